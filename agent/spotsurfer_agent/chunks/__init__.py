@@ -1,0 +1,1 @@
+"""Content-addressed chunks of images and files."""

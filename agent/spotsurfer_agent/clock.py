@@ -1,0 +1,16 @@
+"""The agent's only reader of clocks."""
+
+from __future__ import annotations
+
+import datetime
+import time
+
+
+def monotonic() -> float:
+    """Seconds that never jump; for durations and leases."""
+    return time.monotonic()
+
+
+def utc_text() -> str:
+    """The time of day in UTC, for people; never compared with another machine's."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,1 @@
+"""Checkpoint engines behind one protocol."""

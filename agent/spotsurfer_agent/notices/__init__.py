@@ -1,0 +1,1 @@
+"""Metadata services: a dialect each, one Notice."""

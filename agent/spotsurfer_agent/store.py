@@ -1,0 +1,180 @@
+"""Objects in shared storage. Everything durable rests on one primitive: *create if absent*.
+
+S3, GCS, Azure, local disks and NFS all have it; obstore speaks to all of them. Nothing here needs If-Match, because
+obstore's local store has none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PermissionDeniedError
+from obstore.exceptions import UnauthenticatedError
+from obstore.store import LocalStore, MemoryStore, from_url
+
+RETRY_SECONDS = 10.0  # obstore's default of 180 s would hide an outage from the lease
+
+
+class StoreError(Exception):
+    """The store did not do it: unreachable, full, failing. The outcome of a write is unknown."""
+
+
+class StoreDenied(StoreError):
+    """The store refuses our rights. Not the same as absent."""
+
+
+class StoreFull(StoreError):
+    """No space left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One object of a listing. `version` changes whenever the object is rewritten."""
+
+    key: str
+    size: int
+    version: str
+
+
+class ObjectStore(Protocol):
+    """Objects by key. Every method may raise StoreError and its children; after one, a write may or may not have happened."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write durably if absent. False: somebody's object is there already, maybe our own after a lost answer."""
+        ...
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or overwrite, durably. Only for objects with a single writer."""
+        ...
+
+    def get(self, key: str) -> bytes | None:
+        """The whole object, or None where there is none."""
+        ...
+
+    def list(self, prefix: str, after: str | None = None) -> list[Listed]:
+        """All objects below `prefix` in key order, those greater than `after`."""
+        ...
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove; absent ones are no error."""
+        ...
+
+
+class ObstoreStore:
+    """Any store that obstore speaks to."""
+
+    def __init__(self, store: Any, root: Path | None = None) -> None:
+        self._store = store
+        self._root = root  # of a local store: obstore does not fsync there, we do
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write durably if absent."""
+        try:
+            self._put(key, data, "create")
+        except AlreadyExistsError:
+            return False
+        except (BaseError, OSError) as e:
+            raise _error(e, key) from e
+        return True
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or overwrite, durably."""
+        try:
+            self._put(key, data, "overwrite")
+        except (BaseError, OSError) as e:
+            raise _error(e, key) from e
+
+    def _put(self, key: str, data: bytes, mode: Any) -> None:
+        obstore.put(self._store, key, data, mode=mode, use_multipart=False)
+        if self._root is not None:
+            _fsync_up(self._root / key, self._root)
+
+    def get(self, key: str) -> bytes | None:
+        """The whole object, or None."""
+        try:
+            return bytes(obstore.get(self._store, key).bytes())
+        except (NotFoundError, FileNotFoundError):
+            return None
+        except (BaseError, OSError) as e:
+            raise _error(e, key) from e
+
+    def list(self, prefix: str, after: str | None = None) -> list[Listed]:
+        """All objects below `prefix` in key order."""
+        try:
+            batches = obstore.list(self._store, prefix=prefix, offset=after)
+            found = [
+                Listed(str(m["path"]), int(m["size"]), f"{m.get('e_tag')}/{m['last_modified'].timestamp()}")
+                for batch in batches
+                for m in batch
+            ]
+        except (NotFoundError, FileNotFoundError):
+            return []
+        except (BaseError, OSError) as e:
+            raise _error(e, prefix) from e
+        return sorted((x for x in found if x.key.startswith(prefix)), key=lambda x: x.key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove; absent ones are no error."""
+        for key in keys:
+            try:
+                obstore.delete(self._store, key)
+            except (NotFoundError, FileNotFoundError):
+                continue
+            except (BaseError, OSError) as e:
+                raise _error(e, key) from e
+
+
+def open_store(url: str, options: Mapping[str, str] | None = None) -> ObstoreStore:
+    """The store at `url`: file:///path, memory:///, s3://bucket/prefix, gs://…, az://…
+
+    `options` are obstore's own (for S3 also `endpoint`, `access_key_id`, `allow_http` …).
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        root = Path(unquote(parts.path))
+        root.mkdir(parents=True, exist_ok=True)
+        return ObstoreStore(LocalStore(prefix=str(root)), root)
+    if parts.scheme == "memory":
+        return ObstoreStore(MemoryStore())
+    plain = dict(options or {})
+    client: Any = {"allow_http": plain.pop("allow_http", "false") == "true", "timeout": "30s", "connect_timeout": "5s"}
+    retry: Any = {"max_retries": 3, "retry_timeout": _seconds(RETRY_SECONDS)}
+    return ObstoreStore(from_url(url, config=plain or None, client_options=client, retry_config=retry))
+
+
+def _seconds(value: float) -> Any:
+    import datetime
+
+    return datetime.timedelta(seconds=value)
+
+
+def _fsync_up(path: Path, root: Path) -> None:
+    """Make file and names durable: the file, then every folder up to the root (each may be new)."""
+    _fsync(path)
+    for folder in path.parents:
+        _fsync(folder)
+        if folder == root:
+            return
+
+
+def _fsync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _error(e: Exception, key: str) -> StoreError:
+    text = f"{key}: {e}"
+    if isinstance(e, PermissionDeniedError | UnauthenticatedError | PermissionError):
+        return StoreDenied(text)
+    if "No space left" in text or "Disk quota" in text or "QuotaExceeded" in text:
+        return StoreFull(text)
+    return StoreError(text)

@@ -1,0 +1,1 @@
+"""What the job uses, by cgroup."""

@@ -1,0 +1,1 @@
+"""Policies: one pure file each, found by entry point."""

@@ -1,0 +1,1 @@
+"""Instances as boxes on this host."""

@@ -1,0 +1,1 @@
+"""Verbs: pure functions over the nouns. No clock, no chance, no I/O."""

@@ -1,0 +1,1 @@
+"""Billing rules and the cost report."""

@@ -1,0 +1,1 @@
+"""Nouns: frozen values that every room shares. Imports nothing of ours."""

@@ -1,0 +1,170 @@
+"""What `decide` can want: a closed union. Each action carries its reason, and an id that is the same each time it is wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
+from spotsurfer.model.job import Wish
+from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.model.transitions import AttemptEvent, JobEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Write down a new attempt; the cloud is called by the next tick's Launch."""
+
+    job: JobId
+    attempt: AttemptNumber
+    offer: Offer
+    reason: str
+    for_move: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Call the cloud with the attempt's token."""
+
+    job: JobId
+    attempt: AttemptNumber
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Create the next head entry with `epoch = attempt`; fences every older agent."""
+
+    job: JobId
+    attempt: AttemptNumber
+    after: int  # number of the head entry this decision saw; 0 = none
+    checkpoint: str | None
+    sequence: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Write the attempt's desired object. `event` is the edge it takes, if any."""
+
+    job: JobId
+    attempt: AttemptNumber
+    want: str  # protocol.Want
+    save_at_least: int
+    seconds_left: float | None
+    event: AttemptEvent | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Record what was seen: one edge of the attempt table."""
+
+    job: JobId
+    attempt: AttemptNumber
+    event: AttemptEvent
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Order the instance's end and record it."""
+
+    job: JobId
+    attempt: AttemptNumber
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Create the head entry that ends a cancelled job."""
+
+    job: JobId
+    after: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """One edge of the job table."""
+
+    job: JobId
+    event: JobEvent
+    reason: str
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The command failed by itself and its user allows another go: count it."""
+
+    job: JobId
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetWish:
+    """A limit holds the job, or a move request is settled."""
+
+    job: JobId
+    wish: Wish | None
+    reason: str
+    clear_move: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """End an instance of our family that belongs to no attempt of ours."""
+
+    instance: InstanceId
+    reason: str
+
+
+Action = Plan | Launch | Grant | Ask | Mark | Terminate | Close | EndJob | Retry | SetWish | Sweep
+
+
+def action_id(action: Action) -> str:
+    """The same wish has the same id: the journal refuses to begin it twice while it is open."""
+    match action:
+        case Sweep(instance=i):
+            return f"sweep/{i}"
+        case Plan(job=j, attempt=a) | Launch(job=j, attempt=a) | Grant(job=j, attempt=a) | Terminate(job=j, attempt=a):
+            return f"{type(action).__name__.lower()}/{j}/{a}"
+        case Mark(job=j, attempt=a, event=e):
+            return f"mark/{j}/{a}/{e.name.lower()}"
+        case Ask(job=j, attempt=a, want=w, save_at_least=s):
+            return f"ask/{j}/{a}/{w}/{s}"
+        case Close(job=j) | Retry(job=j) | SetWish(job=j):
+            return f"{type(action).__name__.lower()}/{j}"
+        case EndJob(job=j, event=e):
+            return f"endjob/{j}/{e.name.lower()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An alternative that was looked at and why it was not taken; shown by `why`."""
+
+    job: JobId
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoolDown:
+    """A refusal seen by apply: leave the pool alone (not an action: it follows from an effect's failure)."""
+
+    pool: Pool
+    market: Market
+    until: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now, what was not done and why, and when to look again at the latest."""
+
+    actions: tuple[Action, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+    wake_at: datetime | None = None
+    notes: dict[JobId, str] = field(default_factory=dict)  # why a job waits, one sentence

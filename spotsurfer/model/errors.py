@@ -1,0 +1,179 @@
+"""Errors say whose they are, what to do next, and which exit code the command line ends with.
+
+One class a kind of failure; the table in the README is generated from here and a test demands that codes are unique.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SpotsurferError(Exception):
+    """Something a user or operator can act on: one sentence, with the remedy."""
+
+    exit_code: ClassVar[int] = 1
+    meaning: ClassVar[str] = "an error of spotsurfer itself; the log has the details"
+
+
+class UsageError(SpotsurferError):
+    """The command line is wrong."""
+
+    exit_code = 2
+    meaning = "the command line is wrong; --help shows how"
+
+
+class JobFileError(SpotsurferError):
+    """The job file is wrong: unknown key, wrong unit, missing command."""
+
+    exit_code = 3
+    meaning = "the job file is wrong; the message names the line or key"
+
+
+class InputMissing(SpotsurferError):
+    """A declared input is not there or can't be read."""
+
+    exit_code = 4
+    meaning = "an input is absent or unreadable"
+
+
+class ConfigError(SpotsurferError):
+    """The configuration is wrong."""
+
+    exit_code = 5
+    meaning = "the configuration is wrong; the message names the key"
+
+
+class NotRoot(SpotsurferError):
+    """Needs root on this host."""
+
+    exit_code = 6
+    meaning = "boxes need root on this host"
+
+
+class HostUnfit(SpotsurferError):
+    """This host lacks something: CRIU support in the kernel, namespaces, a tool."""
+
+    exit_code = 7
+    meaning = "this host can't do it; spotsurfer doctor shows what is missing"
+
+
+class DiskFull(SpotsurferError):
+    """No space left where something had to be written."""
+
+    exit_code = 8
+    meaning = "a disk is full"
+
+
+class StoreUnwritable(SpotsurferError):
+    """The store can't be written or reached."""
+
+    exit_code = 9
+    meaning = "the store can't be written or reached"
+
+
+class StoreOwned(SpotsurferError):
+    """The store belongs to another controller."""
+
+    exit_code = 10
+    meaning = "the store belongs to another controller"
+
+
+class NoController(SpotsurferError):
+    """No controller answers."""
+
+    exit_code = 11
+    meaning = "no controller answers; start one with spotsurfer serve"
+
+
+class Denied(SpotsurferError):
+    """Token missing or wrong, or not allowed over this connection."""
+
+    exit_code = 12
+    meaning = "not allowed: token missing or wrong"
+
+
+class NotFound(SpotsurferError):
+    """No such job, attempt or object."""
+
+    exit_code = 13
+    meaning = "no such job"
+
+
+class Conflict(SpotsurferError):
+    """The thing is in a state that does not allow it."""
+
+    exit_code = 14
+    meaning = "the job's state does not allow it"
+
+
+class ControllerRunning(SpotsurferError):
+    """Another controller already uses this state."""
+
+    exit_code = 15
+    meaning = "another controller already runs on this state"
+
+
+class JobEndedBadly(SpotsurferError):
+    """Waited for a job that failed or was cancelled."""
+
+    exit_code = 16
+    meaning = "the job that was waited for failed or was cancelled; its own exit code is in the message"
+
+
+class MoveFailed(SpotsurferError):
+    """A checkpoint or move that was waited for did not happen; the job runs on where it was."""
+
+    exit_code = 17
+    meaning = "the checkpoint or move did not happen; the job runs on where it was"
+
+
+class IllegalTransition(SpotsurferError):
+    """Our own table has no such edge: a bug, nothing was changed."""
+
+    exit_code = 70
+    meaning = "a bug: an impossible change of state was refused; nothing was changed"
+
+
+# ---- providers: what to do next is the class
+
+
+class ProviderError(SpotsurferError):
+    """The cloud's API failed in a way that says nothing; try again later."""
+
+    exit_code = 20
+    meaning = "the cloud's API failed; it is tried again"
+
+
+class NoCapacity(ProviderError):
+    """This pool has none now: try another pool, leave this one alone for a while."""
+
+    exit_code = 21
+    meaning = "the pool has no capacity; another is tried"
+
+
+class QuotaExceeded(ProviderError):
+    """The account's limit: another market or region may do."""
+
+    exit_code = 22
+    meaning = "the account's quota is used up"
+
+
+class Throttled(ProviderError):
+    """Too many calls: the same call later."""
+
+    exit_code = 23
+    meaning = "the cloud throttles; the call is repeated later"
+
+
+class ProviderDenied(ProviderError):
+    """Credentials or rights are missing: a person must act."""
+
+    exit_code = 24
+    meaning = "the cloud refuses our credentials or rights"
+
+
+class Invalid(ProviderError):
+    """The request itself is wrong: our bug or a wrong setting."""
+
+    exit_code = 25
+    meaning = "the cloud calls the request invalid"

@@ -1,0 +1,141 @@
+"""A job is what a user asked for; an attempt is one machine's try at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
+from spotsurfer.model.market import Market, Pool
+
+
+class MarketChoice(StrEnum):
+    """Which markets the user accepts."""
+
+    SPOT_FIRST = "spot-first"  # spot, on-demand when no spot can be had, back to spot when it can
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+class JobState(StrEnum):
+    """A job's own state; what people see beyond it ("booting", "draining") is derived from its attempts."""
+
+    QUEUED = "queued"
+    ACTIVE = "active"
+    HELD = "held"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class AttemptState(StrEnum):
+    """Where an attempt stands; the table of moves is in `transitions`."""
+
+    PLANNED = "planned"
+    REQUESTED = "requested"
+    BOOTING = "booting"
+    READY = "ready"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    FINISHED = "finished"
+    LOST = "lost"
+    RELEASING = "releasing"
+    RELEASED = "released"
+    REFUSED = "refused"
+
+
+HOLDS = frozenset({AttemptState.RESTORING, AttemptState.RUNNING, AttemptState.DRAINING})
+WAITS = frozenset({AttemptState.PLANNED, AttemptState.REQUESTED, AttemptState.BOOTING, AttemptState.READY})
+OVER = frozenset({AttemptState.RELEASED, AttemptState.REFUSED})
+ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+
+
+class Wish(StrEnum):
+    """What is wanted of a job, by its user or by a limit."""
+
+    RUN = "run"
+    HOLD = "hold"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What was asked. Sizes in bytes, money in micro-dollars."""
+
+    name: str
+    command: tuple[str, ...]
+    folder: str = "."  # where the command runs, below the job's scratch
+    inputs: tuple[str, ...] = ()  # paths relative to the job file's folder, files or folders
+    outputs: tuple[str, ...] = ()  # glob patterns below the folder
+    cpus: int = 1
+    memory_bytes: int = 1 << 30
+    market: MarketChoice = MarketChoice.SPOT_FIRST
+    checkpoint_interval_seconds: float | None = None  # None = the operator's default
+    retries: int = 0  # of a command that fails by itself
+    environment: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    user: str | None = None
+    budget_usd_micros: int | None = None
+    on_end: tuple[str, ...] = ()  # command on the controller's host when the job is done, failed or held
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRequest:
+    """A user's order to go elsewhere, on top of what the policy thinks."""
+
+    number: int  # counts a job's move requests
+    asked_at: datetime
+    instance_type: str | None = None  # None = any other machine
+    market: Market | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A row of the job table. `version` guards every write."""
+
+    id: JobId
+    spec: JobSpec
+    state: JobState
+    version: int
+    submitted_at: datetime
+    wish: Wish = Wish.RUN
+    reason: str = ""  # of the wish or of the end, for people
+    move: MoveRequest | None = None
+    moves_asked: int = 0
+    save_at_least: int = 0  # the user asked for a live checkpoint of at least this sequence
+    failures: int = 0  # of the command itself, counted against spec.retries
+    exit_code: int | None = None
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A row of the attempt table. `since` is when the present state was entered."""
+
+    job: JobId
+    number: AttemptNumber
+    state: AttemptState
+    since: datetime
+    pool: Pool
+    market: Market
+    price_usd_micros_per_hour: int
+    list_price_usd_micros_per_hour: int
+    token: str
+    planned_at: datetime
+    version: int = 1
+    purpose: str = ""  # why it was planned, for people
+    reason: str = ""  # why it ended, for people
+    for_move: int = 0  # number of the move request that it serves
+    instance: InstanceId | None = None
+    granted_at: datetime | None = None
+    from_checkpoint: str | None = None
+    head_number: int = 0  # of its grant
+    desired_sequence: int = 0
+    desired_want: str = "run"
+    desired_save: int = 0
+    launched_at: datetime | None = None
+    released_at: datetime | None = None
+    restore_failed: bool = False

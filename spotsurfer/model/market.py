@@ -1,0 +1,50 @@
+"""Pools, markets, offers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class Market(StrEnum):
+    """How a machine is bought."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Pool:
+    """Provider + region + zone + instance type: what has one price and runs out together."""
+
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.zone}/{self.instance_type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A pool, a market and a price at a time. `list_price_*` is on-demand, for comparison."""
+
+    pool: Pool
+    market: Market
+    price_usd_micros_per_hour: int
+    list_price_usd_micros_per_hour: int
+    cpus: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cooldown:
+    """A pool and market that refused and is left alone until `until`; `strikes` makes the wait grow."""
+
+    pool: Pool
+    market: Market
+    until: datetime
+    strikes: int
+    reason: str

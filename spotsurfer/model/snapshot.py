@@ -1,0 +1,103 @@
+"""Everything `decide` may look at. What is not here, no decision may depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from spotsurfer.model.ids import AttemptNumber, InstanceId
+from spotsurfer.model.job import Attempt, Job
+from spotsurfer.model.market import Cooldown, Offer
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSeen:
+    """What the cloud says of an instance, in the last listing."""
+
+    id: InstanceId
+    token: str
+    gone: bool
+    reclaimed: bool
+    launched_at: datetime
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSeen:
+    """What an agent says, and since when *on our clock* it has said nothing new."""
+
+    state: str  # protocol.AgentState
+    sequence: int
+    changed_at: datetime  # our clock, when the sequence last changed
+    head: int
+    desired: int
+    drain_failed: int = 0
+    frozen: bool = False
+    workload_dead: bool = False
+    notice_id: str | None = None
+    notice_deadline_at: datetime | None = None  # our clock
+    notice_kind: str = ""
+    error: str = ""
+    error_kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSeen:
+    """The newest entry of a job's head log and the checkpoints it ever committed, oldest first."""
+
+    number: int
+    epoch: AttemptNumber
+    checkpoint: str | None
+    sequence: int
+    final: bool
+    done: bool
+    cancelled: bool = False
+    exit_code: int | None = None
+    checkpoints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """A job with all that is known of it. `head` is None where the store could not be read."""
+
+    job: Job
+    attempts: Sequence[Attempt]
+    instances: Mapping[AttemptNumber, InstanceSeen] = field(default_factory=dict)
+    agents: Mapping[AttemptNumber, AgentSeen] = field(default_factory=dict)
+    head: HeadSeen | None = None
+    spent_usd_micros: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The operator's settings that decide needs. Durations in seconds, money in micro-dollars."""
+
+    lease_seconds: float = 60.0
+    lease_margin_seconds: float = 15.0
+    boot_limit_seconds: float = 600.0
+    listing_lag_seconds: float = 30.0  # a launched instance may be missing from listings for so long
+    instances_max: int = 20
+    budget_usd_micros: int | None = None
+    drain_reserve_seconds: float = 300.0  # what saving and releasing a machine may still cost
+    restore_failures_max: int = 2  # of one checkpoint, before the one before is taken
+    launch_failures_max: int = 20  # attempts in a row that never ran, before the job is held
+
+    @property
+    def silence_seconds(self) -> float:
+        """A holder that said nothing for so long has frozen itself: its lease is over, and a margin."""
+        return self.lease_seconds + self.lease_margin_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The world at one moment."""
+
+    jobs: Sequence[JobSeen]
+    offers: Sequence[Offer]
+    cooldowns: Sequence[Cooldown]
+    orphans: Sequence[InstanceSeen]  # of our family, belonging to no attempt of ours
+    listing_complete: bool
+    listing_at: datetime
+    spent_usd_micros: int
+    limits: Limits

@@ -1,0 +1,141 @@
+"""THE two tables: how a job and an attempt move.
+
+Theory of operation. An attempt is one machine's try at a job. It waits (PLANNED … READY: costs money, owns nothing), then
+holds (RESTORING, RUNNING, DRAINING: it alone may commit checkpoints and publish results), then is got rid of (… RELEASING,
+RELEASED). A job has at most one holder and at most one waiter: the next machine is ready before the old one is drained.
+
+Two rules of this file:
+1. A missing key *is* the illegal move: `advance` raises, nothing changes.
+2. Nothing is dropped on the way. LOST is not over: no news is not death, so a silent machine is released and confirmed gone.
+   PLANNED is not free: a crash may lie between the cloud's yes and our record of it, so it too leaves through RELEASING.
+
+Not in the tables, on purpose: *why* a move is made (core/decide), and who owns the job (the head log in the store). The
+tables only say what our record may show next.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeVar
+
+from spotsurfer.model.errors import IllegalTransition
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.job import JobState as J
+
+
+class AttemptEvent(StrEnum):
+    """What can happen to an attempt."""
+
+    LAUNCH_ACCEPTED = "launch accepted"
+    LAUNCH_REFUSED = "launch refused"
+    INSTANCE_SEEN = "instance seen"
+    INSTANCE_GONE = "instance gone"
+    AGENT_READY = "agent ready"
+    EPOCH_GRANTED = "epoch granted"
+    WORKLOAD_STARTED = "workload started"
+    RESTORE_FAILED = "restore failed"
+    DRAIN_ASKED = "drain asked"
+    SAVE_FAILED = "save failed"
+    DRAIN_WITHDRAWN = "drain withdrawn"
+    FINAL_SAVED = "final saved"
+    WORKLOAD_EXITED = "workload exited"
+    SILENT = "silent"
+    TERMINATE_CALLED = "terminate called"
+
+
+class JobEvent(StrEnum):
+    """What can happen to a job."""
+
+    ATTEMPT_PLANNED = "attempt planned"
+    HELD = "held"
+    RESUMED = "resumed"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+E = AttemptEvent
+ATTEMPT: dict[A, dict[E, A]] = {
+    A.PLANNED: {
+        E.LAUNCH_ACCEPTED: A.REQUESTED,  # the cloud took the order
+        E.LAUNCH_REFUSED: A.REFUSED,  # no capacity, or not allowed: the pool cools down
+        E.TERMINATE_CALLED: A.RELEASING,  # withdrawn; a machine may exist all the same
+    },
+    A.REQUESTED: {
+        E.INSTANCE_SEEN: A.BOOTING,  # it is in the cloud's listing
+        E.INSTANCE_GONE: A.LOST,  # never appeared, or went again
+        E.TERMINATE_CALLED: A.RELEASING,  # withdrawn
+    },
+    A.BOOTING: {
+        E.AGENT_READY: A.READY,  # first report
+        E.INSTANCE_GONE: A.LOST,  # reclaimed while booting
+        E.SILENT: A.LOST,  # never reported within the boot limit
+        E.TERMINATE_CALLED: A.RELEASING,  # withdrawn
+    },
+    A.READY: {
+        E.EPOCH_GRANTED: A.RESTORING,  # the head entry names it: it owns the job
+        E.INSTANCE_GONE: A.LOST,  # reclaimed while waiting
+        E.SILENT: A.LOST,  # stopped reporting
+        E.TERMINATE_CALLED: A.RELEASING,  # no longer needed
+    },
+    A.RESTORING: {
+        E.WORKLOAD_STARTED: A.RUNNING,  # the job goes on there
+        E.RESTORE_FAILED: A.LOST,  # the agent says why; the next attempt may take an older checkpoint
+        E.DRAIN_ASKED: A.DRAINING,  # noticed or unwanted before it ran
+        E.INSTANCE_GONE: A.LOST,  # reclaimed while restoring
+        E.SILENT: A.LOST,  # stopped reporting
+    },
+    A.RUNNING: {
+        E.DRAIN_ASKED: A.DRAINING,  # notice, move, suspend or limit
+        E.WORKLOAD_EXITED: A.FINISHED,  # the head says done
+        E.INSTANCE_GONE: A.LOST,  # reclaimed without notice
+        E.SILENT: A.LOST,  # no news for longer than its lease
+    },
+    A.DRAINING: {
+        E.FINAL_SAVED: A.DRAINED,  # the head says final
+        E.SAVE_FAILED: A.RUNNING,  # promise: a checkpoint that fails leaves the job running
+        E.DRAIN_WITHDRAWN: A.RUNNING,  # resumed before it was saved
+        E.WORKLOAD_EXITED: A.FINISHED,  # it ended by itself meanwhile
+        E.INSTANCE_GONE: A.LOST,  # the window was too short
+        E.SILENT: A.LOST,  # stopped reporting
+    },
+    A.DRAINED: {E.TERMINATE_CALLED: A.RELEASING},  # nothing left to save
+    A.FINISHED: {E.TERMINATE_CALLED: A.RELEASING},  # nothing left to do
+    A.LOST: {E.TERMINATE_CALLED: A.RELEASING},  # no news is not death
+    A.RELEASING: {E.INSTANCE_GONE: A.RELEASED},  # gone from a complete listing
+    A.RELEASED: {},
+    A.REFUSED: {},
+}
+
+JOB: dict[J, dict[JobEvent, J]] = {
+    J.QUEUED: {
+        JobEvent.ATTEMPT_PLANNED: J.ACTIVE,  # the first machine is ordered
+        JobEvent.HELD: J.HELD,  # by its user or a limit, before it began
+        JobEvent.FAILED: J.FAILED,  # it can't be run as asked
+        JobEvent.CANCELLED: J.CANCELLED,  # before it began
+    },
+    J.ACTIVE: {
+        JobEvent.HELD: J.HELD,  # drained and waiting in storage
+        JobEvent.SUCCEEDED: J.SUCCEEDED,  # exit code 0
+        JobEvent.FAILED: J.FAILED,  # the command failed and no retry is left
+        JobEvent.CANCELLED: J.CANCELLED,  # by its user
+    },
+    J.HELD: {
+        JobEvent.RESUMED: J.ACTIVE,  # by its user, or the limit was raised
+        JobEvent.CANCELLED: J.CANCELLED,  # by its user
+    },
+    J.SUCCEEDED: {},
+    J.FAILED: {},
+    J.CANCELLED: {},
+}
+
+S = TypeVar("S", A, J)
+V = TypeVar("V", AttemptEvent, JobEvent)
+
+
+def advance(table: dict[S, dict[V, S]], state: S, event: V) -> S:
+    """The state after `event`; raises IllegalTransition where the table has no such edge."""
+    try:
+        return table[state][event]
+    except KeyError:
+        raise IllegalTransition(f"{state} has no edge for {event!r}") from None

@@ -1,0 +1,1 @@
+"""Protocols and their contracts; nothing else."""

@@ -1,0 +1,115 @@
+"""A cloud, as spotsurfer needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from spotsurfer.model.ids import InstanceId
+from spotsurfer.model.market import Market, Offer, Pool
+
+
+@dataclass(frozen=True, slots=True)
+class BillingRule:
+    """How a provider bills an instance, for the ledger."""
+
+    minimum_seconds: float = 60.0
+    reclaimed_first_hour_free: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Abilities as data, never `isinstance`."""
+
+    notice_seconds: float  # how long between notice and reclaim; 0 = none is given
+    metadata_dialect: str  # "aws" | "gcp": what the agent speaks
+    billing: BillingRule = field(default_factory=BillingRule)
+
+
+class InstanceState(StrEnum):
+    """What the cloud says of an instance."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    GONE = "gone"  # ended; it may stay in listings for a while
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """What the cloud says. `reclaimed` is true only where the cloud says that it took it."""
+
+    id: InstanceId
+    token: str
+    pool: Pool
+    market: Market
+    state: InstanceState
+    launched_at: datetime
+    ended_at: datetime | None = None
+    reclaimed: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict)
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All instances of our family. Absence is evidence only where `complete`."""
+
+    instances: Sequence[InstanceView]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """One instance. `user_data` is a program for the machine's first boot, at most 16 KiB."""
+
+    token: str
+    pool: Pool
+    market: Market
+    user_data: str
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAccess:
+    """How an instance reaches the store: handed to the agent in its user-data."""
+
+    url: str
+    options: Mapping[str, str]
+
+
+class Provider(Protocol):
+    """Instances and their prices. Every method may raise model.errors.ProviderError and its children.
+
+    None of them waits for a machine: they order, and `describe` shows what became of it.
+    """
+
+    name: str
+    capabilities: Capabilities
+
+    def offers(self) -> Sequence[Offer]:
+        """Pools that may be tried now, with prices. A pool listed here may still refuse."""
+        ...
+
+    def launch(self, plan: LaunchPlan) -> InstanceView:
+        """Order one instance. The same token always yields the same instance, also after a crash of the caller.
+
+        Raises NoCapacity, QuotaExceeded, Throttled, ProviderDenied, Invalid. A token whose instance has already ended
+        yields that ended instance, never a second one.
+        """
+        ...
+
+    def terminate(self, instance: InstanceId) -> None:
+        """Order its end. Success means *ordered*, not gone: `describe` tells. An unknown or ended one is no error."""
+        ...
+
+    def describe(self) -> Listing:
+        """All instances of this controller family, ended ones for at least some minutes."""
+        ...
+
+    def store_access(self, job: str, attempt: int) -> StoreAccess:
+        """The store as an instance of this attempt sees it, limited to what the attempt may touch."""
+        ...

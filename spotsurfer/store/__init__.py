@@ -1,0 +1,1 @@
+"""What the controller keeps in shared storage: heads, desired and report objects."""

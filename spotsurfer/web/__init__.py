@@ -1,0 +1,1 @@
+"""The HTTP API: a Unix socket by default, TCP with a token."""
