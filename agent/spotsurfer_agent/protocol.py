@@ -13,7 +13,7 @@ Layout (DESIGN: "the store is the meeting place"); every key is made by a functi
     jobs/<job>/checkpoints/<id>/MANIFEST         written last: its existence makes the checkpoint
     jobs/<job>/chunks/<ab>/<hash>                content-addressed
     live/<job>.<attempt>                         agent -> controller; one flat folder, one listing shows all changes
-    runtime/<sha256>.tar.zst                     the agent and its interpreter
+    runtime/<sha256>.tar.gz                      the agent and its interpreter
 
 Rules: `protocol` is checked before anything else is read; a higher one is refused; unknown fields are ignored; writers are
 strict. Times are UTC strings for people only: machines never compare clocks of two machines.
@@ -126,7 +126,7 @@ def live_key(job: str, attempt: int) -> str:
 
 def runtime_key(sha256: str) -> str:
     """Key of an agent runtime tarball."""
-    return f"runtime/{sha256}.tar.zst"
+    return f"runtime/{sha256}.tar.gz"
 
 
 # ---------------------------------------------------------------- head log

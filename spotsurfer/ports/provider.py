@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 from spotsurfer.model.ids import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.ports.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,16 @@ class StoreAccess:
 
     url: str
     options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderHost:
+    """What a provider is made with, besides its own settings: `make(settings, host)` is the entry point's signature."""
+
+    family: str  # of the controller; tagged on every instance, so that a sweep touches only its own kin
+    data_dir: Path  # on the controller's host, for whatever the provider keeps
+    store_url: str  # as the controller sees the store
+    clock: Clock
 
 
 class Provider(Protocol):

@@ -1,0 +1,113 @@
+"""What the agent's loop asks of a checkpoint engine, and what it may rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.protocol import SaveFacts, Spec
+
+
+class EngineError(Exception):
+    """One sentence for the user. `kind` is "start", "save", "restore" or "refused" (a restore that facts forbid)."""
+
+    def __init__(self, kind: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+
+
+class WorkloadState(StrEnum):
+    """What the shim says of the job's processes."""
+
+    ABSENT = "absent"  # never started here
+    RUNNING = "running"
+    EXITED = "exited"
+    LOST = "lost"  # shim or processes are gone without an exit status
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The workload as the shim sees it now."""
+
+    state: WorkloadState
+    exit_code: int | None = None  # 128 + signal for a killed command
+    held: bool = False  # frozen by `hold`
+    cpu_seconds: float = 0.0  # of the job under this attempt
+    memory_bytes: int = 0
+    log: dict[str, int] | None = None  # stream -> absolute bytes spooled so far
+    pending_final: str | None = None  # a final save waits, frozen, for its verdict: the checkpoint's id
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRequest:
+    """One save. `commit` creates the head entry and says whether it is ours; it is called when all else is durable."""
+
+    checkpoint: str
+    epoch: int
+    sequence: int
+    final: bool
+    cpu_seconds_before: float  # of the attempts before this one
+    base: str | None
+    commit: Callable[[Manifest], bool]
+    progress: Callable[[str], None]  # a short stage name, whenever it changes
+
+
+class Engine(Protocol):
+    """Starts, saves and restores one job on this machine. Methods are called from one thread, except `status`, `hold`, `release`."""
+
+    name: str
+
+    def preflight(self) -> list[str]:
+        """Why this machine can't protect a job, one sentence each; empty = it can."""
+        ...
+
+    def start(self, spec: Spec) -> None:
+        """Start the command from the beginning; inputs lie in the scratch already. Raises EngineError("start")."""
+        ...
+
+    def save(self, request: SaveRequest) -> SaveFacts:
+        """Freeze, snapshot, upload, manifest, commit.
+
+        Live: the job goes on as soon as its bytes are safe locally. Final: it stays frozen until `commit` said yes, and is then
+        dead; a no or any failure lets it run on unharmed and raises EngineError("save"). If it ends by itself meanwhile: the same.
+        """
+        ...
+
+    def restore(self, manifest: Manifest, spec: Spec) -> None:
+        """Bring files and processes back exactly. Raises EngineError("refused") before anything is touched, or ("restore")."""
+        ...
+
+    def status(self) -> Status:
+        """The workload now; cheap, never blocks on a save."""
+        ...
+
+    def hold(self) -> None:
+        """Stop all processes of the job where they are (the lease lapsed). Idempotent."""
+        ...
+
+    def release(self) -> None:
+        """Undo `hold`. Idempotent."""
+        ...
+
+    def kill(self) -> None:
+        """Kill all processes of the job and wait until they are gone; no trace of a pending save stays. Idempotent."""
+        ...
+
+    def adopt(self) -> Status:
+        """After a restart of the agent: find the shim of this machine's job, if any, and take over."""
+        ...
+
+    def settle(self, committed: bool) -> None:
+        """Give the verdict for `pending_final`: True kills the frozen job, False lets it run on."""
+        ...
+
+    def read_log(self, stream: str, offset: int, limit: int) -> bytes:
+        """Output of the job from an absolute offset, at most `limit` bytes; empty when there is nothing new."""
+        ...
+
+    def scratch(self) -> str:
+        """Absolute path of the job's scratch as the agent sees it; exists after construction."""
+        ...
