@@ -14,8 +14,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PermissionDeniedError
-from obstore.exceptions import UnauthenticatedError
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import LocalStore, MemoryStore, from_url
 
 RETRY_SECONDS = 10.0  # obstore's default of 180 s would hide an outage from the lease
