@@ -228,9 +228,7 @@ class AgentState(StrEnum):
 
 
 # In these states nothing of the job runs and nothing ever will under this attempt.
-WORKLOAD_DEAD = frozenset(
-    {AgentState.DRAINED, AgentState.FINISHED, AgentState.FENCED, AgentState.BROKEN, AgentState.HALTED}
-)
+WORKLOAD_DEAD = frozenset({AgentState.DRAINED, AgentState.FINISHED, AgentState.FENCED, AgentState.BROKEN, AgentState.HALTED})
 
 
 @dataclass(frozen=True, slots=True)
