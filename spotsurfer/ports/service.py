@@ -1,0 +1,187 @@
+"""What the HTTP API asks of the controller. Commands record a wish and wake the next tick; queries read the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from spotsurfer.model.ids import JobId
+from spotsurfer.model.job import Attempt, Job, JobSpec
+from spotsurfer.model.market import Market
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One line of a job's timeline. `data` holds numbers for programs (frozen_seconds, checkpoint, usd_micros …)."""
+
+    at: datetime
+    job: JobId | None
+    attempt: int | None
+    kind: str  # a closed list: controller/events.py
+    text: str
+    data: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStatus:
+    """An attempt with what its agent last said."""
+
+    attempt: Attempt
+    agent_state: str | None
+    silent_seconds: float | None  # since the agent last said something new
+    frozen: bool
+    cpu_seconds: float
+    memory_bytes: int
+    saves: int
+    frozen_seconds: float
+    save_stage: str
+    unsaved_seconds: float | None  # work at risk: since the newest durable checkpoint
+    error: str
+    usd_micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job with everything `show` prints. `note` says in a sentence what it is doing or waiting for."""
+
+    job: Job
+    phase: str  # queued, booting, restoring, running, saving, draining, moving, held, done …: for people
+    note: str
+    attempts: Sequence[AttemptStatus]
+    checkpoint: str | None
+    checkpoints: Sequence[str]
+    usd_micros: int
+    usd_micros_on_demand: int  # the same machine-hours at list price
+    moves: int
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The last decisions about a job: what was done, what was rejected and why."""
+
+    at: datetime
+    done: Sequence[str]
+    rejected: Sequence[tuple[str, str]]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class CostLine:
+    """What one attempt cost."""
+
+    job: JobId
+    attempt: int
+    pool: str
+    market: Market
+    seconds: float
+    usd_micros: int
+    usd_micros_on_demand: int
+    cpu_seconds: float
+    frozen_seconds: float
+    ended: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A published result. `partial` never: outputs appear all or not at all."""
+
+    path: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """The controller itself, for `doctor` and `serve`."""
+
+    version: str
+    family: str
+    generation: int
+    provider: str
+    store_url: str
+    instances: int
+    instances_max: int
+    spent_usd_micros: int
+    budget_usd_micros: int | None
+    last_tick_at: datetime | None
+    last_error: str
+
+
+class Service(Protocol):
+    """Methods raise NotFound, Conflict, StoreUnwritable and the other errors of model.errors; never anything else on purpose.
+
+    They may be called from several threads.
+    """
+
+    def info(self) -> Info:
+        """The controller itself."""
+        ...
+
+    def new_job_id(self, name: str) -> JobId:
+        """An id for a job to come; uploads go under it before `submit` makes the job."""
+        ...
+
+    def upload(self, job: JobId, path: str, data: Iterator[bytes], size: int) -> None:
+        """Store one input; raises JobFileError for a path that leaves the folder, Conflict once the job exists."""
+        ...
+
+    def discard(self, job: JobId) -> None:
+        """Remove the uploads of a job that was never submitted."""
+        ...
+
+    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> Job:
+        """Make the job; every input of `modes` (path -> permission bits) must have been uploaded, or InputMissing."""
+        ...
+
+    def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:
+        """All jobs, newest first."""
+        ...
+
+    def job(self, job: JobId) -> JobStatus:
+        """One job; `job` may be a unique name too."""
+        ...
+
+    def timeline(self, job: JobId | None, after: int = 0) -> Sequence[tuple[int, Moment]]:
+        """Numbered moments greater than `after`, oldest first; None = of all jobs."""
+        ...
+
+    def why(self, job: JobId, last: int = 10) -> Sequence[Why]:
+        """The last decisions that changed something about it, newest last."""
+        ...
+
+    def hold(self, job: JobId) -> Job:
+        """`suspend`: drain and keep in storage. Conflict when it has ended."""
+        ...
+
+    def resume(self, job: JobId) -> Job:
+        """Undo a hold. Conflict when it has ended or is not held."""
+        ...
+
+    def cancel(self, job: JobId) -> Job:
+        """End it without results."""
+        ...
+
+    def move(self, job: JobId, instance_type: str | None, market: Market | None) -> int:
+        """Ask for another machine; the number of the request, to be looked for in the timeline. Conflict when not running."""
+        ...
+
+    def checkpoint(self, job: JobId) -> int:
+        """Ask for a live checkpoint; the sequence that `JobStatus.checkpoint` will reach. Conflict when not running."""
+        ...
+
+    def log(self, job: JobId, stream: str, offset: int, limit: int, attempt: int | None = None) -> bytes:
+        """Output from an absolute offset, across all moves; `attempt`: the output as it was under that attempt."""
+        ...
+
+    def outputs(self, job: JobId) -> Sequence[OutputFile]:
+        """Published results; Conflict while the job has not ended."""
+        ...
+
+    def output(self, job: JobId, path: str) -> Iterator[bytes]:
+        """One published result, in pieces."""
+        ...
+
+    def costs(self, job: JobId | None) -> Sequence[CostLine]:
+        """What was spent, by attempt; running ones up to now."""
+        ...
