@@ -1,0 +1,86 @@
+"""Logs of the long-running processes: structlog set-up, and the closed list of event names.
+
+One line an event, fields as data: a log that is searched needs names that do not change with the wording.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from enum import StrEnum
+from typing import Any, TextIO
+
+import structlog
+
+
+class Event(StrEnum):
+    """Every event that may be logged. A new one is added here first."""
+
+    SERVE_STARTED = "serve.started"
+    SERVE_LISTENING = "serve.listening"
+    SERVE_OPEN_TO_NETWORK = "serve.open-to-network"
+    SERVE_STOPPING = "serve.stopping"
+    SERVE_STOPPED = "serve.stopped"
+    REQUEST_FAILED = "request.failed"
+    REQUEST_DENIED = "request.denied"
+    TICK_DONE = "tick.done"
+    TICK_FAILED = "tick.failed"
+    ACTION_DONE = "action.done"
+    ACTION_FAILED = "action.failed"
+    JOURNAL_REPLAYED = "journal.replayed"
+    STORE_FAILED = "store.failed"
+    PROVIDER_FAILED = "provider.failed"
+    REPORT_UNREADABLE = "report.unreadable"
+    OFFERS_CHANGED = "offers.changed"
+    LIMIT_REACHED = "limit.reached"
+    HOOK_DONE = "hook.done"
+    HOOK_FAILED = "hook.failed"
+    SWEPT = "swept"
+    GARBAGE_COLLECTED = "garbage.collected"
+    RUNTIME_PUBLISHED = "runtime.published"
+    LED_BY_ANOTHER = "controller.led-by-another"
+
+
+class Log:
+    """A logger whose event names come from the closed list."""
+
+    def __init__(self, room: str) -> None:
+        self._log = structlog.get_logger(room=room)
+
+    def debug(self, event: Event, **fields: Any) -> None:
+        """Detail for developers."""
+        self._log.debug(event.value, **fields)
+
+    def info(self, event: Event, **fields: Any) -> None:
+        """What an operator may want to know afterwards."""
+        self._log.info(event.value, **fields)
+
+    def warning(self, event: Event, **fields: Any) -> None:
+        """Something failed and is tried again or worked around."""
+        self._log.warning(event.value, **fields)
+
+    def error(self, event: Event, **fields: Any) -> None:
+        """A person should look."""
+        self._log.error(event.value, **fields)
+
+
+def set_up(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
+    """Send logs to `stream` (stderr): JSON lines, or text for people; "auto" is text on a terminal only."""
+    out = stream or sys.stderr
+    text = form == "text" or (form == "auto" and out.isatty())
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=out.isatty()) if text else structlog.processors.JSONRenderer()
+    processors: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    if not text:
+        processors.append(structlog.processors.format_exc_info)
+    number = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[*processors, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(level=max(number, logging.WARNING), stream=out, format="%(levelname)s %(name)s %(message)s")

@@ -1,0 +1,317 @@
+"""The operator's settings: a TOML file, overridden by SPOTSURFER_* variables; one class a section.
+
+What belongs here: names, types, defaults, checks. What each key means to a reader stands in config.example.toml, which a
+test loads. Environment: SPOTSURFER_<SECTION>__<KEY>, e.g. SPOTSURFER_LIMITS__BUDGET_USD=25.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+
+from spotsurfer.hints import did_you_mean
+from spotsurfer.model.errors import ConfigError
+from spotsurfer.model.snapshot import Limits
+from spotsurfer.places import DATA_DIR, SOCKET_NAME, find_config, read_config
+from spotsurfer.tomllines import line_of
+from spotsurfer.units import parse_seconds, parse_usd
+
+STORE_SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
+
+
+def _absolute(value: object) -> Path:
+    path = Path(str(value)).expanduser()
+    if not str(value) or not path.is_absolute():
+        raise ValueError(f"is {value!r}, expected an absolute path")
+    return path
+
+
+def _interval(value: object) -> float:
+    seconds = parse_seconds(value)
+    if seconds < 1:
+        raise ValueError(f"is {value!r}, expected at least one second")
+    return seconds
+
+
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+Interval = Annotated[float, BeforeValidator(_interval)]  # a duration that may not be zero
+UsdMicros = Annotated[int, BeforeValidator(parse_usd)]
+AbsolutePath = Annotated[Path, BeforeValidator(_absolute)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ControllerSection(_Section):
+    """[controller]: this process."""
+
+    data_dir: AbsolutePath = Path(DATA_DIR)
+    socket: AbsolutePath | None = None
+    listen: str | None = None
+    token_file: AbsolutePath | None = None
+    tick_seconds: Interval = 2.0
+    log_level: str = "info"
+    log_format: str = "auto"
+
+    @field_validator("listen")
+    @classmethod
+    def _listen(cls, value: str | None) -> str | None:
+        if value is not None:
+            listen_address(value)
+        return value
+
+    @field_validator("log_level")
+    @classmethod
+    def _level(cls, value: str) -> str:
+        return _one_of(value.lower(), ("debug", "info", "warning", "error"))
+
+    @field_validator("log_format")
+    @classmethod
+    def _format(cls, value: str) -> str:
+        return _one_of(value.lower(), ("auto", "json", "text"))
+
+
+class StoreSection(_Section):
+    """[store]: shared storage."""
+
+    url: str | None = None
+    options: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, value: str | None) -> str | None:
+        if value is not None and not re.match(rf"(?:{'|'.join(STORE_SCHEMES)})://", value):
+            raise ValueError(f"is {value!r}, expected a URL like file:///srv/store, s3://bucket/prefix, gs://… or az://…")
+        return value
+
+
+class LimitsSection(_Section):
+    """[limits]: what no job may pass, and how long silence is borne."""
+
+    instances_max: int = Field(20, ge=1)
+    budget_usd: UsdMicros | None = None
+    lease_seconds: Interval = 60.0
+    lease_margin_seconds: Seconds = 15.0
+    boot_limit_seconds: Interval = 600.0
+    listing_lag_seconds: Seconds = 30.0
+    drain_reserve_seconds: Seconds = 300.0
+    restore_failures_max: int = Field(2, ge=1)
+    launch_failures_max: int = Field(20, ge=1)
+
+    def as_limits(self) -> Limits:
+        """The same as the value that `decide` sees."""
+        values = self.model_dump(exclude={"budget_usd"})
+        return Limits(**values, budget_usd_micros=self.budget_usd)
+
+
+class AgentSection(_Section):
+    """[agent]: how often agents look and speak; part of what they are started with."""
+
+    poll_seconds: Interval = 5.0
+    report_seconds: Interval = 30.0
+    notice_seconds: Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)] = 1.0
+    drain_margin_seconds: Seconds = 5.0
+    limit_seconds: Seconds = 0.0
+    checkpoint_interval: Interval = 600.0
+
+
+class _Chosen(BaseModel):
+    """A section that names a plug-in and holds free tables for it (and for others, kept for later)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @model_validator(mode="after")
+    def _only_tables(self) -> _Chosen:
+        for key, value in (self.model_extra or {}).items():
+            if not isinstance(value, dict):
+                raise ValueError(f"has the unknown key {key!r}. {did_you_mean(key, ['name'])}")
+        return self
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The free table of the plug-in in use; empty when none is written."""
+        return dict((self.model_extra or {}).get(self.name, {}))
+
+
+class ProviderSection(_Chosen):
+    """[provider]: where machines come from; [provider.<name>] goes to that provider as it is."""
+
+    name: str = "local"
+
+
+class PolicySection(_Chosen):
+    """[policy]: which offers are worth it; [policy.<name>] goes to that policy as it is."""
+
+    name: str = "cheapest"
+
+
+class HooksSection(_Section):
+    """[hooks]: commands on the controller's host."""
+
+    on_end: list[str] = Field(default_factory=list)
+    allow_remote: bool = False
+
+
+class RuntimeSection(_Section):
+    """[runtime]: the agent's tarball."""
+
+    mirror: str | None = None
+    path: AbsolutePath | None = None
+
+
+class Settings(BaseSettings):
+    """All settings. Variables of the environment win over the values given here, those over the defaults."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SPOTSURFER_", env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
+    )
+    controller: ControllerSection = Field(default_factory=ControllerSection)
+    store: StoreSection = Field(default_factory=StoreSection)
+    limits: LimitsSection = Field(default_factory=lambda: LimitsSection.model_validate({}))
+    agent: AgentSection = Field(default_factory=AgentSection)
+    provider: ProviderSection = Field(default_factory=ProviderSection)
+    policy: PolicySection = Field(default_factory=PolicySection)
+    hooks: HooksSection = Field(default_factory=HooksSection)
+    runtime: RuntimeSection = Field(default_factory=RuntimeSection)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment over file; no other source."""
+        return env_settings, init_settings
+
+    @model_validator(mode="after")
+    def _lease_is_long_enough(self) -> Settings:
+        need = 2 * max(self.agent.poll_seconds, self.agent.report_seconds)
+        if self.limits.lease_seconds < need:
+            raise ValueError(
+                f"[limits] lease_seconds is {self.limits.lease_seconds:g}, but must be at least twice [agent] poll_seconds and "
+                f"report_seconds ({need:g}): a shorter one would freeze healthy jobs"
+            )
+        return self
+
+    @property
+    def socket_path(self) -> Path:
+        """Where the API answers on this host."""
+        return self.controller.socket or self.controller.data_dir / SOCKET_NAME
+
+    @property
+    def token_path(self) -> Path:
+        """File with the token that TCP clients must show."""
+        return self.controller.token_file or self.controller.data_dir / "token"
+
+    @property
+    def store_url(self) -> str:
+        """The store, by default a folder of the data folder."""
+        return self.store.url or (self.controller.data_dir / "store").as_uri()
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What an error message needs to say where a wrong value was written."""
+
+    path: Path | None
+    text: str
+    environment: Mapping[str, str]
+
+    def where(self, key: tuple[str, ...]) -> str:
+        """The variable, or file and line, that holds `key`."""
+        variable = "SPOTSURFER_" + "__".join(key).upper()
+        names = {name.upper() for name in self.environment}
+        if variable in names:
+            return f"Environment variable {variable}"
+        place = f"[{'.'.join(key[:-1])}] {key[-1]}" if len(key) > 1 else f"[{key[0]}]"
+        line = line_of(self.text, key)
+        return f"{self.path}{f' line {line}' if line else ''}: {place}" if self.path else place
+
+
+def load_settings(explicit: Path | None = None) -> Settings:
+    """Settings from the file in force and the environment.
+
+    Raises ConfigError: one sentence that names file, line and key, or the variable, and what was expected.
+    """
+    path = find_config(explicit)
+    tables = read_config(path)
+    source = _Source(path, path.read_text() if path else "", os.environ)
+    _check_variables(os.environ)
+    try:
+        settings = Settings(**tables)
+    except ValidationError as e:
+        raise ConfigError(_sentence(e, source)) from None
+    except (SettingsError, TypeError) as e:
+        raise ConfigError(f"The environment can't be read as settings: {e}. Write SPOTSURFER_<SECTION>__<KEY>=value.") from None
+    _check_plugins(settings, source)
+    return settings
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port of "127.0.0.1:8470" or "[::1]:8470"; raises ValueError."""
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:]+)\]|([^:\s]+)):(\d{1,5})", text)
+    if match is None or int(match.group(3)) > 65535:
+        raise ValueError(f'is {text!r}, expected "address:port", e.g. "127.0.0.1:8470"')
+    return match.group(1) or match.group(2), int(match.group(3))
+
+
+def _one_of(value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ValueError(f"is {value!r}. {did_you_mean(value, known)}")
+    return value
+
+
+def _sentence(error: ValidationError, source: _Source) -> str:
+    first, *others = error.errors()
+    key = tuple(str(x) for x in first["loc"] if not str(x).startswith("function-"))
+    more = f" ({len(others)} more after this.)" if others else ""
+    if first["type"] == "extra_forbidden":
+        what = "section" if len(key) == 1 else "key"
+        return f"{source.where(key)} is an unknown {what}. {did_you_mean(key[-1], _known(key[:-1]))}{more}"
+    cause = first.get("ctx", {}).get("error")
+    if first["type"] in ("model_type", "dict_type"):
+        text = f"is {first['input']!r}, expected a table"
+    else:
+        text = str(cause) if cause else f"is {first['input']!r}: {first['msg'].lower()}"
+    end = "" if text.endswith((".", "?")) else "."
+    return f"{source.where(key)} {text}{end}{more}" if key else f"{text[0].upper()}{text[1:]}{end}{more}"
+
+
+def _known(section: tuple[str, ...]) -> list[str]:
+    if not section:
+        return list(Settings.model_fields)
+    kind = Settings.model_fields[section[0]].annotation
+    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+
+
+def _check_variables(environment: Mapping[str, str]) -> None:
+    """The library passes over a variable whose section it does not know; a typing error must not go unseen."""
+    for name in environment:
+        section, nested, _ = name.upper().removeprefix("SPOTSURFER_").partition("__")
+        if name.upper().startswith("SPOTSURFER_") and nested and section.lower() not in Settings.model_fields:
+            hint = did_you_mean(section.lower(), Settings.model_fields)
+            raise ConfigError(f"Environment variable {name} names an unknown section. {hint}")
+
+
+def _check_plugins(settings: Settings, source: _Source) -> None:
+    """A table or name that belongs to no installed plug-in is a typing error."""
+    for section, group in (("provider", "spotsurfer.providers"), ("policy", "spotsurfer.policies")):
+        chosen: _Chosen = getattr(settings, section)
+        known = {e.name for e in entry_points(group=group)}
+        for name in (chosen.name, *(chosen.model_extra or {})):
+            if name not in known:
+                where = source.where((section, "name" if name == chosen.name else name))
+                raise ConfigError(f"{where} names {name!r}, and no such {section} is installed. {did_you_mean(name, known)}")
