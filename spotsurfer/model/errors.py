@@ -127,6 +127,13 @@ class MoveFailed(SpotsurferError):
     meaning = "the checkpoint or move did not happen; the job runs on where it was"
 
 
+class RuntimeBuildError(SpotsurferError):
+    """The agent's runtime can't be built: a mirror, an index or a lock file says no."""
+
+    exit_code = 18
+    meaning = "the agent's runtime could not be built: no mirror, or a package is gone; the message has the remedy"
+
+
 class IllegalTransition(SpotsurferError):
     """Our own table has no such edge: a bug, nothing was changed."""
 

@@ -54,7 +54,8 @@ class HeadSeen:
     done: bool
     cancelled: bool = False
     exit_code: int | None = None
-    checkpoints: tuple[str, ...] = ()
+    failures: int = 0  # times that the command ended by itself with a non-zero code
+    checkpoints: tuple[str, ...] = ()  # since the job last began from the beginning, oldest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,9 @@ class Limits:
     budget_usd_micros: int | None = None
     drain_reserve_seconds: float = 300.0  # what saving and releasing a machine may still cost
     restore_failures_max: int = 2  # of one checkpoint, before the one before is taken
-    launch_failures_max: int = 20  # attempts in a row that never ran, before the job is held
+    launch_failures_max: int = 20  # machines in a row that never got the job to run, before it is held
+    last_report_seconds: float = 10.0  # a machine with nothing left to do gets so long for its last report
+    release_again_seconds: float = 60.0  # after so long the order to end a machine is repeated
 
     @property
     def silence_seconds(self) -> float:

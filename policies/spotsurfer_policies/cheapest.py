@@ -1,0 +1,45 @@
+"""Lowest price that fits; spot before on-demand; back to spot when it can be had again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from spotsurfer.model.job import Attempt, Job
+from spotsurfer.model.market import Market, Offer
+
+STAY_SECONDS = 60.0
+MARGIN = 0.2
+
+
+class Cheapest:
+    """Rank by price. Leave an on-demand machine for a spot one that is cheaper by a margin, not before a minimum stay."""
+
+    def __init__(self, stay_seconds: float, margin: float) -> None:
+        self._stay_seconds = stay_seconds
+        self._margin = margin
+
+    def rank(self, job: Job, offers: Sequence[Offer], now: datetime) -> Sequence[Offer]:
+        """Spot first, then by price; ties by pool so that the answer is always the same."""
+        del job, now
+        return sorted(offers, key=lambda o: (o.market is not Market.SPOT, o.price_usd_micros_per_hour, o.pool))
+
+    def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime) -> str | None:
+        """Only from on-demand to spot: between spot machines a move is a fresh risk for little."""
+        del job
+        if here.market is not Market.ON_DEMAND or there.market is not Market.SPOT:
+            return None
+        if (now - here.since).total_seconds() < self._stay_seconds:
+            return None
+        if there.price_usd_micros_per_hour > here.price_usd_micros_per_hour * (1 - self._margin):
+            return None
+        return f"spot can be had again on {there.pool.instance_type}"
+
+
+def make(settings: Mapping[str, object]) -> Cheapest:
+    """The policy from its settings: `stay_seconds` (60) and `margin` (0.2 = 20 % cheaper)."""
+    stay = settings.get("stay_seconds", STAY_SECONDS)
+    margin = settings.get("margin", MARGIN)
+    if not isinstance(stay, int | float) or not isinstance(margin, int | float):
+        raise ValueError("policy.cheapest: stay_seconds and margin must be numbers")
+    return Cheapest(float(stay), float(margin))

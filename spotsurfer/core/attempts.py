@@ -1,0 +1,226 @@
+"""What to do about one attempt: an ordered list of rules, the first that matches wins.
+
+At most one action an attempt and tick: a notice and a price move in the same tick would otherwise ask twice for the same
+drain, and the second has no edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spotsurfer.core.case import WORKING, Case, finished
+from spotsurfer.model.actions import Action, Ask, Launch, Mark, Terminate
+from spotsurfer.model.job import HOLDS, WAITS, Attempt, Wish
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.transitions import AttemptEvent as E
+
+Rule = Callable[[Case, "Plans"], Action | None]
+
+
+class Plans:
+    """What the job as a whole intends, as far as its attempts must know."""
+
+    def __init__(self, unwanted: frozenset[int], drain: str | None, seconds_left: float | None) -> None:
+        self.unwanted = unwanted  # waiters that are no longer needed
+        self.drain = drain  # why the holder should drain, or None
+        self.seconds_left = seconds_left
+
+
+def decide_attempt(case: Case, plans: Plans) -> Action | None:
+    """The one thing to do about this attempt now."""
+    for rule in RULES:
+        action = rule(case, plans)
+        if action is not None:
+            return action
+    return None
+
+
+def _mark(c: Case, event: E, reason: str) -> Mark:
+    return Mark(c.attempt.job, c.attempt.number, event, reason)
+
+
+def _terminate(c: Case, reason: str) -> Terminate:
+    return Terminate(c.attempt.job, c.attempt.number, reason)
+
+
+def granted_after_all(c: Case, _: Plans) -> Action | None:
+    """The head names it already: we crashed between the grant and its record."""
+    if c.attempt.state is A.READY and c.owns:
+        return _mark(c, E.EPOCH_GRANTED, "the head names it")
+    return None
+
+
+def waiter_unwanted(c: Case, plans: Plans) -> Action | None:
+    """A machine that waits for nothing is given back."""
+    if c.attempt.state not in WAITS:
+        return None
+    if finished(c.seen) or c.seen.job.wish is not Wish.RUN:
+        return _terminate(c, "the job does not need a machine any more")
+    if c.attempt.number in plans.unwanted:
+        return _terminate(c, "the machine is no longer needed")
+    return None
+
+
+def planned(c: Case, _: Plans) -> Action | None:
+    """What was written down is ordered, on a full view only."""
+    if c.attempt.state is A.PLANNED and c.listing_complete:
+        return Launch(c.attempt.job, c.attempt.number, c.attempt.purpose)
+    return None
+
+
+def gone(c: Case, _: Plans) -> Action | None:
+    """The machine has ended."""
+    if c.attempt.state is A.PLANNED or not c.gone:
+        return None
+    if c.over_by_head or (c.owns and c.head is not None and c.head.final):
+        return None  # it ended with its work done: the rules below say so step by step
+    if c.attempt.state in (A.DRAINED, A.FINISHED, A.LOST):
+        return _terminate(c, "the machine has ended")
+    why = "the cloud took the machine" if c.instance is not None and c.instance.reclaimed else "the machine is gone"
+    return _mark(c, E.INSTANCE_GONE, why)
+
+
+def appeared(c: Case, _: Plans) -> Action | None:
+    """The cloud shows it."""
+    if c.attempt.state is A.REQUESTED and c.instance is not None:
+        return _mark(c, E.INSTANCE_SEEN, "the machine is in the cloud's listing")
+    return None
+
+
+def booted(c: Case, _: Plans) -> Action | None:
+    """The agent speaks; if it says that it can't do the work, the machine is given back."""
+    if c.attempt.state not in (A.BOOTING, A.READY) or c.agent is None:
+        return None
+    if c.agent.workload_dead:
+        return _terminate(c, c.agent.error or f"the agent is {c.agent.state}")
+    if c.agent.notice_id is not None and c.agent.notice_kind == "interruption":
+        return _terminate(c, "the cloud will take the machine before it was needed")
+    if c.attempt.state is A.BOOTING and c.agent.state != "boot":
+        return _mark(c, E.AGENT_READY, "the agent stands by")
+    return None
+
+
+def restored(c: Case, _: Plans) -> Action | None:
+    """Did the job start there?"""
+    if c.attempt.state is not A.RESTORING:
+        return None
+    if c.owns and c.head is not None and (c.head.done or c.head.final or c.head.number > c.attempt.head_number):
+        return _mark(c, E.WORKLOAD_STARTED, "the head shows work of this attempt")
+    if c.over_by_head:
+        return _mark(c, E.WORKLOAD_STARTED, "the job was closed meanwhile")
+    if c.agent is not None and c.agent.state == "broken":
+        return _mark(c, E.RESTORE_FAILED, c.agent.error or "the agent could not start the job")
+    if c.agent is not None and c.agent.state in WORKING:
+        return _mark(c, E.WORKLOAD_STARTED, "the agent says that the job runs")
+    return None
+
+
+def ended(c: Case, _: Plans) -> Action | None:
+    """The head says that the work is over."""
+    if c.attempt.state in (A.RUNNING, A.DRAINING) and c.over_by_head:
+        return _mark(c, E.WORKLOAD_EXITED, "the head says done")
+    return None
+
+
+def drained(c: Case, _: Plans) -> Action | None:
+    """The head holds the final checkpoint, asked for or made by the agent alone."""
+    if not (c.owns and c.head is not None and c.head.final):
+        return None
+    if c.attempt.state is A.DRAINING:
+        return _mark(c, E.FINAL_SAVED, f"checkpoint {c.head.checkpoint} is final")
+    if c.attempt.state is A.RUNNING:
+        return _mark(c, E.DRAIN_ASKED, "the agent drained by itself")
+    return None
+
+
+def save_failed(c: Case, _: Plans) -> Action | None:
+    """A checkpoint that failed leaves the job running where it was."""
+    a, agent = c.attempt, c.agent
+    if a.state is not A.DRAINING or agent is None or a.desired_sequence == 0:
+        return None
+    if agent.drain_failed == a.desired_sequence and agent.notice_id is None:
+        return Ask(a.job, a.number, "run", a.desired_save, None, E.SAVE_FAILED, agent.error or "the final save failed")
+    return None
+
+
+def withdrawn(c: Case, plans: Plans) -> Action | None:
+    """The reason to drain is gone before the drain was."""
+    a = c.attempt
+    if a.state is A.DRAINING and plans.drain is None:
+        return Ask(a.job, a.number, "run", a.desired_save, None, E.DRAIN_WITHDRAWN, "there is no reason to leave any more")
+    return None
+
+
+def silent(c: Case, _: Plans) -> Action | None:
+    """No news for longer than the lease (a holder has frozen itself by then), or never any."""
+    s = c.attempt.state
+    if s is A.BOOTING and c.age_seconds > c.limits.boot_limit_seconds:
+        return _mark(c, E.SILENT, f"no agent within {c.limits.boot_limit_seconds:.0f} s of booting")
+    if (s is A.READY or s in HOLDS) and c.silent_seconds > c.limits.silence_seconds:
+        return _mark(c, E.SILENT, f"no report for {c.silent_seconds:.0f} s")
+    return None
+
+
+def drain(c: Case, plans: Plans) -> Action | None:
+    """Ask the holder to save for the last time."""
+    a = c.attempt
+    if a.state in (A.RESTORING, A.RUNNING) and plans.drain is not None:
+        return Ask(a.job, a.number, "drain", a.desired_save, plans.seconds_left, E.DRAIN_ASKED, plans.drain)
+    return None
+
+
+def save(c: Case, _: Plans) -> Action | None:
+    """The user asked for a checkpoint."""
+    a, want = c.attempt, c.seen.job.save_at_least
+    if a.state is A.RUNNING and c.head is not None and want > max(c.head.sequence, a.desired_save):
+        return Ask(a.job, a.number, "run", want, None, None, "a checkpoint was asked for")
+    return None
+
+
+def release(c: Case, _: Plans) -> Action | None:
+    """Nothing left to do there. A machine that just finished gets a moment for its last report (usage, frozen time)."""
+    if c.attempt.state not in (A.DRAINED, A.FINISHED, A.LOST):
+        return None
+    said_all = c.agent is None or c.agent.workload_dead or c.gone
+    if c.attempt.state is not A.LOST and not said_all and c.age_seconds < c.limits.last_report_seconds:
+        return None
+    return _terminate(c, _release_reason(c.attempt))
+
+
+def _release_reason(a: Attempt) -> str:
+    return {A.DRAINED: "drained", A.FINISHED: "finished", A.LOST: a.reason or "lost"}[a.state]
+
+
+def release_again(c: Case, _: Plans) -> Action | None:
+    """The order to end is repeated until a listing shows that it worked."""
+    if c.attempt.state is A.RELEASING and not c.gone and c.age_seconds > c.limits.release_again_seconds:
+        return _terminate(c, "it is still there")
+    return None
+
+
+def released(c: Case, _: Plans) -> Action | None:
+    """Confirmed gone."""
+    if c.attempt.state is A.RELEASING and c.gone:
+        return _mark(c, E.INSTANCE_GONE, "the machine is gone")
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    granted_after_all,
+    waiter_unwanted,
+    planned,
+    gone,
+    appeared,
+    booted,
+    restored,
+    ended,
+    drained,
+    save_failed,
+    withdrawn,
+    silent,
+    drain,
+    save,
+    release,
+    release_again,
+    released,
+)

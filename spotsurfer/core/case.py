@@ -1,0 +1,111 @@
+"""One attempt with all that is known of it, and the questions that rules ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from spotsurfer.model.job import HOLDS, Attempt, AttemptState, JobState, Wish
+from spotsurfer.model.snapshot import AgentSeen, HeadSeen, InstanceSeen, JobSeen, Limits, Snapshot
+
+WORKING = frozenset({"running", "saving", "draining", "publishing", "drained", "finished", "overrun"})
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What `decide` knows of one attempt."""
+
+    seen: JobSeen
+    attempt: Attempt
+    instance: InstanceSeen | None
+    agent: AgentSeen | None
+    listing_complete: bool
+    listing_at: datetime
+    limits: Limits
+    now: datetime
+
+    @property
+    def head(self) -> HeadSeen | None:
+        """The job's head; None where the store could not be read."""
+        return self.seen.head
+
+    @property
+    def owns(self) -> bool:
+        """The newest head entry names this attempt."""
+        return self.head is not None and self.head.epoch == self.attempt.number
+
+    @property
+    def over_by_head(self) -> bool:
+        """The head says that the work of this attempt has ended: by itself, or because the job was closed."""
+        return self.head is not None and self.head.done and (self.owns or self.head.cancelled)
+
+    @property
+    def age_seconds(self) -> float:
+        """Time in the present state."""
+        return (self.now - self.attempt.since).total_seconds()
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the agent last said something new, on our clock; before its first word, since the state was entered."""
+        since = self.agent.changed_at if self.agent else self.attempt.since
+        return (self.now - since).total_seconds()
+
+    @property
+    def gone(self) -> bool:
+        """The machine has ended: the cloud says so, or it is missing from a complete listing that it should be in."""
+        if self.instance is not None:
+            return self.instance.gone
+        if not self.listing_complete:
+            return False
+        appeared = self.attempt.launched_at or self.attempt.planned_at
+        if self.attempt.state is AttemptState.RELEASING:
+            appeared = max(appeared, self.attempt.since)
+        return self.listing_at - appeared >= timedelta(seconds=self.limits.listing_lag_seconds)
+
+    @property
+    def harmless(self) -> bool:
+        """Nothing of the job can run under this attempt any more, so another may own it.
+
+        Proof is one of: it never owned; it drained or ended (the head says so); its agent says that the workload is dead; the
+        machine is gone; or it was silent for longer than its lease, so that it has frozen itself (DESIGN section 5).
+        """
+        a = self.attempt
+        if (a.granted_at is None and not self.owns) or a.state in (AttemptState.RELEASED, AttemptState.REFUSED):
+            return True
+        if self.head is not None and self.head.epoch > a.number:
+            return True  # shown before its successor was granted
+        if self.owns and self.head is not None and (self.head.final or self.head.done):
+            return True
+        if self.gone or (self.agent is not None and self.agent.workload_dead):
+            return True
+        return a.state not in HOLDS and self.silent_seconds > self.limits.silence_seconds
+
+
+def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[Case]:
+    """A case for each attempt, oldest first."""
+    return [
+        Case(
+            seen,
+            a,
+            seen.instances.get(a.number),
+            seen.agents.get(a.number),
+            snapshot.listing_complete,
+            snapshot.listing_at,
+            snapshot.limits,
+            now,
+        )
+        for a in sorted(seen.attempts, key=lambda a: a.number)
+    ]
+
+
+def finished(seen: JobSeen) -> bool:
+    """The head says that the job is over for good: done, closed, or failed once more often than its user allows."""
+    h = seen.head
+    if h is None or not h.done:
+        return seen.job.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+    return h.cancelled or h.exit_code == 0 or h.failures > seen.job.spec.retries
+
+
+def wanted(seen: JobSeen) -> bool:
+    """The job is to run."""
+    return seen.job.wish is Wish.RUN and not finished(seen)

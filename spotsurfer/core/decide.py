@@ -1,0 +1,168 @@
+"""decide(snapshot, policy, now) -> Decision. The parent that holds the ifs; everything it calls is pure too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from spotsurfer.core.attempts import Plans, decide_attempt
+from spotsurfer.core.case import Case, cases, finished, wanted
+from spotsurfer.core.limits import over_budget
+from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, ready, unsafe
+from spotsurfer.core.planning import Planner
+from spotsurfer.model.actions import Action, Close, Decision, EndJob, Grant, Retry, SetWish, Sweep
+from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.snapshot import JobSeen, Snapshot
+from spotsurfer.model.transitions import JobEvent
+from spotsurfer.ports.policy import Policy
+
+
+def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Decision:
+    """What to do about the world now, what was rejected and why, and when to look again at the latest."""
+    planner = Planner(snapshot, policy, now)
+    actions: list[Action] = []
+    for seen in sorted(snapshot.jobs, key=lambda s: (s.job.submitted_at, s.job.id)):
+        actions += _decide_job(snapshot, seen, planner, now)
+    if snapshot.listing_complete:
+        actions += [Sweep(o.id, "it belongs to no attempt of ours") for o in snapshot.orphans if not o.gone]
+    wake = min((c.until for c in snapshot.cooldowns if c.until > now), default=None)
+    return Decision(tuple(actions), tuple(planner.rejected), wake, dict(planner.notes))
+
+
+def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
+    own = cases(snapshot, seen, now)
+    actions = _of_attempts(own, planner)
+    acted = {a.attempt for a in actions if hasattr(a, "attempt")}
+    job_level = _of_job(snapshot, seen, own, planner)
+    if job_level is not None:
+        return [*actions, job_level]
+    grant = _grant(snapshot, seen, own, planner, acted)
+    if grant is not None:
+        actions.append(grant)
+    plan = planner.plan(seen, own)
+    return [*actions, plan] if plan is not None else actions
+
+
+def _of_attempts(own: Sequence[Case], planner: Planner) -> list[Action]:
+    reason, left = _drain_reason(own, planner)
+    plans = Plans(planner.unwanted(own), reason, left)
+    found = (decide_attempt(c, plans) for c in own)
+    return [a for a in found if a is not None]
+
+
+def _drain_reason(own: Sequence[Case], planner: Planner) -> tuple[str | None, float | None]:
+    """Why the holder should save for the last time, and how long it has."""
+    holder = next((c for c in own if c.attempt.state in HOLDS), None)
+    if holder is None or finished(holder.seen):
+        return None, None
+    agent = holder.agent
+    if agent is not None and agent.notice_id is not None and agent.notice_kind == "interruption":
+        deadline = agent.notice_deadline_at
+        return "the cloud gave notice", (deadline - holder.now).total_seconds() if deadline else None
+    if holder.seen.job.wish is Wish.HOLD:
+        return f"suspended: {holder.seen.job.reason}", None
+    waiter = ready(own)
+    if waiter is not None and planner.needed(waiter, holder):
+        return f"attempt {waiter.attempt.number} stands by on {waiter.attempt.pool}: {waiter.attempt.purpose}", None
+    return None, None
+
+
+def _of_job(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case], planner: Planner) -> Action | None:
+    """The one edge or wish of the job itself that is due, or None."""
+    job, head = seen.job, seen.head
+    if job.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED) or head is None:
+        if head is None:
+            planner.note(job.id, "the store can't be read")
+        return None
+    if head.done:
+        return _of_done(seen)
+    if job.wish is Wish.CANCEL:
+        return Close(job.id, head.number, job.reason or "cancelled")
+    if job.wish is Wish.HOLD:
+        return _of_hold(seen, own)
+    if job.state is JobState.HELD:
+        return EndJob(job.id, JobEvent.RESUMED, "resumed")
+    return _of_limits(snapshot, seen, own)
+
+
+def _of_done(seen: JobSeen) -> Action | None:
+    job, head = seen.job, seen.head
+    assert head is not None
+    if not finished(seen):
+        if job.failures < head.failures:
+            why = f"the command failed with exit code {head.exit_code}; retry {head.failures} of {job.spec.retries}"
+            return Retry(job.id, head.exit_code or 0, why)
+        return None
+    if job.state is JobState.HELD:
+        return EndJob(job.id, JobEvent.CANCELLED if head.cancelled else JobEvent.RESUMED, "the head says done")
+    if head.cancelled:
+        return EndJob(job.id, JobEvent.CANCELLED, job.reason or "cancelled")
+    if job.state is JobState.QUEUED:
+        return EndJob(job.id, JobEvent.ATTEMPT_PLANNED, "the head says done")
+    event = JobEvent.SUCCEEDED if head.exit_code == 0 else JobEvent.FAILED
+    return EndJob(job.id, event, f"the command ended with exit code {head.exit_code}", head.exit_code)
+
+
+def _of_hold(seen: JobSeen, own: Sequence[Case]) -> Action | None:
+    if seen.job.state is JobState.HELD or any(c.attempt.state in HOLDS for c in own) or unsafe(own):
+        return None
+    return EndJob(seen.job.id, JobEvent.HELD, seen.job.reason)
+
+
+def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> Action | None:
+    job = seen.job
+    money = over_budget(snapshot, seen)
+    if money is not None:
+        return SetWish(job.id, Wish.HOLD, money)
+    never_ran = _never_ran(own)
+    if len(never_ran) >= snapshot.limits.launch_failures_max:
+        why = f"{len(never_ran)} machines in a row never got the job to run; the last: {never_ran[-1]}"
+        return SetWish(job.id, Wish.HOLD, why)
+    return _settled_move(seen, own)
+
+
+def _never_ran(own: Sequence[Case]) -> list[str]:
+    """Reasons of the newest attempts in a row that were ordered and never owned the job."""
+    reasons: list[str] = []
+    for c in reversed(own):
+        if c.attempt.granted_at is not None:
+            break
+        if c.attempt.launched_at is not None and c.attempt.state not in WAITS and c.attempt.reason:
+            reasons.insert(0, c.attempt.reason)
+    return reasons
+
+
+def _settled_move(seen: JobSeen, own: Sequence[Case]) -> Action | None:
+    """A move request ends when the machine ordered for it holds the job, was refused, or the drain for it failed."""
+    job = seen.job
+    if job.move is None:
+        return None
+    serving = [c for c in own if c.attempt.for_move == job.move.number]
+    if any(c.attempt.state is A.RUNNING for c in serving):
+        return SetWish(job.id, None, "moved", clear_move=True)
+    if serving and all(c.attempt.state in (A.REFUSED, A.RELEASING, A.RELEASED, A.LOST) for c in serving):
+        return SetWish(job.id, None, f"the move failed: {serving[-1].attempt.reason}", clear_move=True)
+    holder = next((c for c in own if c.attempt.state in HOLDS), None)
+    if holder and holder.attempt.state is A.DRAINING and holder.agent is not None:
+        failed = holder.agent.drain_failed == holder.attempt.desired_sequence != 0
+        if failed and holder.agent.notice_id is None:
+            return SetWish(job.id, None, f"the move failed, the job runs on: {holder.agent.error}", clear_move=True)
+    return None
+
+
+def _grant(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case], planner: Planner, acted: set[int]) -> Action | None:
+    waiter = ready(own)
+    if waiter is None or waiter.attempt.number in acted or not wanted(seen) or seen.head is None:
+        return None
+    why_not = unsafe(own)
+    if why_not is not None:
+        planner.reject(seen.job.id, f"grant to attempt {waiter.attempt.number}", why_not)
+        return None
+    try:
+        checkpoint = choose_checkpoint(seen, snapshot.limits)
+    except NothingLeft as e:
+        return SetWish(seen.job.id, Wish.HOLD, str(e))
+    start = f"from checkpoint {checkpoint}" if checkpoint else "from the beginning"
+    head = seen.head
+    return Grant(waiter.attempt.job, waiter.attempt.number, head.number, checkpoint, head.sequence, start)

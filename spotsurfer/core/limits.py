@@ -1,0 +1,57 @@
+"""Hard limits on money and machines: a job is held before one is passed, never after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spotsurfer.model.job import OVER, Attempt, JobState, Wish
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Offer
+from spotsurfer.model.money import for_seconds, usd
+from spotsurfer.model.snapshot import JobSeen, Limits, Snapshot
+
+
+def machines(seen: Iterable[JobSeen]) -> list[Attempt]:
+    """Attempts that have or may have a machine, those still being released included."""
+    return [a for s in seen for a in s.attempts if a.state not in OVER]
+
+
+def reserve(attempts: Iterable[Attempt], limits: Limits) -> int:
+    """What the machines would still cost until they could be drained and released, in micro-dollars."""
+    alive = (a for a in attempts if a.state not in OVER and a.state is not A.PLANNED)
+    return sum(for_seconds(a.price_usd_micros_per_hour, limits.drain_reserve_seconds) for a in alive)
+
+
+def over_budget(snapshot: Snapshot, seen: JobSeen) -> str | None:
+    """Why this job must be held for money, or None."""
+    if seen.job.wish is not Wish.RUN or seen.job.state not in (JobState.QUEUED, JobState.ACTIVE):
+        return None
+    total = snapshot.spent_usd_micros + reserve(machines(snapshot.jobs), snapshot.limits)
+    cap = snapshot.limits.budget_usd_micros
+    if cap is not None and total >= cap:
+        return f"the budget of {usd(cap)} USD would be passed; raise limits.budget_usd and resume"
+    own, mine = seen.job.spec.budget_usd_micros, seen.spent_usd_micros + reserve(seen.attempts, snapshot.limits)
+    if own is not None and mine >= own:
+        return f"the job's budget of {usd(own)} USD would be passed"
+    return None
+
+
+def no_machine_left(snapshot: Snapshot, planned: int) -> str | None:
+    """Why one machine more would be one too many, or None."""
+    most = snapshot.limits.instances_max
+    if len(machines(snapshot.jobs)) + len(snapshot.orphans) + planned < most:
+        return None
+    return f"limits.instances_max = {most} machines are in use, those still being released included"
+
+
+def no_money_left(snapshot: Snapshot, seen: JobSeen, offer: Offer, planned: Iterable[Offer]) -> str | None:
+    """Why the money would not last to start this machine, save the job and release it again, or None."""
+    limits = snapshot.limits
+    costs = [for_seconds(o.price_usd_micros_per_hour, limits.drain_reserve_seconds) for o in (offer, *planned)]
+    cap, own = limits.budget_usd_micros, seen.job.spec.budget_usd_micros
+    total = snapshot.spent_usd_micros + reserve(machines(snapshot.jobs), limits) + sum(costs)
+    if cap is not None and total > cap:
+        return f"the budget of {usd(cap)} USD leaves no room for {offer.pool}; raise limits.budget_usd and resume"
+    if own is not None and seen.spent_usd_micros + reserve(seen.attempts, limits) + costs[0] > own:
+        return f"the job's budget of {usd(own)} USD leaves no room for {offer.pool}"
+    return None

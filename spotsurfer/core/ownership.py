@@ -1,0 +1,50 @@
+"""Who may own the job next, and from which checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spotsurfer.core.case import Case
+from spotsurfer.model.job import HOLDS
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.snapshot import JobSeen, Limits
+
+
+def unsafe(cases: Sequence[Case]) -> str | None:
+    """Why nobody new may own the job now, or None."""
+    for c in cases:
+        if c.attempt.state in HOLDS:
+            return f"attempt {c.attempt.number} holds it"
+        if not c.harmless:
+            left = c.limits.silence_seconds - c.silent_seconds
+            return f"attempt {c.attempt.number} may still run: wait until it is gone or silent for {max(left, 0):.0f} s more"
+    return None
+
+
+def ready(cases: Sequence[Case]) -> Case | None:
+    """The waiter that stands by."""
+    return next((c for c in cases if c.attempt.state is A.READY), None)
+
+
+class NothingLeft(Exception):
+    """No checkpoint of the job can be restored, or it can't be started; the message says what was tried."""
+
+
+def choose_checkpoint(seen: JobSeen, limits: Limits) -> str | None:
+    """The newest checkpoint that has not failed too often; None = from the beginning, where there never was one.
+
+    Raises NothingLeft where every one failed: work that was saved is never thrown away by starting over without being asked.
+    """
+    head = seen.head
+    if head is None or head.checkpoint is None or head.done:
+        candidates: list[str | None] = [None]
+    else:
+        older = [c for c in head.checkpoints if c < head.checkpoint]
+        candidates = [head.checkpoint, *reversed(older)]
+    for candidate in candidates:
+        failed = sum(1 for a in seen.attempts if a.restore_failed and a.from_checkpoint == candidate)
+        if failed < limits.restore_failures_max:
+            return candidate
+    last = max((a for a in seen.attempts if a.restore_failed), key=lambda a: a.number)
+    what = "restored from any checkpoint" if head and head.checkpoint else "started"
+    raise NothingLeft(f"it could not be {what}: {last.reason}")

@@ -1,0 +1,146 @@
+"""When a job needs another machine, and which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from spotsurfer.core import limits as hard
+from spotsurfer.core.case import Case, wanted
+from spotsurfer.core.placement import choose, serves
+from spotsurfer.model.actions import Action, Plan, Rejected, SetWish
+from spotsurfer.model.ids import AttemptNumber, JobId
+from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Offer
+from spotsurfer.model.snapshot import JobSeen, Snapshot
+from spotsurfer.ports.policy import Policy
+
+NEEDED = "the job needs a machine"
+NOTICED = "the cloud gave notice on the present machine"
+SILENT = "the present machine drains"
+MOVE = "its user asked for a move"
+
+
+class Planner:
+    """Plans of one decision: what was planned for earlier jobs counts against the limits of later ones."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
+        self._snapshot, self._policy, self._now = snapshot, policy, now
+        self._planned: list[Offer] = []
+        self.rejected: list[Rejected] = []
+        self.notes: dict[JobId, str] = {}
+
+    def reject(self, job: JobId, what: str, why: str) -> None:
+        """Remember an alternative that was not taken."""
+        self.rejected.append(Rejected(job, what, why))
+        self.notes.setdefault(job, why)
+
+    def note(self, job: JobId, why: str) -> None:
+        """Remember why a job waits."""
+        self.notes[job] = why
+
+    def needed(self, waiter: Case, holder: Case) -> bool:
+        """The holder should leave for this waiter: a user's move or a policy's, as long as that reason stands."""
+        move = waiter.seen.job.move
+        if waiter.attempt.for_move:
+            return move is not None and move.number == waiter.attempt.for_move
+        if waiter.attempt.purpose in (NEEDED, NOTICED, SILENT):
+            return False
+        if holder.attempt.state is A.DRAINING:
+            return True  # a policy's move that has begun is not argued about again; a failed save ends it
+        offer = self._offer_of(waiter)
+        return self._policy.worth_moving(waiter.seen.job, holder.attempt, offer, self._now) is not None
+
+    def unwanted(self, own: Sequence[Case]) -> frozenset[int]:
+        """Waiters whose reason is gone: the holder is well and no move is on."""
+        holder = next((c for c in own if c.attempt.state in HOLDS), None)
+        if holder is None or self._leaving(holder) is not None:
+            return frozenset()
+        waiters = (c for c in own if c.attempt.state in WAITS)
+        return frozenset(c.attempt.number for c in waiters if not self.needed(c, holder))
+
+    def plan(self, seen: JobSeen, own: Sequence[Case]) -> Action | None:
+        """A new attempt, or None; the reason for None is noted."""
+        job = seen.job
+        if not wanted(seen) or job.state not in (JobState.QUEUED, JobState.ACTIVE) or seen.head is None:
+            return None
+        if any(c.attempt.state in WAITS for c in own):
+            return None
+        if not self._snapshot.listing_complete:
+            self.note(job.id, "the cloud's listing is not complete: nothing is launched on a partial view")
+            return None
+        holder = next((c for c in own if c.attempt.state in HOLDS), None)
+        purpose = NEEDED if holder is None else self._leaving(holder)
+        if purpose is not None:
+            return self._best(seen, own, purpose)
+        if job.move is not None:
+            return self._for_move(seen, own)
+        return self._worth(seen, own, holder)
+
+    def _leaving(self, holder: Case) -> str | None:
+        """Why the holder will be gone whatever anybody wants."""
+        agent = holder.agent
+        if agent is not None and agent.notice_id is not None and agent.notice_kind == "interruption":
+            return NOTICED
+        drained = holder.owns and holder.head is not None and holder.head.final
+        return SILENT if drained or holder.gone else None
+
+    def _best(self, seen: JobSeen, own: Sequence[Case], purpose: str) -> Action | None:
+        ranked = self._ranked(seen)
+        if not ranked:
+            self.note(seen.job.id, "no machine can be had now that fits and may be tried")
+            return None
+        return self._take(seen, own, ranked[0], purpose)
+
+    def _for_move(self, seen: JobSeen, own: Sequence[Case]) -> Action | None:
+        move = seen.job.move
+        assert move is not None
+        if any(c.attempt.for_move == move.number for c in own):
+            return None  # its machine was tried already: the move is about to be settled
+        ranked = [o for o in self._ranked(seen) if serves(move, o)]
+        if not ranked:
+            what = move.instance_type or "another machine"
+            return SetWish(seen.job.id, None, f"the move failed: no offer for {what} fits the job now", clear_move=True)
+        return self._take(seen, own, ranked[0], MOVE, move.number)
+
+    def _worth(self, seen: JobSeen, own: Sequence[Case], holder: Case | None) -> Action | None:
+        if holder is None or holder.attempt.state is not A.RUNNING or (holder.agent and holder.agent.frozen):
+            return None
+        for offer in self._ranked(seen):
+            why = self._policy.worth_moving(seen.job, holder.attempt, offer, self._now)
+            if why is not None:
+                return self._take(seen, own, offer, why)
+        return None
+
+    def _ranked(self, seen: JobSeen) -> Sequence[Offer]:
+        ranked, passed = choose(seen.job, self._snapshot.offers, self._snapshot.cooldowns, self._policy, self._now)
+        for offer, why in passed:
+            self.rejected.append(Rejected(seen.job.id, f"{offer.market} {offer.pool}", why))
+        return ranked
+
+    def _take(self, seen: JobSeen, own: Sequence[Case], offer: Offer, purpose: str, move: int = 0) -> Action | None:
+        full = hard.no_machine_left(self._snapshot, len(self._planned))
+        if full is not None:
+            self.reject(seen.job.id, f"{offer.market} {offer.pool}", full)
+            return None
+        money = hard.no_money_left(self._snapshot, seen, offer, self._planned)
+        if money is not None:
+            self.reject(seen.job.id, f"{offer.market} {offer.pool}", money)
+            held = not any(c.attempt.state in HOLDS for c in own)
+            return SetWish(seen.job.id, Wish.HOLD, money) if held else None
+        self._planned.append(offer)
+        number = AttemptNumber(max((c.attempt.number for c in own), default=0) + 1)
+        return Plan(seen.job.id, number, offer, purpose, move)
+
+    def _offer_of(self, waiter: Case) -> Offer:
+        """The waiter's own terms as an offer, so that the policy is asked about what was bought."""
+        a, spec = waiter.attempt, waiter.seen.job.spec
+        return Offer(
+            a.pool,
+            a.market,
+            a.price_usd_micros_per_hour,
+            a.list_price_usd_micros_per_hour,
+            spec.cpus,
+            spec.memory_bytes,
+        )

@@ -1,0 +1,76 @@
+"""Opening the database: migrations, settings of SQLite, and one controller at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, Engine, create_engine, event, insert, select
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import StaticPool
+
+from spotsurfer.model.errors import ControllerRunning, DiskFull, SpotsurferError
+from spotsurfer.state import schema
+
+BUSY_SECONDS = 30
+
+
+def open_database(path: Path | None) -> Engine:
+    """The engine on `path`, migrated to the newest schema; None = in memory, for tests.
+
+    Raises DiskFull or SpotsurferError with the reason where the file can't be used.
+    """
+    if path is None:
+        engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
+    event.listen(engine, "connect", _prepare)
+    try:
+        _migrate(engine)
+    except OperationalError as e:
+        if "full" in str(e.orig):
+            raise DiskFull(f"{path}: no space for the database; free some space") from e
+        raise SpotsurferError(f"{path}: the database can't be opened: {e.orig}") from e
+    return engine
+
+
+def _prepare(connection: object, _record: object) -> None:
+    cursor = connection.cursor()  # type: ignore[attr-defined]
+    # FULL: a journal entry that is lost in a power cut would be an effect nobody remembers.
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _migrate(engine: Engine) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("version_path_separator", "os")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def lock_state(folder: Path) -> int:
+    """Hold the state folder for this process; the descriptor must stay open. Raises ControllerRunning."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fd = os.open(folder / "controller.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise ControllerRunning(f"another controller runs on {folder}: stop it, or use another controller.data_dir") from None
+    return fd
+
+
+def remember(connection: Connection, key: str, value: str) -> str:
+    """The value kept under `key`; the first one wins."""
+    found = connection.execute(select(schema.meta.c.value).where(schema.meta.c.key == key)).scalar()
+    if found is not None:
+        return str(found)
+    connection.execute(insert(schema.meta).values(key=key, value=value))
+    return value

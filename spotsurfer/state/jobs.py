@@ -1,0 +1,106 @@
+"""Jobs and attempts: load, and save where nobody else did meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection, and_, exists, insert, or_, select, update
+
+from spotsurfer.model.errors import Conflict, NotFound
+from spotsurfer.model.ids import AttemptNumber, JobId
+from spotsurfer.model.job import ENDED, OVER, Attempt, Job
+from spotsurfer.state.codec import attempt_from_row, attempt_to_row, job_from_row, job_to_row
+from spotsurfer.state.schema import attempt as A
+from spotsurfer.state.schema import job as J
+
+
+class Stale(Conflict):
+    """The row changed since it was read: decide again."""
+
+
+def add_job(connection: Connection, job: Job) -> None:
+    """Insert; raises sqlalchemy.exc.IntegrityError for an id that exists."""
+    connection.execute(insert(J).values(**job_to_row(job)))
+
+
+def add_attempt(connection: Connection, attempt: Attempt) -> None:
+    """Insert; raises sqlalchemy.exc.IntegrityError for a number that exists."""
+    connection.execute(insert(A).values(**attempt_to_row(attempt)))
+
+
+def load_job(connection: Connection, job: JobId) -> Job:
+    """One job by id; raises NotFound."""
+    row = connection.execute(select(J).where(J.c.id == job)).mappings().first()
+    if row is None:
+        raise NotFound(f"there is no job {job!r}; `spotsurfer list` shows all")
+    return job_from_row(row)
+
+
+def find_job(connection: Connection, name: str) -> Job:
+    """One job by id, or by a name or the beginning of an id that only one job has; raises NotFound."""
+    rows = [job_from_row(r) for r in connection.execute(select(J)).mappings()]
+    exact = [j for j in rows if j.id == name]
+    if exact:
+        return exact[0]
+    named = [j for j in rows if j.spec.name == name] or [j for j in rows if j.id.startswith(name)]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        raise NotFound(f"{len(named)} jobs are called {name!r}: use an id ({', '.join(j.id for j in named[:5])})")
+    raise NotFound(f"there is no job {name!r}; `spotsurfer list` shows all")
+
+
+def all_jobs(connection: Connection) -> list[Job]:
+    """Every job, newest first."""
+    rows = connection.execute(select(J).order_by(J.c.submitted_at.desc(), J.c.id)).mappings()
+    return [job_from_row(r) for r in rows]
+
+
+def open_jobs(connection: Connection) -> list[Job]:
+    """Jobs that have not ended, or still have machines."""
+    busy = exists().where(and_(A.c.job == J.c.id, A.c.state.not_in([str(s) for s in OVER])))
+    query = select(J).where(or_(J.c.state.not_in([str(s) for s in ENDED]), busy)).order_by(J.c.submitted_at, J.c.id)
+    return [job_from_row(r) for r in connection.execute(query).mappings()]
+
+
+def attempts(connection: Connection, jobs: Sequence[JobId]) -> dict[JobId, list[Attempt]]:
+    """Attempts of these jobs, oldest first."""
+    found: dict[JobId, list[Attempt]] = {j: [] for j in jobs}
+    query = select(A).where(A.c.job.in_(list(jobs))).order_by(A.c.job, A.c.number)
+    for row in connection.execute(query).mappings():
+        one = attempt_from_row(row)
+        found[one.job].append(one)
+    return found
+
+
+def load_attempt(connection: Connection, job: JobId, number: AttemptNumber) -> Attempt:
+    """One attempt; raises NotFound."""
+    row = connection.execute(select(A).where(and_(A.c.job == job, A.c.number == number))).mappings().first()
+    if row is None:
+        raise NotFound(f"job {job!r} has no attempt {number}")
+    return attempt_from_row(row)
+
+
+def tokens(connection: Connection) -> dict[str, tuple[JobId, AttemptNumber]]:
+    """Launch tokens of all attempts ever planned."""
+    rows = connection.execute(select(A.c.token, A.c.job, A.c.number))
+    return {t: (JobId(j), AttemptNumber(n)) for t, j, n in rows}
+
+
+def save_job(connection: Connection, job: Job) -> Job:
+    """Write, guarded by `version`; raises Stale where the row has moved on."""
+    after = replace(job, version=job.version + 1)
+    where = and_(J.c.id == job.id, J.c.version == job.version)
+    if connection.execute(update(J).where(where).values(**job_to_row(after))).rowcount != 1:
+        raise Stale(f"job {job.id} was changed by somebody else meanwhile")
+    return after
+
+
+def save_attempt(connection: Connection, attempt: Attempt) -> Attempt:
+    """Write, guarded by `version`; raises Stale where the row has moved on."""
+    after = replace(attempt, version=attempt.version + 1)
+    where = and_(A.c.job == attempt.job, A.c.number == attempt.number, A.c.version == attempt.version)
+    if connection.execute(update(A).where(where).values(**attempt_to_row(after))).rowcount != 1:
+        raise Stale(f"attempt {attempt.job}/{attempt.number} was changed by somebody else meanwhile")
+    return after

@@ -1,0 +1,37 @@
+"""Intent before effect."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from spotsurfer.state.schema import journal as T
+
+KEEP = 10_000
+
+
+def begin(connection: Connection, action: str, now: datetime) -> int:
+    """Write down what is about to be done; the number of the entry."""
+    done = connection.execute(insert(T).values(action=action, begun_at=now.isoformat()))
+    key = done.inserted_primary_key
+    assert key is not None
+    return int(key[0])
+
+
+def finish(connection: Connection, number: int, outcome: str, now: datetime) -> None:
+    """It was done, or refused."""
+    values = {"finished_at": now.isoformat(), "outcome": outcome}
+    connection.execute(update(T).where(T.c.number == number).values(**values))
+
+
+def unfinished(connection: Connection) -> list[tuple[int, str]]:
+    """Entries that a crash left open, oldest first."""
+    rows = connection.execute(select(T.c.number, T.c.action).where(T.c.finished_at.is_(None)).order_by(T.c.number))
+    return [(int(n), str(a)) for n, a in rows]
+
+
+def prune(connection: Connection) -> None:
+    """Forget finished entries beyond the newest KEEP."""
+    newest = connection.execute(select(T.c.number).order_by(T.c.number.desc()).limit(1)).scalar() or 0
+    connection.execute(delete(T).where(T.c.number <= newest - KEEP, T.c.finished_at.is_not(None)))

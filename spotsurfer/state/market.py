@@ -1,0 +1,73 @@
+"""Cool-downs, prices over time, and the last word of each machine."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime
+from typing import Any
+
+from spotsurfer_agent.protocol import Report
+from sqlalchemy import Connection, and_, delete, insert, select
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from spotsurfer.model.ids import AttemptNumber, JobId
+from spotsurfer.model.market import Cooldown, Market, Pool
+from spotsurfer.state.codec import cooldown_from_doc, cooldown_to_doc
+from spotsurfer.state.schema import cooldown as C
+from spotsurfer.state.schema import price as P
+from spotsurfer.state.schema import usage as U
+
+
+def cooldowns(connection: Connection) -> list[Cooldown]:
+    """All that are remembered, expired ones included: their strikes make the next wait longer."""
+    return [cooldown_from_doc(r) for (r,) in connection.execute(select(C.c.doc))]
+
+
+def set_cooldown(connection: Connection, c: Cooldown) -> None:
+    """Remember or replace."""
+    values = {"pool": str(c.pool), "market": str(c.market), "doc": cooldown_to_doc(c)}
+    connection.execute(upsert(C).values(**values).on_conflict_do_update(index_elements=["pool", "market"], set_=values))
+
+
+def clear_cooldown(connection: Connection, pool: Pool, market: Market) -> None:
+    """The pool gave a machine: its strikes are forgotten."""
+    connection.execute(delete(C).where(and_(C.c.pool == str(pool), C.c.market == str(market))))
+
+
+def add_price(connection: Connection, job: JobId, attempt: AttemptNumber, at: datetime, price: int) -> None:
+    """From `at` on the attempt's machine costs this much, micro-dollars an hour."""
+    values = {"job": job, "attempt": attempt, "at": at.isoformat(), "usd_micros_per_hour": price}
+    connection.execute(insert(P).prefix_with("OR IGNORE").values(**values))
+
+
+def prices(connection: Connection, job: JobId | None = None) -> dict[tuple[JobId, AttemptNumber], list[tuple[datetime, int]]]:
+    """Price steps of each attempt, oldest first."""
+    query = select(P).order_by(P.c.job, P.c.attempt, P.c.at)
+    if job is not None:
+        query = query.where(P.c.job == job)
+    found: dict[tuple[JobId, AttemptNumber], list[tuple[datetime, int]]] = {}
+    for r in connection.execute(query).mappings():
+        key = (JobId(r["job"]), AttemptNumber(r["attempt"]))
+        found.setdefault(key, []).append((datetime.fromisoformat(r["at"]), int(r["usd_micros_per_hour"])))
+    return found
+
+
+def set_usage(connection: Connection, report: Report, at: datetime) -> None:
+    """Keep the last report of an attempt."""
+    values: dict[str, Any] = {
+        "job": report.job,
+        "attempt": report.attempt,
+        "at": at.isoformat(),
+        "cpu_seconds": report.cpu_seconds,
+        "frozen_seconds": report.frozen_seconds,
+        "saves": report.saves,
+        "doc": dataclasses.asdict(report),
+    }
+    connection.execute(upsert(U).values(**values).on_conflict_do_update(index_elements=["job", "attempt"], set_=values))
+
+
+def usages(connection: Connection, job: JobId | None = None) -> dict[tuple[JobId, AttemptNumber], dict[str, Any]]:
+    """The last report of each attempt, as JSON."""
+    query = select(U) if job is None else select(U).where(U.c.job == job)
+    rows = connection.execute(query).mappings()
+    return {(JobId(r["job"]), AttemptNumber(r["attempt"])): {**r["doc"], "seen_at": r["at"]} for r in rows}

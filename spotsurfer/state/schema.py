@@ -1,0 +1,121 @@
+"""The tables. Times are UTC ISO text, money micro-dollars, nested values JSON."""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Integer, MetaData, String, Table, Text
+
+metadata = MetaData()
+
+meta = Table("meta", metadata, Column("key", String, primary_key=True), Column("value", Text, nullable=False))
+
+job = Table(
+    "job",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("state", String, nullable=False, index=True),
+    Column("wish", String, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("submitted_at", String, nullable=False),
+    Column("ended_at", String),
+    Column("exit_code", Integer),
+    Column("failures", Integer, nullable=False),
+    Column("save_at_least", Integer, nullable=False),
+    Column("moves_asked", Integer, nullable=False),
+    Column("move", JSON),
+    Column("spec", JSON, nullable=False),
+)
+
+attempt = Table(
+    "attempt",
+    metadata,
+    Column("job", String, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("state", String, nullable=False, index=True),
+    Column("since", String, nullable=False),
+    Column("pool", JSON, nullable=False),
+    Column("market", String, nullable=False),
+    Column("price_usd_micros_per_hour", BigInteger, nullable=False),
+    Column("list_price_usd_micros_per_hour", BigInteger, nullable=False),
+    Column("token", String, nullable=False, unique=True),
+    Column("planned_at", String, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("for_move", Integer, nullable=False),
+    Column("instance", String),
+    Column("granted_at", String),
+    Column("from_checkpoint", String),
+    Column("head_number", Integer, nullable=False),
+    Column("desired_sequence", Integer, nullable=False),
+    Column("desired_want", String, nullable=False),
+    Column("desired_save", Integer, nullable=False),
+    Column("launched_at", String),
+    Column("released_at", String),
+    Column("restore_failed", Boolean, nullable=False),
+)
+
+# What was going to be done: written before the effect, finished after it. An open entry is done again at start-up.
+journal = Table(
+    "journal",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("action", String, nullable=False, index=True),
+    Column("begun_at", String, nullable=False),
+    Column("finished_at", String, index=True),
+    Column("outcome", Text),
+)
+
+moment = Table(
+    "moment",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("at", String, nullable=False),
+    Column("job", String, index=True),
+    Column("attempt", Integer),
+    Column("kind", String, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("data", JSON, nullable=False),
+)
+
+decision = Table(
+    "decision",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("at", String, nullable=False),
+    Column("job", String, nullable=False, index=True),
+    Column("done", JSON, nullable=False),
+    Column("rejected", JSON, nullable=False),
+    Column("note", Text, nullable=False),
+)
+
+cooldown = Table(
+    "cooldown",
+    metadata,
+    Column("pool", String, primary_key=True),
+    Column("market", String, primary_key=True),
+    Column("doc", JSON, nullable=False),
+)
+
+# The price of an attempt's machine from a moment on; the bill is the sum over these steps.
+price = Table(
+    "price",
+    metadata,
+    Column("job", String, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("at", String, primary_key=True),
+    Column("usd_micros_per_hour", BigInteger, nullable=False),
+)
+
+# The last report of each attempt: usage and frozen time outlive the machine.
+usage = Table(
+    "usage",
+    metadata,
+    Column("job", String, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("at", String, nullable=False),
+    Column("cpu_seconds", Float, nullable=False),
+    Column("frozen_seconds", Float, nullable=False),
+    Column("saves", Integer, nullable=False),
+    Column("doc", JSON, nullable=False),
+)

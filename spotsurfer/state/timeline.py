@@ -1,0 +1,67 @@
+"""What happened and what was decided: append-only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, insert, select
+
+from spotsurfer.model.ids import JobId
+from spotsurfer.ports.service import Moment, Why
+from spotsurfer.state.schema import decision as D
+from spotsurfer.state.schema import moment as M
+
+
+def add(connection: Connection, moment: Moment) -> None:
+    """Append one moment."""
+    values = {
+        "at": moment.at.isoformat(),
+        "job": moment.job,
+        "attempt": moment.attempt,
+        "kind": moment.kind,
+        "text": moment.text,
+        "data": moment.data,
+    }
+    connection.execute(insert(M).values(**values))
+
+
+def read(connection: Connection, job: JobId | None, after: int) -> list[tuple[int, Moment]]:
+    """Moments numbered above `after`, oldest first; None = of all jobs."""
+    query = select(M).where(M.c.number > after).order_by(M.c.number)
+    if job is not None:
+        query = query.where(M.c.job == job)
+    return [
+        (
+            int(r["number"]),
+            Moment(datetime.fromisoformat(r["at"]), r["job"], r["attempt"], r["kind"], r["text"], r["data"]),
+        )
+        for r in connection.execute(query).mappings()
+    ]
+
+
+def add_decision(connection: Connection, job: JobId, why: Why) -> None:
+    """Append what was decided about a job."""
+    values = {
+        "at": why.at.isoformat(),
+        "job": job,
+        "done": list(why.done),
+        "rejected": [list(r) for r in why.rejected],
+        "note": why.note,
+    }
+    connection.execute(insert(D).values(**values))
+
+
+def decisions(connection: Connection, job: JobId, last: int) -> Sequence[Why]:
+    """The newest `last` decisions about a job, oldest first."""
+    rows = connection.execute(select(D).where(D.c.job == job).order_by(D.c.number.desc()).limit(last)).mappings()
+    found = [
+        Why(
+            datetime.fromisoformat(r["at"]),
+            tuple(r["done"]),
+            tuple((a, b) for a, b in r["rejected"]),
+            r["note"],
+        )
+        for r in rows
+    ]
+    return found[::-1]
