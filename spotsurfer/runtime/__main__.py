@@ -1,0 +1,78 @@
+"""`python -m spotsurfer.runtime`: build, list and unpack the agent's runtime."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from spotsurfer.model.errors import RuntimeBuildError, SpotsurferError
+from spotsurfer.runtime.build import Pins, Runtime, build, find, unpack, unpack_current
+
+DEFAULT_OUT = Path("build/runtime")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command; returns the exit code."""
+    args = _parser().parse_args(arguments)
+    try:
+        args.action(args)
+    except SpotsurferError as e:
+        print(f"spotsurfer.runtime: {e}", file=sys.stderr)
+        return e.exit_code
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m spotsurfer.runtime", description=__doc__)
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="build folder (default: %(default)s)")
+    commands = parser.add_subparsers(required=True)
+    make = commands.add_parser("build", help="build the tarball, fetch what is missing")
+    pins = make.add_mutually_exclusive_group()
+    pins.add_argument("--locked", dest="pins", action="store_const", const=Pins.REQUIRE, help="only the tested versions")
+    pins.add_argument("--update-lock", dest="pins", action="store_const", const=Pins.RENEW, help="take today's versions and pin them")
+    make.add_argument("--unpack", action="store_true", help="leave it unpacked in <out>/current, too")
+    make.set_defaults(action=_build, pins=Pins.PREFER)
+    show = commands.add_parser("list", help="show what was built")
+    show.set_defaults(action=_list)
+    lay = commands.add_parser("unpack", help="unpack the newest tarball into a new folder")
+    lay.add_argument("folder", type=Path)
+    lay.set_defaults(action=lambda args: unpack(_found(args.out), args.folder))
+    for command in (make, show):
+        command.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    return parser
+
+
+def _build(args: argparse.Namespace) -> None:
+    def say(line: str) -> None:
+        print(f"  runtime: {line}", file=sys.stderr, flush=True)
+
+    runtime = build(args.out, pins=args.pins or Pins.PREFER, say=say)
+    if args.unpack:
+        unpack_current(args.out, runtime)
+    _print(runtime, args.json)
+
+
+def _list(args: argparse.Namespace) -> None:
+    _print(_found(args.out), args.json)
+
+
+def _found(out: Path) -> Runtime:
+    runtime = find(out)
+    if runtime is None:
+        raise RuntimeBuildError(f"no runtime in {out}: build it with `python -m spotsurfer.runtime build`")
+    return runtime
+
+
+def _print(runtime: Runtime, as_json: bool) -> None:
+    size_bytes = runtime.path.stat().st_size
+    if as_json:
+        value = {"path": str(runtime.path), "sha256": runtime.sha256, "agent_version": runtime.agent_version}
+        print(json.dumps({**value, "size_bytes": size_bytes}))
+    else:
+        print(f"{runtime.path}  {size_bytes / 1e6:.1f} MB  agent {runtime.agent_version}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,233 @@
+"""Builds the runtime: pins, base, the agent's own files, tarball."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from spotsurfer.model.errors import RuntimeBuildError
+from spotsurfer.runtime import base, debian, launch, lock, recipe, tarball
+from spotsurfer.runtime.base import Base, Say
+from spotsurfer.runtime.lock import Lock
+
+KEPT_TARBALLS = 3  # a controller or a test may still read an older one
+
+
+class Pins(StrEnum):
+    """What to do about packages that the lock names and the mirror no longer has."""
+
+    PREFER = "prefer"  # take today's signed ones, say so and record them
+    REQUIRE = "require"  # an error
+    RENEW = "renew"  # take today's in any case and rewrite the lock
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A built runtime. `path` is `<out>/<sha256>.tar.gz`."""
+
+    path: Path
+    sha256: str
+    agent_version: str
+
+
+def find(out: Path) -> Runtime | None:
+    """The runtime that was built last, without building."""
+    try:
+        latest = json.loads((out / "latest.json").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    path = out / f"{latest['sha256']}.tar.gz"
+    return Runtime(path, latest["sha256"], latest["agent_version"]) if path.exists() else None
+
+
+def build(out: Path, *, pins: Pins = Pins.PREFER, mirror: debian.Source | None = None, say: Say = print) -> Runtime:
+    """Builds what is not built yet; a second call with nothing changed returns at once.
+
+    Raises RuntimeBuildError: no mirror, no network, a package is gone (with Pins.REQUIRE), a part does not start.
+    """
+    out = out.absolute()
+    base.prepare(out)
+    with _alone(out):
+        foundation = _base(out, pins, mirror, say)
+        inputs = _inputs(foundation)
+        known = find(out)
+        if known is not None and json.loads((out / "latest.json").read_text())["inputs"] == inputs:
+            return known
+        runtime = _assemble(out, foundation)
+        latest = {"sha256": runtime.sha256, "agent_version": runtime.agent_version, "inputs": inputs}
+        _replace(out / "latest.json", json.dumps(latest, indent=1).encode())
+        _prune(out, runtime, foundation)
+        return runtime
+
+
+def unpack(runtime: Runtime, folder: Path) -> None:
+    """Unpacks as an instance would. The folder must not exist; it appears whole or not at all."""
+    if folder.exists():
+        raise RuntimeBuildError(f"{folder} exists: remove it or name another folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unpack-") as scratch:
+        inner = Path(scratch) / "runtime"
+        inner.mkdir(mode=0o755)
+        subprocess.run(["tar", "-xzf", runtime.path, "-C", inner, "--no-same-owner"], check=True)
+        inner.rename(folder)
+
+
+def unpack_current(out: Path, runtime: Runtime) -> Path:
+    """`<out>/current`: a link to the unpacked runtime, switched at once when another one is built."""
+    out = out.absolute()
+    with _alone(out):
+        folder = out / "unpacked" / runtime.sha256[:16]
+        if not folder.exists():
+            unpack(runtime, folder)
+        link = out / "current"
+        if not link.is_symlink() or link.resolve() != folder.resolve():
+            fresh = out / "current.new"
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(folder.relative_to(out))
+            fresh.rename(link)
+        for old in _oldest(out / "unpacked", "*", keep=folder):
+            shutil.rmtree(old)
+    return out / "current"
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """One builder at a time in a folder; the lock goes with the process."""
+    with (out / ".lock").open("w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        yield
+
+
+def _base(out: Path, pins: Pins, mirror: debian.Source | None, say: Say) -> Base:
+    wanted = lock.read(lock.shipped()) if lock.shipped().exists() or pins is not Pins.RENEW else None
+    if pins is Pins.RENEW or wanted is None:
+        taken = base.resolve(out, mirror or debian.source(), say)
+        lock.shipped().write_text(taken.text())
+        return base.cached(out, taken) or base.build(out, taken, say)
+    if found := base.cached(out, wanted):
+        return found
+    if pins is Pins.PREFER and (earlier := _taken_before(out, wanted)) and (found := base.cached(out, earlier)):
+        return found
+    mirror = mirror or debian.source()
+    if base.ingredients_here(out, wanted, mirror, say):
+        return base.build(out, wanted, say)
+    if pins is Pins.REQUIRE:
+        raise RuntimeBuildError(
+            f"the mirror no longer has the packages of the lock: set {debian.MIRROR_VARIABLE} to an archive that "
+            "keeps old versions, or build without --locked"
+        )
+    taken = base.resolve(out, mirror, say)
+    _record(out, wanted, taken, say)
+    return base.cached(out, taken) or base.build(out, taken, say)
+
+
+def _taken_before(out: Path, wanted: Lock) -> Lock | None:
+    path = out / "RUNTIME.lock"
+    if not path.exists() or json.loads(path.read_text()).get("instead_of") != wanted.digest:
+        return None
+    return lock.read(path)
+
+
+def _record(out: Path, wanted: Lock, taken: Lock, say: Say) -> None:
+    """Says and writes down in what this runtime differs from the one that was tested."""
+    old = {p.name: p.version for p in wanted.packages}
+    for package in taken.packages:
+        if old.get(package.name) != package.version:
+            say(f"NOTICE: {package.name} {package.version} instead of the tested {old.get(package.name, '(none)')}")
+    value = {"instead_of": wanted.digest, **json.loads(taken.text())}
+    _replace(out / "RUNTIME.lock", (json.dumps(value, indent=1) + "\n").encode())
+
+
+def agent_source() -> Path:
+    """The agent's package as it is installed here: controller and agent can't drift apart."""
+    spec = importlib.util.find_spec("spotsurfer_agent")
+    if spec is None or spec.origin is None:
+        raise RuntimeBuildError("the package spotsurfer_agent is not installed: install spotsurfer again")
+    return Path(spec.origin).parent
+
+
+def _agent_files() -> list[Path]:
+    return [p for p in sorted(agent_source().rglob("*")) if p.is_file() and p.suffix != ".pyc"]
+
+
+def _inputs(foundation: Base) -> str:
+    digest = hashlib.sha256(foundation.folder.name.encode())
+    for path in _agent_files():
+        digest.update(f"{path.relative_to(agent_source())}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _assemble(out: Path, foundation: Base) -> Runtime:
+    with tempfile.TemporaryDirectory(dir=out, prefix="agent-") as scratch:
+        tree = Path(scratch)
+        _lay_agent(tree)
+        base.compile_python(foundation.tree, tree)
+        version = _agent_version()
+        (tree / "RUNTIME.json").write_text(json.dumps(_description(foundation, version), indent=1) + "\n")
+        data = foundation.member.read_bytes() + tarball.member(tree, last=True)
+    sha256 = hashlib.sha256(data).hexdigest()
+    path = out / f"{sha256}.tar.gz"
+    _replace(path, data)
+    return Runtime(path, sha256, version)
+
+
+def _lay_agent(tree: Path) -> None:
+    for path in _agent_files():
+        target = tree / "site" / "spotsurfer_agent" / path.relative_to(agent_source())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    (tree / "bin").mkdir()
+    for name, text in launch.starters().items():
+        starter = tree / "bin" / name
+        starter.write_text(text)
+        starter.chmod(0o755)
+    for name, target_name in recipe.STATIC_TOOLS.items():
+        (tree / "bin" / name).symlink_to(f"../prefix/{target_name}")
+
+
+def _agent_version() -> str:
+    module = importlib.import_module("spotsurfer_agent")
+    return str(module.__version__)
+
+
+def _description(foundation: Base, agent_version: str) -> dict[str, object]:
+    """RUNTIME.json: what is in the tarball and where."""
+    return {
+        "agent_version": agent_version,
+        "architecture": recipe.ARCHITECTURE,
+        "versions": foundation.facts,
+        "loader": f"prefix/{recipe.LOADER}",
+        "libraries": f"prefix/{recipe.LIBRARIES}",
+        "tools": {n: f"prefix/{p}" for n, p in {**recipe.TOOLS, **recipe.STATIC_TOOLS}.items()},
+        **json.loads(foundation.lock.text()),
+    }
+
+
+def _replace(path: Path, data: bytes) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_bytes(data)
+    partial.rename(path)
+
+
+def _prune(out: Path, runtime: Runtime, foundation: Base) -> None:
+    for old in _oldest(out, "*.tar.gz", keep=runtime.path):
+        old.unlink()
+    for old in _oldest(out, "base-*", keep=foundation.folder):
+        shutil.rmtree(old)
+
+
+def _oldest(folder: Path, pattern: str, keep: Path) -> list[Path]:
+    """All but the newest few; the one to keep always stays."""
+    found = sorted((p for p in folder.glob(pattern) if p != keep), key=lambda p: p.stat().st_mtime)
+    return found[: max(0, len(found) - (KEPT_TARBALLS - 1))]
