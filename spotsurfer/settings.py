@@ -106,6 +106,8 @@ class LimitsSection(_Section):
     drain_reserve_seconds: Seconds = 300.0
     restore_failures_max: int = Field(2, ge=1)
     launch_failures_max: int = Field(20, ge=1)
+    last_report_seconds: Seconds = 10.0
+    release_again_seconds: Interval = 60.0
 
     def as_limits(self) -> Limits:
         """The same as the value that `decide` sees."""

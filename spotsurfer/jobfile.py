@@ -1,0 +1,192 @@
+"""Job TOML, or options of the command line, to JobSpec and the list of input files; errors name file, line and key."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spotsurfer.hints import did_you_mean
+from spotsurfer.jobcheck import NAME, problems
+from spotsurfer.jobinputs import InputFile, expand
+from spotsurfer.model.errors import InputMissing, JobFileError
+from spotsurfer.model.job import JobSpec, MarketChoice
+from spotsurfer.tomllines import line_of
+from spotsurfer.units import parse_bytes, parse_seconds, parse_usd
+
+JOB_FILE_MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What is sent to the controller: the specification and the files that go along."""
+
+    spec: JobSpec
+    inputs: list[InputFile]
+
+    @property
+    def modes(self) -> dict[str, int]:
+        """Permission bits of each input by the path where it arrives."""
+        return {f.path: f.mode for f in self.inputs}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the values come from, for messages."""
+
+    name: str  # of the file, or "The command line"
+    text: str = ""
+
+    def at(self, key: str) -> str:
+        """The begin of a sentence about `key`."""
+        line = line_of(self.text, key.split(".")) if self.text else None
+        return f"{self.name}{f' line {line}' if line else ''}: {key}"
+
+
+# ---------------------------------------------------------------- one parser a kind; each raises ValueError
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"is {value!r}, expected a text in quotes")
+    return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
+        raise ValueError(f'is {value!r}, expected a list of texts, like ["a", "b"]')
+    return tuple(value)
+
+
+def _command(value: object) -> tuple[str, ...]:
+    if not isinstance(value, str):
+        words = _texts(value)
+    else:
+        try:
+            words = tuple(shlex.split(value))
+        except ValueError as e:
+            raise ValueError(f"is {value!r}, which can't be split into words ({e}); write a list of words instead") from None
+    if not words:
+        raise ValueError('is empty, expected a program and its arguments, like "prog --fast" or ["sh", "-c", "a | b"]')
+    return words
+
+
+def _table(value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(v, str | int | float) for v in value.values()):
+        raise ValueError(f'is {value!r}, expected a table of texts, like {{ THREADS = "4" }}')
+    return {str(k): v if isinstance(v, str) else str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"is {value!r}, expected a whole number")
+    return value
+
+
+def _market(value: object) -> MarketChoice:
+    try:
+        return MarketChoice(str(value))
+    except ValueError:
+        raise ValueError(f"is {value!r}. {did_you_mean(str(value), list(MarketChoice))}") from None
+
+
+# THE keys of a job file: key -> (name in JobSpec, parser). "resources" is the only table of keys.
+KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
+    "name": ("name", _text),
+    "command": ("command", _command),
+    "folder": ("folder", _text),
+    "inputs": ("inputs", _texts),
+    "outputs": ("outputs", _texts),
+    "environment": ("environment", _table),
+    "tags": ("tags", _table),
+    "user": ("user", _text),
+    "market": ("market", _market),
+    "checkpoint_interval": ("checkpoint_interval_seconds", parse_seconds),
+    "retries": ("retries", _count),
+    "budget_usd": ("budget_usd_micros", parse_usd),
+    "on_end": ("on_end", _command),
+    "resources.cpu": ("cpus", _count),
+    "resources.memory": ("memory_bytes", parse_bytes),
+}
+
+
+def read_jobfile(path: Path, overrides: Mapping[str, object] | None = None) -> JobRequest:
+    """The job that `path` describes; `overrides` (dotted keys) win over the file.
+
+    Raises JobFileError or InputMissing: one sentence with file, line and key.
+    """
+    try:
+        if path.stat().st_size > JOB_FILE_MAX_BYTES:
+            raise JobFileError(f"{path} is larger than 1 MiB: that is no job file.")
+        text = path.read_text()
+    except FileNotFoundError:
+        raise JobFileError(
+            f"Job file {path} is not there: check the path, or write the job as options before `-- prog`."
+        ) from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise JobFileError(f"Job file {path} can't be read: {e}.") from None
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise JobFileError(f"{path} is not valid TOML: {e}.") from None
+    return make_request(_flat(table, Origin(str(path), text)), overrides or {}, path.parent, Origin(str(path), text))
+
+
+def make_request(
+    values: Mapping[str, object], overrides: Mapping[str, object], folder: Path, origin: Origin, default_name: str = ""
+) -> JobRequest:
+    """The job of flat values ("resources.cpu"); paths of inputs are relative to `folder`."""
+    line = Origin("The command line")
+    fields: dict[str, Any] = {}
+    for source, given in ((origin, values), (line, overrides)):
+        for key, value in given.items():
+            field, parse = KEYS[key]
+            try:
+                fields[field] = parse(value)
+            except ValueError as e:
+                raise JobFileError(_sentence(source.at(key), str(e))) from None
+    if "command" not in fields:
+        raise JobFileError(
+            f'{origin.name}: command is missing. Add a line like command = ["prog", "--fast"], or `-- prog` after submit.'
+        )
+    fields.setdefault("name", default_name or _name_from(origin.name, fields["command"]))
+    spec = JobSpec(**fields)
+    for key, why in problems(spec):
+        raise JobFileError(_sentence((line if key in overrides else origin).at(key), why))
+    where = (line if "inputs" in overrides else origin).at("inputs")
+    return JobRequest(spec, expand(spec.inputs, folder, where) if spec.inputs else [])
+
+
+def _flat(table: Mapping[str, Any], origin: Origin) -> dict[str, object]:
+    """Dotted keys to values; refuses keys that nobody reads."""
+    flat: dict[str, object] = {}
+    for key, value in table.items():
+        if key == "resources":
+            if not isinstance(value, dict):
+                raise JobFileError(f'{origin.at(key)} is {value!r}, expected a table: [resources] cpu = 2, memory = "4G".')
+            flat |= {f"resources.{k}": v for k, v in value.items()}
+        else:
+            flat[key] = value
+    for key in flat:
+        if key not in KEYS:
+            raise JobFileError(f"{origin.at(key)} is an unknown key. {did_you_mean(key, KEYS)}")
+    return flat
+
+
+def _name_from(origin: str, command: tuple[str, ...]) -> str:
+    """A name where none was given: the job file's, or the program's, as far as their letters allow."""
+    stem = Path(origin).stem if origin.endswith(".toml") else Path(command[0]).name
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in stem).strip("._-")[:40]
+    return kept if NAME.fullmatch(kept) else "job"
+
+
+def _sentence(begin: str, rest: str) -> str:
+    return f"{begin} {rest}" + ("" if rest.endswith((".", "?")) else ".")
+
+
+__all__ = ["KEYS", "InputFile", "InputMissing", "JobRequest", "Origin", "make_request", "read_jobfile"]
