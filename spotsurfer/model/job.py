@@ -139,3 +139,4 @@ class Attempt:
     launched_at: datetime | None = None
     released_at: datetime | None = None
     restore_failed: bool = False
+    reclaimed: bool = False  # the cloud says that it took the machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -40,11 +41,9 @@ def add_price(connection: Connection, job: JobId, attempt: AttemptNumber, at: da
     connection.execute(insert(P).prefix_with("OR IGNORE").values(**values))
 
 
-def prices(connection: Connection, job: JobId | None = None) -> dict[tuple[JobId, AttemptNumber], list[tuple[datetime, int]]]:
-    """Price steps of each attempt, oldest first."""
-    query = select(P).order_by(P.c.job, P.c.attempt, P.c.at)
-    if job is not None:
-        query = query.where(P.c.job == job)
+def prices(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[JobId, AttemptNumber], list[tuple[datetime, int]]]:
+    """Price steps of each attempt of these jobs, oldest first."""
+    query = select(P).where(P.c.job.in_(list(jobs))).order_by(P.c.job, P.c.attempt, P.c.at)
     found: dict[tuple[JobId, AttemptNumber], list[tuple[datetime, int]]] = {}
     for r in connection.execute(query).mappings():
         key = (JobId(r["job"]), AttemptNumber(r["attempt"]))

@@ -53,6 +53,7 @@ attempt = Table(
     Column("launched_at", String),
     Column("released_at", String),
     Column("restore_failed", Boolean, nullable=False),
+    Column("reclaimed", Boolean, nullable=False),
 )
 
 # What was going to be done: written before the effect, finished after it. An open entry is done again at start-up.

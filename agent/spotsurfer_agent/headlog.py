@@ -1,0 +1,67 @@
+"""The head log of one job: read as it grows, append by create-if-absent. Shared by agent and controller."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.protocol import Head
+from spotsurfer_agent.store import ObjectStore
+
+
+class Appended(StrEnum):
+    """What became of an entry."""
+
+    OURS = "ours"  # it is in the log, by this call or an earlier one whose answer was lost
+    LOST = "lost"  # somebody else's entry has that number: read again
+
+
+class HeadLog:
+    """Entries 1, 2, 3 … without gaps: number n+1 can only be created by a writer that saw n."""
+
+    def __init__(self, store: ObjectStore, job: str) -> None:
+        self._store = store
+        self._job = job
+        self.entries: list[Head] = []
+
+    @property
+    def newest(self) -> Head | None:
+        """The newest entry read so far."""
+        return self.entries[-1] if self.entries else None
+
+    def refresh(self) -> Head | None:
+        """Read what was added; the newest entry or None for an empty log.
+
+        Raises StoreError, and ProtocolError for an entry that this version can't read.
+        """
+        if not self.entries:
+            self._read_all()
+        while (data := self._store.get(self._key(len(self.entries) + 1))) is not None:
+            self.entries.append(protocol.decode(Head, data))
+        return self.newest
+
+    def append(self, head: Head) -> Appended:
+        """Create entry `head.number`. Repeating it after an unknown outcome (StoreError) is safe: the nonce tells."""
+        data = protocol.encode(head)
+        if self._store.create(self._key(head.number), data):
+            self._learn(head)
+            return Appended.OURS
+        there = self._store.get(self._key(head.number))
+        if there is not None and protocol.decode(Head, there).nonce == head.nonce:
+            self._learn(head)
+            return Appended.OURS
+        return Appended.LOST
+
+    def _learn(self, head: Head) -> None:
+        if head.number == len(self.entries) + 1:
+            self.entries.append(head)
+
+    def _read_all(self) -> None:
+        """One listing instead of a request for each entry of a long log."""
+        for listed in self._store.list(protocol.head_prefix(self._job)):
+            data = self._store.get(listed.key)
+            if data is not None and listed.key == self._key(len(self.entries) + 1):
+                self.entries.append(protocol.decode(Head, data))
+
+    def _key(self, number: int) -> str:
+        return protocol.head_key(self._job, number)

@@ -1,0 +1,28 @@
+"""The closed list of what a timeline may say; programs and dashboards rely on these words."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """Kinds of moments."""
+
+    SUBMITTED = "submitted"
+    PLANNED = "planned"
+    LAUNCHED = "launched"
+    REFUSED = "refused"
+    ATTEMPT = "attempt"  # an edge of the attempt table
+    GRANTED = "granted"
+    NOTICE = "notice"
+    SAVED = "saved"  # a checkpoint became durable
+    ASKED = "asked"  # drain, save or go on
+    WISH = "wish"  # hold, resume, cancel, move, checkpoint: by a user or a limit
+    RETRY = "retry"
+    FROZEN = "frozen"  # an agent holds its job still: it can't be sure to own it
+    THAWED = "thawed"
+    ENDED = "ended"  # an edge of the job table
+    HOOK = "hook"
+    SWEPT = "swept"
+    ALERT = "alert"  # a person should look
+    CONTROLLER = "controller"

@@ -1,0 +1,176 @@
+"""Ports and database -> Snapshot. Marks what is stale or incomplete; decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from spotsurfer_agent.protocol import WORKLOAD_DEAD, ProtocolError
+from spotsurfer_agent.store import StoreError
+from sqlalchemy import Engine
+
+from spotsurfer.ledger.costs import Costs
+from spotsurfer.model.errors import ProviderError
+from spotsurfer.model.ids import AttemptNumber, JobId
+from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState, Job, Wish
+from spotsurfer.model.market import Offer
+from spotsurfer.model.snapshot import AgentSeen, HeadSeen, InstanceSeen, JobSeen, Limits, Snapshot
+from spotsurfer.ports.provider import InstanceState, InstanceView, Provider
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import market
+from spotsurfer.store.heads import Heads
+from spotsurfer.store.reports import Heard, Reports
+
+# In these states the head decides what comes next, so it is read at every tick.
+CURIOUS = frozenset(
+    {AttemptState.READY, AttemptState.RESTORING, AttemptState.DRAINING, AttemptState.LOST, AttemptState.RELEASING}
+)
+
+
+@dataclass
+class Trouble:
+    """What could not be observed, for people."""
+
+    cloud: str = ""
+    store: str = ""
+    heads: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "; ".join(x for x in (self.cloud, self.store, *self.heads.values()) if x)
+
+
+class Observer:
+    """Looks at the whole world once a tick."""
+
+    def __init__(
+        self, engine: Engine, provider: Provider, reports: Reports, heads: Heads, limits: Limits, offers_seconds: float
+    ) -> None:
+        self._engine = engine
+        self._provider = provider
+        self.reports = reports
+        self.heads = heads
+        self._limits = limits
+        self.costs = Costs(provider.capabilities.billing)
+        self._offers: tuple[Offer, ...] = ()
+        self._offers_at: datetime | None = None
+        self._offers_every = timedelta(seconds=offers_seconds)
+        self._listing: dict[str, InstanceView] = {}
+        self._listing_at: datetime | None = None
+        self.changed: set[tuple[str, int]] = set()
+        self.trouble = Trouble()
+
+    def look(self, now: datetime) -> Snapshot:
+        """The world at `now`."""
+        self.trouble = Trouble()
+        complete = self._list_instances(now)
+        self._listen(now)
+        self._ask_offers(now)
+        with self._engine.connect() as connection:
+            jobs = rows.open_jobs(connection)
+            attempts = rows.attempts(connection, [j.id for j in jobs])
+            tokens = rows.tokens(connection)
+            cools = market.cooldowns(connection)
+            self.costs.refresh(connection, now)
+        seen = [self._job(j, attempts[j.id], now) for j in jobs]
+        orphans = [_instance(v) for t, v in self._listing.items() if t not in tokens and v.state is not InstanceState.GONE]
+        return Snapshot(
+            jobs=seen,
+            offers=self._offers,
+            cooldowns=cools,
+            orphans=orphans,
+            listing_complete=complete,
+            listing_at=self._listing_at or now,
+            spent_usd_micros=self.costs.total(),
+            limits=self._limits,
+        )
+
+    def instance_of(self, token: str) -> InstanceView | None:
+        """The machine of a launch token in the last listing."""
+        return self._listing.get(token)
+
+    def offers(self) -> tuple[Offer, ...]:
+        """Offers as last asked for."""
+        return self._offers
+
+    def _list_instances(self, now: datetime) -> bool:
+        try:
+            listing = self._provider.describe()
+        except ProviderError as e:
+            self.trouble.cloud = f"the cloud's listing failed: {e}"
+            return False
+        fresh = {v.token: v for v in listing.instances}
+        self._listing = fresh if listing.complete else {**self._listing, **fresh}
+        if listing.complete:
+            self._listing_at = now
+        return listing.complete
+
+    def _listen(self, now: datetime) -> None:
+        try:
+            self.changed = self.reports.listen(now)
+        except StoreError as e:
+            self.changed = set()
+            self.trouble.store = f"the store can't be listed: {e}"
+
+    def _ask_offers(self, now: datetime) -> None:
+        if self._offers_at is not None and now - self._offers_at < self._offers_every:
+            return
+        try:
+            self._offers = tuple(self._provider.offers())
+            self._offers_at = now
+        except ProviderError as e:
+            self.trouble.cloud = f"the cloud's prices can't be read: {e}"
+
+    def _job(self, job: Job, attempts: list[Attempt], now: datetime) -> JobSeen:
+        alive = [a for a in attempts if a.state not in OVER]
+        instances = {a.number: _instance(v) for a in alive if (v := self._listing.get(a.token)) is not None}
+        heard = {a.number: h for a in alive if (h := self.reports.heard(job.id, a.number)) is not None}
+        return JobSeen(
+            job=job,
+            attempts=attempts,
+            instances=instances,
+            agents={n: _agent(h) for n, h in heard.items()},
+            head=self._head(job, alive, now),
+            spent_usd_micros=self.costs.of_job(job.id),
+        )
+
+    def _head(self, job: Job, alive: Iterable[Attempt], now: datetime) -> HeadSeen | None:
+        some = list(alive)
+        silent = any(a.state in HOLDS and self.reports.heard(job.id, a.number) is None for a in some)
+        spoke = any((job.id, a.number) in self.changed for a in some)
+        fresh = spoke or silent or job.wish is not Wish.RUN or any(a.state in CURIOUS for a in some)
+        try:
+            return self.heads.seen(job.id, now, fresh)
+        except (StoreError, ProtocolError) as e:
+            self.trouble.heads[job.id] = f"the head of {job.id} can't be read: {e}"
+            return None
+
+    def forget(self, job: JobId, attempt: AttemptNumber) -> None:
+        """An attempt is over: drop what was cached of it."""
+        self.reports.forget(job, attempt)
+
+
+def _instance(view: InstanceView) -> InstanceSeen:
+    return InstanceSeen(view.id, view.token, view.state is InstanceState.GONE, view.reclaimed, view.launched_at, view.ended_at)
+
+
+def _agent(heard: Heard) -> AgentSeen:
+    r = heard.report
+    deadline = None
+    if r.notice is not None and r.notice.seconds_left is not None and heard.notice_at is not None:
+        deadline = heard.notice_at + timedelta(seconds=r.notice.seconds_left)
+    return AgentSeen(
+        state=str(r.state),
+        sequence=r.sequence,
+        changed_at=heard.changed_at,
+        head=r.head,
+        desired=r.desired,
+        drain_failed=r.drain_failed,
+        frozen=r.frozen,
+        workload_dead=r.state in WORKLOAD_DEAD,
+        notice_id=r.notice.id if r.notice else None,
+        notice_deadline_at=deadline,
+        notice_kind=r.notice.kind if r.notice else "",
+        error=r.error,
+        error_kind=r.error_kind,
+    )

@@ -1,0 +1,55 @@
+"""Costs of all attempts: ended ones are computed once, running ones up to now."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from spotsurfer.ledger.billing import Charge, charge
+from spotsurfer.model.ids import AttemptNumber, JobId
+from spotsurfer.model.job import OVER, Attempt
+from spotsurfer.ports.provider import BillingRule
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import market
+
+Key = tuple[JobId, AttemptNumber]
+
+
+class Costs:
+    """What was spent, by attempt. `refresh` reads only what can still change."""
+
+    def __init__(self, rule: BillingRule) -> None:
+        self._rule = rule
+        self._settled: dict[Key, Charge] = {}
+        self._running: dict[Key, Charge] = {}
+        self._loaded = False
+
+    def refresh(self, connection: Connection, now: datetime) -> None:
+        """Bring the figures up to `now`."""
+        jobs = rows.open_jobs(connection) if self._loaded else rows.all_jobs(connection)
+        self._loaded = True
+        self._running = {}
+        steps = market.prices(connection, [j.id for j in jobs])
+        for attempts in rows.attempts(connection, [j.id for j in jobs]).values():
+            for a in attempts:
+                self._add(a, steps.get((a.job, a.number), []), now)
+
+    def _add(self, a: Attempt, steps: list[tuple[datetime, int]], now: datetime) -> None:
+        key = (a.job, a.number)
+        if key in self._settled:
+            return
+        cost = charge(a, steps, self._rule, now, a.reclaimed)
+        (self._settled if a.state in OVER else self._running)[key] = cost
+
+    def of(self, key: Key) -> Charge:
+        """One attempt's bill so far."""
+        return self._settled.get(key) or self._running.get(key) or Charge(0.0, 0, 0)
+
+    def of_job(self, job: JobId) -> int:
+        """A job's bill so far, micro-dollars."""
+        return sum(c.usd_micros for d in (self._settled, self._running) for (j, _), c in d.items() if j == job)
+
+    def total(self) -> int:
+        """Everything ever spent, micro-dollars."""
+        return sum(c.usd_micros for d in (self._settled, self._running) for c in d.values())

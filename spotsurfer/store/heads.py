@@ -1,0 +1,74 @@
+"""Head logs of all jobs, as `decide` sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from spotsurfer_agent.headlog import HeadLog
+from spotsurfer_agent.protocol import Head, HeadKind
+from spotsurfer_agent.store import ObjectStore
+
+from spotsurfer.model.ids import AttemptNumber
+from spotsurfer.model.snapshot import HeadSeen
+
+NONE = HeadSeen(0, AttemptNumber(0), None, 0, final=False, done=False)
+
+
+class Heads:
+    """Reads a log only when somebody has reason to think that it grew, and now and then all the same."""
+
+    def __init__(self, store: ObjectStore, at_least_every: timedelta = timedelta(seconds=60)) -> None:
+        self._store = store
+        self._every = at_least_every
+        self._logs: dict[str, HeadLog] = {}
+        self._read_at: dict[str, datetime] = {}
+
+    def log(self, job: str) -> HeadLog:
+        """The log of a job, for appending."""
+        return self._logs.setdefault(job, HeadLog(self._store, job))
+
+    def seen(self, job: str, now: datetime, fresh: bool) -> HeadSeen:
+        """The newest entry and the checkpoints; read again if `fresh` or old. Raises StoreError, ProtocolError."""
+        log, read_at = self.log(job), self._read_at.get(job)
+        if fresh or read_at is None or now - read_at >= self._every:
+            log.refresh()
+            self._read_at[job] = now
+        return summary(log.entries)
+
+    def forget(self, job: str) -> None:
+        """The job is over."""
+        self._logs.pop(job, None)
+        self._read_at.pop(job, None)
+
+
+def summary(entries: Sequence[Head]) -> HeadSeen:
+    """What the whole log says."""
+    if not entries:
+        return NONE
+    newest = entries[-1]
+    done = newest.done
+    failures = sum(1 for e in entries if e.done and e.done.reason == "exited" and e.done.exit_code != 0)
+    return HeadSeen(
+        number=newest.number,
+        epoch=AttemptNumber(newest.epoch),
+        checkpoint=newest.checkpoint,
+        sequence=newest.sequence,
+        final=newest.final,
+        done=newest.kind is HeadKind.DONE,
+        cancelled=done is not None and done.reason == "cancelled",
+        exit_code=done.exit_code if done else None,
+        failures=failures,
+        checkpoints=tuple(_since_beginning(entries)),
+    )
+
+
+def _since_beginning(entries: Sequence[Head]) -> list[str]:
+    """Checkpoints of the present life of the job: a grant from nothing (a retry) makes older ones another life's."""
+    found: list[str] = []
+    for e in entries:
+        if e.kind is HeadKind.GRANT and e.checkpoint is None:
+            found.clear()
+        if e.kind is HeadKind.COMMIT and e.checkpoint is not None:
+            found.append(e.checkpoint)
+    return found
