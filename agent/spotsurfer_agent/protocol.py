@@ -137,6 +137,7 @@ class HeadKind(StrEnum):
 
     GRANT = "grant"  # controller: `epoch` owns the job now and starts from `checkpoint`
     COMMIT = "commit"  # agent: `checkpoint` is durable; with `final` nothing of the job runs any more
+    RENEW = "renew"  # agent: its lease had lapsed; nothing changes but that older decisions to grant can't land any more
     DONE = "done"  # agent: the command ended; or controller: closed (cancelled)
 
 
@@ -277,7 +278,7 @@ class Report:
     cpu_seconds: float = 0.0  # of the job under this attempt
     memory_bytes: int = 0
     error: str = ""  # one sentence with the remedy
-    error_kind: str = ""  # "restore" | "start" | "save" | "store" | "input"
+    error_kind: str = ""  # "restore" | "start" | "save" | "store" | "input" | "output" | "lost"
     at: str = ""
 
 

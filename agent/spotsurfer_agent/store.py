@@ -18,6 +18,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, Per
 from obstore.store import LocalStore, MemoryStore, from_url
 
 RETRY_SECONDS = 10.0  # obstore's default of 180 s would hide an outage from the lease
+RANGE_BYTES = 16 << 20  # of a file read piece by piece
 
 
 class StoreError(Exception):
@@ -65,6 +66,18 @@ class ObjectStore(Protocol):
         ...
 
 
+class FileStore(ObjectStore, Protocol):
+    """An object store that also moves whole files without holding them in memory."""
+
+    def put_file(self, key: str, path: Path) -> int:
+        """Write or overwrite from a file, durably; returns the bytes sent. OSError where the file can't be read."""
+        ...
+
+    def get_file(self, key: str, path: Path) -> int | None:
+        """The object into a new or emptied file; returns its size, None where there is none. OSError where the disk refuses."""
+        ...
+
+
 class ObstoreStore:
     """Any store that obstore speaks to."""
 
@@ -100,6 +113,37 @@ class ObstoreStore:
             return bytes(obstore.get(self._store, key).bytes())
         except (NotFoundError, FileNotFoundError):
             return None
+        except (BaseError, OSError) as e:
+            raise _error(e, key) from e
+
+    def put_file(self, key: str, path: Path) -> int:
+        """Write or overwrite from a file, in parts where it is large."""
+        with path.open("rb") as f:
+            size = os.fstat(f.fileno()).st_size
+            try:
+                obstore.put(self._store, key, f if size else b"", mode="overwrite")
+                if self._root is not None:
+                    _fsync_up(self._root / key, self._root)
+            except (BaseError, OSError) as e:
+                raise _error(e, key) from e
+        return size
+
+    def get_file(self, key: str, path: Path) -> int | None:
+        """The object into a file, range by range: each has the time limit of one request."""
+        try:
+            size = int(obstore.head(self._store, key)["size"])
+        except (NotFoundError, FileNotFoundError):
+            return None
+        except (BaseError, OSError) as e:
+            raise _error(e, key) from e
+        with path.open("wb") as f:
+            for start in range(0, size, RANGE_BYTES):
+                f.write(self._range(key, start, min(RANGE_BYTES, size - start)))
+        return size
+
+    def _range(self, key: str, start: int, length: int) -> bytes:
+        try:
+            return bytes(obstore.get_range(self._store, key, start=start, length=length))
         except (BaseError, OSError) as e:
             raise _error(e, key) from e
 

@@ -1,0 +1,136 @@
+"""What the agent's machine may look at, and what it can want done. Values only; nothing here acts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from spotsurfer_agent.engines.port import WorkloadState
+from spotsurfer_agent.protocol import Desired, Head, SaveFacts
+
+INTERRUPTION = "interruption"
+REBALANCE = "rebalance"
+
+
+class Task(StrEnum):
+    """Long work, one at a time, done beside the loop."""
+
+    BOOT = "boot"  # adopt what runs, preflight, read the specification
+    BEGIN = "begin"  # place inputs and start, or restore
+    LIVE = "live"  # save and go on
+    FINAL = "final"  # save for the last time
+    SETTLE = "settle"  # a final save outlived the agent that made it: give its verdict
+    PUBLISH = "publish"  # outputs, logs and the entry that says done
+    KILL = "kill"  # nothing of the job may run any more
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a task ended. An empty `error` means that it worked."""
+
+    task: Task
+    at: float  # monotonic
+    error: str = ""
+    kind: str = ""  # protocol.Report.error_kind
+    save: SaveFacts | None = None
+    note: str = ""  # something to tell although it worked
+
+
+@dataclass(frozen=True, slots=True)
+class Warning:
+    """The cloud's notice as the watcher keeps it. `deadline_at` is monotonic; None = no time was said."""
+
+    kind: str  # INTERRUPTION | REBALANCE
+    id: str
+    deadline_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What was agreed beforehand. Durations in seconds."""
+
+    attempt: int
+    interval_seconds: float | None = None  # between live saves; None = only when asked
+    lease_seconds: float = 60.0
+    limit_seconds: float = 0.0  # owning nothing for so long: power off; 0 = never
+    margin_seconds: float = 5.0  # of a notice window left unused
+    last_words_seconds: float = 120.0  # the last report may take so long before the power goes all the same
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The world at one moment, as the agent knows it."""
+
+    now: float  # monotonic
+    rules: Rules
+    head: Head | None = None  # newest entry read
+    head_read: bool = False  # the log was read at all
+    own_final: bool = False  # my final entry is in the log
+    own_done: bool = False  # my done entry is in the log
+    proved_at: float = float("-inf")  # when I began the newest entry that I won
+    desired: Desired | None = None
+    warning: Warning | None = None
+    workload: WorkloadState = WorkloadState.ABSENT
+    held: bool = False
+    pending_final: str | None = None
+    began_before: bool = False  # an earlier agent on this machine had the job running
+    busy: Task | None = None
+    outcome: Outcome | None = None  # of the task that ended since the last step; shown once
+    lease_age_seconds: float = float("inf")
+    reported: bool = False  # the present state, as shown, is durable in the store
+    refusal: str = ""  # an object that this version may not read
+
+    @property
+    def mine(self) -> bool:
+        """The newest head entry names me as the owner of a job that is not over."""
+        return self.head is not None and self.head.epoch == self.rules.attempt and self.head.done is None
+
+    @property
+    def lapsed(self) -> bool:
+        """Another attempt may be granted soon: nothing of the job may run."""
+        return self.lease_age_seconds > self.rules.lease_seconds
+
+    @property
+    def interrupted(self) -> bool:
+        """The cloud said that it takes this machine."""
+        return self.warning is not None and self.warning.kind == INTERRUPTION
+
+
+# ---------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Begin a task; only wanted while none is under way."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Stop the job's processes where they are, at once, whatever task is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let held processes go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Win a head entry of our own, so that no decision made while we were silent can still take the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shut:
+    """Upload nothing more under this attempt but reports."""
+
+    reason: str = field(default="")
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOff:
+    """Everything is said: end the machine."""
+
+
+Effect = Do | Hold | Release | Renew | Shut | PowerOff
