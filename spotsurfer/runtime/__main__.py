@@ -31,7 +31,9 @@ def _parser() -> argparse.ArgumentParser:
     make = commands.add_parser("build", help="build the tarball, fetch what is missing")
     pins = make.add_mutually_exclusive_group()
     pins.add_argument("--locked", dest="pins", action="store_const", const=Pins.REQUIRE, help="only the tested versions")
-    pins.add_argument("--update-lock", dest="pins", action="store_const", const=Pins.RENEW, help="take today's versions and pin them")
+    pins.add_argument(
+        "--update-lock", dest="pins", action="store_const", const=Pins.RENEW, help="take today's versions and pin them"
+    )
     make.add_argument("--unpack", action="store_true", help="leave it unpacked in <out>/current, too")
     make.set_defaults(action=_build, pins=Pins.PREFER)
     show = commands.add_parser("list", help="show what was built")

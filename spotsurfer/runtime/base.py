@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer.model.errors import RuntimeBuildError
-from spotsurfer.runtime import debfile, debian, launch, lock, recipe, tarball, trim, wheels
+from spotsurfer.runtime import debfile, debian, launch, recipe, tarball, trim, wheels
 from spotsurfer.runtime.lock import Lock, Package
 
 Say = Callable[[str], None]
@@ -121,7 +121,9 @@ def compile_python(root: Path, tree: Path) -> None:
     environment = launch.python_environment(root)
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
-        raise RuntimeBuildError(f"the runtime's Python could not compile its files ({(done.stdout + done.stderr).strip()[-300:]})")
+        raise RuntimeBuildError(
+            f"the runtime's Python could not compile its files ({(done.stdout + done.stderr).strip()[-300:]})"
+        )
 
 
 _ASK = """
@@ -142,8 +144,8 @@ def _facts(tree: Path) -> dict[str, str]:
 
 
 def _criu_version(prefix: Path) -> str:
-    command = [prefix / recipe.LOADER, "--inhibit-cache", "--library-path", prefix / recipe.LIBRARIES]
-    done = subprocess.run([*command, prefix / recipe.TOOLS["criu"], "--version"], capture_output=True, text=True, check=False)
+    command = [*launch.loader_command(prefix), str(prefix / recipe.TOOLS["criu"]), "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     found = re.search(r"^Version: (\d+)\.(\d+)(\S*)", done.stdout, re.MULTILINE)
     if not found or (int(found[1]), int(found[2])) < recipe.CRIU_VERSION_MIN:
         raise RuntimeBuildError(f"CRIU {recipe.CRIU_VERSION_MIN} or newer is needed, the packages gave {done.stdout.strip()!r}")
@@ -162,10 +164,7 @@ def ingredients_here(out: Path, wanted: Lock, mirror: debian.Source, say: Say) -
     if missing:
         say(f"fetch {len(missing)} packages")
         if gone := fetch(out, missing, mirror):
-            say(f"the mirror no longer has {', '.join(f'{p.name} {p.version}' for p in gone[:4])}{' …' if len(gone) > 4 else ''}")
+            say(f"the mirror no longer has {gone[0].name} {gone[0].version} and {len(gone) - 1} others of the lock")
             return False
     wheels.fetch(wanted.wheels, out / "wheels")
     return True
-
-
-__all__ = ["Base", "Say", "build", "cached", "ingredients_here", "lock", "prepare", "resolve"]

@@ -185,8 +185,8 @@ def closure(index: dict[str, Stanza], seeds: Iterable[str], not_followed: frozen
         if not_followed.intersection(alternatives):
             continue
         known = [n if n in index else providers.get(n, "") for n in alternatives]
-        name = next((n for n in known if n), None)
-        if name is None:
+        name = next((n for n in known if n), "")
+        if not name:
             raise RuntimeBuildError(f"the mirror's {recipe.SUITE} suite has no {' or '.join(alternatives)}: try again tomorrow")
         if name not in found:
             found[name] = index[name].package

@@ -20,7 +20,7 @@ _LOADER = f'"$root/prefix/{recipe.LOADER}" --inhibit-cache --library-path "$root
 _PYTHON = f"""export PYTHONHOME="$root/prefix/usr" PYTHONPATH="$root/site"
 exec {_LOADER} --argv0 "$root/bin/spotsurfer-python" "$root/prefix/{recipe.INTERPRETER}" -B -s -P """
 
-SITECUSTOMIZE = '''"""Takes the starter's variables out of the environment: they are for this interpreter, not for its children."""
+SITECUSTOMIZE = '''"""Takes the starter's variables out of the environment: its children have no use for them."""
 
 import os
 
@@ -43,8 +43,12 @@ def starters() -> dict[str, str]:
 def python_command(root: Path) -> list[str]:
     """The runtime's interpreter, called from here while it is being built: as the starter would."""
     prefix = root / "prefix"
-    loader = [str(prefix / recipe.LOADER), "--inhibit-cache", "--library-path", str(prefix / recipe.LIBRARIES)]
-    return [*loader, str(prefix / recipe.INTERPRETER), "-B", "-s", "-P"]
+    return [*loader_command(prefix), str(prefix / recipe.INTERPRETER), "-B", "-s", "-P"]
+
+
+def loader_command(prefix: Path) -> list[str]:
+    """The runtime's own loader; the path of a program of the prefix is to follow."""
+    return [str(prefix / recipe.LOADER), "--inhibit-cache", "--library-path", str(prefix / recipe.LIBRARIES)]
 
 
 def python_environment(root: Path) -> dict[str, str]:

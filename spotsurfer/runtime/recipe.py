@@ -63,3 +63,14 @@ LEFT_OUT = (
     "EXTERNALLY-MANAGED",
     "LICENSE.txt",
 )
+
+# Of the wheels: what serves type checkers, package managers and other interpreters than ours. Shell patterns.
+LEFT_OUT_OF_WHEELS = (
+    "*.pyi",
+    "*/py.typed",
+    "*.dist-info/RECORD",
+    "*.dist-info/WHEEL",
+    "*.dist-info/sboms/*",
+    "zstandard/_cffi.*",
+    "zstandard/backend_cffi.py",
+)

@@ -10,9 +10,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from spotsurfer.model.errors import RuntimeBuildError
-from spotsurfer.runtime import recipe
+from spotsurfer.runtime import launch, recipe
 
 _ELF_MAGIC = b"\x7fELF"
+_NEED_NOTHING = frozenset(Path(p).name for p in (recipe.LOADER, *recipe.STATIC_TOOLS.values()))
 
 
 def trim(prefix: Path, owners: dict[str, str]) -> set[str]:
@@ -54,18 +55,12 @@ def _libraries(prefix: Path, files: Iterable[str]) -> set[str]:
 
 def _is_dynamic(path: Path) -> bool:
     with path.open("rb") as f:
-        head = f.read(_ELF_SEARCH_BYTES)
-    # The loader refuses static programs and itself; both lack an interpreter or are no position of ours to list.
-    return head.startswith(_ELF_MAGIC) and path.name not in _NOT_LISTED
-
-
-_ELF_SEARCH_BYTES = 4
-_NOT_LISTED = frozenset(Path(p).name for p in (recipe.LOADER, *recipe.STATIC_TOOLS.values()))
+        return f.read(len(_ELF_MAGIC)) == _ELF_MAGIC and path.name not in _NEED_NOTHING
 
 
 def _needed(prefix: Path, name: str) -> list[str]:
     libraries = prefix / recipe.LIBRARIES
-    command = [str(prefix / recipe.LOADER), "--inhibit-cache", "--library-path", str(libraries), "--list", str(prefix / name)]
+    command = [*launch.loader_command(prefix), "--list", str(prefix / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"LC_ALL": "C"})
     found = re.findall(r"^\t(\S+) => (.+?)(?: \(0x[0-9a-f]+\))?$", done.stdout, re.MULTILINE)
     foreign = [soname for soname, path in found if not path.startswith(f"{libraries}/")]

@@ -8,13 +8,12 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 from spotsurfer.model.errors import RuntimeBuildError
 from spotsurfer.runtime import recipe
 from spotsurfer.runtime.lock import Wheel, file_sha256
-
-_LEFT_OUT = (".dist-info/RECORD", ".dist-info/WHEEL", ".dist-info/direct_url.json", ".pyi", "py.typed")
 
 
 def resolve(cache: Path) -> tuple[Wheel, ...]:
@@ -65,4 +64,8 @@ def unpack(wheels: Sequence[Wheel], cache: Path, site: Path) -> None:
     site.mkdir(parents=True)
     for wheel in wheels:
         with zipfile.ZipFile(cache / wheel.file) as archive:
-            archive.extractall(site, [n for n in archive.namelist() if not n.endswith(_LEFT_OUT)])
+            archive.extractall(site, [n for n in archive.namelist() if not _left_out(n)])
+
+
+def _left_out(name: str) -> bool:
+    return any(fnmatch(name, pattern) for pattern in recipe.LEFT_OUT_OF_WHEELS)
