@@ -30,12 +30,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     make = commands.add_parser("build", help="build the tarball, fetch what is missing")
     pins = make.add_mutually_exclusive_group()
+    make.set_defaults(pins=Pins.PREFER)
     pins.add_argument("--locked", dest="pins", action="store_const", const=Pins.REQUIRE, help="only the tested versions")
     pins.add_argument(
         "--update-lock", dest="pins", action="store_const", const=Pins.RENEW, help="take today's versions and pin them"
     )
     make.add_argument("--unpack", action="store_true", help="leave it unpacked in <out>/current, too")
-    make.set_defaults(action=_build, pins=Pins.PREFER)
+    make.set_defaults(action=_build)
+    make.add_argument("--quiet", action="store_true", help="say nothing where nothing was to do")
     show = commands.add_parser("list", help="show what was built")
     show.set_defaults(action=_list)
     lay = commands.add_parser("unpack", help="unpack the newest tarball into a new folder")
@@ -50,10 +52,12 @@ def _build(args: argparse.Namespace) -> None:
     def say(line: str) -> None:
         print(f"  runtime: {line}", file=sys.stderr, flush=True)
 
-    runtime = build(args.out, pins=args.pins or Pins.PREFER, say=say)
+    before = find(args.out)
+    runtime = build(args.out, pins=args.pins, say=say)
     if args.unpack:
         unpack_current(args.out, runtime)
-    _print(runtime, args.json)
+    if not args.quiet or runtime != before:
+        _print(runtime, args.json)
 
 
 def _list(args: argparse.Namespace) -> None:

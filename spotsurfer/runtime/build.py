@@ -46,7 +46,7 @@ def find(out: Path) -> Runtime | None:
         latest = json.loads((out / "latest.json").read_text())
     except (FileNotFoundError, ValueError):
         return None
-    path = out / f"{latest['sha256']}.tar.gz"
+    path = out.absolute() / f"{latest['sha256']}.tar.gz"
     return Runtime(path, latest["sha256"], latest["agent_version"]) if path.exists() else None
 
 

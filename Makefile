@@ -1,0 +1,84 @@
+# The two commands of the README are `make demo` and `make test`; each sets up what it needs. `make help` lists all.
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+# The system's own Python, not one that happens to stand first in PATH: what was tested is what runs.
+BASE_PYTHON := $(shell test -x /usr/bin/python3 && echo /usr/bin/python3 || command -v python3)
+PYTHON := .venv/bin/python
+STAMPS := build/stamps
+PYTEST_ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PIP_ROOT_USER_ACTION = ignore
+export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+
+# No test may ask this machine's cloud who it is, nor use a person's credentials.
+TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
+	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
+
+.PHONY: help setup runtime demo test lint format types layers check lock lock-upgrade runtime-lock clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
+
+setup: $(STAMPS)/install runtime ## Debian packages, .venv with the spotsurfer command, the agent's runtime
+
+$(STAMPS)/host: scripts/host.sh
+	@sh scripts/host.sh
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/venv: requirements.lock | $(STAMPS)/host
+	@echo "== install Python packages into .venv"
+	@$(PYTHON) -m pip --version >/dev/null 2>&1 || $(BASE_PYTHON) -m venv --clear .venv
+	@$(PYTHON) -m pip install --quiet --require-hashes --only-binary=:all: -r requirements.lock
+	@touch $@
+
+$(STAMPS)/install: $(STAMPS)/host $(STAMPS)/venv pyproject.toml
+	@$(PYTHON) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Asks each time whether the agent's sources have changed: half a second when nothing is to do.
+runtime: $(STAMPS)/install
+	@$(PYTHON) -m spotsurfer.runtime --out build/runtime build --unpack --quiet
+
+demo: setup ## the demonstration: a real assembly surfs on this host (root; under 15 minutes)
+	@.venv/bin/spotsurfer demo
+
+test: setup check ## everything: lints, types, layers, tests, end-to-end tests in boxes (root)
+	@echo "== tests"
+	@$(TEST_ENVIRONMENT) $(PYTHON) -m pytest -m "not slow" $(PYTEST_ARGS)
+
+check: lint types layers
+
+lint: $(STAMPS)/install ## ruff: rules and layout
+	@echo "== ruff"
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+
+types: $(STAMPS)/install ## mypy and pyright
+	@echo "== mypy"
+	@$(PYTHON) -m mypy
+	@echo "== pyright"
+	@$(PYTHON) -m pyright
+
+layers: $(STAMPS)/install ## import contracts
+	@echo "== import contracts"
+	@.venv/bin/lint-imports
+
+format: $(STAMPS)/install ## lay out all files
+	@$(PYTHON) -m ruff format .
+
+lock: $(STAMPS)/host ## write requirements.lock anew from pyproject.toml, keeping versions that still fit
+	@$(BASE_PYTHON) -m venv --clear build/lock-venv
+	@build/lock-venv/bin/python -m pip install --quiet pip-tools
+	@build/lock-venv/bin/python scripts/lock.py $(LOCK_ARGS)
+
+lock-upgrade: LOCK_ARGS := --upgrade
+lock-upgrade: lock ## the same with the newest versions
+
+runtime-lock: $(STAMPS)/install ## pin today's packages of the agent's runtime
+	@$(PYTHON) -m spotsurfer.runtime --out build/runtime build --unpack --update-lock
+
+clean: ## remove what was built here; a running demo is cleaned by `spotsurfer local clean`
+	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,49 @@
+#!/bin/sh
+# Makes this host ready for `make setup`: installs the Debian packages that are missing, or says what is.
+# Runs from a terminal or from CI; changes nothing where nothing is missing.
+set -eu
+
+# What the controller, its boxes and the virtual environment need; then what the demo assembles.
+PACKAGES="ca-certificates python3 python3-venv iproute2 nftables btrfs-progs util-linux mount kmod procps tini
+megahit samtools bowtie-examples"
+COMMANDS="ip nft mkfs.btrfs losetup mount unshare nsenter modprobe tini-static"
+
+say() { printf '%s\n' "$*" >&2; }
+
+python_is_new_enough() {
+    /usr/bin/env python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+if ! command -v apt-get >/dev/null; then
+    missing=
+    for command in $COMMANDS; do command -v "$command" >/dev/null || missing="$missing $command"; done
+    python_is_new_enough || missing="$missing python3(>=3.11)"
+    if [ -n "$missing" ]; then
+        say "This is not Debian, so nothing is installed for you. Missing here:$missing"
+        say "Install them with this system's own package manager, then call make again."
+        exit 1
+    fi
+    [ -n "${SPOTSURFER_DEBIAN_MIRROR:-}" ] || say "Not Debian: set SPOTSURFER_DEBIAN_MIRROR to a Debian mirror, the agent's runtime is made from it."
+    exit 0
+fi
+
+missing=
+for package in $PACKAGES; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] || missing="$missing $package"
+done
+if [ -n "$missing" ]; then
+    if [ "$(id -u)" != 0 ]; then
+        say "Debian packages are missing:$missing"
+        say "Run make as root, or have them installed: apt-get install$missing"
+        exit 1
+    fi
+    say "== install Debian packages:$missing"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -o DPkg::Lock::Timeout=300 -qq update
+    # shellcheck disable=SC2086 # a list of words
+    apt-get -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 -qq install -y --no-install-recommends $missing >&2
+fi
+if ! python_is_new_enough; then
+    say "Python 3.11 or newer is needed and $(python3 --version 2>&1) is here: use Debian 12 or newer."
+    exit 1
+fi
