@@ -4,7 +4,8 @@
 SHELL := /bin/sh
 
 # The system's own Python, not one that happens to stand first in PATH: what was tested is what runs.
-BASE_PYTHON := $(shell test -x /usr/bin/python3 && echo /usr/bin/python3 || command -v python3)
+# Looked for when it is used: on a clean host `host` has to install it first.
+BASE_PYTHON = $$(test -x /usr/bin/python3 && echo /usr/bin/python3 || command -v python3)
 PYTHON := .venv/bin/python
 STAMPS := build/stamps
 PYTEST_ARGS ?=

@@ -39,9 +39,15 @@ if [ -n "$missing" ]; then
     fi
     say "== install Debian packages:$missing"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get -o DPkg::Lock::Timeout=300 -qq update
+    log=$(mktemp)
     # shellcheck disable=SC2086 # a list of words
-    apt-get -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 -qq install -y --no-install-recommends $missing >&2
+    if ! { apt-get -o DPkg::Lock::Timeout=300 -qq update &&
+        apt-get -o DPkg::Lock::Timeout=300 -qq install -y --no-install-recommends $missing; } >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        say "apt could not install them: see above, then call make again."
+        exit 1
+    fi
+    rm -f "$log"
 fi
 if ! python_is_new_enough; then
     say "Python 3.11 or newer is needed and $(python3 --version 2>&1) is here: use Debian 12 or newer."

@@ -1,0 +1,69 @@
+"""Who may come in, and how much may come along: before any route is looked at."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from spotsurfer.logs import Event, Log
+from spotsurfer.model.errors import ConfigError, Denied, UsageError
+from spotsurfer.web.errors import answer
+
+BODY_MAX_BYTES = 8 << 20  # of JSON; inputs are streamed and have no limit but the store's
+_log = Log("web")
+
+
+class Guard:
+    """Checks the token, if there is one, and the announced length of the body. Plain ASGI: it buffers nothing."""
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] == "http":
+            headers = {name: value for name, value in scope["headers"] if name in (b"authorization", b"content-length")}
+            if not self._may_enter(headers.get(b"authorization", b"")):
+                _log.warning(Event.REQUEST_DENIED, path=scope["path"], client=(scope.get("client") or ("?",))[0])
+                remedy = "Token missing or wrong: set SPOTSURFER_TOKEN to the text of the controller's token file."
+                return await answer(Denied(remedy), 401)(scope, receive, send)
+            if "/inputs/" not in scope["path"] and int(headers.get(b"content-length", b"0")) > BODY_MAX_BYTES:
+                return await answer(UsageError(f"The body is larger than {BODY_MAX_BYTES >> 20} MiB."), 413)(
+                    scope, receive, send
+                )
+        return await self._app(scope, receive, send)
+
+    def _may_enter(self, header: bytes) -> bool:
+        """Constant time: a stranger learns nothing from how long a wrong token takes."""
+        if self._token is None:
+            return True
+        kind, _, given = header.partition(b" ")
+        return kind.lower() == b"bearer" and secrets.compare_digest(given.strip(), self._token.encode())
+
+
+def load_token(path: Path) -> str:
+    """The token in `path`, made on first use with mode 0600.
+
+    Raises ConfigError where the file is empty, unreadable, or readable by others.
+    """
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+    except FileExistsError:
+        pass
+    except OSError as e:
+        raise ConfigError(f"Token file {path} can't be made: {e.strerror}. Set [controller] token_file.") from None
+    try:
+        mode, token = path.stat().st_mode, path.read_text().strip()
+    except OSError as e:
+        raise ConfigError(f"Token file {path} can't be read: {e.strerror}.") from None
+    if mode & 0o077:
+        raise ConfigError(f"Token file {path} can be read by others: chmod 600 {path}.")
+    if len(token) < 16:
+        raise ConfigError(f"Token file {path} holds less than 16 characters: remove it, and a good one is made.")
+    return token

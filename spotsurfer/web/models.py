@@ -1,0 +1,314 @@
+"""What travels over HTTP, version 1. Apart from the nouns, so that the inside can change and the wire stays.
+
+Amounts are integer micro-dollars, sizes bytes, durations seconds, times ISO 8601 in UTC: as the names say.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from spotsurfer.jobcheck import problems
+from spotsurfer.model.errors import JobFileError
+from spotsurfer.model.job import AttemptState, JobSpec, JobState, MarketChoice, Wish
+from spotsurfer.model.market import Market
+from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, Why
+
+Mode = Annotated[int, Field(ge=0, le=0o777)]
+Value = str | int | float | bool | None
+
+
+class Wire(BaseModel):
+    """Base of everything sent."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class Asked(BaseModel):
+    """Base of everything received: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ErrorBody(Wire):
+    """Every answer that is not 2xx. `exit_code` is the command line's; the README lists them."""
+
+    error: str
+    exit_code: int
+    message: str
+
+
+class SpecBody(Asked):
+    """A job as asked for. Keys of a job file, with units in the names."""
+
+    model_config = ConfigDict(extra="forbid", from_attributes=True)
+    name: str
+    command: list[str]
+    folder: str = "."
+    inputs: list[str] = []
+    outputs: list[str] = []
+    cpus: int = 1
+    memory_bytes: int = 1 << 30
+    market: MarketChoice = MarketChoice.SPOT_FIRST
+    checkpoint_interval_seconds: float | None = None
+    retries: int = 0
+    environment: dict[str, str] = {}
+    tags: dict[str, str] = {}
+    user: str | None = None
+    budget_usd_micros: int | None = None
+    on_end: list[str] = []
+
+    def to_spec(self) -> JobSpec:
+        """The noun; raises JobFileError naming the key for values that no job may have."""
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in self.model_dump().items()
+        }
+        spec = JobSpec(**values)
+        for key, why in problems(spec):
+            raise JobFileError(f"{key} {why}.")
+        return spec
+
+
+class NameBody(Asked):
+    """A job to come."""
+
+    name: str
+
+
+class SubmitBody(Asked):
+    """`modes`: permission bits of each uploaded input, by path."""
+
+    spec: SpecBody
+    modes: dict[str, Mode] = {}
+
+
+class MoveBody(Asked):
+    """Both empty: any other machine."""
+
+    instance_type: str | None = None
+    market: Market | None = None
+
+
+class IdOut(Wire):
+    """The id of a job to come."""
+
+    job: str
+
+
+class CommandOut(Wire):
+    """A wish was recorded."""
+
+    job: str
+    state: JobState
+    wish: Wish
+    reason: str
+
+
+class NumberOut(Wire):
+    """The number of a request, to be looked for in the timeline or in `checkpoint`."""
+
+    number: int
+
+
+class InfoOut(Wire):
+    """The controller itself."""
+
+    version: str
+    family: str
+    generation: int
+    provider: str
+    store_url: str
+    instances: int
+    instances_max: int
+    spent_usd_micros: int
+    budget_usd_micros: int | None
+    last_tick_at: datetime | None
+    last_error: str
+
+    @classmethod
+    def of(cls, info: Info) -> InfoOut:
+        """From the noun."""
+        return cls.model_validate(info)
+
+
+class AttemptOut(Wire):
+    """One machine's try at a job."""
+
+    number: int
+    state: AttemptState
+    since: datetime
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+    market: Market
+    price_usd_micros_per_hour: int
+    list_price_usd_micros_per_hour: int
+    purpose: str
+    reason: str
+    instance: str | None
+    planned_at: datetime
+    launched_at: datetime | None
+    released_at: datetime | None
+    from_checkpoint: str | None
+    agent_state: str | None
+    silent_seconds: float | None
+    frozen: bool
+    cpu_seconds: float
+    memory_bytes: int
+    saves: int
+    frozen_seconds: float
+    save_stage: str
+    unsaved_seconds: float | None
+    error: str
+    usd_micros: int
+
+    @classmethod
+    def of(cls, status: AttemptStatus) -> AttemptOut:
+        """From the noun: the record, its pool, and what the agent said, in one."""
+        parts: dict[str, object] = {}
+        for noun in (status.attempt.pool, status.attempt, status):
+            parts |= {name: getattr(noun, name) for name in cls.model_fields if hasattr(noun, name)}
+        return cls.model_validate(parts)
+
+
+class JobOut(Wire):
+    """A job with everything there is to know at a glance."""
+
+    id: str
+    name: str
+    state: JobState
+    phase: str
+    note: str
+    wish: Wish
+    reason: str
+    submitted_at: datetime
+    ended_at: datetime | None
+    exit_code: int | None
+    failures: int
+    checkpoint: str | None
+    checkpoints: list[str]
+    moves: int
+    usd_micros: int
+    usd_micros_on_demand: int
+    spec: SpecBody
+    attempts: list[AttemptOut]
+
+    @classmethod
+    def of(cls, status: JobStatus) -> JobOut:
+        """From the noun."""
+        parts: dict[str, object] = {}
+        for noun in (status.job, status):
+            parts |= {name: getattr(noun, name) for name in cls.model_fields if hasattr(noun, name)}
+        parts |= {
+            "name": status.job.spec.name,
+            "spec": SpecBody.model_validate(status.job.spec),
+            "attempts": [AttemptOut.of(a) for a in status.attempts],
+            "checkpoints": list(status.checkpoints),
+        }
+        return cls.model_validate(parts)
+
+
+class JobsOut(Wire):
+    """All jobs, newest first."""
+
+    jobs: list[JobOut]
+
+
+class MomentOut(Wire):
+    """One line of the timeline."""
+
+    number: int
+    at: datetime
+    job: str | None
+    attempt: int | None
+    kind: str
+    text: str
+    data: dict[str, Value]
+
+    @classmethod
+    def of(cls, number: int, moment: Moment) -> MomentOut:
+        """From the noun and its number."""
+        parts = {name: getattr(moment, name) for name in cls.model_fields if name != "number"}
+        return cls.model_validate(parts | {"number": number})
+
+
+class TimelineOut(Wire):
+    """Moments after the number asked for; `next` is what to ask for next time."""
+
+    moments: list[MomentOut]
+    next: int
+
+
+class RejectedOut(Wire):
+    """Something that was considered and not done."""
+
+    what: str
+    why: str
+
+
+class WhyOut(Wire):
+    """One decision."""
+
+    at: datetime
+    done: list[str]
+    rejected: list[RejectedOut]
+    note: str
+
+    @classmethod
+    def of(cls, why: Why) -> WhyOut:
+        """From the noun."""
+        rejected = [RejectedOut(what=what, why=reason) for what, reason in why.rejected]
+        return cls(at=why.at, done=list(why.done), rejected=rejected, note=why.note)
+
+
+class WhysOut(Wire):
+    """The last decisions, newest last."""
+
+    decisions: list[WhyOut]
+
+
+class OutputOut(Wire):
+    """One published result."""
+
+    path: str
+    size: int
+
+    @classmethod
+    def of(cls, file: OutputFile) -> OutputOut:
+        """From the noun."""
+        return cls.model_validate(file)
+
+
+class OutputsOut(Wire):
+    """All published results of a job."""
+
+    outputs: list[OutputOut]
+
+
+class CostOut(Wire):
+    """What one attempt cost."""
+
+    job: str
+    attempt: int
+    pool: str
+    market: Market
+    seconds: float
+    usd_micros: int
+    usd_micros_on_demand: int
+    cpu_seconds: float
+    frozen_seconds: float
+    ended: str
+
+    @classmethod
+    def of(cls, line: CostLine) -> CostOut:
+        """From the noun."""
+        return cls.model_validate(line)
+
+
+class CostsOut(Wire):
+    """The bill, by attempt."""
+
+    costs: list[CostOut]

@@ -1,0 +1,147 @@
+"""Jobs, wishes, questions: the routes that speak JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from starlette.concurrency import run_in_threadpool
+
+from spotsurfer.model.errors import Denied
+from spotsurfer.model.ids import JOB_ID, JobId
+from spotsurfer.model.job import Job
+from spotsurfer.ports.service import Moment, Service
+from spotsurfer.web import models as m
+
+WAIT_MAX_SECONDS = 30.0
+LOOK_AGAIN_SECONDS = 0.3  # of a long poll; costs one indexed query
+
+JobPath = Annotated[str, Path(max_length=100, description="A job's id, or its name where only one job has it")]
+NewJobPath = Annotated[str, Path(pattern=f"^{JOB_ID.pattern}$", description="An id from POST /v1/ids")]
+router = APIRouter(
+    prefix="/v1", responses={"4XX": {"model": m.ErrorBody}, "5XX": {"model": m.ErrorBody}, 422: {"model": m.ErrorBody}}
+)
+
+
+def the_service(request: Request) -> Service:
+    """The service behind this app."""
+    service: Service = request.app.state.service
+    return service
+
+
+Controller = Annotated[Service, Depends(the_service)]
+
+
+@router.get("/info", tags=["controller"])
+def info(service: Controller) -> m.InfoOut:
+    """The controller itself."""
+    return m.InfoOut.of(service.info())
+
+
+@router.post("/ids", status_code=201, tags=["submit"])
+def new_id(body: m.NameBody, service: Controller) -> m.IdOut:
+    """An id for a job to come: upload its inputs under it, then submit."""
+    return m.IdOut(job=service.new_job_id(body.name))
+
+
+@router.put("/jobs/{job}", status_code=201, tags=["submit"])
+def submit(job: NewJobPath, body: m.SubmitBody, service: Controller, request: Request) -> m.JobOut:
+    """Make the job. Everything it names must have been uploaded."""
+    spec = body.spec.to_spec()
+    if spec.on_end and not request.app.state.allow_on_end:
+        raise Denied(
+            "on_end runs a command on the controller's host and is not allowed over TCP: remove it from the job, submit on "
+            "that host, or let its operator set [hooks] allow_remote = true."
+        )
+    made = service.submit(JobId(job), spec, dict(body.modes))
+    return m.JobOut.of(service.job(made.id))
+
+
+@router.get("/jobs", tags=["jobs"])
+def jobs(service: Controller, ended: bool = True) -> m.JobsOut:
+    """All jobs, newest first."""
+    return m.JobsOut(jobs=[m.JobOut.of(x) for x in service.jobs(ended)])
+
+
+@router.get("/jobs/{job}", tags=["jobs"])
+def job(job: JobPath, service: Controller) -> m.JobOut:
+    """One job."""
+    return m.JobOut.of(service.job(JobId(job)))
+
+
+@router.get("/jobs/{job}/why", tags=["jobs"])
+def why(job: JobPath, service: Controller, last: Annotated[int, Query(ge=1, le=1000)] = 10) -> m.WhysOut:
+    """The last decisions that changed something about it."""
+    return m.WhysOut(decisions=[m.WhyOut.of(x) for x in service.why(JobId(job), last)])
+
+
+@router.post("/jobs/{job}/hold", tags=["wishes"])
+def hold(job: JobPath, service: Controller) -> m.CommandOut:
+    """Save it and keep it in storage."""
+    return _command(service.hold(JobId(job)))
+
+
+@router.post("/jobs/{job}/resume", tags=["wishes"])
+def resume(job: JobPath, service: Controller) -> m.CommandOut:
+    """Undo a hold."""
+    return _command(service.resume(JobId(job)))
+
+
+@router.post("/jobs/{job}/cancel", tags=["wishes"])
+def cancel(job: JobPath, service: Controller) -> m.CommandOut:
+    """End it without results."""
+    return _command(service.cancel(JobId(job)))
+
+
+@router.post("/jobs/{job}/move", status_code=202, tags=["wishes"])
+def move(job: JobPath, body: m.MoveBody, service: Controller) -> m.NumberOut:
+    """Ask for another machine; the answer is the number of the request."""
+    return m.NumberOut(number=service.move(JobId(job), body.instance_type, body.market))
+
+
+@router.post("/jobs/{job}/checkpoint", status_code=202, tags=["wishes"])
+def checkpoint(job: JobPath, service: Controller) -> m.NumberOut:
+    """Ask for a live checkpoint; the answer is the sequence that it will have at least."""
+    return m.NumberOut(number=service.checkpoint(JobId(job)))
+
+
+After = Annotated[int, Query(ge=0, description="Only moments with a greater number")]
+Wait = Annotated[float, Query(ge=0, le=WAIT_MAX_SECONDS, description="Seconds to wait for news before an empty answer")]
+
+
+@router.get("/timeline", tags=["timeline"])
+async def timeline(service: Controller, request: Request, after: After = 0, wait: Wait = 0) -> m.TimelineOut:
+    """What happened, of all jobs."""
+    return _timeline(await _moments(service, None, after, wait, request), after)
+
+
+@router.get("/jobs/{job}/timeline", tags=["timeline"])
+async def job_timeline(job: JobPath, service: Controller, request: Request, after: After = 0, wait: Wait = 0) -> m.TimelineOut:
+    """What happened to one job."""
+    return _timeline(await _moments(service, JobId(job), after, wait, request), after)
+
+
+@router.get("/costs", tags=["costs"])
+def costs(service: Controller, job: Annotated[str | None, Query(max_length=100)] = None) -> m.CostsOut:
+    """What was spent, by attempt; running ones up to now."""
+    return m.CostsOut(costs=[m.CostOut.of(x) for x in service.costs(JobId(job) if job else None)])
+
+
+def _command(job: Job) -> m.CommandOut:
+    return m.CommandOut(job=job.id, state=job.state, wish=job.wish, reason=job.reason)
+
+
+async def _moments(service: Service, job: JobId | None, after: int, wait: float, request: Request) -> list[tuple[int, Moment]]:
+    end = time.monotonic() + wait
+    while True:
+        found = list(await run_in_threadpool(service.timeline, job, after))
+        if found or time.monotonic() >= end or request.app.state.stopping or await request.is_disconnected():
+            return found
+        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+
+
+def _timeline(found: list[tuple[int, Moment]], after: int) -> m.TimelineOut:
+    moments = [m.MomentOut.of(number, moment) for number, moment in found]
+    return m.TimelineOut(moments=moments, next=max((number for number, _ in found), default=after))

@@ -1,0 +1,134 @@
+"""Listeners: a Unix socket and, if asked for, TCP, in one process and one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from spotsurfer.model.errors import ConfigError, ControllerRunning
+from spotsurfer.settings import listen_address
+
+SOCKET_PATH_MAX_BYTES = 107  # the kernel's limit for an address of this kind
+GRACE_SECONDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An application and the socket it answers on."""
+
+    app: FastAPI
+    socket: socket.socket
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours: two servers share the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave them alone."""
+        yield
+
+
+def unix_socket(path: Path) -> socket.socket:
+    """A listening socket at `path`, mode 0600; a stale file of a dead controller is replaced in one step.
+
+    Raises ControllerRunning where somebody answers there, ConfigError where it can't be made.
+    """
+    if len(str(path).encode()) > SOCKET_PATH_MAX_BYTES - len("/.api-12345678/s"):
+        raise ConfigError(f"The socket's path {path} is too long for the kernel: set [controller] socket to a shorter one.")
+    if _answers(path):
+        raise ControllerRunning(f"Another controller answers on {path}: stop it first, or use another data_dir.")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Bound inside a folder that only we can enter, so that it is never open to others, not even for a moment.
+        with tempfile.TemporaryDirectory(prefix=".api-", dir=path.parent) as private:
+            fresh = Path(private, "s")
+            listener.bind(str(fresh))
+            fresh.chmod(0o600)
+            listener.listen(128)
+            fresh.replace(path)
+    except OSError as e:
+        listener.close()
+        raise ConfigError(
+            f"The socket {path} can't be made: {e.strerror}. Check its folder, or set [controller] socket."
+        ) from None
+    return listener
+
+
+def tcp_socket(listen: str) -> socket.socket:
+    """A listening TCP socket at "address:port"; raises ConfigError where it can't be had."""
+    host, port = listen_address(listen)
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, proto)
+    except OSError as e:
+        raise ConfigError(f"[controller] listen = {listen!r} can't be used: {e.strerror}.") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+    except OSError as e:
+        listener.close()
+        raise ConfigError(f"[controller] listen = {listen!r} can't be used: {e.strerror}.") from None
+    listener.listen(128)
+    return listener
+
+
+def serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
+    """Answer on all endpoints until `stop` is set, or SIGINT or SIGTERM comes (in the main thread). Long polls end at once."""
+    asyncio.run(_serve(endpoints, stop, ready))
+
+
+async def _serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Callable[[], None]) -> None:
+    servers = [_Server(_config(e.app)) for e in endpoints]
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    tasks = [asyncio.create_task(s.serve(sockets=[e.socket])) for s, e in zip(servers, endpoints, strict=True)]
+    try:
+        while not all(s.started or t.done() for s, t in zip(servers, tasks, strict=True)):
+            await asyncio.sleep(0.01)
+        ready()
+        while not stop.is_set() and not any(t.done() for t in tasks):
+            await asyncio.sleep(0.1)
+    finally:
+        for server, endpoint in zip(servers, endpoints, strict=True):
+            endpoint.app.state.stopping = True
+            server.should_exit = True
+        await asyncio.gather(*tasks)
+
+
+def _config(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+
+
+def _answers(path: Path) -> bool:
+    if not path.is_socket():
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(2)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True  # busy or not ours to enter: somebody is there
+    return True
