@@ -11,6 +11,11 @@ def monotonic() -> float:
     return time.monotonic()
 
 
+def utc() -> datetime.datetime:
+    """The time of day in UTC, aware; never compared with another machine's where there is any other way."""
+    return datetime.datetime.now(datetime.UTC)
+
+
 def utc_text() -> str:
     """The time of day in UTC, for people; never compared with another machine's."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    return utc().isoformat(timespec="milliseconds")

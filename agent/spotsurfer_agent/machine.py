@@ -161,8 +161,10 @@ def step(state: State, facts: Facts) -> tuple[State, tuple[Effect, ...]]:
 
 # ---------------------------------------------------------------- guards
 
+Check = Callable[[State, Facts], bool]
 
-def _idle(f: Facts) -> bool:
+
+def _idle(_: State, f: Facts) -> bool:
     return f.busy is None
 
 
@@ -182,28 +184,32 @@ def _lost_it(_: State, f: Facts) -> bool:
     return f.head is not None and not f.mine
 
 
-def _exited(_: State, f: Facts) -> bool:
-    return _idle(f) and f.workload is W.EXITED
+def _exited(s: State, f: Facts) -> bool:
+    return _idle(s, f) and f.workload is W.EXITED
 
 
-def _vanished(_: State, f: Facts) -> bool:
-    return _idle(f) and f.pending_final is None and f.workload in (W.LOST, W.ABSENT)
+def _vanished(s: State, f: Facts) -> bool:
+    return _idle(s, f) and f.pending_final is None and f.workload in (W.LOST, W.ABSENT)
 
 
 def _refused(_: State, f: Facts) -> bool:
     return bool(f.refusal)
 
 
-def _ended(f: Facts, task: Task, worked: bool) -> bool:
-    return f.outcome is not None and f.outcome.task is task and (not f.outcome.error) is worked
+def _ended(task: Task, *, well: bool) -> Check:
+    return lambda _, f: f.outcome is not None and f.outcome.task is task and (not f.outcome.error) is well
+
+
+def _both(*checks: Check) -> Check:
+    return lambda s, f: all(check(s, f) for check in checks)
 
 
 def _looked(s: State, f: Facts) -> bool:
     return s.booted and f.head_read
 
 
-def _something(f: Facts) -> bool:
-    return f.pending_final is not None or f.workload is not W.ABSENT
+def _nothing(_: State, f: Facts) -> bool:
+    return f.pending_final is None and f.workload is W.ABSENT and not f.began_before
 
 
 def _unneeded(s: State, f: Facts) -> bool:
@@ -213,22 +219,22 @@ def _unneeded(s: State, f: Facts) -> bool:
 
 
 def _never_needed(s: State, f: Facts) -> bool:
-    return s.booted and not _something(f) and not f.began_before and _unneeded(s, f)
+    return s.booted and _nothing(s, f) and _unneeded(s, f)
 
 
 def _granted(_: State, f: Facts) -> bool:
     return f.mine and not f.lapsed
 
 
-def _late(_: State, f: Facts) -> bool:
+def _late(s: State, f: Facts) -> bool:
     if not f.interrupted or f.warning is None or f.warning.deadline_at is None:
         return False
     end = f.warning.deadline_at - f.rules.margin_seconds
-    return f.now >= (end if _idle(f) else f.warning.deadline_at + OVERRUN_GRACE_SECONDS)
+    return f.now >= (end if _idle(s, f) else f.warning.deadline_at + OVERRUN_GRACE_SECONDS)
 
 
 def _may_save(s: State, f: Facts) -> bool:
-    return _idle(f) and s.held_since is None and not f.held and not f.lapsed and f.mine and f.now >= s.retry_at
+    return _idle(s, f) and s.held_since is None and not f.held and not f.lapsed and f.mine and f.now >= s.retry_at
 
 
 def _save_due(s: State, f: Facts) -> bool:
@@ -239,36 +245,31 @@ def _save_due(s: State, f: Facts) -> bool:
     return asked or (interval is not None and f.now - s.freeze_at >= interval)
 
 
-def _final_saved(_: State, f: Facts) -> bool:
-    return f.own_final and _idle(f)
+def _final_saved(s: State, f: Facts) -> bool:
+    return f.own_final and _idle(s, f)
 
 
 def _withdrawn(s: State, f: Facts) -> bool:
-    return _idle(f) and f.pending_final is None and not _drain(s, f)
+    return _idle(s, f) and f.pending_final is None and not _drain(s, f)
 
 
 _HOLDER = ((E.LOST_IT, _lost_it), (E.STOPPED, _stop))
-Guard = tuple[Event, Callable[[State, Facts], bool]]
-GUARDS: dict[S, tuple[Guard, ...]] = {
+GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
     S.BOOT: (
-        (E.REFUSED, lambda s, f: _refused(s, f) and not _something(f)),
-        (E.REFUSED, lambda s, f: _ended(f, Task.BOOT, False)),
+        (E.REFUSED, _both(_refused, _nothing)),
+        (E.REFUSED, _ended(Task.BOOT, well=False)),
         (E.UNNEEDED, _never_needed),
-        (E.FINAL_SAVED, lambda s, f: _looked(s, f) and f.own_final),
-        (E.PUBLISHED, lambda s, f: _looked(s, f) and f.own_done),
-        (E.LOST_IT, lambda s, f: _looked(s, f) and (_something(f) or f.began_before) and _lost_it(s, f)),
-        (E.PENDING, lambda s, f: _looked(s, f) and f.pending_final is not None),
-        (E.ADOPTED, lambda s, f: _looked(s, f) and f.workload is W.RUNNING),
-        (E.EXITED, lambda s, f: _looked(s, f) and f.workload is W.EXITED),
-        (E.VANISHED, lambda s, f: _looked(s, f) and f.began_before),
+        (E.FINAL_SAVED, _both(_looked, lambda _, f: f.own_final)),
+        (E.PUBLISHED, _both(_looked, lambda _, f: f.own_done)),
+        (E.LOST_IT, _both(_looked, _lost_it, lambda _, f: f.workload is not W.ABSENT or f.began_before)),
+        (E.PENDING, _both(_looked, lambda _, f: f.pending_final is not None)),
+        (E.ADOPTED, _both(_looked, lambda _, f: f.workload is W.RUNNING)),
+        (E.EXITED, _both(_looked, lambda _, f: f.workload is W.EXITED)),
+        (E.VANISHED, _both(_looked, lambda _, f: f.began_before)),
         (E.READY, _looked),
     ),
     S.STANDBY: ((E.REFUSED, _refused), (E.UNNEEDED, _unneeded), (E.GRANTED, _granted)),
-    S.RESTORING: (
-        *_HOLDER,
-        (E.FAILED, lambda s, f: _ended(f, Task.BEGIN, False)),
-        (E.STARTED, lambda s, f: _ended(f, Task.BEGIN, True)),
-    ),
+    S.RESTORING: (*_HOLDER, (E.FAILED, _ended(Task.BEGIN, well=False)), (E.STARTED, _ended(Task.BEGIN, well=True))),
     S.RUNNING: (
         (E.FINAL_SAVED, _final_saved),
         *_HOLDER,
@@ -277,22 +278,17 @@ GUARDS: dict[S, tuple[Guard, ...]] = {
         (E.DRAIN, _drain),
         (E.SAVE_DUE, _save_due),
     ),
-    S.SAVING: (
-        *_HOLDER,
-        (E.DRAIN, _drain),
-        (E.SAVE_FAILED, lambda s, f: _ended(f, Task.LIVE, False)),
-        (E.SAVED, lambda s, f: _idle(f)),
-    ),
+    S.SAVING: (*_HOLDER, (E.DRAIN, _drain), (E.SAVE_FAILED, _ended(Task.LIVE, well=False)), (E.SAVED, _idle)),
     S.DRAINING: (
         (E.FINAL_SAVED, _final_saved),
         *_HOLDER,
         (E.EXITED, _exited),
         (E.VANISHED, _vanished),
-        (E.DRAIN_FAILED, lambda s, f: _ended(f, Task.FINAL, False) and not f.interrupted and f.pending_final is None),
+        (E.DRAIN_FAILED, _both(_ended(Task.FINAL, well=False), lambda _, f: not f.interrupted and f.pending_final is None)),
         (E.WITHDRAWN, _withdrawn),
         (E.LATE, _late),
     ),
-    S.PUBLISHING: ((E.PUBLISHED, lambda s, f: f.own_done), *_HOLDER),
+    S.PUBLISHING: ((E.PUBLISHED, lambda _, f: f.own_done), *_HOLDER),
     **{s: () for s in TERMINAL},
 }
 

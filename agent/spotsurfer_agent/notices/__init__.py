@@ -1,1 +1,1 @@
-"""Metadata services: a dialect each, one Notice."""
+"""Metadata services: a dialect each, one watcher for all."""

@@ -1,0 +1,139 @@
+"""Files of the job between store and scratch: inputs before the start, outputs after the end.
+
+The agent is root and the job is not trusted with that: no path leaves the job's folder, neither by its name nor by a link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.store import FileStore
+
+WORK = "work"  # of the scratch: where commands, inputs and outputs live
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class FilesError(Exception):
+    """One sentence for the user. `kind` is "input" or "output"."""
+
+    def __init__(self, kind: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+
+
+@dataclass(slots=True)
+class Published:
+    """What was uploaded, and what could not be."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)  # patterns without a match
+    skipped: list[str] = field(default_factory=list)  # names that can't be published
+
+
+def job_folder(scratch: str, spec: Spec) -> Path:
+    """Where the command runs and to which inputs and outputs are relative. Raises FilesError for a folder outside."""
+    if spec.folder in (".", ""):
+        return Path(scratch) / WORK
+    return Path(scratch) / WORK / safe(spec.folder, "input")
+
+
+def safe(path: str, kind: str) -> PurePosixPath:
+    """The path, if it stays below where it is used; else FilesError."""
+    parts = PurePosixPath(path)
+    if not path or parts.is_absolute() or ".." in parts.parts or "\0" in path or parts == PurePosixPath("."):
+        raise FilesError(kind, f"{path!r} is not a path below the job's folder: use relative paths without '..'")
+    return parts
+
+
+def place_inputs(store: FileStore, spec: Spec, scratch: str) -> None:
+    """Fetch all inputs into the job's folder. Raises FilesError("input"), StoreError."""
+    folder = job_folder(scratch, spec)
+    wanted = sum(spec.inputs.values())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
+        if wanted > free:
+            raise FilesError("input", _full(wanted, free))
+        for path, size in sorted(spec.inputs.items()):
+            _place(store, spec, folder / safe(path, "input"), (path, size))
+        _give(Path(scratch) / WORK, spec.user)
+    except OSError as e:
+        raise FilesError("input", _full(wanted, 0) if e.errno in FULL else f"the inputs can't be placed: {e}") from e
+
+
+def _place(store: FileStore, spec: Spec, target: Path, wanted: tuple[str, int]) -> None:
+    path, size = wanted
+    target.parent.mkdir(parents=True, exist_ok=True)
+    got = store.get_file(protocol.input_key(spec.job, path), target)
+    if got != size:
+        what = "is not in the store" if got is None else f"has {got} bytes in the store"
+        raise FilesError("input", f"input {path} {what}, {size} bytes were submitted: submit the job again")
+    target.chmod(spec.input_modes.get(path, 0o644) & 0o777)
+
+
+def _full(wanted: int, free: int) -> str:
+    return f"the machine's disk is full: the inputs take {wanted} bytes, {free} are free: ask for a larger disk"
+
+
+def _give(folder: Path, user: str | None) -> None:
+    """Make the user the owner of everything placed."""
+    if user is None:
+        return
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise FilesError("input", f"user {user!r} does not exist on this machine: name one that its image has") from None
+    for at, folders, names in os.walk(folder):
+        for name in (".", *folders, *names):
+            os.chown(Path(at) / name, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
+
+
+def publish(store: FileStore, spec: Spec, attempt: int, scratch: str) -> Published:
+    """Upload everything that the patterns match. Raises StoreError; FilesError("output") for what can't be read."""
+    found, folder = Published(), job_folder(scratch, spec)
+    root = Path(scratch).resolve()
+    for pattern in spec.outputs:
+        files = sorted(_matches(folder, pattern))
+        if not files:
+            found.missing.append(pattern)
+        for file in files:
+            name = file.relative_to(folder).as_posix()
+            if not _publishable(file, name, root):
+                found.skipped.append(name.encode(errors="backslashreplace").decode())
+            elif name not in found.sizes:
+                found.sizes[name] = _upload(store, protocol.output_prefix(spec.job, attempt) + name, file)
+    return found
+
+
+def _matches(folder: Path, pattern: str) -> set[Path]:
+    safe(pattern, "output")
+    files: set[Path] = set()
+    for match in folder.glob(pattern):
+        if match.is_dir() and not match.is_symlink():
+            files |= {x for x in match.rglob("*") if not x.is_dir()}
+        else:
+            files.add(match)
+    return files
+
+
+def _publishable(file: Path, name: str, root: Path) -> bool:
+    """A plain file below the scratch under a name that a key can hold; links are followed only inside."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    real = file.resolve()
+    return real.is_relative_to(root) and real.is_file() and name.isprintable()
+
+
+def _upload(store: FileStore, key: str, file: Path) -> int:
+    try:
+        return store.put_file(key, file)
+    except OSError as e:
+        raise FilesError("output", f"output {file.name} can't be read: {e}") from e

@@ -1,0 +1,194 @@
+"""The agent's loop: gathers facts, steps, does what is wanted. The only place that waits.
+
+Everything that may hang runs beside it: reading the store, writing reports, uploading output, asking the metadata service, and
+the long tasks. So the lease is judged, and the job held, whatever the store does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from spotsurfer_agent import clock
+from spotsurfer_agent.engines.port import Engine, EngineError, Status, WorkloadState
+from spotsurfer_agent.facts import Do, Effect, Facts, Hold, PowerOff, Release, Renew, Rules, Shut
+from spotsurfer_agent.gate import Gate
+from spotsurfer_agent.logs import LogPlace, Logs
+from spotsurfer_agent.machine import State, step
+from spotsurfer_agent.mailbox import Heads, Mailbox
+from spotsurfer_agent.notices.watcher import Watcher
+from spotsurfer_agent.protocol import AgentConfig
+from spotsurfer_agent.reporter import Extras, Reporter, build
+from spotsurfer_agent.statefile import StateFile
+from spotsurfer_agent.store import FileStore
+from spotsurfer_agent.threads import Ticker, Worker
+from spotsurfer_agent.work import Work
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.25
+LOG_SECONDS = 3.0
+STEPS_MAX = 8  # of one tick: edges that follow each other at once
+
+
+@dataclass
+class Surroundings:
+    """What the agent is given besides its configuration. `make_engine` gets the gated store."""
+
+    store: FileStore
+    make_engine: Callable[[Gate], Engine]
+    watcher: Watcher
+    state: StateFile
+    now: Callable[[], float] = clock.monotonic
+    beat: Callable[[], None] = field(default=lambda: None)  # tells the respawner that we are alive
+
+
+class Agent:
+    """One attempt on one machine. `run` is the loop; `tick` is one pass of it and never waits."""
+
+    def __init__(self, config: AgentConfig, given: Surroundings) -> None:
+        self.config, self._given, self._now = config, given, given.now
+        self.gate = Gate(given.store)
+        self.engine = given.make_engine(self.gate)
+        self.heads = Heads(self.gate, config.job, config.attempt, given.now)
+        self.mailbox = Mailbox(given.store, self.heads, config.job, config.attempt, given.now)
+        self.logs = Logs(self.gate, self.engine.read_log, LogPlace(config.job, config.attempt))
+        self.work = Work(
+            config.job, config.attempt, self.engine, self.gate, self.heads, self.mailbox, self.logs, given.state, given.now
+        )
+        unchanged = min(config.report_seconds, config.lease_seconds / 3)
+        self.reporter = Reporter(given.store, given.state, (config.poll_seconds, unchanged), given.now)
+        self.worker = Worker(self.work.do, self.wake)
+        self.state = State(since=given.now(), drain_failed=given.state.memory.drain_failed)
+        self.over = False  # everything is said: the machine may go
+        self._status, self._woken, self._stopped = Status(WorkloadState.ABSENT), threading.Event(), False
+        self._tickers = self._make_tickers()
+
+    def _make_tickers(self) -> dict[str, Ticker]:
+        c, poll = self.config, min(self.config.poll_seconds, self.config.lease_seconds / 4)
+        return {
+            "mailbox": Ticker("mailbox", self.mailbox.poll, poll, self.wake),
+            "reporter": Ticker("reporter", self.reporter.send, min(1.0, poll), self.wake),
+            "logs": Ticker("logs", self.push_logs, LOG_SECONDS, lambda: None),
+            "notices": Ticker("notices", self._given.watcher.look, c.notice_seconds, self.wake),
+        }
+
+    def wake(self) -> None:
+        """Make the loop look now."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Leave the loop, the job and its shim as they are: another agent process takes over."""
+        self._stopped = True
+        self.wake()
+
+    def run(self) -> bool:
+        """Until the attempt is over (True) or `stop` was called (False)."""
+        self.worker.start()
+        for ticker in self._tickers.values():
+            ticker.start()
+        while not self.over and not self._stopped:
+            self._woken.clear()
+            self.tick()
+            self._given.beat()
+            if not self.over:
+                self._woken.wait(TICK_SECONDS)
+        for ticker in self._tickers.values():
+            ticker.stop()
+        return self.over
+
+    def push_logs(self) -> None:
+        """Upload new output, unless nothing may be written any more."""
+        if not self.gate.is_shut:
+            self.logs.push()
+
+    def tick(self) -> None:
+        """Look, step, act; again while edges follow each other."""
+        for _ in range(STEPS_MAX):
+            before, facts = self.state.name, self._gather()
+            self.state, effects = step(self.state, facts)
+            if self.state.name is not before:
+                log.info("%s -> %s%s", before, self.state.name, f": {self.state.error}" if self.state.error else "")
+            for effect in effects:
+                self._perform(effect)
+            self._given.state.update(drain_failed=self.state.drain_failed)
+            self._report(facts)
+            if self.state.name is before:
+                return
+
+    def _gather(self) -> Facts:
+        """In this order: what a task changed is seen no later than that it ended."""
+        busy, outcome = self.worker.look()
+        if self.state.booted or (outcome is not None and not outcome.error):
+            self._look_at_job()
+        mail, memory, now = self.mailbox.mail, self._given.state.memory, self._now()
+        own_final, own_done, proved_at = self.heads.own_final, self.heads.own_done, self.heads.proved_at
+        head_at, report_at = max(mail.head_at, memory.head_at), max(self.reporter.sent_at, memory.report_at)
+        self._given.state.update(head_at=head_at, report_at=report_at)
+        return Facts(
+            now=now,
+            rules=self._rules(),
+            head=self.heads.newest,
+            head_read=mail.spec is not None and mail.head_at > float("-inf"),
+            own_final=own_final,
+            own_done=own_done,
+            proved_at=proved_at,
+            desired=mail.desired,
+            warning=self._given.watcher.warning,
+            workload=self._status.state,
+            held=self._status.held,
+            pending_final=self._status.pending_final,
+            began_before=memory.began,
+            busy=busy,
+            outcome=outcome,
+            lease_age_seconds=now - min(head_at, report_at),
+            reported=self.reporter.is_out(self.state.shown),
+            refusal=mail.refusal,
+        )
+
+    def _rules(self) -> Rules:
+        c, spec = self.config, self.mailbox.mail.spec
+        interval = spec.checkpoint_interval_seconds if spec is not None else None
+        return Rules(c.attempt, interval, c.lease_seconds, c.limit_seconds, c.drain_margin_seconds)
+
+    def _look_at_job(self) -> None:
+        try:
+            self._status = self.engine.status()
+        except (EngineError, OSError) as e:
+            log.warning("the job's state can't be seen: %s", e)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Do(task=task):
+                self.worker.give(task)
+            case Hold() | Release():
+                self._freeze(isinstance(effect, Hold))
+            case Renew():
+                self.mailbox.renew()
+            case Shut(reason=reason):
+                self.gate.shut(reason)
+            case PowerOff():
+                self.over = True
+
+    def _freeze(self, hold: bool) -> None:
+        try:
+            if hold:
+                self.engine.hold()
+            else:
+                self.engine.release()
+        except (EngineError, OSError):
+            log.exception("the job can't be %s; it is tried again", "held" if hold else "released")
+
+    def _report(self, facts: Facts) -> None:
+        extras = Extras(
+            self.config.job,
+            self._given.watcher.instance,
+            self._status,
+            self._given.state.memory,
+            self.work.stage,
+            self.work.last_save,
+        )
+        if self.reporter.want(build(self.state, facts, extras)):
+            self._tickers["reporter"].poke()

@@ -1,0 +1,195 @@
+"""What agent and controller write to each other: the head log, desired, the specification.
+
+The head log is one writer's win per number: entry n+1 is created by whoever is first, and a nonce tells a writer its own entry
+after an answer that was lost. Entries are never removed, so the log is read by asking for the next number: one small read finds
+"no news".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from spotsurfer_agent import clock, protocol
+from spotsurfer_agent.headlog import Appended, HeadLog
+from spotsurfer_agent.protocol import Desired, Head, HeadKind, ProtocolError, Spec
+from spotsurfer_agent.store import ObjectStore, StoreDenied, StoreError, StoreFull
+
+DOUBT_SECONDS = 1.0  # between tries to learn what became of an entry
+
+
+class Fenced(Exception):
+    """The newest head entry is not ours to follow: another attempt owns the job, or it is over."""
+
+
+class Heads:
+    """The head log as one attempt follows and extends it: the newest entry only. Safe to use from several threads."""
+
+    def __init__(self, store: ObjectStore, job: str, attempt: int, now: Callable[[], float] = clock.monotonic) -> None:
+        self._store, self._job, self._attempt, self._now = store, job, attempt, now
+        self._log = HeadLog(store, job)
+        self._lock = threading.Lock()
+        self._newest: Head | None = None
+        self._listed = False
+        self._own: dict[str, Head] = {}  # entries of this attempt by nonce: a lost answer may be found by any thread
+        self.own_final = False  # a final entry of this attempt is in the log
+        self.own_done = False
+        self.proved_at = float("-inf")  # when the newest entry that we won was begun
+
+    @property
+    def newest(self) -> Head | None:
+        """The newest entry known."""
+        with self._lock:
+            return self._newest
+
+    def refresh(self) -> Head | None:
+        """Read what is new and return the newest entry. Raises StoreError, ProtocolError."""
+        if not self._listed:
+            keys = [x.key for x in self._store.list(protocol.head_prefix(self._job)) if x.key.endswith(".json")]
+            if keys:
+                self._note(self._read(int(keys[-1].rpartition("/")[2].removesuffix(".json"))))
+            self._listed = True
+        while True:
+            entry = self._read(self._last() + 1)
+            if entry is None:
+                return self.newest
+            self._note(entry)
+
+    def append(
+        self, change: Callable[[Head], Head], patient: bool, stop: Callable[[], None], wait: Callable[[float], None]
+    ) -> Head:
+        """Create the entry that follows the newest one; `change` makes it from its predecessor (number and nonce are set here).
+
+        With `patient` an unknown outcome is asked after until it is known, however long that takes: a job must not be resumed
+        after its final entry. `stop` is called between tries and raises to give up, `wait` sleeps.
+        Raises Fenced where the log is not ours any more, StoreError where nothing was written (impatient: or may have been).
+        """
+        nonce, doubt = secrets.token_hex(8), False
+        while True:
+            began = self._now()
+            try:
+                entry = self._try(change, nonce)
+            except (StoreError, ProtocolError) as e:
+                doubt = doubt or not isinstance(e, StoreDenied | StoreFull)
+                if not (patient and doubt):
+                    raise
+                stop()
+                wait(DOUBT_SECONDS)
+                continue
+            if entry is not None:
+                self.proved_at = max(self.proved_at, began)
+                return entry
+
+    def _try(self, change: Callable[[Head], Head], nonce: str) -> Head | None:
+        if nonce in self._own:
+            return self._own[nonce]
+        base = self._base()
+        wanted = dataclasses.replace(change(base), number=base.number + 1, nonce=nonce, at=clock.utc_text())
+        try:
+            ours = self._log.append(wanted) is Appended.OURS
+        except (StoreDenied, StoreFull):
+            found = self._read(wanted.number)  # a refusal may hide an earlier success
+            if found is None or found.nonce != nonce:
+                raise
+            ours = True
+        if ours:
+            self._note(wanted)
+            return wanted
+        self._note(self._read(wanted.number))
+        return None
+
+    def _base(self) -> Head:
+        base = self.newest or self.refresh()
+        if base is None or base.epoch != self._attempt or base.done is not None or base.final:
+            said = (
+                "nobody" if base is None else f"attempt {base.epoch}" + (", and it is over" if base.done or base.final else "")
+            )
+            raise Fenced(f"the head log names {said}")
+        return base
+
+    def _last(self) -> int:
+        newest = self.newest
+        return newest.number if newest else 0
+
+    def _read(self, number: int) -> Head | None:
+        data = self._store.get(protocol.head_key(self._job, number))
+        return protocol.decode(Head, data) if data is not None else None
+
+    def _note(self, entry: Head | None) -> None:
+        if entry is None:
+            return
+        with self._lock:
+            if entry.epoch == self._attempt:
+                self._own[entry.nonce] = entry
+                self.own_final = self.own_final or (entry.final and entry.kind is HeadKind.COMMIT)
+                self.own_done = self.own_done or (entry.done is not None and entry.done.reason == "exited")
+            if self._newest is None or entry.number > self._newest.number:
+                self._newest = entry
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """What was read last. Times are monotonic."""
+
+    spec: Spec | None = None
+    desired: Desired | None = None
+    head_at: float = float("-inf")  # beginning of the last successful read of the head log
+    refusal: str = ""  # an object that this version can't read; empty after the next good read
+    trouble: str = ""  # the store's last failure, empty when it works
+
+
+class Mailbox:
+    """Reads all that the controller writes, in one go; meant for a thread of its own, because a store may hang."""
+
+    def __init__(
+        self, store: ObjectStore, heads: Heads, job: str, attempt: int, now: Callable[[], float] = clock.monotonic
+    ) -> None:
+        self._store, self.heads, self._job, self._attempt, self._now = store, heads, job, attempt, now
+        self.mail = Mail()
+        self._renew = False
+
+    def renew(self) -> None:
+        """Win a head entry with the next poll: nothing changes but that decisions made before can't land any more."""
+        self._renew = True
+
+    def poll(self) -> None:
+        """One look. Errors become part of `mail`; nothing is raised but bugs."""
+        try:
+            self._poll()
+        except StoreError as e:
+            self._set(trouble=str(e))
+        except ProtocolError as e:
+            self._set(refusal=str(e))
+        except Fenced:
+            self._renew = False  # the newest head says it all
+
+    def _poll(self) -> None:
+        if self.mail.spec is None:
+            self._read_spec()
+        began = self._now()
+        self.heads.refresh()
+        self._set(head_at=began, trouble="", refusal="")
+        if self._renew:
+            self._renew = False
+            self.heads.append(_renewed, False, lambda: None, lambda _: None)
+        data = self._store.get(protocol.desired_key(self._job, self._attempt))
+        if data is not None:
+            self._set(desired=protocol.decode(Desired, data))
+
+    def _read_spec(self) -> None:
+        data = self._store.get(protocol.spec_key(self._job))
+        if data is not None:
+            self._set(spec=protocol.decode(Spec, data))
+        else:
+            self._set(refusal=f"job {self._job} has no specification in the store")
+
+    def _set(self, **changes: Any) -> None:
+        self.mail = dataclasses.replace(self.mail, **changes)  # one writer: this thread
+
+
+def _renewed(base: Head) -> Head:
+    return dataclasses.replace(base, kind=HeadKind.RENEW)

@@ -1,0 +1,108 @@
+"""The agent's report: built from what it knows, written when it changes and else now and then."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spotsurfer_agent import __version__, clock, protocol
+from spotsurfer_agent.engines.port import Status
+from spotsurfer_agent.facts import Facts
+from spotsurfer_agent.machine import State
+from spotsurfer_agent.protocol import AgentState, Notice, Report, SaveFacts
+from spotsurfer_agent.statefile import Memory, StateFile
+from spotsurfer_agent.store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What a report tells besides the machine's state and facts."""
+
+    job: str
+    instance: str
+    status: Status
+    memory: Memory
+    stage: str
+    last_save: SaveFacts | None
+
+
+def build(state: State, facts: Facts, extras: Extras) -> Report:
+    """The report of this moment; `sequence` and `at` are set when it is sent."""
+    memory, warning = extras.memory, facts.warning
+    notice = None
+    if warning is not None:
+        left = None if warning.deadline_at is None else max(warning.deadline_at - facts.now, 0.0)
+        notice = Notice(warning.kind, warning.id, left)
+    return Report(
+        job=extras.job,
+        attempt=facts.rules.attempt,
+        instance=extras.instance,
+        agent_version=__version__,
+        sequence=0,
+        state=state.shown,
+        head=facts.head.number if facts.head else 0,
+        desired=facts.desired.sequence if facts.desired else 0,
+        drain_failed=state.drain_failed,
+        frozen=state.held_since is not None,
+        notice=notice,
+        last_save=extras.last_save,
+        saves=memory.saves,
+        frozen_seconds=memory.frozen_seconds,
+        restore_seconds=memory.restore_seconds,
+        save_stage=extras.stage,
+        save_age_seconds=max(facts.now - state.freeze_at, 0.0) if memory.began else None,
+        cpu_seconds=extras.status.cpu_seconds,
+        memory_bytes=extras.status.memory_bytes,
+        error=state.error or facts.refusal,
+        error_kind=state.error_kind or ("store" if facts.refusal else ""),
+    )
+
+
+def _urgent(report: Report) -> tuple[object, ...]:
+    """What somebody may be waiting for: a change of it is sent at once."""
+    notice = report.notice.id if report.notice else ""
+    last = report.last_save.checkpoint if report.last_save else ""
+    return (report.state, report.desired, report.drain_failed, report.frozen, notice, last, report.error, report.instance)
+
+
+class Reporter:
+    """Sends the newest report. `want` is for the loop, `send` for a thread of its own: a store may hang."""
+
+    def __init__(self, store: ObjectStore, state: StateFile, pace: tuple[float, float], now: Callable[[], float]) -> None:
+        """`pace`: seconds between reports in which something small changed, and between unchanged ones."""
+        self._store, self._state, self._pace, self._now = store, state, pace, now
+        self._wanted: Report | None = None
+        self._sent: Report | None = None
+        self._lock = threading.Lock()
+        self.sent_at = float("-inf")  # when the last report that arrived was begun
+
+    def want(self, report: Report) -> bool:
+        """The newest report; True if it should be sent at once."""
+        self._wanted = report
+        return self._sent is None or _urgent(report) != _urgent(self._sent)
+
+    def is_out(self, shown: AgentState) -> bool:
+        """Whether the store holds a report with this state, and none since with another."""
+        sent = self._sent
+        return sent is not None and sent.state is shown
+
+    def send(self) -> None:
+        """Write the wanted report if it is due. Raises StoreError."""
+        with self._lock:
+            report = self._wanted
+            if report is None or not self._due(report):
+                return
+            began, number = self._now(), self._state.memory.report_sequence + 1
+            self._state.update(report_sequence=number)
+            report = dataclasses.replace(report, sequence=number, at=clock.utc_text())
+            self._store.put(protocol.live_key(report.job, report.attempt), protocol.encode(report))
+            self._sent, self.sent_at = report, began
+
+    def _due(self, report: Report) -> bool:
+        small, unchanged = self._pace
+        age = self._now() - self.sent_at
+        if self._sent is None or _urgent(report) != _urgent(self._sent) or age >= unchanged:
+            return True
+        return (report.save_stage, report.head) != (self._sent.save_stage, self._sent.head) and age >= small

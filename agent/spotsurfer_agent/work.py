@@ -1,0 +1,224 @@
+"""The long tasks of the agent, one at a time: what stands between the machine's wish and the engine's deed.
+
+Order of writes, because each may be the last one before a crash. A checkpoint: output up to the freeze, chunks, manifest (both
+the engine's), head entry. The end: output, result files, head entry. Whoever sees an entry finds everything it speaks of.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from spotsurfer_agent import clock, files, manifest, protocol
+from spotsurfer_agent.engines.port import Engine, EngineError, SaveRequest, WorkloadState
+from spotsurfer_agent.facts import Outcome, Task
+from spotsurfer_agent.gate import Gate
+from spotsurfer_agent.logs import Logs
+from spotsurfer_agent.mailbox import Fenced, Heads, Mailbox
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.protocol import Done, Head, HeadKind, ProtocolError, SaveFacts, Spec
+from spotsurfer_agent.statefile import StateFile
+from spotsurfer_agent.store import StoreError
+
+READ_TRIES = 5
+READ_PAUSE_SECONDS = 2.0
+
+
+@dataclass
+class Work:
+    """Everything a task needs. `stage` says what a save is doing, for people."""
+
+    job: str
+    attempt: int
+    engine: Engine
+    store: Gate
+    heads: Heads
+    mailbox: Mailbox
+    logs: Logs
+    state: StateFile
+    now: Callable[[], float] = clock.monotonic
+    wait: Callable[[float], None] = time.sleep
+    stage: str = ""
+    last_save: SaveFacts | None = None
+    _refused: str = field(default="", init=False)  # why our own commit said no
+
+    def do(self, task: Task) -> Outcome:
+        """Carry a task out; every foreseen failure becomes part of the outcome."""
+        doing: dict[Task, Callable[[], Outcome]] = {
+            Task.BOOT: self._boot,
+            Task.BEGIN: self._begin,
+            Task.LIVE: lambda: self._save(final=False),
+            Task.FINAL: lambda: self._save(final=True),
+            Task.SETTLE: self._settle,
+            Task.PUBLISH: self._publish,
+            Task.KILL: self._kill,
+        }
+        try:
+            return doing[task]()
+        except EngineError as e:
+            return self._fail(task, self._refused or str(e), "restore" if e.kind == "refused" else e.kind)
+        except files.FilesError as e:
+            return self._fail(task, str(e), e.kind)
+        except (StoreError, Fenced) as e:
+            return self._fail(task, str(e), "store")
+        except ProtocolError as e:
+            return self._fail(task, str(e), "restore" if task is Task.BEGIN else "store")
+        finally:
+            self.stage, self._refused = "", ""
+
+    def _fail(self, task: Task, sentence: str, kind: str) -> Outcome:
+        return Outcome(task, self.now(), sentence or f"{task} failed", kind)
+
+    def _boot(self) -> Outcome:
+        status = self.engine.adopt()
+        problems = self.engine.preflight() if status.state is WorkloadState.ABSENT else []
+        if problems:
+            return self._fail(Task.BOOT, " ".join(problems), "start")
+        if status.state is not WorkloadState.ABSENT:
+            self.logs.resume(self.state.memory.log_begin)
+        return Outcome(Task.BOOT, self.now())
+
+    def _begin(self) -> Outcome:
+        head, spec, began = self.heads.newest, self._spec(), self.now()
+        if head is None:
+            raise Fenced("the head log is empty")
+        if self.engine.status().state is not WorkloadState.ABSENT:
+            self.engine.kill()  # an earlier agent died in the middle of this
+        if head.checkpoint is None:
+            self.state.update(cpu_before=0.0, log_begin={})
+            files.place_inputs(self.store, spec, self.engine.scratch())
+            self.engine.start(spec)
+            self.logs.begin({})
+            self.state.update(began=True)
+            return Outcome(Task.BEGIN, self.now())
+        image = self._manifest(head.checkpoint)
+        if image is None:
+            return self._fail(Task.BEGIN, f"checkpoint {head.checkpoint} has no manifest: an older one must do", "restore")
+        self.state.update(cpu_before=image.cpu_seconds, log_begin=dict(image.log))
+        self.engine.restore(image, spec)
+        self.logs.begin(image.log)
+        self.state.update(began=True, restore_seconds=self.now() - began)
+        return Outcome(Task.BEGIN, self.now())
+
+    def _spec(self) -> Spec:
+        spec = self.mailbox.mail.spec
+        if spec is None:
+            raise StoreError("the job's specification was not read yet")
+        return spec
+
+    def _manifest(self, checkpoint: str) -> Manifest | None:
+        """A store that stumbles for seconds must not cost an attempt, so it is asked again."""
+        for tries in range(1, READ_TRIES + 1):
+            try:
+                data = self.store.get(protocol.manifest_key(self.job, checkpoint))
+                return manifest.decode(data) if data is not None else None
+            except StoreError:
+                if tries == READ_TRIES:
+                    raise
+                self.wait(READ_PAUSE_SECONDS)
+        raise AssertionError("unreachable")
+
+    # ---------------------------------------------------------------- saves
+
+    def _save(self, *, final: bool) -> Outcome:
+        task = Task.FINAL if final else Task.LIVE
+        head = self.heads.newest
+        if head is None:
+            raise Fenced("the head log is empty")
+        # Each try has its own number: a manifest that lost its race must never be overwritten by another.
+        sequence = max(head.sequence, self.state.memory.save_sequence) + 1
+        self.state.update(save_sequence=sequence)
+        request = SaveRequest(
+            checkpoint=protocol.checkpoint_id(self.attempt, sequence),
+            epoch=self.attempt,
+            sequence=sequence,
+            final=final,
+            cpu_seconds_before=self.state.memory.cpu_before,
+            base=head.checkpoint,
+            commit=lambda image: self._commit(image, final=final),
+            progress=self._progress,
+        )
+        saved = self.engine.save(request)
+        memory = self.state.memory
+        self.last_save = saved
+        self.state.update(saves=memory.saves + 1, frozen_seconds=memory.frozen_seconds + saved.frozen_seconds)
+        return Outcome(task, self.now(), save=saved)
+
+    def _progress(self, stage: str) -> None:
+        self.stage = stage
+
+    def _commit(self, image: Manifest, *, final: bool) -> bool:
+        """The last step of a save: output, then the head entry. False = it is not ours, and `_refused` says why."""
+        self.stage = "committing"
+        try:
+            self.logs.flush(image.log)
+            self.heads.append(lambda base: _committed(base, image, final), final, self.store.check, self.wait)
+        except (Fenced, StoreError, ProtocolError) as e:
+            self._refused = f"checkpoint {image.id} was not committed: {e}"
+            return False
+        return True
+
+    def _settle(self) -> Outcome:
+        """A final save whose agent died: complete it if its manifest is there, else let the job run on.
+
+        Without a manifest its head entry was never begun, so none can still be on its way. With it the entry may be, and only
+        winning the number ourselves makes sure.
+        """
+        self.heads.refresh()
+        pending = self.engine.status().pending_final
+        if pending is None:
+            return Outcome(Task.SETTLE, self.now())
+        image = self._manifest(pending)
+        if image is not None and not self.heads.own_final:
+            self.logs.flush(image.log)
+            self.heads.append(lambda base: _committed(base, image, True), True, self.store.check, self.wait)
+        self.engine.settle(image is not None)
+        return Outcome(Task.SETTLE, self.now())
+
+    # ---------------------------------------------------------------- the end
+
+    def _publish(self) -> Outcome:
+        self.heads.refresh()
+        if self.heads.own_done:
+            return Outcome(Task.PUBLISH, self.now())
+        status, spec = self.engine.status(), self._spec()
+        log = dict(status.log or {})
+        self.logs.flush(log)
+        out = files.publish(self.store, spec, self.attempt, self.engine.scratch())
+        done = Done(exit_code=status.exit_code, reason="exited", outputs=out.sizes, log=log)
+        cpu = self.state.memory.cpu_before + status.cpu_seconds
+        self.heads.append(lambda base: _closed(base, done, cpu), True, self.store.check, self.wait)
+        return Outcome(Task.PUBLISH, self.now(), note=_note(out, status.exit_code))
+
+    def _kill(self) -> Outcome:
+        self.engine.kill()
+        return Outcome(Task.KILL, self.now())
+
+
+def _committed(base: Head, image: Manifest, final: bool) -> Head:
+    return Head(
+        number=0,
+        kind=HeadKind.COMMIT,
+        epoch=image.epoch,
+        checkpoint=image.id,
+        sequence=max(base.sequence, image.sequence),
+        final=final,
+        done=None,
+        cpu_seconds=image.cpu_seconds,
+        nonce="",
+        at="",
+    )
+
+
+def _closed(base: Head, done: Done, cpu_seconds: float) -> Head:
+    return Head(0, HeadKind.DONE, base.epoch, base.checkpoint, base.sequence, base.final, done, cpu_seconds, "", "")
+
+
+def _note(out: files.Published, exit_code: int | None) -> str:
+    parts = []
+    if out.missing and exit_code == 0:
+        parts.append(f"no file matched the outputs {', '.join(out.missing)}")
+    if out.skipped:
+        parts.append(f"not published, because they are no plain files of the job: {', '.join(out.skipped[:5])}")
+    return "; ".join(parts)
