@@ -59,6 +59,7 @@ class ControllerSection(_Section):
     listen: str | None = None
     token_file: AbsolutePath | None = None
     tick_seconds: Interval = 2.0
+    offers_seconds: Interval = 30.0
     log_level: str = "info"
     log_format: str = "auto"
 
@@ -108,10 +109,11 @@ class LimitsSection(_Section):
     launch_failures_max: int = Field(20, ge=1)
     last_report_seconds: Seconds = 10.0
     release_again_seconds: Interval = 60.0
+    cooldown_seconds: Interval | None = None
 
     def as_limits(self) -> Limits:
         """The same as the value that `decide` sees."""
-        values = self.model_dump(exclude={"budget_usd"})
+        values = self.model_dump(exclude={"budget_usd", "cooldown_seconds"})
         return Limits(**values, budget_usd_micros=self.budget_usd)
 
 
@@ -217,6 +219,14 @@ class Settings(BaseSettings):
     def token_path(self) -> Path:
         """File with the token that TCP clients must show."""
         return self.controller.token_file or self.controller.data_dir / "token"
+
+    @property
+    def runtime_dir(self) -> Path:
+        """Where the agent's runtime was built: as set, else in the data folder, else beside a source checkout."""
+        if self.runtime.path is not None:
+            return self.runtime.path
+        deployed = self.controller.data_dir / "runtime"
+        return deployed if deployed.is_dir() else Path(__file__).resolve().parent.parent / "build" / "runtime"
 
     @property
     def store_url(self) -> str:

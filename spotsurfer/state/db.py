@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 from pathlib import Path
 
 from alembic import command
@@ -74,3 +75,9 @@ def remember(connection: Connection, key: str, value: str) -> str:
         return str(found)
     connection.execute(insert(schema.meta).values(key=key, value=value))
     return value
+
+
+def new_family(engine: Engine) -> str:
+    """The controller family of this database: made once, never changed."""
+    with engine.begin() as connection:
+        return remember(connection, "family", secrets.token_hex(6))

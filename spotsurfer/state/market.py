@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import Report
 from sqlalchemy import Connection, and_, delete, insert, select
 from sqlalchemy.dialects.sqlite import insert as upsert
@@ -65,8 +67,10 @@ def set_usage(connection: Connection, report: Report, at: datetime) -> None:
     connection.execute(upsert(U).values(**values).on_conflict_do_update(index_elements=["job", "attempt"], set_=values))
 
 
-def usages(connection: Connection, job: JobId | None = None) -> dict[tuple[JobId, AttemptNumber], dict[str, Any]]:
-    """The last report of each attempt, as JSON."""
-    query = select(U) if job is None else select(U).where(U.c.job == job)
-    rows = connection.execute(query).mappings()
-    return {(JobId(r["job"]), AttemptNumber(r["attempt"])): {**r["doc"], "seen_at": r["at"]} for r in rows}
+def last_reports(connection: Connection) -> dict[tuple[str, int], Report]:
+    """The last report of each attempt."""
+    found: dict[tuple[str, int], Report] = {}
+    for row in connection.execute(select(U.c.job, U.c.attempt, U.c.doc)):
+        data = json.dumps({"protocol": protocol.PROTOCOL, **row.doc}).encode()
+        found[row.job, row.attempt] = protocol.decode(Report, data)
+    return found

@@ -1,0 +1,314 @@
+"""Carries out what was decided: journal, act, record. Never decides.
+
+Order of each action: the intent is journalled; then the effect; then, in one transaction, the new row, the moment and the
+end of the journal entry. A crash in between leaves the row as it was, so the next tick wants the same again, and a token or
+nonce makes the second time harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.headlog import Appended
+from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, Want
+from spotsurfer_agent.store import ObjectStore, StoreError
+from sqlalchemy import Connection, Engine
+
+from spotsurfer.controller import effects
+from spotsurfer.controller.events import Kind
+from spotsurfer.model.actions import (
+    Action,
+    Ask,
+    Close,
+    EndJob,
+    Grant,
+    Launch,
+    Mark,
+    Plan,
+    Retry,
+    SetWish,
+    Sweep,
+    Terminate,
+    action_id,
+)
+from spotsurfer.model.errors import ProviderError
+from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
+from spotsurfer.model.job import Attempt, AttemptState, Job, JobState
+from spotsurfer.model.snapshot import InstanceSeen
+from spotsurfer.model.transitions import ATTEMPT, AttemptEvent, JobEvent
+from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.provider import InstanceState, InstanceView, LaunchPlan, Provider
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import journal, market, timeline
+from spotsurfer.store.heads import Heads
+
+Effect = Callable[[Connection], tuple[str, Callable[[], None] | None]]  # records; what it returns runs after the commit
+UserData = Callable[[Attempt], str]
+# Called inside the transaction that ends or holds a job; what it returns runs after the commit.
+OnEnd = Callable[[Connection, Job], Callable[[], None] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What apply acts through."""
+
+    engine: Engine
+    provider: Provider
+    store: ObjectStore
+    heads: Heads
+    clock: Clock
+    family: str
+    generation: int
+    user_data: UserData
+    on_end: OnEnd
+    first_cooldown_seconds: float | None = None
+
+
+class Apply:
+    """One action at a time; `instance_of` finds the machine of a token in the last listing."""
+
+    def __init__(self, ports: Ports, instance_of: Callable[[str], InstanceView | None]) -> None:
+        self._p = ports
+        self._instance_of = instance_of
+
+    def carry_out(self, action: Action) -> str:
+        """Do it; a sentence about the outcome.
+
+        Raises Stale where a row moved on, StoreError or ProviderError where the outcome is unknown: then nothing is recorded
+        but the journal's open entry, and the next tick decides anew.
+        """
+        now = self._p.clock.now()
+        with self._p.engine.begin() as connection:
+            entry = journal.begin(connection, action_id(action), now)
+        after: Callable[[], None] | None = None
+        try:
+            effect = self._effect(action)
+            with self._p.engine.begin() as connection:
+                outcome, after = effect(connection)
+                journal.finish(connection, entry, outcome, self._p.clock.now())
+        except Exception as e:
+            with self._p.engine.begin() as connection:
+                journal.finish(connection, entry, f"not done: {e}", self._p.clock.now())
+            raise
+        if after is not None:
+            after()
+        return outcome
+
+    def _effect(self, action: Action) -> Effect:
+        """Perform the outside part; what is returned records it."""
+        handlers: dict[type, Callable[[Any], Effect]] = {
+            Plan: lambda a: lambda c: (self._plan(c, a), None),
+            Launch: self._launch,
+            Grant: self._grant,
+            Ask: self._ask,
+            Mark: lambda a: lambda c: (self._mark(c, a), None),
+            Terminate: self._terminate,
+            Close: self._close,
+            EndJob: lambda a: lambda c: self._end(c, a),
+            Retry: lambda a: lambda c: (self._retry(c, a), None),
+            SetWish: lambda a: lambda c: (self._wish(c, a), None),
+            Sweep: self._sweep,
+        }
+        return handlers[type(action)](action)
+
+    # ---- rows
+
+    def _load(self, job: JobId, number: AttemptNumber) -> Attempt:
+        with self._p.engine.connect() as connection:
+            return rows.load_attempt(connection, job, number)
+
+    def _say(self, c: Connection, kind: Kind, a: Attempt | Job | None, text: str, **data: str | float | None) -> str:
+        job = a.job if isinstance(a, Attempt) else a.id if a is not None else None
+        number = a.number if isinstance(a, Attempt) else None
+        timeline.add(c, Moment(self._p.clock.now(), job, number, str(kind), text, dict(data)))
+        return text
+
+    def _step(self, c: Connection, before: Attempt, event: AttemptEvent, reason: str, **changes: object) -> Attempt:
+        view = self._instance_of(before.token)
+        moved = effects.after(before, event, reason, self._p.clock.now(), _seen(view))
+        saved = rows.save_attempt(c, replace(moved, **changes))  # type: ignore[arg-type]
+        data: dict[str, str | float | None] = {"from": str(before.state), "to": str(saved.state), "event": str(event)}
+        self._say(c, Kind.ATTEMPT, saved, f"{event}: {reason}" if reason else str(event), **data)
+        return saved
+
+    # ---- actions
+
+    def _plan(self, c: Connection, action: Plan) -> str:
+        now = self._p.clock.now()
+        attempt = effects.planned(action, self._p.family, now)
+        rows.add_attempt(c, attempt)
+        job = rows.load_job(c, action.job)
+        if job.state is JobState.QUEUED:
+            rows.save_job(c, effects.job_after(job, JobEvent.ATTEMPT_PLANNED, action.reason, None, now))
+        price = attempt.price_usd_micros_per_hour
+        text = f"{attempt.market} {attempt.pool}: {action.reason}"
+        return self._say(c, Kind.PLANNED, attempt, text, usd_micros_per_hour=price, market=str(attempt.market))
+
+    def _launch(self, action: Launch) -> Effect:
+        attempt = self._load(action.job, action.attempt)
+        try:
+            view = self._p.provider.launch(self._launch_plan(attempt))
+        except ProviderError as e:
+            if not effects.refusal(e):
+                raise
+            error = e
+            return lambda c: (self._refused(c, attempt, error), None)
+        return lambda c: (self._launched(c, attempt, view), None)
+
+    def _launch_plan(self, a: Attempt) -> LaunchPlan:
+        tags = {
+            "spotsurfer:family": self._p.family,
+            "spotsurfer:generation": str(self._p.generation),
+            "spotsurfer:job": a.job,
+            "spotsurfer:attempt": str(a.number),
+        }
+        return LaunchPlan(a.token, a.pool, a.market, self._p.user_data(a), tags)
+
+    def _refused(self, c: Connection, attempt: Attempt, error: ProviderError) -> str:
+        known = {(k.pool, k.market): k for k in market.cooldowns(c)}
+        before, now = known.get((attempt.pool, attempt.market)), self._p.clock.now()
+        cool = effects.cooled(attempt, error, before, now, self._p.first_cooldown_seconds)
+        market.set_cooldown(c, cool)
+        self._step(c, attempt, AttemptEvent.LAUNCH_REFUSED, str(error))
+        wait = (cool.until - now).total_seconds()
+        return self._say(c, Kind.REFUSED, attempt, f"{error}; {attempt.pool} is left alone for {wait:.0f} s", wait_seconds=wait)
+
+    def _launched(self, c: Connection, attempt: Attempt, view: InstanceView) -> str:
+        market.clear_cooldown(c, attempt.pool, attempt.market)
+        saved = self._step(c, attempt, AttemptEvent.LAUNCH_ACCEPTED, "", instance=view.id, launched_at=view.launched_at)
+        market.add_price(c, saved.job, saved.number, view.launched_at, saved.price_usd_micros_per_hour)
+        return self._say(c, Kind.LAUNCHED, saved, f"{view.id} on {saved.pool} ({saved.market})", instance=view.id)
+
+    def _grant(self, action: Grant) -> Effect:
+        attempt = self._load(action.job, action.attempt)
+        log = self._p.heads.log(action.job)
+        head = Head(
+            number=action.after + 1,
+            kind=HeadKind.GRANT,
+            epoch=action.attempt,
+            checkpoint=action.checkpoint,
+            sequence=action.sequence,
+            final=False,
+            done=None,
+            cpu_seconds=_cpu_of(log.entries, action.checkpoint),
+            nonce=f"grant-{attempt.token}",
+            at=self._p.clock.now().isoformat(),
+        )
+        if log.append(head) is Appended.LOST:
+            return lambda _: ("the head moved meanwhile: decided again", None)
+        return lambda c: (self._granted(c, attempt, head), None)
+
+    def _granted(self, c: Connection, attempt: Attempt, head: Head) -> str:
+        start = f"from checkpoint {head.checkpoint}" if head.checkpoint else "from the beginning"
+        saved = self._step(
+            c, attempt, AttemptEvent.EPOCH_GRANTED, start, from_checkpoint=head.checkpoint, head_number=head.number
+        )
+        return self._say(c, Kind.GRANTED, saved, f"owns the job, {start}", checkpoint=head.checkpoint)
+
+    def _ask(self, action: Ask) -> Effect:
+        attempt = self._load(action.job, action.attempt)
+        sequence = attempt.desired_sequence + 1
+        desired = Desired(sequence, Want(action.want), action.save_at_least, action.seconds_left, action.reason)
+        self._p.store.put(protocol.desired_key(action.job, action.attempt), protocol.encode(desired))
+
+        def record(c: Connection) -> tuple[str, None]:
+            changes = {"desired_sequence": sequence, "desired_want": action.want, "desired_save": action.save_at_least}
+            if action.event is None:
+                saved = rows.save_attempt(c, replace(attempt, **changes))  # type: ignore[arg-type]
+            else:
+                saved = self._step(c, attempt, action.event, action.reason, **changes)
+            return self._say(c, Kind.ASKED, saved, f"{action.want}: {action.reason}", want=action.want), None
+
+        return record
+
+    def _mark(self, c: Connection, action: Mark) -> str:
+        attempt = rows.load_attempt(c, action.job, action.attempt)
+        changes: dict[str, object] = {}
+        if action.event is AttemptEvent.EPOCH_GRANTED:
+            entries = self._p.heads.log(action.job).entries
+            grant = next(e for e in entries if e.kind is HeadKind.GRANT and e.epoch == action.attempt)
+            changes = {"from_checkpoint": grant.checkpoint, "head_number": grant.number}
+        saved = self._step(c, attempt, action.event, action.reason, **changes)
+        if saved.state is AttemptState.RELEASED:
+            self._tidy(saved)
+        return f"{action.event}: {action.reason}"
+
+    def _tidy(self, a: Attempt) -> None:
+        """An attempt that is over leaves no object that a listing would still show."""
+        keys = [protocol.live_key(a.job, a.number), protocol.desired_key(a.job, a.number)]
+        try:
+            self._p.store.delete(keys)
+        except StoreError:
+            return  # a leftover report costs a line in a listing, not money; it is ignored as its attempt is over
+
+    def _terminate(self, action: Terminate) -> Effect:
+        attempt = self._load(action.job, action.attempt)
+        view = self._instance_of(attempt.token)
+        instance = attempt.instance or (view.id if view else None)
+        if instance is not None:
+            self._p.provider.terminate(InstanceId(instance))
+
+        def record(c: Connection) -> tuple[str, None]:
+            if AttemptEvent.TERMINATE_CALLED in ATTEMPT[attempt.state]:
+                found = {} if attempt.launched_at or not view else {"instance": view.id, "launched_at": view.launched_at}
+                self._step(c, attempt, AttemptEvent.TERMINATE_CALLED, action.reason, **found)
+            return f"terminate: {action.reason}", None
+
+        return record
+
+    def _close(self, action: Close) -> Effect:
+        log = self._p.heads.log(action.job)
+        newest = log.newest
+        head = Head(
+            number=action.after + 1,
+            kind=HeadKind.DONE,
+            epoch=newest.epoch if newest else 0,
+            checkpoint=newest.checkpoint if newest else None,
+            sequence=newest.sequence if newest else 0,
+            final=False,
+            done=Done(None, "cancelled"),
+            cpu_seconds=newest.cpu_seconds if newest else 0.0,
+            nonce=f"close-{action.job}",
+            at=self._p.clock.now().isoformat(),
+        )
+        ours = log.append(head) is Appended.OURS
+        return lambda _: ("closed" if ours else "the head moved meanwhile: decided again", None)
+
+    def _end(self, c: Connection, action: EndJob) -> tuple[str, Callable[[], None] | None]:
+        job = rows.load_job(c, action.job)
+        saved = rows.save_job(c, effects.job_after(job, action.event, action.reason, action.exit_code, self._p.clock.now()))
+        self._say(c, Kind.ENDED, saved, f"{saved.state}: {action.reason}", state=str(saved.state), exit_code=saved.exit_code)
+        over = saved.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.HELD)
+        return f"{action.event}: {action.reason}", self._p.on_end(c, saved) if over else None
+
+    def _retry(self, c: Connection, action: Retry) -> str:
+        job = rows.load_job(c, action.job)
+        saved = rows.save_job(c, replace(job, failures=job.failures + 1, exit_code=action.exit_code))
+        return self._say(c, Kind.RETRY, saved, action.reason, exit_code=action.exit_code)
+
+    def _wish(self, c: Connection, action: SetWish) -> str:
+        job = rows.load_job(c, action.job)
+        changed = replace(job, move=None) if action.clear_move else job
+        if action.wish is not None:
+            changed = replace(changed, wish=action.wish, reason=action.reason)
+        saved = rows.save_job(c, changed)
+        return self._say(c, Kind.WISH, saved, action.reason, wish=str(action.wish) if action.wish else None)
+
+    def _sweep(self, action: Sweep) -> Effect:
+        self._p.provider.terminate(action.instance)
+        return lambda c: (self._say(c, Kind.SWEPT, None, f"{action.instance}: {action.reason}"), None)
+
+
+def _seen(view: InstanceView | None) -> InstanceSeen | None:
+    if view is None:
+        return None
+    gone = view.state is InstanceState.GONE
+    return InstanceSeen(view.id, view.token, gone, view.reclaimed, view.launched_at, view.ended_at)
+
+
+def _cpu_of(entries: list[Head], checkpoint: str | None) -> float:
+    return next((e.cpu_seconds for e in reversed(entries) if e.checkpoint == checkpoint and checkpoint), 0.0)

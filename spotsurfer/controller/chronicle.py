@@ -1,0 +1,99 @@
+"""Turns what agents report, and prices that change, into moments of the timeline and lasting figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from spotsurfer_agent.protocol import Report
+from sqlalchemy import Connection, Engine
+
+from spotsurfer.controller.events import Kind
+from spotsurfer.controller.observe import Observer
+from spotsurfer.model.ids import AttemptNumber, JobId
+from spotsurfer.model.job import OVER, Attempt
+from spotsurfer.model.market import Offer
+from spotsurfer.model.snapshot import Snapshot
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import market, timeline
+
+Data = dict[str, str | int | float | bool | None]
+Key = tuple[JobId, AttemptNumber]
+
+
+class Chronicle:
+    """Remembers the last report and price of each attempt, to tell what is new; after a restart the database does."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._prices: dict[Key, int] = {}
+        with engine.connect() as connection:
+            self._last = market.last_reports(connection)
+
+    def record(self, observer: Observer, snapshot: Snapshot, now: datetime) -> None:
+        """Write down what changed since the last tick."""
+        known = {s.job.id for s in snapshot.jobs}
+        changed = [h.report for k in sorted(observer.changed) if (h := observer.reports.heard(*k)) is not None]
+        reports = [r for r in changed if r.job in known]
+        alive = [a for s in snapshot.jobs for a in s.attempts if a.state not in OVER and a.launched_at is not None]
+        steps = list(self._price_steps(alive, snapshot.offers))
+        if not reports and not steps:
+            return
+        with self._engine.begin() as connection:
+            for report in reports:
+                self._report(connection, report, now)
+            for (job, attempt), price in steps:
+                market.add_price(connection, job, attempt, now, price)
+
+    def _price_steps(self, alive: Sequence[Attempt], offers: Sequence[Offer]) -> Iterator[tuple[Key, int]]:
+        now_at = {(o.pool, o.market): o.price_usd_micros_per_hour for o in offers}
+        for a in alive:
+            key = (a.job, a.number)
+            if key not in self._prices:
+                self._prices[key] = self._recorded(a)
+            price = now_at.get((a.pool, a.market), self._prices[key])
+            if price != self._prices[key]:
+                self._prices[key] = price
+                yield key, price
+
+    def _recorded(self, a: Attempt) -> int:
+        with self._engine.connect() as connection:
+            steps = market.prices(connection, [a.job]).get((a.job, a.number), [])
+        return steps[-1][1] if steps else a.price_usd_micros_per_hour
+
+    def _report(self, c: Connection, r: Report, now: datetime) -> None:
+        before = self._last.get((r.job, r.attempt))
+        self._last[r.job, r.attempt] = r
+        market.set_usage(c, r, now)
+        for kind, text, data in news(before, r):
+            timeline.add(c, Moment(now, JobId(r.job), r.attempt, str(kind), text, data))
+
+
+def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
+    """What a report says that the one before it did not."""
+    if r.notice is not None and (before is None or before.notice is None or before.notice.id != r.notice.id):
+        left = r.notice.seconds_left
+        text = f"{r.notice.kind}: {left:.0f} s left" if left is not None else r.notice.kind
+        yield Kind.NOTICE, text, {"kind": r.notice.kind, "seconds_left": left}
+    save = r.last_save
+    if save is not None and (before is None or before.last_save is None or before.last_save.checkpoint != save.checkpoint):
+        yield (
+            Kind.SAVED,
+            f"{save.kind} checkpoint {save.checkpoint}: {save.image_bytes / 1e6:.0f} MB, {save.new_bytes / 1e6:.0f} MB new, "
+            f"frozen {save.frozen_seconds:.2f} s, durable after {save.durable_seconds:.1f} s",
+            {
+                "checkpoint": save.checkpoint,
+                "kind": save.kind,
+                "image_bytes": save.image_bytes,
+                "new_bytes": save.new_bytes,
+                "frozen_seconds": save.frozen_seconds,
+                "durable_seconds": save.durable_seconds,
+            },
+        )
+    was_frozen = before is not None and before.frozen
+    if r.frozen and not was_frozen:
+        yield Kind.FROZEN, "held still: the agent can't be sure to own the job", {}
+    if was_frozen and not r.frozen:
+        yield Kind.THAWED, "goes on: the agent read that it still owns the job", {}
+    if r.error and (before is None or before.error != r.error):
+        yield Kind.ALERT, r.error, {"error_kind": r.error_kind}

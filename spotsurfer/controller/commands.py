@@ -1,0 +1,102 @@
+"""What users may do to a job: each records a wish, guarded by the row's version, and wakes the next tick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqlalchemy import Engine
+
+from spotsurfer.controller.events import Kind
+from spotsurfer.model.errors import Conflict
+from spotsurfer.model.ids import JobId
+from spotsurfer.model.job import ENDED, HOLDS, Job, JobState, MoveRequest, Wish
+from spotsurfer.model.market import Market
+from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import timeline
+from spotsurfer.store.heads import Heads
+
+TRIES = 5
+
+
+class Commands:
+    """Wishes of users."""
+
+    def __init__(self, engine: Engine, clock: Clock, heads: Heads, poke: Callable[[], None]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._heads = heads
+        self.poke = poke
+
+    def hold(self, name: str) -> Job:
+        """Drain and keep in storage."""
+        return self._change(name, "suspend", lambda j: replace(j, wish=Wish.HOLD, reason="by its user", move=None))
+
+    def resume(self, name: str) -> Job:
+        """Undo a hold."""
+
+        def change(job: Job) -> Job:
+            if job.wish is not Wish.HOLD:
+                raise Conflict(f"job {job.id} is not suspended: it is {job.state}")
+            return replace(job, wish=Wish.RUN, reason="")
+
+        return self._change(name, "resume", change)
+
+    def cancel(self, name: str) -> Job:
+        """End it without results."""
+        return self._change(name, "cancel", lambda j: replace(j, wish=Wish.CANCEL, reason="cancelled by its user", move=None))
+
+    def move(self, name: str, instance_type: str | None, market: Market | None) -> int:
+        """Ask for another machine."""
+
+        def change(job: Job) -> Job:
+            self._running(job)
+            number = job.moves_asked + 1
+            request = MoveRequest(number, self._clock.now(), instance_type, market)
+            return replace(job, move=request, moves_asked=number)
+
+        what = f"move to {instance_type or 'another machine'}" + (f" ({market})" if market else "")
+        return self._change(name, what, change).moves_asked
+
+    def checkpoint(self, name: str) -> int:
+        """Ask for a live checkpoint."""
+
+        def change(job: Job) -> Job:
+            self._running(job)
+            sequence = self._heads.seen(job.id, self._clock.now(), fresh=True).sequence
+            return replace(job, save_at_least=max(job.save_at_least, sequence + 1))
+
+        return self._change(name, "checkpoint", change).save_at_least
+
+    def _running(self, job: Job) -> None:
+        with self._engine.connect() as connection:
+            attempts = rows.attempts(connection, [job.id])[job.id]
+        if job.state is not JobState.ACTIVE or not any(a.state in HOLDS for a in attempts):
+            raise Conflict(f"job {job.id} is {job.state} and not on a machine now: try again when it runs")
+
+    def _change(self, name: str, what: str, change: Callable[[Job], Job]) -> Job:
+        for left in reversed(range(TRIES)):
+            try:
+                saved = self._once(name, what, change)
+            except rows.Stale:
+                if not left:
+                    raise
+                continue
+            self.poke()
+            return saved
+        raise AssertionError("unreachable")
+
+    def _once(self, name: str, what: str, change: Callable[[Job], Job]) -> Job:
+        with self._engine.connect() as connection:
+            job = rows.find_job(connection, name)
+        if job.state in ENDED or job.wish is Wish.CANCEL:
+            state = job.state if job.state in ENDED else "being cancelled"
+            raise Conflict(f"job {job.id} is {state}: {what} is not possible any more")
+        changed = change(job)
+        with self._engine.begin() as connection:
+            saved = rows.save_job(connection, changed)
+            moment = Moment(self._clock.now(), JobId(job.id), None, str(Kind.WISH), f"{what}, asked by its user")
+            timeline.add(connection, moment)
+        return saved

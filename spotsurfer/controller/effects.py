@@ -1,0 +1,87 @@
+"""Changes of attempts and jobs as values: what a row looks like after an action. No I/O here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from spotsurfer.model.actions import Plan
+from spotsurfer.model.errors import Invalid, NoCapacity, ProviderDenied, ProviderError, QuotaExceeded
+from spotsurfer.model.ids import launch_token
+from spotsurfer.model.job import Attempt, AttemptState, Job
+from spotsurfer.model.market import Cooldown
+from spotsurfer.model.snapshot import InstanceSeen
+from spotsurfer.model.transitions import ATTEMPT, JOB, AttemptEvent, JobEvent, advance
+
+# How long a pool is left alone after its first refusal, and the longest; each further one doubles the wait.
+COOLDOWN_SECONDS: dict[type[ProviderError], tuple[float, float]] = {
+    NoCapacity: (60.0, 1800.0),
+    QuotaExceeded: (300.0, 3600.0),
+    ProviderDenied: (600.0, 3600.0),
+    Invalid: (600.0, 3600.0),
+}
+
+
+def refusal(error: ProviderError) -> bool:
+    """The cloud said a clear no; anything else leaves the outcome unknown and the order is repeated with its token."""
+    return type(error) in COOLDOWN_SECONDS
+
+
+def planned(plan: Plan, family: str, now: datetime) -> Attempt:
+    """The row of a new attempt."""
+    offer = plan.offer
+    return Attempt(
+        job=plan.job,
+        number=plan.attempt,
+        state=AttemptState.PLANNED,
+        since=now,
+        pool=offer.pool,
+        market=offer.market,
+        price_usd_micros_per_hour=offer.price_usd_micros_per_hour,
+        list_price_usd_micros_per_hour=offer.list_price_usd_micros_per_hour,
+        token=launch_token(family, plan.job, plan.attempt),
+        planned_at=now,
+        purpose=plan.reason,
+        for_move=plan.for_move,
+    )
+
+
+def cooled(attempt: Attempt, error: ProviderError, before: Cooldown | None, now: datetime, first: float | None) -> Cooldown:
+    """The cool-down after a refusal; `first` overrides the first wait, seconds."""
+    start, most = COOLDOWN_SECONDS[type(error)]
+    strikes = 1 + (before.strikes if before else 0)
+    wait = min((first if first is not None else start) * 2 ** (strikes - 1), most)
+    return Cooldown(attempt.pool, attempt.market, now + timedelta(seconds=wait), strikes, str(error))
+
+
+def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, seen: InstanceSeen | None = None) -> Attempt:
+    """The attempt after one edge of its table; raises IllegalTransition."""
+    state = advance(ATTEMPT, attempt.state, event)
+    moved = replace(attempt, state=state, since=now)
+    if event in (AttemptEvent.RESTORE_FAILED, AttemptEvent.SILENT, AttemptEvent.INSTANCE_GONE, AttemptEvent.LAUNCH_REFUSED):
+        moved = replace(moved, reason=moved.reason or reason)
+    if event is AttemptEvent.TERMINATE_CALLED:
+        moved = replace(moved, reason=moved.reason or reason)
+    if event is AttemptEvent.RESTORE_FAILED:
+        moved = replace(moved, restore_failed=True)
+    if event is AttemptEvent.EPOCH_GRANTED:
+        moved = replace(moved, granted_at=now)
+    if state in (AttemptState.RELEASED, AttemptState.REFUSED):
+        moved = replace(moved, released_at=(seen.ended_at if seen else None) or now)
+    if seen is not None and seen.reclaimed:
+        moved = replace(moved, reclaimed=True)
+    return moved
+
+
+def job_after(job: Job, event: JobEvent, reason: str, exit_code: int | None, now: datetime) -> Job:
+    """The job after one edge of its table; raises IllegalTransition."""
+    state = advance(JOB, job.state, event)
+    ended = event in (JobEvent.SUCCEEDED, JobEvent.FAILED, JobEvent.CANCELLED)
+    return replace(
+        job,
+        state=state,
+        reason="" if event in (JobEvent.RESUMED, JobEvent.ATTEMPT_PLANNED) else reason,
+        exit_code=exit_code if exit_code is not None else job.exit_code,
+        ended_at=now if ended else None,
+        move=None if ended else job.move,
+    )

@@ -1,0 +1,74 @@
+"""Who leads a store: its family, and within it the newest generation."""
+
+from __future__ import annotations
+
+import secrets
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.protocol import Controller, StoreInfo
+from spotsurfer_agent.store import ObjectStore, StoreError
+
+from spotsurfer.model.errors import SpotsurferError, StoreOwned, StoreUnwritable
+from spotsurfer.ports.clock import Clock
+
+
+class Superseded(SpotsurferError):
+    """A newer controller of the family leads: this one must stop at once."""
+
+    exit_code = 18
+    meaning = "a newer controller has taken over; this one stopped"
+
+
+def claim_store(store: ObjectStore, family: str, url: str) -> None:
+    """Make the store ours or see that it is. Raises StoreOwned, StoreUnwritable."""
+    info = protocol.encode(StoreInfo(family))
+    try:
+        if store.create(protocol.store_key(), info):
+            return
+        there = store.get(protocol.store_key())
+    except StoreError as e:
+        raise StoreUnwritable(f"the store {url} can't be written: {e}; check store.url, its rights and its free space") from e
+    owner = protocol.decode(StoreInfo, there).family if there else "nobody"
+    if owner != family:
+        raise StoreOwned(
+            f"the store {url} belongs to the controller family {owner}, this one is {family}: use another store.url, or "
+            "run with the data_dir of that family"
+        )
+
+
+class Leadership:
+    """One generation entry a start; the next one ends this one's right to act.
+
+    There is no lease to renew: within one host a lock on the state folder keeps two controllers apart, and an old controller
+    that wakes up after its successor began finds the newer entry before it acts. Launch tokens and head entries are the same
+    for all generations, so that even a tick already under way can do nothing twice.
+    """
+
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self.generation = 0
+
+    def take(self) -> int:
+        """Create the next generation; raises StoreUnwritable."""
+        nonce = secrets.token_hex(8)
+        try:
+            listed = self._store.list(protocol.controller_prefix())
+            number = max((int(x.key.rsplit("/", 1)[1].removesuffix(".json")) for x in listed), default=0) + 1
+            entry = Controller(number, nonce, self._clock.now().isoformat())
+            while not self._store.create(protocol.controller_key(number), protocol.encode(entry)):
+                number += 1
+                entry = Controller(number, nonce, entry.at)
+        except StoreError as e:
+            raise StoreUnwritable(f"the store can't be written: {e}") from e
+        self.generation = number
+        return number
+
+    def check(self) -> None:
+        """Raises Superseded when somebody took over. An unreadable store leaves the right as it is: no act can pass it."""
+        try:
+            newer = self._store.get(protocol.controller_key(self.generation + 1))
+        except StoreError:
+            return
+        if newer is not None:
+            raise Superseded(f"controller generation {self.generation + 1} leads now; generation {self.generation} stops")

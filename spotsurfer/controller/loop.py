@@ -1,0 +1,110 @@
+"""One tick: observe, decide, apply, record."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+
+import structlog
+from spotsurfer_agent.store import StoreError
+from sqlalchemy import Engine
+
+from spotsurfer.controller.apply import Apply
+from spotsurfer.controller.chronicle import Chronicle
+from spotsurfer.controller.leadership import Leadership
+from spotsurfer.controller.observe import Observer
+from spotsurfer.core.decide import decide
+from spotsurfer.model.actions import Action, Decision
+from spotsurfer.model.errors import ProviderError, SpotsurferError
+from spotsurfer.model.ids import JobId
+from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.policy import Policy
+from spotsurfer.ports.service import Why
+from spotsurfer.state import timeline
+from spotsurfer.state.jobs import Stale
+
+log = structlog.get_logger()
+
+
+class Loop:
+    """The controller's heart. `tick` is called by one scheduler, never twice at once."""
+
+    def __init__(
+        self, engine: Engine, observer: Observer, apply: Apply, policy: Policy, clock: Clock, leadership: Leadership
+    ) -> None:
+        self._engine = engine
+        self._observer = observer
+        self._apply = apply
+        self._policy = policy
+        self._clock = clock
+        self._leadership = leadership
+        self._chronicle = Chronicle(engine)
+        self._notes: dict[JobId, str] = {}
+        self._one_at_a_time = threading.Lock()
+        self.last_tick_at: datetime | None = None
+        self.last_error = ""
+
+    def tick(self) -> Decision:
+        """Look at the whole world once and act on it. Raises Superseded when a newer controller leads."""
+        with self._one_at_a_time:
+            now = self._clock.now()
+            self._leadership.check()
+            snapshot = self._observer.look(now)
+            self._chronicle.record(self._observer, snapshot, now)
+            decision = decide(snapshot, self._policy, now)
+            done = self._carry_out(decision.actions)
+            self._explain(decision, done, now)
+            self._note(now)
+            return decision
+
+    def _carry_out(self, actions: Sequence[Action]) -> dict[JobId, list[str]]:
+        done: dict[JobId, list[str]] = defaultdict(list)
+        for action in actions:
+            outcome = self._try(action)
+            job = getattr(action, "job", None)
+            if outcome is not None and job is not None:
+                done[job].append(outcome)
+        return done
+
+    def _try(self, action: Action) -> str | None:
+        """Errors of one action touch no other job."""
+        name = type(action).__name__
+        try:
+            outcome = self._apply.carry_out(action)
+        except Stale as e:
+            log.info("action.stale", action=name, error=str(e))
+            return None
+        except (StoreError, ProviderError) as e:
+            log.warning("action.failed", action=name, error=str(e), job=getattr(action, "job", None))
+            self._observer.trouble.cloud = f"{name}: {e}"
+            return None
+        except SpotsurferError as e:
+            log.error("action.refused", action=name, error=str(e), job=getattr(action, "job", None))
+            return None
+        log.info("action.done", action=name, job=getattr(action, "job", None), outcome=outcome)
+        return outcome
+
+    def _explain(self, decision: Decision, done: dict[JobId, list[str]], now: datetime) -> None:
+        """Keep what was decided where something was done or the reason for waiting changed."""
+        jobs = set(done) | {j for j, note in decision.notes.items() if self._notes.get(j) != note}
+        self._notes = dict(decision.notes)
+        if not jobs:
+            return
+        with self._engine.begin() as connection:
+            for job in sorted(jobs):
+                rejected = tuple((r.what, r.why) for r in decision.rejected if r.job == job)
+                why = Why(now, tuple(done.get(job, ())), rejected, decision.notes.get(job, ""))
+                timeline.add_decision(connection, job, why)
+
+    def _note(self, now: datetime) -> None:
+        self.last_tick_at = now
+        trouble = str(self._observer.trouble)
+        if trouble and trouble != self.last_error:
+            log.warning("observe.trouble", trouble=trouble)
+        self.last_error = trouble
+
+    def note_of(self, job: JobId) -> str:
+        """Why a job waits, from the last decision."""
+        return self._notes.get(job, "")

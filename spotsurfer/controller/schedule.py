@@ -1,0 +1,50 @@
+"""A handful of periodic ticks in memory. Due times of jobs are not here: `decide` looks at everything each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+log = structlog.get_logger()
+
+
+class Schedule:
+    """Calls `tick` every so many seconds, and at once when poked; never twice at the same time."""
+
+    def __init__(self, tick: Callable[[], object], tick_seconds: float, fatal: Callable[[BaseException], None]) -> None:
+        self._tick = tick
+        self._fatal = fatal
+        defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
+        executors = {"default": ThreadPoolExecutor(1)}
+        self._scheduler = BackgroundScheduler(job_defaults=defaults, executors=executors, timezone=UTC)
+        self._scheduler.add_job(self._guarded, "interval", seconds=tick_seconds, id="tick")
+
+    def start(self) -> None:
+        """Begin; the first tick comes at once."""
+        self._scheduler.start()
+        self.poke()
+
+    def poke(self) -> None:
+        """Look soon: somebody changed something."""
+        if self._scheduler.running:
+            self._scheduler.modify_job("tick", next_run_time=datetime.now(UTC))  # noqa: TID251 - the library's own time
+
+    def stop(self) -> None:
+        """End after the tick under way."""
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=True)
+
+    def _guarded(self) -> None:
+        """A tick that fails is logged and tried again: the world may be better next time. Losing the lead is final."""
+        from spotsurfer.controller.leadership import Superseded
+
+        try:
+            self._tick()
+        except Superseded as e:
+            self._fatal(e)
+        except Exception:
+            log.exception("tick.failed")

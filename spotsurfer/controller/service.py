@@ -1,0 +1,226 @@
+"""`ports.service.Service`: what the HTTP API asks of the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from spotsurfer_agent.protocol import Head, ProtocolError, Report
+from spotsurfer_agent.store import StoreError
+from sqlalchemy import Engine
+
+from spotsurfer import __version__
+from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.loop import Loop
+from spotsurfer.controller.observe import Observer
+from spotsurfer.controller.phases import moves, phase
+from spotsurfer.controller.submission import Submission
+from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
+from spotsurfer.model.ids import JobId
+from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobSpec
+from spotsurfer.model.market import Market
+from spotsurfer.model.snapshot import HeadSeen, Limits
+from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, Why
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import market, timeline
+from spotsurfer.store.heads import NONE, Heads
+from spotsurfer.store.output import Output, chain
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this controller is."""
+
+    family: str
+    generation: int
+    provider: str
+    store_url: str
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the service asks."""
+
+    engine: Engine
+    clock: Clock
+    loop: Loop
+    observer: Observer
+    heads: Heads
+    output: Output
+    commands: Commands
+    submission: Submission
+
+
+class ControllerService:
+    """Queries and commands; may be called from several threads."""
+
+    def __init__(self, identity: Identity, parts: Parts) -> None:
+        self._identity = identity
+        self._engine = parts.engine
+        self._clock = parts.clock
+        self._loop = parts.loop
+        self._observer = parts.observer
+        self._heads = parts.heads
+        self._output = parts.output
+        self._commands = parts.commands
+        self._submission = parts.submission
+
+        self.new_job_id = parts.submission.new_job_id
+        self.upload = parts.submission.upload
+        self.discard = parts.submission.discard
+        self.hold = parts.commands.hold
+        self.resume = parts.commands.resume
+        self.cancel = parts.commands.cancel
+        self.move = parts.commands.move
+        self.checkpoint = parts.commands.checkpoint
+
+    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> Job:
+        """Make the job and wake the loop."""
+        made = self._submission.submit(job, spec, modes)
+        self._commands.poke()
+        return made
+
+    def info(self) -> Info:
+        """The controller itself."""
+        with self._engine.connect() as connection:
+            jobs = rows.open_jobs(connection)
+            found = rows.attempts(connection, [j.id for j in jobs])
+        i = self._identity
+        return Info(
+            version=__version__,
+            family=i.family,
+            generation=i.generation,
+            provider=i.provider,
+            store_url=i.store_url,
+            instances=sum(1 for some in found.values() for a in some if a.state not in OVER),
+            instances_max=i.limits.instances_max,
+            spent_usd_micros=self._observer.costs.total(),
+            budget_usd_micros=i.limits.budget_usd_micros,
+            last_tick_at=self._loop.last_tick_at,
+            last_error=self._loop.last_error,
+        )
+
+    def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:
+        """All jobs, newest first."""
+        with self._engine.connect() as connection:
+            jobs = [j for j in rows.all_jobs(connection) if include_ended or j.state not in ENDED]
+            found = rows.attempts(connection, [j.id for j in jobs])
+            reports = market.last_reports(connection)
+        return [self._status(j, found[j.id], reports, None) for j in jobs]
+
+    def job(self, job: str) -> JobStatus:
+        """One job."""
+        with self._engine.connect() as connection:
+            one = rows.find_job(connection, job)
+            found = rows.attempts(connection, [one.id])[one.id]
+            reports = market.last_reports(connection)
+        return self._status(one, found, reports, self._head(one.id))
+
+    def _head(self, job: str) -> HeadSeen:
+        try:
+            return self._heads.seen(job, self._clock.now(), fresh=True)
+        except (StoreError, ProtocolError) as e:
+            raise StoreUnwritable(f"the head of {job} can't be read: {e}") from e
+
+    def _status(
+        self, job: Job, attempts: list[Attempt], reports: dict[tuple[str, int], Report], head: HeadSeen | None
+    ) -> JobStatus:
+        costs = [self._observer.costs.of((a.job, a.number)) for a in attempts]
+        seen = head or NONE
+        return JobStatus(
+            job=job,
+            phase=phase(job, attempts),
+            note=self._loop.note_of(job.id) or job.reason,
+            attempts=[self._attempt(a, reports.get((a.job, a.number))) for a in attempts],
+            checkpoint=seen.checkpoint,
+            checkpoints=seen.checkpoints,
+            usd_micros=sum(c.usd_micros for c in costs),
+            usd_micros_on_demand=sum(c.usd_micros_on_demand for c in costs),
+            moves=moves(attempts),
+        )
+
+    def _attempt(self, a: Attempt, report: Report | None) -> AttemptStatus:
+        heard = self._observer.reports.heard(a.job, a.number)
+        silent = (self._clock.now() - heard.changed_at).total_seconds() if heard else None
+        r = report
+        return AttemptStatus(
+            attempt=a,
+            agent_state=str(r.state) if r else None,
+            silent_seconds=silent,
+            frozen=bool(r and r.frozen and a.state not in OVER),
+            cpu_seconds=r.cpu_seconds if r else 0.0,
+            memory_bytes=r.memory_bytes if r else 0,
+            saves=r.saves if r else 0,
+            frozen_seconds=r.frozen_seconds if r else 0.0,
+            save_stage=r.save_stage if r else "",
+            unsaved_seconds=r.save_age_seconds if r else None,
+            error=r.error if r else "",
+            usd_micros=self._observer.costs.of((a.job, a.number)).usd_micros,
+        )
+
+    def timeline(self, job: str | None, after: int = 0) -> Sequence[tuple[int, Moment]]:
+        """Numbered moments."""
+        with self._engine.connect() as connection:
+            one = rows.find_job(connection, job).id if job is not None else None
+            return timeline.read(connection, one, after)
+
+    def why(self, job: str, last: int = 10) -> Sequence[Why]:
+        """The last decisions about a job."""
+        with self._engine.connect() as connection:
+            return timeline.decisions(connection, rows.find_job(connection, job).id, last)
+
+    def log(self, job: str, stream: str, offset: int, limit: int, attempt: int | None = None) -> bytes:
+        """Output from an absolute offset."""
+        one, entries = self._entries(job)
+        try:
+            return self._output.read(one.id, stream, chain(entries, attempt), offset, limit)
+        except StoreError as e:
+            raise StoreUnwritable(f"the output of {one.id} can't be read: {e}") from e
+
+    def _entries(self, job: str) -> tuple[Job, list[Head]]:
+        with self._engine.connect() as connection:
+            one = rows.find_job(connection, job)
+        self._head(one.id)
+        return one, self._heads.log(one.id).entries
+
+    def outputs(self, job: str) -> Sequence[OutputFile]:
+        """Published results."""
+        _, entries = self._entries(job)
+        done = entries[-1].done if entries else None
+        if done is None:
+            raise Conflict(f"job {job} has not ended: its results appear all at once when it does")
+        return [OutputFile(path, size) for path, size in sorted(done.outputs.items())]
+
+    def output(self, job: str, path: str) -> Iterator[bytes]:
+        """One published result."""
+        one, entries = self._entries(job)
+        done = entries[-1].done if entries else None
+        if done is None or path not in done.outputs:
+            raise NotFound(f"job {one.id} has no result {path!r}; `spotsurfer outputs {one.id}` lists them")
+        return self._output.result(one.id, entries[-1].epoch, path)
+
+    def costs(self, job: str | None) -> Sequence[CostLine]:
+        """What was spent, by attempt."""
+        with self._engine.connect() as connection:
+            jobs = [rows.find_job(connection, job)] if job is not None else rows.all_jobs(connection)
+            found = rows.attempts(connection, [j.id for j in jobs])
+            reports = market.last_reports(connection)
+            self._observer.costs.refresh(connection, self._clock.now())
+        return [self._cost(a, reports.get((a.job, a.number))) for j in jobs for a in found[j.id] if a.launched_at]
+
+    def _cost(self, a: Attempt, r: Report | None) -> CostLine:
+        cost = self._observer.costs.of((a.job, a.number))
+        return CostLine(
+            job=a.job,
+            attempt=a.number,
+            pool=str(a.pool),
+            market=Market(a.market),
+            seconds=cost.seconds,
+            usd_micros=cost.usd_micros,
+            usd_micros_on_demand=cost.usd_micros_on_demand,
+            cpu_seconds=r.cpu_seconds if r else 0.0,
+            frozen_seconds=r.frozen_seconds if r else 0.0,
+            ended=a.reason if a.state in OVER else str(a.state),
+        )

@@ -1,0 +1,145 @@
+"""How a job comes to be: uploads first, then the specification, then the row. Half a submission is no job."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.store import ObjectStore, StoreError, StoreFull
+from sqlalchemy import Engine
+
+from spotsurfer.controller.events import Kind
+from spotsurfer.core.placement import fits
+from spotsurfer.model.errors import Conflict, DiskFull, InputMissing, JobFileError, NotFound, StoreUnwritable
+from spotsurfer.model.ids import JOB_ID, JobId
+from spotsurfer.model.job import Job, JobSpec, JobState
+from spotsurfer.model.market import Offer
+from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import timeline
+
+GIB = 1 << 30
+
+
+class Submission:
+    """Uploads and submits."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        store: ObjectStore,
+        offers: Callable[[], tuple[Offer, ...]],
+        interval_seconds: float,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._store = store
+        self._offers = offers
+        self._interval_seconds = interval_seconds
+
+    def new_job_id(self, name: str) -> JobId:
+        """A readable id that nobody has: the name and six random characters."""
+        word = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32].strip("-") or "job"
+        return JobId(f"{word}-{secrets.token_hex(3)}")
+
+    def upload(self, job: JobId, path: str, data: Iterator[bytes], size: int) -> None:
+        """Store one input."""
+        key = protocol.input_key(self._check_id(job), _inside(path))
+        if self._exists(job):
+            raise Conflict(f"job {job} was submitted already: its inputs can't change")
+        body = b"".join(data)
+        if len(body) != size:
+            raise InputMissing(f"input {path!r} changed while it was read: {size} bytes were announced, {len(body)} came")
+        try:
+            self._store.put(key, body)
+        except StoreError as e:
+            raise _store_trouble(e) from e
+
+    def discard(self, job: JobId) -> None:
+        """Remove the uploads of a job that was never submitted."""
+        if self._exists(job):
+            raise Conflict(f"job {job} was submitted already: cancel it instead")
+        prefix = protocol.job_prefix(self._check_id(job))
+        try:
+            self._store.delete(x.key for x in self._store.list(prefix))
+        except StoreError as e:
+            raise _store_trouble(e) from e
+
+    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> Job:
+        """Make the job."""
+        self._check_id(job)
+        self._check_size(spec)
+        try:
+            self._write(job, spec, modes)
+        except StoreError as e:
+            raise _store_trouble(e) from e
+        row = Job(job, spec, JobState.QUEUED, 1, self._clock.now())
+        with self._engine.begin() as connection:
+            rows.add_job(connection, row)
+            text = f"{spec.name}: {' '.join(spec.command)}"
+            timeline.add(connection, Moment(row.submitted_at, job, None, str(Kind.SUBMITTED), text))
+        return row
+
+    def _write(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> None:
+        prefix = protocol.input_key(job, "")
+        there = {x.key.removeprefix(prefix): x.size for x in self._store.list(prefix)}
+        missing = sorted(set(modes) - set(there))
+        if missing:
+            raise InputMissing(f"input {missing[0]!r} was not uploaded; submit again")
+        wire = Spec(
+            job=job,
+            command=list(spec.command),
+            folder=spec.folder,
+            inputs={p: there[p] for p in sorted(modes)},
+            input_modes=modes,
+            outputs=list(spec.outputs),
+            environment=spec.environment,
+            user=spec.user,
+            checkpoint_interval_seconds=spec.checkpoint_interval_seconds or self._interval_seconds,
+        )
+        if not self._store.create(protocol.spec_key(job), protocol.encode(wire)):
+            raise Conflict(f"job {job} exists already")
+
+    def _check_size(self, spec: JobSpec) -> None:
+        offers = self._offers()
+        probe = Job(JobId("probe"), spec, JobState.QUEUED, 1, self._clock.now())
+        if not offers or any(fits(probe, o) for o in offers):
+            return
+        cpus = max(o.cpus for o in offers)
+        most, asked = (max(o.memory_bytes for o in offers) / GIB, spec.memory_bytes / GIB)
+        raise JobFileError(
+            f"no machine has {spec.cpus} CPUs and {asked:.1f} GiB in market {spec.market}: the largest has {cpus} CPUs, "
+            f"the one with most memory {most:.0f} GiB; ask for less in [resources]"
+        )
+
+    def _check_id(self, job: str) -> str:
+        if not JOB_ID.fullmatch(job):
+            raise NotFound(f"{job!r} is no job id")
+        return job
+
+    def _exists(self, job: JobId) -> bool:
+        with self._engine.connect() as connection:
+            try:
+                rows.load_job(connection, job)
+            except NotFound:
+                return False
+        return True
+
+
+def _inside(path: str) -> str:
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\0" in path or str(PurePosixPath(*parts)) != path:
+        raise JobFileError(f"input path {path!r} must be relative and stay inside the job's folder")
+    return path
+
+
+def _store_trouble(e: StoreError) -> DiskFull | StoreUnwritable:
+    if isinstance(e, StoreFull):
+        return DiskFull(f"the store is full: {e}; free some space")
+    return StoreUnwritable(f"the store can't be written or read: {e}; check store.url and its rights")

@@ -1,0 +1,92 @@
+"""A job's output and results as a user sees them: across all moves, each byte once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.protocol import Head, HeadKind
+from spotsurfer_agent.store import Listed, ObjectStore
+
+PIECE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Bytes [start, end) of the output lie in `key` from its byte `skip` on."""
+
+    start: int
+    end: int
+    key: str
+    skip: int
+
+
+def chain(entries: Sequence[Head], attempt: int | None) -> list[int]:
+    """The attempts whose output makes up the job's present life, or the life that `attempt` belonged to, oldest first."""
+    lives: list[list[int]] = []
+    for e in entries:
+        if e.kind is HeadKind.GRANT:
+            if e.checkpoint is None or not lives:
+                lives.append([])
+            lives[-1].append(e.epoch)
+    if attempt is None:
+        return lives[-1] if lives else []
+    for life in lives:
+        if attempt in life:
+            return life[: life.index(attempt) + 1]
+    return []
+
+
+def segments(pieces: Sequence[Listed], stream: str, attempts: Sequence[int]) -> list[Segment]:
+    """What to read, in order. A later attempt's first piece cuts what an earlier one wrote beyond it: that work was undone."""
+    found: list[Segment] = []
+    for attempt in attempts:
+        mine = sorted(_parse(p, stream, attempt) for p in pieces if _of(p, stream, attempt))
+        if not mine:
+            continue
+        first = mine[0][0]
+        found = [Segment(s.start, min(s.end, first), s.key, s.skip) for s in found if s.start < first]
+        for offset, size, key in mine:
+            found.append(Segment(offset, offset + size, key, 0))
+    return found
+
+
+def _of(piece: Listed, stream: str, attempt: int) -> bool:
+    return f"/log/{attempt:06d}/{stream}-" in piece.key
+
+
+def _parse(piece: Listed, stream: str, attempt: int) -> tuple[int, int, str]:
+    offset = int(piece.key.rsplit(f"/{attempt:06d}/{stream}-", 1)[1])
+    return offset, piece.size, piece.key
+
+
+class Output:
+    """Reads output and results from the store."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def read(self, job: str, stream: str, attempts: Sequence[int], offset: int, limit: int) -> bytes:
+        """At most `limit` bytes from `offset`; empty = nothing there yet. Raises StoreError."""
+        out = bytearray()
+        for s in segments(self._store.list(protocol.log_prefix(job)), stream, attempts):
+            want = offset + len(out)
+            if s.end <= want:
+                continue
+            if s.start > want or len(out) >= limit:
+                break
+            data = self._store.get(s.key)
+            if data is None:
+                break
+            skip = want - s.start + s.skip
+            out += data[skip : s.skip + (s.end - s.start)][: limit - len(out)]
+        return bytes(out)
+
+    def result(self, job: str, attempt: int, path: str) -> Iterator[bytes]:
+        """One published file in pieces; raises StoreError."""
+        data = self._store.get(protocol.output_prefix(job, attempt) + path)
+        if data is None:
+            return
+        for at in range(0, len(data), PIECE_BYTES):
+            yield data[at : at + PIECE_BYTES]

@@ -1,0 +1,242 @@
+"""The only place where names become objects: settings, plug-ins, store, database, clock -> a controller."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import structlog
+from spotsurfer_agent import protocol
+from spotsurfer_agent.protocol import AgentConfig
+from spotsurfer_agent.store import ObjectStore, StoreError, StoreFull, open_store
+from sqlalchemy import Engine
+
+from spotsurfer.controller import bootstrap
+from spotsurfer.controller.apply import Apply, Ports
+from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.hooks import Hooks
+from spotsurfer.controller.leadership import Leadership, claim_store
+from spotsurfer.controller.loop import Loop
+from spotsurfer.controller.observe import Observer
+from spotsurfer.controller.schedule import Schedule
+from spotsurfer.controller.service import ControllerService, Identity, Parts
+from spotsurfer.controller.submission import Submission
+from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
+from spotsurfer.model.job import Attempt
+from spotsurfer.ports.clock import Clock, SystemClock
+from spotsurfer.ports.policy import Policy
+from spotsurfer.ports.provider import Provider, ProviderHost
+from spotsurfer.runtime import Runtime, find
+from spotsurfer.settings import Settings
+from spotsurfer.state import journal
+from spotsurfer.state.db import lock_state, new_family, open_database
+from spotsurfer.store.heads import Heads
+from spotsurfer.store.output import Output
+from spotsurfer.store.reports import Reports
+
+log = structlog.get_logger()
+PRESIGNED_SECONDS = 3600
+
+
+def plugin(group: str, name: str) -> Callable[..., Any]:
+    """The entry point `name` of a group; raises ConfigError with the names there are."""
+    found = {e.name: e for e in entry_points(group=group)}
+    if name not in found:
+        raise ConfigError(f"{group} has no {name!r}: choose one of {', '.join(sorted(found)) or 'none'}")
+    made: Callable[..., Any] = found[name].load()
+    return made
+
+
+@dataclass
+class Controller:
+    """Everything of one controller process."""
+
+    service: ControllerService
+    loop: Loop
+    schedule: Schedule
+    stopped: threading.Event
+    failure: list[BaseException]
+    _lock: int
+
+    def start(self) -> None:
+        """Begin to tick."""
+        self.schedule.start()
+
+    def stop(self) -> None:
+        """End after the tick under way; jobs and machines go on without us."""
+        self.schedule.stop()
+        os.close(self._lock)
+
+
+def build(settings: Settings) -> Controller:
+    """A controller on these settings, ready to start.
+
+    Raises ControllerRunning, StoreOwned, StoreUnwritable, DiskFull, ConfigError, HostUnfit, NotRoot.
+    """
+    data_dir = settings.controller.data_dir
+    lock = _lock(data_dir)
+    clock = SystemClock()
+    engine = open_database(data_dir / "state.db")
+    family = new_family(engine)
+    store = _store(settings)
+    claim_store(store, family, settings.store_url)
+    leadership = Leadership(store, clock)
+    generation = leadership.take()
+    provider = _provider(settings, family, clock)
+    return _assemble(settings, _Base(engine, clock, store, family, generation, provider, leadership, lock))
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    engine: Engine
+    clock: Clock
+    store: ObjectStore
+    family: str
+    generation: int
+    provider: Provider
+    leadership: Leadership
+    lock: int
+
+
+def _assemble(settings: Settings, base: _Base) -> Controller:
+    heads, reports = Heads(base.store), Reports(base.store)
+    limits = settings.limits.as_limits()
+    observer = Observer(base.engine, base.provider, reports, heads, limits, settings.controller.offers_seconds)
+    hooks = Hooks(base.engine, base.clock, settings.hooks.on_end)
+    ports = Ports(
+        engine=base.engine,
+        provider=base.provider,
+        store=base.store,
+        heads=heads,
+        clock=base.clock,
+        family=base.family,
+        generation=base.generation,
+        user_data=_user_data(settings, base),
+        on_end=hooks.on_end,
+        first_cooldown_seconds=settings.limits.cooldown_seconds,
+    )
+    loop = Loop(base.engine, observer, Apply(ports, observer.instance_of), _policy(settings), base.clock, base.leadership)
+    stopped, failure = threading.Event(), list[BaseException]()
+
+    def fatal(error: BaseException) -> None:
+        failure.append(error)
+        stopped.set()
+
+    schedule = Schedule(loop.tick, settings.controller.tick_seconds, fatal)
+    _close_journal(base.engine, base.clock)
+    hooks.again()
+    identity = Identity(base.family, base.generation, base.provider.name, settings.store_url, limits)
+    parts = Parts(
+        engine=base.engine,
+        clock=base.clock,
+        loop=loop,
+        observer=observer,
+        heads=heads,
+        output=Output(base.store),
+        commands=Commands(base.engine, base.clock, heads, schedule.poke),
+        submission=Submission(base.engine, base.clock, base.store, observer.offers, settings.agent.checkpoint_interval),
+    )
+    return Controller(ControllerService(identity, parts), loop, schedule, stopped, failure, base.lock)
+
+
+def _lock(data_dir: Path) -> int:
+    try:
+        return lock_state(data_dir)
+    except OSError as e:
+        if e.errno == 28:
+            raise DiskFull(f"{data_dir}: no space left; free some, or set controller.data_dir elsewhere") from e
+        raise ConfigError(
+            f"controller.data_dir {data_dir} can't be used: {e.strerror}; set it to a folder you may write"
+        ) from e
+
+
+def _store(settings: Settings) -> ObjectStore:
+    try:
+        return open_store(settings.store_url, settings.store.options)
+    except OSError as e:
+        raise StoreUnwritable(f"the store {settings.store_url} can't be opened: {e.strerror}; check store.url") from e
+    except (ValueError, StoreError) as e:
+        raise ConfigError(f"store.url {settings.store_url!r} can't be used: {e}") from e
+
+
+def _provider(settings: Settings, family: str, clock: Clock) -> Provider:
+    host = ProviderHost(family, settings.controller.data_dir, settings.store_url, clock)
+    make = plugin("spotsurfer.providers", settings.provider.name)
+    provider: Provider = make(settings.provider.table, host)
+    return provider
+
+
+def _policy(settings: Settings) -> Policy:
+    make = plugin("spotsurfer.policies", settings.policy.name)
+    try:
+        policy: Policy = make(settings.policy.table)
+    except ValueError as e:
+        raise ConfigError(str(e)) from e
+    return policy
+
+
+def runtime_of(settings: Settings) -> Runtime:
+    """The agent's tarball that instances will be given; raises HostUnfit where it was never built."""
+    out = settings.runtime_dir
+    runtime = find(out)
+    if runtime is None:
+        raise HostUnfit(f"no agent runtime in {out}: build it with `spotsurfer agent-runtime build`, or run `make setup`")
+    return runtime
+
+
+def _publish(store: ObjectStore, runtime: Runtime) -> None:
+    """Instances fetch the agent from the store, by its hash."""
+    try:
+        store.create(protocol.runtime_key(runtime.sha256), runtime.path.read_bytes())
+    except StoreFull as e:
+        raise DiskFull(f"the store has no room for the agent's runtime: {e}") from e
+    except StoreError as e:
+        raise StoreUnwritable(f"the agent's runtime can't be stored: {e}") from e
+
+
+def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
+    """What a new machine runs at its first boot."""
+    runtime = runtime_of(settings)
+    _publish(base.store, runtime)
+
+    def user_data(attempt: Attempt) -> str:
+        access = base.provider.store_access(attempt.job, attempt.number)
+        config = _agent_config(settings, base.provider, attempt, access.url, access.options)
+        url = bootstrap.presigned_get(access.url, access.options, protocol.runtime_key(runtime.sha256), PRESIGNED_SECONDS)
+        return bootstrap.user_data(config, runtime.sha256, url)
+
+    return user_data
+
+
+def _agent_config(
+    settings: Settings, provider: Provider, attempt: Attempt, url: str, options: Mapping[str, str]
+) -> AgentConfig:
+    agent = settings.agent
+    return AgentConfig(
+        job=attempt.job,
+        attempt=attempt.number,
+        store_url=url,
+        store_options=dict(options),
+        metadata_dialect=provider.capabilities.metadata_dialect,
+        poll_seconds=agent.poll_seconds,
+        report_seconds=agent.report_seconds,
+        notice_seconds=agent.notice_seconds,
+        lease_seconds=settings.limits.lease_seconds,
+        limit_seconds=agent.limit_seconds,
+        drain_margin_seconds=agent.drain_margin_seconds,
+    )
+
+
+def _close_journal(engine: Engine, clock: Clock) -> None:
+    """Entries that a crash left open: the rows behind them did not move, so the first tick wants the same again."""
+    with engine.begin() as connection:
+        for number, action in journal.unfinished(connection):
+            if not action.startswith("hook/"):
+                log.info("journal.open", action=action)
+                journal.finish(connection, number, "interrupted: left to the next tick", clock.now())
+        journal.prune(connection)
