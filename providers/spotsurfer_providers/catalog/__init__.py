@@ -1,0 +1,64 @@
+"""EC2 instance types of us-east-1 with prices of a past date, for boxes, estimates and comparisons. See README.md here."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import gzip
+import io
+from dataclasses import dataclass
+from decimal import Decimal
+from importlib import resources
+from types import MappingProxyType
+
+from spotsurfer.model.money import from_usd
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """One row. Money in micro-dollars per hour; `spot_savings_percent` is None where it is not known."""
+
+    name: str
+    cpus: int
+    memory_bytes: int
+    architecture: str
+    gpus: int
+    network_bits_per_second: int | None
+    on_demand_usd_micros_per_hour: int
+    spot_savings_percent: int | None
+    interruption_band: int | None  # 0 = under 5 % a month … 4 = over 20 %
+
+    @property
+    def spot_usd_micros_per_hour(self) -> int:
+        """The estimate: on-demand less the savings."""
+        return self.on_demand_usd_micros_per_hour * (100 - (self.spot_savings_percent or 0)) // 100
+
+
+@functools.cache
+def instance_types() -> MappingProxyType[str, InstanceType]:
+    """All types that have a price, by name."""
+    packed = resources.files(__name__).joinpath("us_east_1.csv.gz").read_bytes()
+    rows = csv.DictReader(io.StringIO(gzip.decompress(packed).decode()))
+    types = (_type(row) for row in rows if row["ondemand_usd_per_hour_us_east_1"])
+    return MappingProxyType({t.name: t for t in types})
+
+
+def _type(row: dict[str, str]) -> InstanceType:
+    network = _optional(row["network_mbps"])
+    return InstanceType(
+        name=row["instance_type"],
+        cpus=int(row["vcpu"]),
+        memory_bytes=int(row["memory_mib"]) * _MIB,
+        architecture=row["arch"],
+        gpus=_optional(row["gpu_count"]) or 0,
+        network_bits_per_second=None if network is None else network * 1_000_000,
+        on_demand_usd_micros_per_hour=from_usd(Decimal(row["ondemand_usd_per_hour_us_east_1"])),
+        spot_savings_percent=_optional(row["spot_savings_pct_us_east_1_2025_06"]),
+        interruption_band=_optional(row["interruption_band_us_east_1_2025_06"]),
+    )
+
+
+def _optional(text: str) -> int | None:
+    return int(text) if text else None

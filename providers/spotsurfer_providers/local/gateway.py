@@ -1,0 +1,290 @@
+"""The object gateway: the store's folder as S3, for one box, limited to what its attempt may touch.
+
+It speaks what obstore and boto3 speak, path style, one bucket. Signatures are not checked: only the box at the other end of
+the link can reach it, and what counts is the scope, which is fixed when the box is made. There is no multipart upload and
+nothing that needs If-Match on writes.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.server
+import re
+from collections.abc import Callable
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any, BinaryIO
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from spotsurfer_providers.local import s3_text
+from spotsurfer_providers.local.objects import Entry, Exists, Objects
+from spotsurfer_providers.local.s3_body import BLOCK_BYTES, body, declared_length
+from spotsurfer_providers.local.s3_text import Page, S3Error
+from spotsurfer_providers.local.scope import Scope, key_problem
+
+BUCKET = "store"
+_LAST = "\U0010ffff"  # sorts behind every other character
+_DELETE_BODY_BYTES_MAX = 2 << 20
+_DRAIN_BYTES_MAX = 64 << 20
+_IGNORED_QUERY = re.compile(r"x-amz-.*|x-id|AWSAccessKeyId|Signature|Expires", re.IGNORECASE)
+_LIST_QUERY = frozenset(
+    {"list-type", "prefix", "delimiter", "start-after", "continuation-token", "max-keys", "encoding-type", "fetch-owner"}
+)
+
+
+class Gateway(http.server.ThreadingHTTPServer):
+    """Serves `objects` on an already listening socket, within `scope`."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, listening: Any, objects: Objects, scope: Scope) -> None:
+        super().__init__(listening.getsockname(), GatewayHandler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self.objects = objects
+        self.scope = scope
+
+
+class GatewayHandler(http.server.BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server: Gateway
+    timeout = 600  # of an idle connection, seconds
+    disable_nagle_algorithm = True
+    server_version = "spotsurfer"
+    sys_version = ""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: the log of a box is for its errors."""
+
+    def do_GET(self) -> None:
+        """Object or listing."""
+        self._answer({True: self._get, False: self._get_bucket})
+
+    def do_HEAD(self) -> None:
+        """Object or bucket."""
+        self._answer({True: self._get, False: lambda: self._reply(200)})
+
+    def do_PUT(self) -> None:
+        """Object."""
+        self._answer({True: self._put, False: _not_implemented})
+
+    def do_POST(self) -> None:
+        """Deletion of several objects."""
+        self._answer({True: _not_implemented, False: self._delete_many})
+
+    def do_DELETE(self) -> None:
+        """Object."""
+        self._answer({True: self._delete, False: _not_implemented})
+
+    # ------------------------------------------------------------ one request
+
+    def _answer(self, of: dict[bool, Callable[[], None]]) -> None:
+        self._body: BinaryIO | None = None
+        try:
+            self._parse()
+            of[bool(self.key)]()
+        except S3Error as e:
+            self._refuse(e)
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True
+        except OSError as e:
+            self._refuse(_of_disk(e))
+
+    def _parse(self) -> None:
+        parts = urlsplit(self.path)
+        try:
+            path = unquote(parts.path, errors="strict")
+            pairs = parse_qsl(parts.query, keep_blank_values=True, errors="strict")
+        except UnicodeDecodeError as e:
+            raise S3Error(400, "InvalidURI", "the address is not UTF-8") from e
+        bucket, _, self.key = path.removeprefix("/").partition("/")
+        self.query = {k: v for k, v in pairs if not _IGNORED_QUERY.fullmatch(k)}
+        if bucket != BUCKET:
+            raise S3Error(404, "NoSuchBucket", f"the only bucket here is {BUCKET}")
+        if self.key and self.query:
+            raise S3Error(501, "NotImplemented", f"no {', '.join(self.query)} here")
+        if self.key and (problem := key_problem(self.key)):
+            raise S3Error(400, "InvalidArgument", problem)
+
+    def _may(self, allowed: bool) -> None:
+        if not allowed:
+            raise S3Error(
+                403, "AccessDenied", f"attempt {self.server.scope.attempt} of {self.server.scope.job} may not do this"
+            )
+
+    # ------------------------------------------------------------ objects
+
+    def _get(self) -> None:
+        self._may(self.server.scope.may_read(self.key))
+        found = self.server.objects.open(self.key)
+        if found is None:
+            raise S3Error(404, "NoSuchKey", "there is no such object")
+        entry, file = found
+        with file:
+            if not self._wanted(entry):
+                self._reply(304, entry=entry)
+                return
+            first, count, status = _range(self.headers.get("Range"), entry.size)
+            extra = {"Content-Range": f"bytes {first}-{first + count - 1}/{entry.size}"} if status == 206 else {}
+            self._reply(status, entry=entry, length=count, extra=extra)
+            if self.command == "GET" and count:
+                self.wfile.flush()
+                if self.connection.sendfile(file, first, count) != count:
+                    self.close_connection = True
+
+    def _wanted(self, entry: Entry) -> bool:
+        match, none_match = self.headers.get("If-Match"), self.headers.get("If-None-Match")
+        if match is not None and match not in ("*", f'"{entry.etag}"'):
+            raise S3Error(412, "PreconditionFailed", "the object was rewritten")
+        return none_match not in ("*", f'"{entry.etag}"')
+
+    def _put(self) -> None:
+        condition = self.headers.get("If-None-Match")
+        if condition not in (None, "*") or "If-Match" in self.headers or "x-amz-copy-source" in self.headers:
+            raise S3Error(501, "NotImplemented", "of conditions only If-None-Match: * is known, and nothing is copied")
+        scope, objects = self.server.scope, self.server.objects
+        self._may(scope.may_create(self.key) if condition else scope.may_replace(self.key))
+        staged, file = objects.stage()
+        try:
+            self._receive(file)
+            entry = objects.commit(staged, file, self.key, only_if_absent=condition is not None)
+        except Exists as e:
+            raise S3Error(412, "PreconditionFailed", "there is an object of this key already") from e
+        finally:
+            objects.drop(staged, file)
+        self._reply(200, extra={"ETag": f'"{entry.etag}"'})
+
+    def _receive(self, file: BinaryIO) -> None:
+        source, got = self._source(), 0
+        while block := source.read(BLOCK_BYTES):
+            file.write(block)
+            got += len(block)
+        said = declared_length(self.headers)
+        if said is not None and said != got:
+            raise S3Error(400, "IncompleteBody", f"{said} bytes were announced, {got} came")
+
+    def _source(self) -> BinaryIO:
+        if self._body is None:
+            self._body = body(self.rfile, self.headers)  # type: ignore[arg-type]
+        return self._body
+
+    def _delete(self) -> None:
+        self._may(self.server.scope.may_replace(self.key))
+        self.server.objects.delete(self.key)
+        self._reply(204)
+
+    # ------------------------------------------------------------ the bucket
+
+    def _get_bucket(self) -> None:
+        if self.query.get("list-type") != "2" or not _LIST_QUERY.issuperset(self.query):
+            raise S3Error(501, "NotImplemented", "of a bucket only ListObjectsV2 is known")
+        prefix = self.query.get("prefix", "")
+        self._may(self.server.scope.may_list(prefix))
+        if prefix.rstrip("/") and (problem := key_problem(prefix.rstrip("/"))):
+            raise S3Error(400, "InvalidArgument", problem)
+        after = self.query.get("start-after", "")
+        if "continuation-token" in self.query:
+            after = s3_text.from_token(self.query["continuation-token"])
+        page = list_page(self.server.objects, prefix, self.query.get("delimiter", ""), after, s3_text.max_keys(self.query))
+        self._reply(200, s3_text.listing_body(page, self.query, BUCKET))
+
+    def _delete_many(self) -> None:
+        if set(self.query) != {"delete"}:
+            raise S3Error(501, "NotImplemented", "of a bucket only several objects can be deleted")
+        data = self._source().read(_DELETE_BODY_BYTES_MAX)
+        deleted, refused = [], []
+        for key in s3_text.keys_to_delete(data):
+            if key_problem(key) or not self.server.scope.may_replace(key):
+                refused.append((key, S3Error(403, "AccessDenied", "may not be deleted")))
+                continue
+            self.server.objects.delete(key)
+            deleted.append(key)
+        self._reply(200, s3_text.delete_body(deleted, refused))
+
+    # ------------------------------------------------------------ replies
+
+    def _refuse(self, e: S3Error) -> None:
+        """Answer with an error; what is left of the body is read, or the client would never see the answer."""
+        try:
+            left = _DRAIN_BYTES_MAX
+            while left > 0 and (block := self._source().read(BLOCK_BYTES)):
+                left -= len(block)
+        except (S3Error, OSError):
+            self.close_connection = True
+        else:
+            self.close_connection = self.close_connection or left <= 0
+        self._reply(e.status, s3_text.error_body(e, self.path))
+
+    def _reply(
+        self,
+        status: int,
+        content: bytes = b"",
+        *,
+        entry: Entry | None = None,
+        length: int | None = None,
+        extra: dict[str, str] | None = None,
+    ) -> None:
+        headers = dict(extra or {})
+        if content:
+            headers["Content-Type"] = "application/xml"
+        if entry is not None:
+            headers["ETag"] = f'"{entry.etag}"'
+            headers["Last-Modified"] = formatdate(entry.modified_ns / 1e9, usegmt=True)
+            headers["Accept-Ranges"] = "bytes"
+        if status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+            headers["Content-Length"] = str(len(content) if length is None else length)
+        if self.close_connection:
+            headers["Connection"] = "close"
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+
+def list_page(objects: Objects, prefix: str, delimiter: str, after: str, limit: int) -> Page:
+    """At most `limit` keys and folded prefixes greater than `after`."""
+    entries: list[Entry] = []
+    prefixes: list[str] = []
+    walk = objects.walk(prefix, after)
+    while (entry := next(walk, None)) is not None:
+        if len(entries) + len(prefixes) >= limit:
+            return Page(entries, prefixes, after if limit else None)
+        head, mark, _ = entry.key[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
+        if mark:
+            prefixes.append(prefix + head + mark)
+            after = prefixes[-1] + _LAST
+            walk = objects.walk(prefix, after)  # past all that was folded
+        else:
+            entries.append(entry)
+            after = entry.key
+    return Page(entries, prefixes, None)
+
+
+def _range(header: str | None, size: int) -> tuple[int, int, int]:
+    """First byte, count and HTTP status of a Range header; one that is not understood is ignored, as the RFC wants it."""
+    match = re.fullmatch(r"bytes=(\d*)-(\d*)", header or "")
+    if match is None or match.groups() == ("", ""):
+        return 0, size, 200
+    first_text, last_text = match.groups()
+    if first_text:
+        first, last = int(first_text), min(int(last_text or size), size - 1)
+    else:
+        first, last = max(0, size - int(last_text)), size - 1
+    if first >= size or last < first:
+        raise S3Error(416, "InvalidRange", "the object has no such bytes")
+    return first, last - first + 1, 206
+
+
+def _of_disk(e: OSError) -> S3Error:
+    if e.errno in (errno.ENOSPC, errno.EDQUOT):
+        return S3Error(507, "InsufficientStorage", f"No space left on device: {e.strerror}")
+    return S3Error(500, "InternalError", str(e))
+
+
+def _not_implemented() -> None:
+    raise S3Error(501, "NotImplemented", "this is not known here")

@@ -1,0 +1,36 @@
+"""What this host must have for boxes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from spotsurfer.model.errors import HostUnfit, NotRoot, SpotsurferError
+from spotsurfer_providers.local.cgroups import Hierarchy, host_hierarchies
+from spotsurfer_providers.local.disk import MAKERS
+
+_TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
+
+
+def check_host() -> list[Hierarchy]:
+    """The control group trees, where boxes can run here. Raises NotRoot or HostUnfit, one sentence with the remedy."""
+    if os.geteuid() != 0:
+        raise NotRoot("Boxes need root on this host: run it with sudo, or use a cloud provider")
+    for tool, package in _TOOLS.items():
+        if shutil.which(tool) is None:
+            raise HostUnfit(f"Boxes need the program {tool}: apt-get install {package}")
+    if not any(shutil.which(command[0]) for command in MAKERS.values()):
+        raise HostUnfit("Boxes need mkfs.btrfs for their disks: apt-get install btrfs-progs")
+    if not Path("/dev/loop-control").exists():
+        raise HostUnfit("Boxes need loop devices for their disks: modprobe loop")
+    return host_hierarchies()
+
+
+def problem() -> str | None:
+    """Why boxes can't run here, or None."""
+    try:
+        check_host()
+    except SpotsurferError as e:
+        return str(e)
+    return None

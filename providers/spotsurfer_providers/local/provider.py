@@ -1,0 +1,265 @@
+"""The local provider: instances are boxes on this host.
+
+Billing as on AWS: by the second with a minimum of 60 s. There is no free first hour for reclaimed boxes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from decimal import ROUND_HALF_UP, Decimal
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from spotsurfer.model.errors import DiskFull, HostUnfit, Invalid, NoCapacity, ProviderError, QuotaExceeded
+from spotsurfer.model.ids import InstanceId
+from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.ports.provider import (
+    BillingRule,
+    Capabilities,
+    InstanceState,
+    InstanceView,
+    LaunchPlan,
+    Listing,
+    ProviderHost,
+    StoreAccess,
+)
+from spotsurfer_providers.catalog import instance_types
+from spotsurfer_providers.local import network, orders, scenario, tidy
+from spotsurfer_providers.local.cgroups import Hierarchy
+from spotsurfer_providers.local.gateway import BUCKET
+from spotsurfer_providers.local.host import check_host
+from spotsurfer_providers.local.records import (
+    BoxFolder,
+    BoxRecord,
+    BoxState,
+    Home,
+    job_and_attempt,
+    take_lock,
+    to_json,
+    write_atomically,
+)
+from spotsurfer_providers.local.scenario_file import load
+from spotsurfer_providers.local.settings import LocalSettings
+from spotsurfer_providers.local.supervisor_process import reap, start_supervisor
+
+USER_DATA_BYTES_MAX = 16 << 10
+_BOX_ID = re.compile(r"box-[0-9a-f]{12}")
+_STATES = {
+    BoxState.STARTING: InstanceState.PENDING,
+    BoxState.RUNNING: InstanceState.RUNNING,
+    BoxState.STOPPING: InstanceState.STOPPING,
+    BoxState.ENDED: InstanceState.GONE,
+}
+
+
+class LocalProvider:
+    """Boxes of one data folder."""
+
+    name = "local"
+
+    def __init__(self, settings: LocalSettings, host: ProviderHost) -> None:
+        self._settings = settings
+        self._host = host
+        self._home = Home(host.data_dir)
+        self._plot = load(settings.scenario_path())
+        self._types = instance_types()
+        self.capabilities = Capabilities(
+            notice_seconds=settings.notice_seconds,
+            metadata_dialect="aws",
+            billing=BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=False),
+        )
+
+    # ------------------------------------------------------------ offers
+
+    def offers(self) -> Sequence[Offer]:
+        """Every pool in both markets. As on a cloud the list does not say what has capacity."""
+        at = self._seconds(self._host.clock.now())
+        return [self._offer(pool, market, at) for pool in self._settings.pool_list() for market in Market]
+
+    def _offer(self, pool: Pool, market: Market, at: float) -> Offer:
+        kind = self._types[pool.instance_type]
+        listed = kind.on_demand_usd_micros_per_hour
+        base = kind.spot_usd_micros_per_hour if market is Market.SPOT else listed
+        factor = Decimal(repr(scenario.price_factor(self._plot, pool, market, at)))
+        price = int((base * factor).to_integral_value(ROUND_HALF_UP))
+        return Offer(pool, market, price, listed, kind.cpus, kind.memory_bytes)
+
+    # ------------------------------------------------------------ instances
+
+    def launch(self, plan: LaunchPlan) -> InstanceView:
+        """Make a box, or find the one that this token made."""
+        trees = check_host()
+        now = self._host.clock.now()
+        with _disk_errors():
+            self._home.make()
+            with self._home.launching():
+                found = self._home.folder(_box_id(plan.token))
+                if not found.path.exists():
+                    self._admit(plan, trees, now)
+                    found = self._create(plan, now)
+        record = found.record()
+        if record.token != plan.token:
+            raise Invalid(f"{found.id} belongs to another token: make tokens that differ in their first 12 characters")
+        return _view(record, found)
+
+    def _admit(self, plan: LaunchPlan, trees: Sequence[Hierarchy], now: datetime) -> None:
+        """Raise where the pretended cloud, or this host, has no room."""
+        if plan.pool not in self._settings.pool_list():
+            raise Invalid(f"There is no pool {plan.pool}: see providers.local.pools")
+        if len(plan.user_data.encode()) > USER_DATA_BYTES_MAX:
+            raise Invalid(f"User-data is longer than {USER_DATA_BYTES_MAX} bytes")
+        views, _ = self._views(trees, now)
+        live = [v for v in views if v.state is not InstanceState.GONE]
+        if len(live) >= self._settings.instances_max:
+            raise QuotaExceeded(f"{len(live)} boxes live already: raise providers.local.instances_max")
+        why = scenario.refusal(self._plot, plan.pool, plan.market, self._seconds(now), self._home.reclaim_seconds())
+        why = why or scenario.full(self._plot, plan.pool, plan.market, [(v.pool, v.market) for v in live])
+        if why:
+            raise NoCapacity(f"No {plan.market} capacity in {plan.pool}: {why}")
+
+    def _create(self, plan: LaunchPlan, now: datetime) -> BoxFolder:
+        fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=self._home.boxes))
+        lock = os.open(fresh / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            take_lock(lock)
+            record = self._record(plan, now)
+            write_atomically(fresh / "box.json", to_json(record))
+            final = self._home.boxes / record.id
+            fresh.rename(final)
+            start_supervisor(final, lock)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+        finally:
+            os.close(lock)
+        return BoxFolder(final)
+
+    def _record(self, plan: LaunchPlan, now: datetime) -> BoxRecord:
+        kind, settings = self._types[plan.pool.instance_type], self._settings
+        path = settings.scenario_path()
+        return BoxRecord(
+            id=_box_id(plan.token),
+            token=plan.token,
+            family=self._host.family,
+            region=plan.pool.region,
+            zone=plan.pool.zone,
+            instance_type=plan.pool.instance_type,
+            market=str(plan.market),
+            tags=dict(plan.tags),
+            user_data=plan.user_data,
+            launched_at=now.isoformat(),
+            launched_seconds=self._seconds(now),
+            spot_launch=self._home.next_spot_launch() if plan.market is Market.SPOT else None,
+            cpus=min(kind.cpus, os.cpu_count() or 1),
+            memory_bytes=kind.memory_bytes,
+            disk_bytes=settings.disk_bytes,
+            link_bits_per_second=settings.link_bits_per_second,
+            notice_seconds=settings.notice_seconds,
+            store_root=_store_root(self._host.store_url) if job_and_attempt(plan.tags) else None,
+            scenario=None if path is None else str(path),
+        )
+
+    def terminate(self, instance: InstanceId) -> None:
+        """Order the end of a box."""
+        if not _BOX_ID.fullmatch(instance):
+            return
+        folder = BoxFolder(self._home.boxes / instance)
+        if folder.path.exists() and folder.status().state is not BoxState.ENDED:
+            folder.order_end()
+            orders.poke(folder.path)
+
+    def describe(self) -> Listing:
+        """All boxes of this family; those that ended, for an hour."""
+        reap()
+        if not self._home.boxes.exists():
+            return Listing((), complete=True)
+        now = self._host.clock.now()
+        try:
+            tidy.sweep_half_made(self._home, now)
+            views, complete = self._views(check_host(), now)
+            for folder in self._home.folders():
+                tidy.archive(self._home, folder, now)
+        except OSError as e:
+            raise ProviderError(f"The boxes in {self._home.path} can't be listed: {e}") from e
+        return Listing(views, complete)
+
+    def _views(self, trees: Sequence[Hierarchy], now: datetime) -> tuple[list[InstanceView], bool]:
+        """The boxes, and whether all of them could be read."""
+        views, complete = [], True
+        for folder in self._home.folders():
+            try:
+                record = folder.record()
+                if record.family == self._host.family:
+                    tidy.settle(self._home, trees, folder, now)
+                    views.append(_view(record, folder))
+            except FileNotFoundError:
+                complete = complete and not folder.path.exists()  # gone to the archive meanwhile
+            except (ValueError, TypeError):
+                complete = False  # a torn record: `clean` removes it when nobody keeps the box
+        return views, complete
+
+    # ------------------------------------------------------------ the rest
+
+    def store_access(self, job: str, attempt: int) -> StoreAccess:
+        """A folder as S3 through the box's gateway, which knows job and attempt from the box's tags; others as they are."""
+        if _store_root(self._host.store_url) is None:
+            return StoreAccess(self._host.store_url, {})
+        options = {
+            "endpoint": f"http://{network.CLOUD_ADDRESS}:{network.GATEWAY_PORT}",
+            "access_key_id": f"{job}.{attempt}",
+            "secret_access_key": "the-link-is-the-credential",
+            "region": "us-east-1",
+            "virtual_hosted_style_request": "false",
+            "allow_http": "true",
+        }
+        return StoreAccess(f"s3://{BUCKET}", options)
+
+    def _seconds(self, now: datetime) -> float:
+        """Since the scenario's epoch, which the first question sets."""
+        self._home.make()
+        return (now - self._home.epoch(now)).total_seconds()
+
+
+def _view(record: BoxRecord, folder: BoxFolder) -> InstanceView:
+    status = folder.status()
+    return InstanceView(
+        id=InstanceId(record.id),
+        token=record.token,
+        pool=record.pool,
+        market=Market(record.market),
+        state=_STATES[status.state],
+        launched_at=datetime.fromisoformat(record.launched_at),
+        ended_at=None if status.ended_at is None else datetime.fromisoformat(status.ended_at),
+        reclaimed=status.reclaimed and status.state is BoxState.ENDED,
+        tags=record.tags,
+        address=network.BOX_ADDRESS,
+    )
+
+
+def _box_id(token: str) -> str:
+    part = token[:12] if re.fullmatch(r"[0-9a-f]{12,}", token) else sha256(token.encode()).hexdigest()[:12]
+    return f"box-{part}"
+
+
+def _store_root(url: str) -> str | None:
+    """The folder of a file:// store; None for any other."""
+    parts = urlsplit(url)
+    return unquote(parts.path) if parts.scheme == "file" else None
+
+
+@contextlib.contextmanager
+def _disk_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(f"No space left for a box's folder ({e.filename}): free some, or set another data_dir") from e
+        raise HostUnfit(f"A box's folder can't be made: {e}") from e

@@ -1,0 +1,71 @@
+"""Settings of the local provider: the table `[providers.local]` of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spotsurfer.model.errors import ConfigError
+from spotsurfer.model.market import Pool
+from spotsurfer_providers.catalog import instance_types
+from spotsurfer_providers.local.strict import build
+
+REGION = "local"
+_GIB = 1 << 30
+_DISK_BYTES_MIN = 256 << 20  # btrfs wants about half of it for itself
+_DEFAULT_TYPES = tuple(f"{family}.{size}" for family in ("m6i", "c6i", "r6i") for size in ("large", "xlarge", "2xlarge"))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """All optional. `scenario` is a TOML file; sizes in bytes, the link's rate in bits per second."""
+
+    scenario: str | None = None
+    disk_bytes: int = 20 * _GIB
+    notice_seconds: float = 120.0
+    link_bits_per_second: int | None = None
+    instances_max: int = 16
+    zones: list[str] = field(default_factory=lambda: ["local-a", "local-b"])
+    instance_types: list[str] = field(default_factory=lambda: list(_DEFAULT_TYPES))
+    pools: list[str] | None = None  # "zone/instance-type"; instead of every type in every zone
+
+    def pool_list(self) -> list[Pool]:
+        """The pools, in a fixed order."""
+        names = self.pools or [f"{zone}/{kind}" for zone in self.zones for kind in self.instance_types]
+        return [Pool("local", REGION, *name.split("/")) for name in names]
+
+    def scenario_path(self) -> Path | None:
+        """The scenario's file, absolute."""
+        return None if self.scenario is None else Path(self.scenario).resolve()
+
+
+def read_settings(table: Mapping[str, object]) -> LocalSettings:
+    """Settings from their table. Raises ConfigError, naming the key."""
+    settings = build(LocalSettings, table, "providers.local")
+    checks = (
+        ("disk_bytes", settings.disk_bytes >= _DISK_BYTES_MIN, f"at least {_DISK_BYTES_MIN}"),
+        ("notice_seconds", settings.notice_seconds >= 0, "0 or more"),
+        ("link_bits_per_second", (settings.link_bits_per_second or 8000) >= 8000, "at least 8000"),
+        ("instances_max", settings.instances_max >= 1, "at least 1"),
+        ("zones", all(_is_texts(x) for x in (settings.zones, settings.instance_types)), "a list of names"),
+        ("pools", settings.pools is None or _is_texts(settings.pools), "a list of zone/instance-type"),
+    )
+    for key, good, must in checks:
+        if not good:
+            raise ConfigError(f"providers.local.{key} must be {must}")
+    _check_pools(settings)
+    return settings
+
+
+def _is_texts(value: Sequence[object]) -> bool:
+    return len(value) > 0 and all(isinstance(x, str) and x != "" for x in value)
+
+
+def _check_pools(settings: LocalSettings) -> None:
+    for name in settings.pools or []:
+        if name.count("/") != 1 or not all(name.split("/")):
+            raise ConfigError(f"providers.local.pools has {name!r}; write zone/instance-type, as local-a/m6i.large")
+    for pool in settings.pool_list():
+        if pool.instance_type not in instance_types():
+            raise ConfigError(f"providers.local: no price is known of {pool.instance_type!r}; see the EC2 type names")
