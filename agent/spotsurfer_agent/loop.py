@@ -124,17 +124,17 @@ class Agent:
         if self.state.booted or (outcome is not None and not outcome.error):
             self._look_at_job()
         mail, memory, now = self.mailbox.mail, self._given.state.memory, self._now()
-        own_final, own_done, proved_at = self.heads.own_final, self.heads.own_done, self.heads.proved_at
+        heads = self.heads.view  # of one instant: our own entry must not look like somebody else's
         head_at, report_at = max(mail.head_at, memory.head_at), max(self.reporter.sent_at, memory.report_at)
         self._given.state.update(head_at=head_at, report_at=report_at)
         return Facts(
             now=now,
             rules=self._rules(),
-            head=self.heads.newest,
+            head=heads.newest,
             head_read=mail.spec is not None and mail.head_at > float("-inf"),
-            own_final=own_final,
-            own_done=own_done,
-            proved_at=proved_at,
+            own_final=heads.own_final,
+            own_done=heads.own_done,
+            proved_at=heads.proved_at,
             desired=mail.desired,
             warning=self._given.watcher.warning,
             workload=self._status.state,

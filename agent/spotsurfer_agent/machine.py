@@ -148,15 +148,19 @@ class State:
 def step(state: State, facts: Facts) -> tuple[State, tuple[Effect, ...]]:
     """The state after one look at the facts (at most one edge), and what to do now. Pure."""
     state = _absorb(state, facts)
-    for event, holds in GUARDS[state.name]:
-        if holds(state, facts):
-            state = _enter(state, TABLE[state.name][event], facts)
-            break
+    event = happened(state, facts)
+    if event is not None:
+        state = _enter(state, TABLE[state.name][event], facts)
     state, keeping = _keep(state, facts)
     state, doing = _work(state, facts)
     if state.name not in TERMINAL or state.killed:
         state = dataclasses.replace(state, shown=state.name)
     return state, (*keeping, *doing)
+
+
+def happened(state: State, facts: Facts) -> Event | None:
+    """The first event whose guard holds: the edge that `step` takes."""
+    return next((event for event, holds in GUARDS[state.name] if holds(state, facts)), None)
 
 
 # ---------------------------------------------------------------- guards
@@ -321,8 +325,9 @@ def _absorb(s: State, f: Facts) -> State:
 
 
 def _failed(s: State, f: Facts, o: Outcome) -> State:
-    if o.task is Task.LIVE and s.name is S.DRAINING:
-        return s  # overtaken: the final save follows at once
+    overtaken = o.task is Task.LIVE and s.name is S.DRAINING  # the final save follows at once
+    if overtaken or (s.name in TERMINAL and o.task is not Task.KILL):
+        return s
     count = s.failures + 1
     wait = min(0.5 * 2 ** min(count, 10), BACKOFF_SECONDS.get(o.task, 0.0))
     changes: dict[str, object] = {"failures": count, "retry_at": f.now + wait}

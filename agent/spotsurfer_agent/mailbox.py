@@ -26,6 +26,16 @@ class Fenced(Exception):
     """The newest head entry is not ours to follow: another attempt owns the job, or it is over."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeadView:
+    """What is known of the log at one instant."""
+
+    newest: Head | None = None
+    own_final: bool = False  # a final entry of this attempt is in the log
+    own_done: bool = False  # so is the one that says how its command ended
+    proved_at: float = float("-inf")  # when the newest entry that we won was begun
+
+
 class Heads:
     """The head log as one attempt follows and extends it: the newest entry only. Safe to use from several threads."""
 
@@ -33,18 +43,14 @@ class Heads:
         self._store, self._job, self._attempt, self._now = store, job, attempt, now
         self._log = HeadLog(store, job)
         self._lock = threading.Lock()
-        self._newest: Head | None = None
         self._listed = False
         self._own: dict[str, Head] = {}  # entries of this attempt by nonce: a lost answer may be found by any thread
-        self.own_final = False  # a final entry of this attempt is in the log
-        self.own_done = False
-        self.proved_at = float("-inf")  # when the newest entry that we won was begun
+        self.view = HeadView()
 
     @property
     def newest(self) -> Head | None:
         """The newest entry known."""
-        with self._lock:
-            return self._newest
+        return self.view.newest
 
     def refresh(self) -> Head | None:
         """Read what is new and return the newest entry. Raises StoreError, ProtocolError."""
@@ -81,7 +87,7 @@ class Heads:
                 wait(DOUBT_SECONDS)
                 continue
             if entry is not None:
-                self.proved_at = max(self.proved_at, began)
+                self._proved(began)
                 return entry
 
     def _try(self, change: Callable[[Head], Head], nonce: str) -> Head | None:
@@ -123,12 +129,19 @@ class Heads:
         if entry is None:
             return
         with self._lock:
-            if entry.epoch == self._attempt:
+            view, own = self.view, entry.epoch == self._attempt
+            if own:
                 self._own[entry.nonce] = entry
-                self.own_final = self.own_final or (entry.final and entry.kind is HeadKind.COMMIT)
-                self.own_done = self.own_done or (entry.done is not None and entry.done.reason == "exited")
-            if self._newest is None or entry.number > self._newest.number:
-                self._newest = entry
+            self.view = HeadView(
+                entry if view.newest is None or entry.number > view.newest.number else view.newest,
+                view.own_final or (own and entry.final and entry.kind is HeadKind.COMMIT),
+                view.own_done or (own and entry.done is not None and entry.done.reason == "exited"),
+                view.proved_at,
+            )
+
+    def _proved(self, began: float) -> None:
+        with self._lock:
+            self.view = dataclasses.replace(self.view, proved_at=max(self.view.proved_at, began))
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ class Work:
         if pending is None:
             return Outcome(Task.SETTLE, self.now())
         image = self._manifest(pending)
-        if image is not None and not self.heads.own_final:
+        if image is not None and not self.heads.view.own_final:
             self.logs.flush(image.log)
             self.heads.append(lambda base: _committed(base, image, True), True, self.store.check, self.wait)
         self.engine.settle(image is not None)
@@ -180,7 +180,7 @@ class Work:
 
     def _publish(self) -> Outcome:
         self.heads.refresh()
-        if self.heads.own_done:
+        if self.heads.view.own_done:
             return Outcome(Task.PUBLISH, self.now())
         status, spec = self.engine.status(), self._spec()
         log = dict(status.log or {})

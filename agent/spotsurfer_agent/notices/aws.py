@@ -46,16 +46,16 @@ class Aws:
 
     def _get(self, path: str) -> Answer | None:
         """The answer, None for "there is none". A token that the service forgot is replaced once."""
-        for _ in range(2):
-            answer = ask(self._base_url, "GET", path, {"X-aws-ec2-metadata-token": self._fresh_token()})
-            if answer.status == 404:
-                return None
-            if answer.status == 200:
-                return answer
-            if answer.status != 401:
-                break
+        answer = self._ask(path)
+        if answer.status == 401:
             self._token = ""
-        raise NoticeError(f"the metadata service answers {answer.status} to {path}")
+            answer = self._ask(path)
+        if answer.status not in (200, 404):
+            raise NoticeError(f"the metadata service answers {answer.status} to {path}")
+        return answer if answer.status == 200 else None
+
+    def _ask(self, path: str) -> Answer:
+        return ask(self._base_url, "GET", path, {"X-aws-ec2-metadata-token": self._fresh_token()})
 
     def _fresh_token(self) -> str:
         if not self._token or self._now() - self._token_at > TOKEN_RENEW_SECONDS:

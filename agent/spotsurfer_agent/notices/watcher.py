@@ -36,9 +36,9 @@ class Watcher:
     def look(self) -> None:
         """Ask once; for a thread of its own."""
         try:
+            self._take()
             if not self.instance:
                 self.instance = self._dialect.instance()
-            self._take()
             self._works = True
         except NoticeError as e:
             if self._works:

@@ -1,0 +1,333 @@
+"""The agent's table: every edge, and what each state wants done."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from spotsurfer_agent.engines.port import WorkloadState as W
+from spotsurfer_agent.facts import Do, Facts, Hold, Outcome, PowerOff, Release, Renew, Rules, Shut, Task, Warning
+from spotsurfer_agent.machine import GUARDS, HOLDING, TABLE, TERMINAL, Event, State, happened, step
+from spotsurfer_agent.protocol import AgentState as S
+from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, SaveFacts, Want
+
+RULES = Rules(attempt=2, interval_seconds=100.0, lease_seconds=60.0, limit_seconds=0.0)
+MINE = Head(3, HeadKind.GRANT, 2, "000001-000001", 1, False, None, 5.0, "n3", "")
+THEIRS = dataclasses.replace(MINE, number=4, epoch=3)
+CLOSED = dataclasses.replace(MINE, number=4, kind=HeadKind.DONE, done=Done(None, "cancelled"))
+FINAL = dataclasses.replace(MINE, number=4, kind=HeadKind.COMMIT, final=True)
+NOTICE = Warning("interruption", "x", 1120.0)
+SAVED = SaveFacts("000002-000002", 2, "live", 1, 1, 0.1, 3.0)
+
+
+def facts(**changes) -> Facts:
+    """A world in which the attempt owns the job and it runs."""
+    base = Facts(
+        now=1000.0,
+        rules=RULES,
+        head=MINE,
+        head_read=True,
+        workload=W.RUNNING,
+        lease_age_seconds=5.0,
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def state(name: S, **changes) -> State:
+    return State(**{"name": name, "since": 990.0, "shown": name, "booted": True, "freeze_at": 990.0, **changes})
+
+
+def ended(task: Task, error: str = "", **more) -> Outcome:
+    return Outcome(task, 1000.0, error, **more)
+
+
+def desired(want: Want = Want.RUN, sequence: int = 4, **more) -> Desired:
+    return Desired(sequence, want, **more)
+
+
+NEW = {"workload": W.ABSENT, "head": None}
+DRAIN = desired(Want.DRAIN)
+EDGES: list[tuple[State, Facts, Event]] = [
+    (state(S.BOOT), facts(**NEW), Event.READY),
+    (state(S.BOOT, booted=False), facts(**NEW, outcome=ended(Task.BOOT)), Event.READY),
+    (state(S.BOOT, booted=False), facts(**NEW, outcome=ended(Task.BOOT, "no CRIU")), Event.REFUSED),
+    (state(S.BOOT), facts(**NEW, refusal="protocol 9"), Event.REFUSED),
+    (state(S.BOOT), facts(), Event.ADOPTED),
+    (state(S.BOOT), facts(pending_final="000002-000002"), Event.PENDING),
+    (state(S.BOOT), facts(workload=W.EXITED), Event.EXITED),
+    (state(S.BOOT), facts(workload=W.LOST, began_before=True), Event.VANISHED),
+    (state(S.BOOT), facts(workload=W.LOST, began_before=False), Event.READY),
+    (state(S.BOOT), facts(head=FINAL, own_final=True, workload=W.LOST), Event.FINAL_SAVED),
+    (state(S.BOOT), facts(head=CLOSED, own_done=True, workload=W.EXITED), Event.PUBLISHED),
+    (state(S.BOOT), facts(head=THEIRS), Event.LOST_IT),
+    (state(S.BOOT), facts(**NEW, warning=NOTICE), Event.UNNEEDED),
+    (state(S.STANDBY), facts(workload=W.ABSENT), Event.GRANTED),
+    (state(S.STANDBY), facts(**NEW, refusal="protocol 9"), Event.REFUSED),
+    (state(S.STANDBY), facts(**NEW, desired=desired(Want.STOP)), Event.UNNEEDED),
+    (state(S.STANDBY), facts(workload=W.ABSENT, warning=NOTICE), Event.UNNEEDED),
+    (state(S.STANDBY), facts(workload=W.ABSENT, desired=DRAIN), Event.UNNEEDED),
+    (state(S.RESTORING), facts(outcome=ended(Task.BEGIN)), Event.STARTED),
+    (state(S.RESTORING), facts(outcome=ended(Task.BEGIN, "no chunk", kind="restore")), Event.FAILED),
+    (state(S.RESTORING), facts(busy=Task.BEGIN, desired=desired(Want.STOP)), Event.STOPPED),
+    (state(S.RESTORING), facts(busy=Task.BEGIN, head=THEIRS), Event.LOST_IT),
+    (state(S.RUNNING, freeze_at=900.0), facts(), Event.SAVE_DUE),
+    (state(S.RUNNING), facts(desired=desired(save_at_least=2)), Event.SAVE_DUE),
+    (state(S.RUNNING), facts(warning=NOTICE), Event.DRAIN),
+    (state(S.RUNNING), facts(desired=DRAIN), Event.DRAIN),
+    (state(S.RUNNING), facts(workload=W.EXITED), Event.EXITED),
+    (state(S.RUNNING), facts(workload=W.LOST), Event.VANISHED),
+    (state(S.RUNNING), facts(head=FINAL, own_final=True), Event.FINAL_SAVED),
+    (state(S.RUNNING), facts(desired=desired(Want.STOP)), Event.STOPPED),
+    (state(S.RUNNING), facts(head=THEIRS), Event.LOST_IT),
+    (state(S.RUNNING), facts(head=CLOSED), Event.LOST_IT),
+    (state(S.SAVING), facts(outcome=ended(Task.LIVE, save=SAVED)), Event.SAVED),
+    (state(S.SAVING), facts(outcome=ended(Task.LIVE, "link cut", kind="save")), Event.SAVE_FAILED),
+    (state(S.SAVING), facts(busy=Task.LIVE, warning=NOTICE), Event.DRAIN),
+    (state(S.SAVING), facts(busy=Task.LIVE, desired=desired(Want.STOP)), Event.STOPPED),
+    (state(S.SAVING), facts(busy=Task.LIVE, head=THEIRS), Event.LOST_IT),
+    (state(S.DRAINING), facts(outcome=ended(Task.FINAL, save=SAVED), own_final=True, head=FINAL, desired=DRAIN), Event.FINAL_SAVED),
+    (state(S.DRAINING), facts(own_final=True, head=THEIRS, workload=W.LOST), Event.FINAL_SAVED),
+    (state(S.DRAINING, drain_sequence=4), facts(outcome=ended(Task.FINAL, "full"), desired=DRAIN), Event.DRAIN_FAILED),
+    (state(S.DRAINING), facts(desired=desired(Want.RUN, 5)), Event.WITHDRAWN),
+    (state(S.DRAINING), facts(workload=W.EXITED, desired=DRAIN), Event.EXITED),
+    (state(S.DRAINING), facts(workload=W.LOST, desired=DRAIN), Event.VANISHED),
+    (state(S.DRAINING), facts(warning=NOTICE, now=1116.0), Event.LATE),
+    (state(S.DRAINING), facts(busy=Task.FINAL, warning=NOTICE, now=1181.0), Event.LATE),
+    (state(S.DRAINING), facts(busy=Task.FINAL, desired=desired(Want.STOP)), Event.STOPPED),
+    (state(S.DRAINING), facts(busy=Task.FINAL, head=THEIRS), Event.LOST_IT),
+    (state(S.PUBLISHING), facts(workload=W.EXITED, head=CLOSED, own_done=True), Event.PUBLISHED),
+    (state(S.PUBLISHING), facts(workload=W.EXITED, desired=desired(Want.STOP)), Event.STOPPED),
+    (state(S.PUBLISHING), facts(workload=W.EXITED, head=CLOSED), Event.LOST_IT),
+]
+
+
+@pytest.mark.parametrize(("before", "seen", "event"), EDGES, ids=[f"{b.name}-{e}-{i}" for i, (b, _, e) in enumerate(EDGES)])
+def test_edge(before, seen, event):
+    after, _ = step(before, seen)
+    assert after.name is TABLE[before.name][event]
+    absorbed = step(before, dataclasses.replace(seen, head=seen.head))[0]
+    assert absorbed == after, "pure: the same look gives the same answer"
+
+
+def test_every_edge_of_the_table_is_in_the_list_above():
+    taken = set()
+    for before, seen, event in EDGES:
+        booted = before.booted or seen.outcome is not None and not seen.outcome.error
+        drained = before.drain_sequence if event is Event.DRAIN_FAILED else before.drain_failed
+        looked_at = dataclasses.replace(before, booted=booted, drain_failed=drained)
+        assert happened(looked_at, seen) is event
+        taken.add((before.name, event))
+    assert taken == {(name, event) for name, edges in TABLE.items() for event in edges}
+
+
+def test_guards_only_name_edges_that_exist():
+    assert {(n, e) for n, guards in GUARDS.items() for e, _ in guards} == {(n, e) for n, edges in TABLE.items() for e in edges}
+
+
+def test_every_state_is_holding_terminal_or_waiting():
+    assert set(S) == HOLDING | TERMINAL | {S.BOOT, S.STANDBY}
+
+
+# ---------------------------------------------------------------- waiting
+
+
+def test_waits_for_its_grant_while_somebody_else_owns_or_ends_the_job():
+    for head in (None, THEIRS, dataclasses.replace(THEIRS, epoch=1), CLOSED):
+        after, effects = step(state(S.STANDBY), facts(workload=W.ABSENT, head=head))
+        assert (after.name, effects) == (S.STANDBY, ())
+
+
+def test_starts_nothing_before_its_own_report_is_out():
+    after, effects = step(state(S.STANDBY), facts(workload=W.ABSENT, lease_age_seconds=float("inf")))
+    assert (after.name, effects) == (S.STANDBY, ())
+
+
+def test_waits_no_longer_than_the_limit():
+    rules = dataclasses.replace(RULES, limit_seconds=300.0)
+    assert step(state(S.STANDBY, since=701.0), facts(**NEW, rules=rules))[0].name is S.STANDBY
+    assert step(state(S.STANDBY, since=699.0), facts(**NEW, rules=rules))[0].name is S.HALTED
+
+
+def test_a_drain_that_is_wanted_of_somebody_elses_turn_is_waited_out():
+    assert step(state(S.STANDBY), facts(workload=W.ABSENT, head=THEIRS, desired=DRAIN))[0].name is S.STANDBY
+
+
+def test_a_rebalance_notice_moves_nothing():
+    warned = facts(warning=Warning("rebalance", "r", None))
+    assert step(state(S.RUNNING), warned)[0].name is S.RUNNING
+    assert step(state(S.STANDBY), dataclasses.replace(warned, workload=W.ABSENT, head=None))[0].name is S.STANDBY
+
+
+# ---------------------------------------------------------------- saving
+
+
+def test_interval_counts_from_the_freeze_not_from_the_end_of_the_save():
+    after, _ = step(state(S.SAVING), facts(outcome=ended(Task.LIVE, save=SAVED)))
+    assert after.freeze_at == 1000.0 - SAVED.durable_seconds
+    assert step(after, facts(now=after.freeze_at + 99.9))[0].name is S.RUNNING
+    assert step(after, facts(now=after.freeze_at + 100.0))[0].name is S.SAVING
+
+
+def test_a_failed_live_save_is_tried_again_later_and_later():
+    current, waits = state(S.SAVING), []
+    now = 2000.0
+    for _ in range(9):
+        current, _ = step(current, facts(now=now, outcome=ended(Task.LIVE, "link cut", kind="save")))
+        assert (current.name, current.error) == (S.RUNNING, "link cut")
+        waits.append(current.retry_at - now)
+        now = current.retry_at
+        current, effects = step(current, facts(now=now))
+        assert effects == (Do(Task.LIVE),)
+    assert waits == sorted(waits)
+    assert waits[0] == 1.0
+    assert waits[-1] == 60.0
+
+
+def test_a_live_save_under_way_is_overtaken_by_the_final_one_at_once():
+    after, effects = step(state(S.SAVING), facts(busy=Task.LIVE, warning=NOTICE))
+    assert (after.name, effects) == (S.DRAINING, ())
+    after, effects = step(after, facts(outcome=ended(Task.LIVE, "torn"), warning=NOTICE))
+    assert (after.name, effects) == (S.DRAINING, (Do(Task.FINAL),))
+
+
+def test_drain_that_was_asked_for_fails_and_the_job_runs_on_until_asked_anew():
+    current, effects = step(state(S.RUNNING), facts(desired=DRAIN))
+    assert (current.drain_sequence, effects) == (4, (Do(Task.FINAL),))
+    newer = desired(Want.DRAIN, 5)
+    current, _ = step(current, facts(outcome=ended(Task.FINAL, "disk full", kind="save"), desired=DRAIN))
+    assert (current.name, current.drain_failed, current.error) == (S.RUNNING, 4, "disk full")
+    assert step(current, facts(desired=DRAIN, now=5000.0))[0].name is not S.DRAINING
+    assert step(current, facts(desired=newer))[1] == (Do(Task.FINAL),)
+
+
+def test_failure_belongs_to_the_drain_that_was_begun():
+    current = state(S.DRAINING, drain_sequence=4)
+    current, _ = step(current, facts(outcome=ended(Task.FINAL, "disk full"), desired=desired(Want.DRAIN, 6)))
+    assert current.drain_failed == 4
+    assert step(current, facts(desired=desired(Want.DRAIN, 6)))[0].name is S.DRAINING
+
+
+def test_after_a_notice_a_failed_final_save_is_tried_until_the_window_closes():
+    current, tries, now, outcome = state(S.RUNNING), 0, 1000.0, None
+    while current.name is not S.OVERRUN:
+        current, effects = step(current, facts(now=now, warning=NOTICE, outcome=outcome))
+        tries += effects.count(Do(Task.FINAL))
+        outcome = ended(Task.FINAL, "link cut") if Do(Task.FINAL) in effects else None
+        now += 0.5
+    assert now <= 1116
+    assert tries > 30, "with short pauses, not once"
+    assert current.drain_failed == 0
+
+
+def test_a_notice_drains_even_where_the_drain_that_was_asked_for_failed():
+    failed = state(S.RUNNING, drain_failed=4)
+    assert step(failed, facts(desired=DRAIN, warning=NOTICE))[1] == (Do(Task.FINAL),)
+
+
+def test_a_final_save_under_way_at_the_deadline_is_let_go_on_for_a_while():
+    late = facts(warning=NOTICE, now=1119.0, busy=Task.FINAL)
+    assert step(state(S.DRAINING), late)[0].name is S.DRAINING
+
+
+def test_a_final_save_that_outlived_its_agent_is_settled_and_nothing_else():
+    current, effects = step(state(S.BOOT), facts(pending_final="000002-000002"))
+    assert (current.name, effects) == (S.DRAINING, (Do(Task.SETTLE),))
+    current, effects = step(current, facts(pending_final="000002-000002", outcome=ended(Task.SETTLE, "store down")))
+    assert (current.name, effects) == (S.DRAINING, ())
+    current, effects = step(current, facts(pending_final="000002-000002", now=current.retry_at))
+    assert effects == (Do(Task.SETTLE),)
+    assert step(current, facts(outcome=ended(Task.SETTLE)))[0].name is S.RUNNING
+    assert step(current, facts(outcome=ended(Task.SETTLE), own_final=True, head=FINAL))[0].name is S.DRAINED
+
+
+# ---------------------------------------------------------------- lease
+
+
+def test_lapse_holds_and_only_proof_after_it_releases():
+    current, effects = step(state(S.RUNNING), facts(lease_age_seconds=60.1))
+    assert (effects, current.held_since) == ((Hold(),), 1000.0)
+    current, effects = step(current, facts(lease_age_seconds=80.0, held=True))
+    assert effects == (), "held, and nothing else to do while the store is silent"
+    current, effects = step(current, facts(lease_age_seconds=80.0, held=False))
+    assert effects == (Hold(),), "a hold that did not take is repeated"
+    current, effects = step(current, facts(held=True, proved_at=999.0))
+    assert effects == (Renew(),), "fresh again, but a grant may be on its way"
+    current, effects = step(current, facts(held=True, proved_at=1000.5))
+    assert (effects, current.held_since) == ((Release(),), None)
+
+
+def test_a_job_found_held_is_not_released_on_hope():
+    current, effects = step(state(S.BOOT), facts(held=True))
+    assert (current.held_since, effects) == (1000.0, (Hold(),))
+    assert step(current, facts(held=True))[1] == (Renew(),)
+
+
+def test_held_and_another_owner_is_the_end():
+    current = state(S.RUNNING, held_since=900.0)
+    after, effects = step(current, facts(held=True, head=THEIRS))
+    assert after.name is S.FENCED
+    assert Release() not in effects
+
+
+def test_nothing_is_saved_while_held():
+    current = state(S.RUNNING, held_since=900.0, freeze_at=0.0)
+    for changes in ({}, {"warning": NOTICE}, {"desired": DRAIN}, {"desired": desired(save_at_least=9)}):
+        _, effects = step(current, facts(held=True, lease_age_seconds=99.0, **changes))
+        assert effects == ()
+
+
+def test_what_was_restored_after_the_lapse_is_held_as_soon_as_it_runs():
+    after, effects = step(state(S.RESTORING), facts(outcome=ended(Task.BEGIN), lease_age_seconds=61.0))
+    assert (after.name, effects) == (S.RUNNING, (Hold(),))
+
+
+# ---------------------------------------------------------------- ends
+
+
+def test_fenced_holds_at_once_shuts_the_store_and_kills_when_the_save_is_over():
+    current, effects = step(state(S.SAVING), facts(busy=Task.LIVE, head=THEIRS))
+    assert current.name is S.FENCED
+    assert [type(e) for e in effects] == [Hold, Shut]
+    current, effects = step(current, facts(outcome=ended(Task.LIVE, "shut"), held=True, head=THEIRS))
+    assert Do(Task.KILL) in effects
+
+
+def test_death_is_shown_only_when_it_is_done():
+    current, effects = step(state(S.RUNNING), facts(head=THEIRS))
+    assert (current.name, current.shown) == (S.FENCED, S.RUNNING)
+    assert Do(Task.KILL) in effects
+    current, effects = step(current, facts(head=THEIRS, outcome=ended(Task.KILL, "still there")))
+    assert current.shown is S.RUNNING
+    current, effects = step(current, facts(head=THEIRS, now=current.retry_at + 1, outcome=ended(Task.KILL), workload=W.LOST))
+    assert current.shown is S.FENCED
+    assert PowerOff() not in effects
+    assert PowerOff() in step(current, facts(head=THEIRS, workload=W.LOST, reported=True))[1]
+
+
+def test_the_power_goes_although_the_last_report_does_not():
+    current = state(S.BROKEN, since=1000.0, killed=True)
+    assert PowerOff() not in step(current, facts(now=1119.0, workload=W.LOST))[1]
+    assert PowerOff() in step(current, facts(now=1120.0, workload=W.LOST))[1]
+
+
+def test_a_vanished_job_says_so():
+    after, _ = step(state(S.RUNNING), facts(workload=W.LOST))
+    assert (after.name, after.error_kind) == (S.BROKEN, "lost")
+    assert after.error
+
+
+def test_a_failed_restore_keeps_its_sentence():
+    after, _ = step(state(S.RESTORING), facts(outcome=ended(Task.BEGIN, "avx512 is missing", kind="restore")))
+    assert (after.error, after.error_kind) == ("avx512 is missing", "restore")
+
+
+def test_publishing_is_repeated_until_it_works():
+    current, effects = step(state(S.RUNNING), facts(workload=W.EXITED))
+    assert effects == (Do(Task.PUBLISH),)
+    current, effects = step(current, facts(workload=W.EXITED, outcome=ended(Task.PUBLISH, "store down", kind="store")))
+    assert (current.name, effects, current.error) == (S.PUBLISHING, (), "store down")
+    current, effects = step(current, facts(workload=W.EXITED, now=current.retry_at))
+    assert effects == (Do(Task.PUBLISH),)
+    current, effects = step(current, facts(workload=W.EXITED, outcome=ended(Task.PUBLISH, note="no a.txt"), own_done=True))
+    assert (current.name, current.error, current.error_kind) == (S.FINISHED, "no a.txt", "output")
