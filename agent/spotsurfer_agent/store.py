@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -88,11 +89,16 @@ class ObstoreStore:
     def create(self, key: str, data: bytes) -> bool:
         """Write durably if absent."""
         try:
-            self._put(key, data, "create")
-        except AlreadyExistsError:
-            return False
+            return self._create(key, data)
         except (BaseError, OSError) as e:
             raise _error(e, key) from e
+
+    def _create(self, key: str, data: bytes) -> bool:
+        try:
+            self._put(key, data, "create")
+        except AlreadyExistsError:
+            self._make_durable(key)  # maybe our own, from before a crash: who hears of it relies on it
+            return False
         return True
 
     def put(self, key: str, data: bytes) -> None:
@@ -104,6 +110,9 @@ class ObstoreStore:
 
     def _put(self, key: str, data: bytes, mode: Any) -> None:
         obstore.put(self._store, key, data, mode=mode, use_multipart=False)
+        self._make_durable(key)
+
+    def _make_durable(self, key: str) -> None:
         if self._root is not None:
             _fsync_up(self._root / key, self._root)
 
@@ -122,8 +131,7 @@ class ObstoreStore:
             size = os.fstat(f.fileno()).st_size
             try:
                 obstore.put(self._store, key, f if size else b"", mode="overwrite")
-                if self._root is not None:
-                    _fsync_up(self._root / key, self._root)
+                self._make_durable(key)
             except (BaseError, OSError) as e:
                 raise _error(e, key) from e
         return size
@@ -185,16 +193,10 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> ObstoreSto
         return ObstoreStore(LocalStore(prefix=str(root)), root)
     if parts.scheme == "memory":
         return ObstoreStore(MemoryStore())
-    plain = dict(options or {})
+    plain: Any = dict(options or {})  # obstore types each key, and checks them at run time
     client: Any = {"allow_http": plain.pop("allow_http", "false") == "true", "timeout": "30s", "connect_timeout": "5s"}
-    retry: Any = {"max_retries": 3, "retry_timeout": _seconds(RETRY_SECONDS)}
+    retry: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=RETRY_SECONDS)}
     return ObstoreStore(from_url(url, config=plain or None, client_options=client, retry_config=retry))
-
-
-def _seconds(value: float) -> Any:
-    import datetime
-
-    return datetime.timedelta(seconds=value)
 
 
 def _fsync_up(path: Path, root: Path) -> None:
@@ -216,7 +218,8 @@ def _fsync(path: Path) -> None:
 
 def _error(e: Exception, key: str) -> StoreError:
     text = f"{key}: {e}"
-    if isinstance(e, PermissionDeniedError | UnauthenticatedError | PermissionError):
+    denied = isinstance(e, PermissionDeniedError | UnauthenticatedError | PermissionError)
+    if denied or "403 Forbidden" in text:  # of a listing obstore makes no error of its own
         return StoreDenied(text)
     if "No space left" in text or "Disk quota" in text or "QuotaExceeded" in text:
         return StoreFull(text)

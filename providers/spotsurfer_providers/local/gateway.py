@@ -1,8 +1,7 @@
 """The object gateway: the store's folder as S3, for one box, limited to what its attempt may touch.
 
 It speaks what obstore and boto3 speak, path style, one bucket. Signatures are not checked: only the box at the other end of
-the link can reach it, and what counts is the scope, which is fixed when the box is made. There is no multipart upload and
-nothing that needs If-Match on writes.
+the link can reach it, and what counts is the scope, which is fixed when the box is made. Nothing needs If-Match on writes.
 """
 
 from __future__ import annotations
@@ -13,10 +12,12 @@ import re
 from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from spotsurfer_providers.local import s3_text
+from spotsurfer_providers.local.multipart import Uploads
 from spotsurfer_providers.local.objects import Entry, Exists, Objects
 from spotsurfer_providers.local.s3_body import BLOCK_BYTES, body, declared_length
 from spotsurfer_providers.local.s3_text import Page, S3Error
@@ -24,8 +25,15 @@ from spotsurfer_providers.local.scope import Scope, key_problem
 
 BUCKET = "store"
 _LAST = "\U0010ffff"  # sorts behind every other character
-_DELETE_BODY_BYTES_MAX = 2 << 20
+_LIST_BODY_BYTES_MAX = 2 << 20
 _DRAIN_BYTES_MAX = 64 << 20
+_OBJECT_QUERIES: dict[str, set[frozenset[str]]] = {
+    "GET": {frozenset()},
+    "HEAD": {frozenset()},
+    "PUT": {frozenset(), frozenset({"partNumber", "uploadId"})},
+    "POST": {frozenset({"uploads"}), frozenset({"uploadId"})},
+    "DELETE": {frozenset(), frozenset({"uploadId"})},
+}
 _IGNORED_QUERY = re.compile(r"x-amz-.*|x-id|AWSAccessKeyId|Signature|Expires", re.IGNORECASE)
 _LIST_QUERY = frozenset(
     {"list-type", "prefix", "delimiter", "start-after", "continuation-token", "max-keys", "encoding-type", "fetch-owner"}
@@ -43,6 +51,7 @@ class Gateway(http.server.ThreadingHTTPServer):
         self.socket.close()
         self.socket = listening
         self.objects = objects
+        self.uploads = Uploads(objects)
         self.scope = scope
 
 
@@ -50,7 +59,7 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    server: Gateway
+    server: Gateway  # pyright: ignore[reportIncompatibleVariableOverride]
     timeout = 600  # of an idle connection, seconds
     disable_nagle_algorithm = True
     server_version = "spotsurfer"
@@ -68,12 +77,12 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         self._answer({True: self._get, False: lambda: self._reply(200)})
 
     def do_PUT(self) -> None:
-        """Object."""
+        """Object, or a part of one."""
         self._answer({True: self._put, False: _not_implemented})
 
     def do_POST(self) -> None:
-        """Deletion of several objects."""
-        self._answer({True: _not_implemented, False: self._delete_many})
+        """Deletion of several objects; beginning or end of an upload in parts."""
+        self._answer({True: self._post, False: self._delete_many})
 
     def do_DELETE(self) -> None:
         """Object."""
@@ -104,8 +113,8 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         self.query = {k: v for k, v in pairs if not _IGNORED_QUERY.fullmatch(k)}
         if bucket != BUCKET:
             raise S3Error(404, "NoSuchBucket", f"the only bucket here is {BUCKET}")
-        if self.key and self.query:
-            raise S3Error(501, "NotImplemented", f"no {', '.join(self.query)} here")
+        if self.key and frozenset(self.query) not in _OBJECT_QUERIES[self.command]:
+            raise S3Error(501, "NotImplemented", f"no {', '.join(self.query) or self.command} here")
         if self.key and (problem := key_problem(self.key)):
             raise S3Error(400, "InvalidArgument", problem)
 
@@ -142,20 +151,50 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         return none_match not in ("*", f'"{entry.etag}"')
 
     def _put(self) -> None:
+        only_if_absent = self._may_write()
+        staged, file = self.server.objects.stage()
+        try:
+            self._receive(file)
+            etag = self._keep(staged, file, only_if_absent)
+        except BaseException:
+            self.server.objects.drop(staged, file)
+            raise
+        self._reply(200, extra={"ETag": f'"{etag}"'})
+
+    def _keep(self, staged: Path, file: BinaryIO, only_if_absent: bool) -> str:
+        """Make staged bytes an object or a part of one; the tag."""
+        if "uploadId" in self.query:
+            number = self.query["partNumber"]
+            if not (number.isascii() and number.isdigit()):
+                raise S3Error(400, "InvalidArgument", "partNumber is a number")
+            return self.server.uploads.add(self.query["uploadId"], self.key, int(number), staged, file)
+        try:
+            return self.server.objects.commit(staged, file, self.key, only_if_absent=only_if_absent).etag
+        except Exists as e:
+            raise _exists() from e
+
+    def _may_write(self) -> bool:
+        """Refuse what may not be written; whether only an absent object may."""
         condition = self.headers.get("If-None-Match")
         if condition not in (None, "*") or "If-Match" in self.headers or "x-amz-copy-source" in self.headers:
             raise S3Error(501, "NotImplemented", "of conditions only If-None-Match: * is known, and nothing is copied")
-        scope, objects = self.server.scope, self.server.objects
+        scope = self.server.scope
         self._may(scope.may_create(self.key) if condition else scope.may_replace(self.key))
-        staged, file = objects.stage()
+        return condition is not None
+
+    def _post(self) -> None:
+        """Begin or complete an upload in parts."""
+        only_if_absent = self._may_write()
+        if "uploads" in self.query:
+            name = self.server.uploads.begin(self.key)
+            self._reply(200, s3_text.upload_body(BUCKET, self.key, name))
+            return
+        parts = s3_text.parts_of(self._source().read(_LIST_BODY_BYTES_MAX))
         try:
-            self._receive(file)
-            entry = objects.commit(staged, file, self.key, only_if_absent=condition is not None)
+            entry = self.server.uploads.complete(self.query["uploadId"], self.key, parts, only_if_absent=only_if_absent)
         except Exists as e:
-            raise S3Error(412, "PreconditionFailed", "there is an object of this key already") from e
-        finally:
-            objects.drop(staged, file)
-        self._reply(200, extra={"ETag": f'"{entry.etag}"'})
+            raise _exists() from e
+        self._reply(200, s3_text.completed_body(BUCKET, self.key, entry.etag))
 
     def _receive(self, file: BinaryIO) -> None:
         source, got = self._source(), 0
@@ -173,7 +212,10 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
 
     def _delete(self) -> None:
         self._may(self.server.scope.may_replace(self.key))
-        self.server.objects.delete(self.key)
+        if "uploadId" in self.query:
+            self.server.uploads.abort(self.query["uploadId"], self.key)
+        else:
+            self.server.objects.delete(self.key)
         self._reply(204)
 
     # ------------------------------------------------------------ the bucket
@@ -194,7 +236,7 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
     def _delete_many(self) -> None:
         if set(self.query) != {"delete"}:
             raise S3Error(501, "NotImplemented", "of a bucket only several objects can be deleted")
-        data = self._source().read(_DELETE_BODY_BYTES_MAX)
+        data = self._source().read(_LIST_BODY_BYTES_MAX)
         deleted, refused = [], []
         for key in s3_text.keys_to_delete(data):
             if key_problem(key) or not self.server.scope.may_replace(key):
@@ -284,6 +326,10 @@ def _of_disk(e: OSError) -> S3Error:
     if e.errno in (errno.ENOSPC, errno.EDQUOT):
         return S3Error(507, "InsufficientStorage", f"No space left on device: {e.strerror}")
     return S3Error(500, "InternalError", str(e))
+
+
+def _exists() -> S3Error:
+    return S3Error(412, "PreconditionFailed", "there is an object of this key already")
 
 
 def _not_implemented() -> None:

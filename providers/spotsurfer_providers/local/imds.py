@@ -96,7 +96,7 @@ class MetadataHandler(http.server.BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    server: MetadataServer
+    server: MetadataServer  # pyright: ignore[reportIncompatibleVariableOverride]
     timeout = 600
     disable_nagle_algorithm = True
     server_version = "EC2ws"

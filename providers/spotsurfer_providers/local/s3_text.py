@@ -92,6 +92,30 @@ def keys_to_delete(body: bytes) -> list[str]:
     return [unescape(k, {"&quot;": '"', "&apos;": "'"}) for k in found]
 
 
+def upload_body(bucket: str, key: str, upload: str) -> bytes:
+    """The answer to the beginning of an upload in parts."""
+    inner = f"<Bucket>{bucket}</Bucket><Key>{escape(key)}</Key><UploadId>{upload}</UploadId>"
+    return _HEAD + f'<InitiateMultipartUploadResult xmlns="{_NAMESPACE}">{inner}</InitiateMultipartUploadResult>'.encode()
+
+
+def completed_body(bucket: str, key: str, etag: str) -> bytes:
+    """The answer to the end of an upload in parts."""
+    inner = f"<Bucket>{bucket}</Bucket><Key>{escape(key)}</Key><ETag>&quot;{etag}&quot;</ETag>"
+    return _HEAD + f'<CompleteMultipartUploadResult xmlns="{_NAMESPACE}">{inner}</CompleteMultipartUploadResult>'.encode()
+
+
+def parts_of(body: bytes) -> list[tuple[int, str]]:
+    """Numbers and tags in a CompleteMultipartUpload document. Raises S3Error."""
+    found = []
+    for part in re.findall(r"<Part>(.*?)</Part>", body.decode(errors="replace"), re.DOTALL):
+        number = re.search(r"<PartNumber>\s*(\d{1,5})\s*</PartNumber>", part)
+        tag = re.search(r"<ETag>\s*(?:&quot;|&#34;|\")?([0-9a-f]+)(?:&quot;|&#34;|\")?\s*</ETag>", part)
+        if number is None or tag is None:
+            raise S3Error(400, "MalformedXML", "a part has no number or no tag")
+        found.append((int(number[1]), tag[1]))
+    return found
+
+
 def max_keys(query: Mapping[str, str]) -> int:
     """How many entries a page may have. Raises S3Error."""
     text = query.get("max-keys", "1000")
