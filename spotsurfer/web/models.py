@@ -149,7 +149,10 @@ class AttemptOut(Wire):
     purpose: str
     reason: str
     instance: str | None
+    for_move: int
+    restore_failed: bool
     planned_at: datetime
+    granted_at: datetime | None
     launched_at: datetime | None
     released_at: datetime | None
     from_checkpoint: str | None
@@ -174,6 +177,15 @@ class AttemptOut(Wire):
         return cls.model_validate(parts)
 
 
+class MoveOut(Wire):
+    """A user's order to go elsewhere, not settled yet."""
+
+    number: int
+    asked_at: datetime
+    instance_type: str | None
+    market: Market | None
+
+
 class JobOut(Wire):
     """A job with everything there is to know at a glance."""
 
@@ -191,6 +203,7 @@ class JobOut(Wire):
     checkpoint: str | None
     checkpoints: list[str]
     moves: int
+    move: MoveOut | None
     usd_micros: int
     usd_micros_on_demand: int
     spec: SpecBody

@@ -1,0 +1,153 @@
+"""Wishes: `checkpoint`, `move`, `suspend`, `resume`, `cancel`. The controller records them; the agents carry them out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Wait, examples
+from spotsurfer.cli.screen import put, put_json
+from spotsurfer.model.errors import MoveFailed, UsageError
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.job import JobState
+from spotsurfer.model.market import Market
+
+Json = dict[str, Any]
+WAIT_SECONDS = 3600.0
+Timeout = Annotated[str, typer.Option("--timeout", help="With --wait: give up after so long.")]
+# In these states an attempt ordered for a move has not been seen to fail.
+UNDER_WAY = frozenset({A.PLANNED, A.REQUESTED, A.BOOTING, A.READY, A.RESTORING})
+THERE = frozenset({A.RUNNING, A.DRAINING, A.DRAINED, A.FINISHED})
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    app.command(epilog=examples("spotsurfer checkpoint assembly-3f9a1c --wait"))(checkpoint)
+    app.command(
+        epilog=examples(
+            "spotsurfer move assembly-3f9a1c",
+            "spotsurfer move assembly-3f9a1c --to r6i.xlarge --market on-demand --wait",
+        )
+    )(move)
+    app.command(epilog=examples("spotsurfer suspend assembly-3f9a1c", "spotsurfer suspend assembly-3f9a1c --wait"))(suspend)
+    app.command(epilog=examples("spotsurfer resume assembly-3f9a1c"))(resume)
+    app.command(epilog=examples("spotsurfer cancel assembly-3f9a1c"))(cancel)
+
+
+def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_json: AsJson = False) -> None:
+    """Save the job while it runs on."""
+    from spotsurfer.cli import follow
+    from spotsurfer.cli.client import job_path
+
+    limit, client = _seconds(timeout), SESSION.client()
+    before = follow.newest(client, job)
+    number = int(client.post(job_path(job, "checkpoint"))["number"])
+    if not wait:
+        _say(
+            as_json,
+            {"job": job, "number": number},
+            f"Asked for checkpoint {number} of {job}; --wait waits until it is durable.",
+        )
+        return
+
+    def look(found: Json, moments: list[Json]) -> str | None:
+        if found["checkpoint"] and int(found["checkpoint"].rpartition("-")[2]) >= number:
+            return str(found["checkpoint"])
+        failed = [m["text"] for m in moments if m["kind"] == "alert" and m["data"].get("error_kind") == "save"]
+        if failed:
+            raise MoveFailed(f"The checkpoint failed, the job runs on: {failed[-1]}")
+        return None
+
+    name = follow.until(client, job, look, limit, before)
+    _say(as_json, {"job": job, "number": number, "checkpoint": name}, f"Checkpoint {name} of {job} is durable.")
+
+
+def move(
+    job: JobArgument,
+    to: Annotated[str | None, typer.Option("--to", metavar="TYPE", help="Instance type; else any other machine.")] = None,
+    market: Annotated[str | None, typer.Option(help="spot or on-demand.", show_default=False)] = None,
+    wait: Wait = False,
+    timeout: Timeout = "1h",
+    as_json: AsJson = False,
+) -> None:
+    """Take the job to another machine; if that fails it runs on where it is."""
+    from spotsurfer.cli import follow
+    from spotsurfer.cli.client import job_path
+
+    if market is not None and market not in list(Market):
+        raise UsageError(f"--market is {market!r}, expected spot or on-demand.")
+    limit, client = _seconds(timeout), SESSION.client()
+    before = follow.newest(client, job)
+    number = int(client.post(job_path(job, "move"), {"instance_type": to, "market": market})["number"])
+    if not wait:
+        _say(as_json, {"job": job, "number": number}, f"Asked {job} to move; --wait waits until it runs elsewhere.")
+        return
+    where = follow.until(client, job, lambda found, moments: _moved(found, moments, number), limit, before)
+    _say(as_json, {"job": job, "number": number, "machine": where}, f"{job} runs on {where}.")
+
+
+def _moved(job: Json, moments: list[Json], number: int) -> str | None:
+    """Where it went; None while that is open. Raises MoveFailed when the request is settled and nothing came of it."""
+    serving = [a for a in job["attempts"] if a["for_move"] == number]
+    for attempt in serving:
+        if A(attempt["state"]) in THERE:
+            return f"{attempt['instance_type']} ({attempt['market']}, {attempt['zone']})"
+    settled = job["move"] is None or job["move"]["number"] > number
+    if settled and not any(A(a["state"]) in UNDER_WAY for a in serving):
+        said = [m["text"] for m in moments if m["kind"] == "wish" and "move" in m["text"] and "failed" in m["text"]]
+        reason = said[-1] if said else next((a["reason"] for a in reversed(serving) if a["reason"]), "the request was dropped")
+        raise MoveFailed(f"{job['id']} did not move: {reason.removeprefix('the move failed: ').rstrip('.')}.")
+    return None
+
+
+def suspend(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_json: AsJson = False) -> None:
+    """Save the job, give its machine back, and keep it in storage until `resume`."""
+    from spotsurfer.cli import follow
+    from spotsurfer.cli.client import job_path
+
+    limit, client = _seconds(timeout), SESSION.client()
+    before = follow.newest(client, job)
+    answer = client.post(job_path(job, "hold"))
+    if wait:
+
+        def look(found: Json, _: list[Json]) -> str | None:
+            return str(found["checkpoint"] or "") or "the beginning" if found["state"] == JobState.HELD else None
+
+        kept = follow.until(client, job, look, limit, before)
+        _say(as_json, {**answer, "state": "held", "checkpoint": kept}, f"{answer['job']} is suspended at {kept}.")
+        return
+    _say(as_json, answer, f"{answer['job']} will be saved and suspended.")
+
+
+def resume(job: JobArgument, as_json: AsJson = False) -> None:
+    """Let a suspended or held job go on."""
+    _wish(job, "resume", as_json, "goes on as soon as it has a machine")
+
+
+def cancel(job: JobArgument, as_json: AsJson = False) -> None:
+    """End the job without results."""
+    _wish(job, "cancel", as_json, "is being cancelled")
+
+
+def _wish(job: str, verb: str, as_json: bool, text: str) -> None:
+    from spotsurfer.cli.client import job_path
+
+    answer = SESSION.client().post(job_path(job, verb))
+    _say(as_json, answer, f"{answer['job']} {text}.")
+
+
+def _say(as_json: bool, answer: Json, text: str) -> None:
+    if as_json:
+        put_json(answer)
+    else:
+        put(text)
+
+
+def _seconds(text: str) -> float:
+    from spotsurfer.units import parse_seconds
+
+    try:
+        return parse_seconds(text)
+    except ValueError as e:
+        raise UsageError(f"--timeout {e}.") from None

@@ -1,0 +1,228 @@
+"""Questions: `list`, `show`, `why`, `watch`, `report`. They change nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
+from spotsurfer.cli.screen import money, pairs, put, put_json, table, when
+from spotsurfer.model.job import HOLDS, WAITS, AttemptState
+from spotsurfer.units import duration, size
+
+Json = dict[str, Any]
+ALL_SAVED = ("drained", "finished")  # what an agent says last when nothing is lost with its machine
+OptionalJob = Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job.", show_default=False)]
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    app.command(name="list", epilog=examples("spotsurfer list", "spotsurfer list --open --json"))(list_jobs)
+    app.command(epilog=examples("spotsurfer show assembly-3f9a1c"))(show)
+    app.command(epilog=examples("spotsurfer why assembly-3f9a1c"))(why)
+    app.command(epilog=examples("spotsurfer watch", "spotsurfer watch assembly-3f9a1c"))(watch)
+    app.command(epilog=examples("spotsurfer report", "spotsurfer report assembly-3f9a1c --json"))(report)
+
+
+def list_jobs(
+    only_open: Annotated[bool, typer.Option("--open", help="Leave out jobs that have ended.")] = False, as_json: AsJson = False
+) -> None:
+    """Show all jobs, newest first."""
+    answer = SESSION.client().get("/v1/jobs", ended=not only_open)
+    if as_json:
+        put_json(answer["jobs"])
+    elif not answer["jobs"]:
+        put("No jobs. `spotsurfer submit --help` shows how to make one.")
+    else:
+        table(["job", "phase", "machine", "cpu", "at risk", "spent"], [_row(job) for job in answer["jobs"]])
+
+
+def _row(job: Json) -> list[str]:
+    here = current(job)
+    return [
+        job["id"],
+        job["phase"] + (f" ({job['exit_code']})" if job["exit_code"] else ""),
+        f"{here['instance_type']} {here['market']}" if here else "-",
+        duration(sum(a["cpu_seconds"] for a in job["attempts"])),
+        duration(here["unsaved_seconds"]) if here and here["unsaved_seconds"] is not None else "-",
+        money(job["usd_micros"]),
+    ]
+
+
+def current(job: Json) -> Json | None:
+    """The attempt that holds the job, else the one that waits, else none."""
+    attempts: list[Json] = job["attempts"]
+    for states in (HOLDS, WAITS):
+        for attempt in reversed(attempts):
+            if AttemptState(attempt["state"]) in states:
+                return attempt
+    return None
+
+
+def show(job: JobArgument, as_json: AsJson = False) -> None:
+    """Show everything about one job."""
+    from spotsurfer.cli.client import job_path
+
+    found = SESSION.client().get(job_path(job))
+    if as_json:
+        put_json(found)
+        return
+    here = current(found)
+    pairs(_facts(found))
+    if here:
+        pairs(_now(here))
+    if found["attempts"]:
+        put()
+        columns = ["#", "state", "machine", "market", "cpu", "saves", "frozen", "usd", "why it ended"]
+        table(columns, [_attempt(a) for a in found["attempts"]])
+
+
+def _facts(job: Json) -> list[tuple[str, Any]]:
+    spec = job["spec"]
+    return [
+        ("job", job["id"]),
+        ("name", job["name"]),
+        ("phase", job["phase"]),
+        ("note", job["note"]),
+        ("command", " ".join(spec["command"])),
+        ("asked for", f"{spec['cpus']} CPUs, {size(spec['memory_bytes'])}, market {spec['market']}"),
+        ("submitted", when(job["submitted_at"])),
+        ("ended", when(job["ended_at"]) if job["ended_at"] else None),
+        ("exit code", job["exit_code"]),
+        ("failures", f"{job['failures']} of {spec['retries']} retries used" if job["failures"] else None),
+        ("checkpoint", job["checkpoint"]),
+        ("moves", job["moves"]),
+        ("spent", f"{money(job['usd_micros'])} USD (on-demand: {money(job['usd_micros_on_demand'])})"),
+    ]
+
+
+def _now(here: Json) -> list[tuple[str, Any]]:
+    unsaved, silent = here["unsaved_seconds"], here["silent_seconds"]
+    return [
+        ("machine", f"{here['instance_type']} {here['market']} in {here['zone']} ({here['instance'] or 'ordered'})"),
+        ("memory", size(here["memory_bytes"]) if here["memory_bytes"] else None),
+        ("at risk", f"{duration(unsaved)} of work since the newest checkpoint" if unsaved is not None else None),
+        ("saving", here["save_stage"]),
+        ("frozen", "held still: its agent can't be sure to own it" if here["frozen"] else None),
+        ("silent", duration(silent) if silent is not None and silent >= 10 else None),
+        ("trouble", here["error"]),
+    ]
+
+
+def _attempt(a: Json) -> list[str]:
+    return [
+        str(a["number"]),
+        a["state"],
+        a["instance_type"],
+        a["market"],
+        duration(a["cpu_seconds"]),
+        str(a["saves"]),
+        duration(a["frozen_seconds"]),
+        money(a["usd_micros"]),
+        a["reason"],
+    ]
+
+
+def why(
+    job: JobArgument,
+    last: Annotated[int, typer.Option(min=1, max=1000, help="How many decisions.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Explain the last decisions: what was done, what was rejected and why."""
+    from spotsurfer.cli.client import job_path
+
+    decisions = SESSION.client().get(job_path(job, "why"), last=last)["decisions"]
+    if as_json:
+        put_json(decisions)
+        return
+    if not decisions:
+        put("Nothing was decided about it yet.")
+    for decision in decisions:
+        put(f"{when(decision['at'])}  {decision['note']}")
+        for done in decision["done"]:
+            put(f"    done      {done}")
+        for rejected in decision["rejected"]:
+            put(f"    rejected  {rejected['what']}: {rejected['why']}")
+
+
+def watch(job: OptionalJob = None, as_json: AsJson = False) -> None:
+    """Follow the timeline live; of one job until it ends."""
+    from spotsurfer.cli import follow
+
+    follow.watch(SESSION.client(), job, as_json)
+
+
+def report(job: OptionalJob = None, as_json: AsJson = False) -> None:
+    """Say what was spent, what on-demand would have cost, what was repeated and how long jobs stood still."""
+    from spotsurfer.cli.client import job_path
+
+    client = SESSION.client()
+    lines = client.get("/v1/costs", job=job)["costs"]
+    jobs = [client.get(job_path(job))] if job else client.get("/v1/jobs")["jobs"]
+    summary = summarize(lines, jobs)
+    if as_json:
+        put_json({"attempts": lines, **summary})
+        return
+    rows = [_cost(line) for line in lines]
+    total = _cost({"job": "total", "attempt": "", "pool": "", "market": "", "ended": "", **_sum(lines)})
+    if not rows:
+        put("Nothing was spent.")
+        return
+    table(["job", "#", "machine", "market", "time", "usd", "list", "saved", "ended"], [*rows, total])
+    put()
+    pairs(
+        [
+            ("spent", f"{money(summary['usd_micros'])} USD"),
+            ("list price", f"{money(summary['usd_micros_on_demand'])} USD for the same machine-hours on demand"),
+            ("saved", f"{money(summary['usd_micros_saved'])} USD ({summary['saved_percent']:.0f} %)"),
+            ("work repeated", duration(summary["repeated_seconds"])),
+            ("time frozen", duration(summary["frozen_seconds"])),
+            ("moves", summary["moves"]),
+        ]
+    )
+
+
+def summarize(lines: list[Json], jobs: list[Json]) -> Json:
+    """The bottom of the bill."""
+    total = _sum(lines)
+    spent, listed = total["usd_micros"], total["usd_micros_on_demand"]
+    return {
+        "usd_micros": spent,
+        "usd_micros_on_demand": listed,
+        "usd_micros_saved": listed - spent,
+        "saved_percent": 100 * (listed - spent) / listed if listed else 0.0,
+        "repeated_seconds": sum(repeated_seconds(job) for job in jobs),
+        "frozen_seconds": total["frozen_seconds"],
+        "moves": sum(job["moves"] for job in jobs),
+    }
+
+
+def repeated_seconds(job: Json) -> float:
+    """Running time whose results were lost with their machine and had to be made again, as far as its agent still told.
+
+    An attempt whose agent said neither drained nor finished takes along what it did since its newest durable checkpoint;
+    it is repeated where a later attempt went on.
+    """
+    granted = [a for a in job["attempts"] if a["granted_at"] is not None]
+    lost = [a for a in granted[:-1] if a["agent_state"] not in ALL_SAVED]
+    return float(sum(a["unsaved_seconds"] or 0.0 for a in lost))
+
+
+def _sum(lines: list[Json]) -> Json:
+    keys = ("seconds", "usd_micros", "usd_micros_on_demand", "frozen_seconds", "cpu_seconds")
+    return {key: sum(line[key] for line in lines) for key in keys}
+
+
+def _cost(line: Json) -> list[str]:
+    return [
+        line["job"],
+        str(line["attempt"]),
+        line["pool"].rsplit("/", 1)[-1],
+        line["market"],
+        duration(line["seconds"]),
+        money(line["usd_micros"]),
+        money(line["usd_micros_on_demand"]),
+        money(line["usd_micros_on_demand"] - line["usd_micros"]),
+        line["ended"],
+    ]

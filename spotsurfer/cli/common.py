@@ -1,0 +1,42 @@
+"""What all commands share: options, the session, the client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from spotsurfer.cli.client import Client
+
+
+@dataclass(slots=True)
+class Session:
+    """One call of the command line. `tail` is what stood after `--`."""
+
+    debug: bool = False
+    config: Path | None = None
+    tail: list[str] = field(default_factory=list)
+
+    def client(self) -> Client:
+        """The controller; the HTTP library is loaded only when it is needed."""
+        from spotsurfer.cli.client import connect
+
+        return connect(self.config)
+
+
+SESSION = Session()  # a process is one call; main() fills it
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help="A job's id, or its name where only one job has it.", show_default=False)
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
+Config = Annotated[Path | None, typer.Option("--config", help="Configuration file.", show_default=False)]
+
+
+def examples(*lines: str) -> str:
+    """Help text below the options."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])

@@ -1,0 +1,107 @@
+"""Following: the timeline as it happens, and waits that end with a verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from spotsurfer.cli.client import LONG_POLL_SECONDS, Client, Json, job_path, patiently
+from spotsurfer.cli.screen import clean, put, put_json, tell, when
+from spotsurfer.model.errors import JobEndedBadly, MoveFailed
+from spotsurfer.model.job import ENDED, JobState
+
+LOOK_SECONDS = 0.5
+
+
+def moments(client: Client, job: str | None, after: int = 0) -> Iterator[list[Json]]:
+    """New lines of the timeline, batch by batch and for ever; an empty batch means that nothing happened for a while."""
+    while True:
+        answer = _after(client, job, after, LONG_POLL_SECONDS)
+        after = answer["next"]
+        yield answer["moments"]
+
+
+def _after(client: Client, job: str | None, number: int, wait: float = 2.0) -> Json:
+    path = job_path(job, "timeline") if job else "/v1/timeline"
+    return patiently(lambda: client.get(path, after=number, wait=wait), tell)
+
+
+def line(moment: Json, with_job: bool) -> str:
+    """One moment for people."""
+    job = f"{moment['job'] or '-'} " if with_job else ""
+    attempt = f"#{moment['attempt']}" if moment["attempt"] is not None else ""
+    return f"{when(moment['at'], day=False)}  {job}{attempt:<4} {moment['kind']:<18} {moment['text']}"
+
+
+def newest(client: Client, job: str) -> int:
+    """The number of the newest moment of a job: what comes after it is news."""
+    return int(client.get(job_path(job, "timeline"))["next"])
+
+
+def has_ended(job: Json) -> bool:
+    """Whether nothing more will happen to it."""
+    return JobState(job["state"]) in ENDED
+
+
+def watch(client: Client, job: str | None, as_json: bool) -> None:
+    """Print the timeline until the job ends (or for ever)."""
+    for batch in moments(client, job):
+        for moment in batch:
+            if as_json:
+                put_json(moment, compact=True)
+            else:
+                put(line(moment, with_job=job is None))
+        if job and not batch and has_ended(patiently(lambda: client.get(job_path(job)), tell)):
+            return
+        if job and batch and has_ended(patiently(lambda: client.get(job_path(job)), tell)):
+            _rest(client, job, batch[-1]["number"], as_json)
+            return
+
+
+def _rest(client: Client, job: str, after: int, as_json: bool) -> None:
+    """What was written between the last batch and the look at the job."""
+    for moment in client.get(job_path(job, "timeline"), after=after)["moments"]:
+        if as_json:
+            put_json(moment, compact=True)
+        else:
+            put(line(moment, with_job=False))
+
+
+def until_ended(client: Client, job: str, quiet: bool) -> Json:
+    """Wait for the end of a job, telling its timeline on stderr unless `quiet`."""
+    for batch in moments(client, job):
+        for moment in [] if quiet else batch:
+            tell(line(moment, with_job=False))
+        found = patiently(lambda: client.get(job_path(job)), tell)
+        if has_ended(found):
+            return found
+    raise AssertionError("the timeline has no end")
+
+
+def verdict(job: Json) -> None:
+    """Raise JobEndedBadly for a job that did not succeed."""
+    if job["state"] == JobState.SUCCEEDED:
+        return
+    code = f" with exit code {job['exit_code']}" if job["exit_code"] is not None else ""
+    raise JobEndedBadly(
+        f"Job {job['id']} {job['state']}{code}{': ' + clean(job['reason']) if job['reason'] else ''}. "
+        f"`spotsurfer logs {job['id']}` shows its output."
+    )
+
+
+def until(client: Client, job: str, look: Callable[[Json, list[Json]], str | None], limit_seconds: float, after: int) -> str:
+    """Wait until `look` says a sentence about the job and its new moments; raises MoveFailed when it ends or time is over."""
+    end = time.monotonic() + limit_seconds
+    seen: list[Json] = []
+    while True:
+        found = patiently(lambda: client.get(job_path(job)), tell)
+        fresh = _after(client, job, after)
+        after = fresh["next"]
+        seen += fresh["moments"]
+        if sentence := look(found, seen):
+            return sentence
+        if has_ended(found):
+            raise MoveFailed(f"Job {job} ended first ({found['state']}).")
+        if time.monotonic() > end:
+            raise MoveFailed(f"It has not happened within {limit_seconds:g} seconds; `spotsurfer show {job}` says why.")
+        time.sleep(LOOK_SECONDS)

@@ -1,0 +1,94 @@
+"""`serve` and `doctor`: what an operator does on the controller's host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotsurfer.cli.common import SESSION, AsJson, Config, examples
+from spotsurfer.cli.screen import put, put_json, table
+from spotsurfer.model.errors import HostUnfit
+
+if TYPE_CHECKING:
+    from spotsurfer.settings import Settings
+    from spotsurfer.web.server import Endpoint
+    from spotsurfer.wiring import Controller
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    app.command(epilog=examples("spotsurfer serve", "spotsurfer serve --config /etc/spotsurfer/config.toml"))(serve)
+    app.command(epilog=examples("spotsurfer doctor", "spotsurfer doctor --json"))(doctor)
+
+
+def serve(
+    config: Config = None, once: Annotated[bool, typer.Option("--once", help="One look at the world, then end.")] = False
+) -> None:
+    """Run the controller until SIGTERM or Ctrl-C. Jobs go on without it."""
+    from spotsurfer import logs
+    from spotsurfer.settings import load_settings
+    from spotsurfer.wiring import build
+
+    settings = load_settings(config or SESSION.config)
+    logs.set_up(settings.controller.log_level, settings.controller.log_format)
+    controller = build(settings)
+    if once:
+        try:
+            controller.loop.tick()
+        finally:
+            controller.stop()
+        return
+    _serve(settings, controller)
+
+
+def _serve(settings: Settings, controller: Controller) -> None:
+    from spotsurfer.logs import Event, Log
+    from spotsurfer.web.server import serve as answer
+
+    log = Log("serve")
+    try:
+        endpoints = _endpoints(settings, controller)
+        controller.start()
+        log.info(Event.SERVE_STARTED, data_dir=str(settings.controller.data_dir), store=settings.store_url)
+        answer(endpoints, controller.stopped, lambda: log.info(Event.SERVE_LISTENING, socket=str(settings.socket_path)))
+        log.info(Event.SERVE_STOPPING)
+    finally:
+        controller.stop()
+    log.info(Event.SERVE_STOPPED)
+    if controller.failure:
+        raise controller.failure[0]
+
+
+def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
+    from spotsurfer.logs import Event, Log
+    from spotsurfer.web.app import make_app
+    from spotsurfer.web.guard import load_token
+    from spotsurfer.web.server import Endpoint, tcp_socket, unix_socket
+
+    found = [Endpoint(make_app(controller.service, token=None), unix_socket(settings.socket_path))]
+    listen = settings.controller.listen
+    if listen is not None:
+        app = make_app(controller.service, token=load_token(settings.token_path), allow_on_end=settings.hooks.allow_remote)
+        found.append(Endpoint(app, tcp_socket(listen)))
+        if not listen.startswith(("127.", "[::1]", "localhost:")):
+            advice = "HTTP without TLS: put a TLS proxy or an SSH tunnel in front"
+            Log("serve").warning(Event.SERVE_OPEN_TO_NETWORK, listen=listen, advice=advice)
+    return found
+
+
+def doctor(config: Config = None, as_json: AsJson = False) -> None:
+    """Say what this machine can and can't do, and the remedy; exit code 7 if something needed is missing."""
+    from spotsurfer.doctor import examine
+    from spotsurfer.settings import load_settings
+
+    findings = examine(load_settings(config or SESSION.config))
+    bad = [f for f in findings if f.level == "fail"]
+    if as_json:
+        put_json({"fit": not bad, "findings": [f.as_dict() for f in findings]})
+    else:
+        table(["", "check", "finding"], [[f.level, f.check, f.text + (f" → {f.remedy}" if f.remedy else "")] for f in findings])
+    if bad:
+        raise HostUnfit(f"{len(bad)} of {len(findings)} checks failed: {', '.join(f.check for f in bad)}.")
+    if not as_json:
+        put("This machine is fit.")

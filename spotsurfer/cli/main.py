@@ -1,0 +1,101 @@
+"""Entry point: commands by name, errors to one sentence and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import spotsurfer
+from spotsurfer.cli import act, ask, extra, files, host, submit
+from spotsurfer.cli.common import SESSION, AsJson
+from spotsurfer.cli.screen import put, put_json, tell
+from spotsurfer.model.errors import DiskFull, SpotsurferError, UsageError
+
+INTERRUPTED = 130  # the shell's convention: 128 + SIGINT
+
+app = typer.Typer(
+    name="spotsurfer",
+    help="Long jobs on spot machines: the running program is frozen, moved, and goes on bit for bit.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+@app.callback()
+def options(
+    config: Annotated[Path | None, typer.Option("--config", help="Configuration file.", show_default=False)] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+) -> None:
+    """Options before the command's name."""
+    SESSION.config, SESSION.debug = config, debug
+
+
+@app.command()
+def version(as_json: AsJson = False) -> None:
+    """Say which version this is."""
+    if as_json:
+        put_json({"version": spotsurfer.__version__})
+    else:
+        put(f"spotsurfer {spotsurfer.__version__}")
+
+
+for room in (submit, ask, act, files, host, extra):
+    room.add(app)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Installed as `spotsurfer`."""
+    arguments, SESSION.tail = _split(list(sys.argv[1:] if argv is None else argv))
+    try:
+        code = app(args=arguments, prog_name="spotsurfer", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough (`| head`)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        tell("Interrupted.")
+        return INTERRUPTED
+    except Exception as error:
+        return _report(error, "--debug" in arguments)
+    return code if isinstance(code, int) else 0
+
+
+def _report(error: Exception, debug: bool) -> int:
+    """One sentence on stderr; the exit code."""
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, SpotsurferError):
+        tell(str(error))
+        return error.exit_code
+    if hasattr(error, "format_message"):  # of the option parser
+        tell(_usage(error))
+        return UsageError.exit_code
+    if isinstance(error, OSError) and error.errno in (28, 122):  # ENOSPC, EDQUOT
+        tell(f"{error.filename or 'A disk'} is full: make room and repeat the command.")
+        return DiskFull.exit_code
+    tell(f"spotsurfer failed inside: {type(error).__name__}: {error}. Repeat with `spotsurfer --debug …` to see where.")
+    return SpotsurferError.exit_code
+
+
+def _usage(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    name = context.command_path if context is not None else "spotsurfer"
+    message = str(error.format_message()).rstrip(".")
+    return f"{message[:1].upper()}{message[1:]}. `{name} --help` shows how." if message else f"`{name} --help` shows how."
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """`submit … -- prog args`: what comes after is the job's, whatever it looks like."""
+    if "--" in arguments and "submit" in arguments[: arguments.index("--")]:
+        cut = arguments.index("--")
+        return arguments[:cut], arguments[cut + 1 :]
+    return arguments, []

@@ -1,0 +1,178 @@
+"""`submit`: a job file or options, the uploads, the wait."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotsurfer.cli.common import SESSION, AsJson, examples
+from spotsurfer.cli.screen import console, put, put_json, tell
+from spotsurfer.model.errors import InputMissing, SpotsurferError, UsageError
+from spotsurfer.units import size as human_size
+
+if TYPE_CHECKING:
+    from spotsurfer.cli.client import Client
+    from spotsurfer.jobfile import JobRequest
+    from spotsurfer.jobinputs import InputFile
+
+PIECE_BYTES = 1 << 20
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    app.command(
+        epilog=examples(
+            "spotsurfer submit assembly.toml",
+            "spotsurfer submit assembly.toml --market on-demand --wait",
+            "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
+            "spotsurfer submit --cpu 1 --mem 1G -- sh -c 'sort big.txt > sorted.txt'",
+        )
+    )(submit)
+
+
+def submit(  # noqa: PLR0913 - one parameter an option
+    jobfile: Annotated[Path | None, typer.Argument(metavar="[JOBFILE]", help="Job file (TOML).", show_default=False)] = None,
+    *,
+    name: Annotated[str | None, typer.Option(help="Name of the job.", show_default=False)] = None,
+    cpu: Annotated[int | None, typer.Option(help="Processors.", show_default=False)] = None,
+    mem: Annotated[str | None, typer.Option(help="Memory, e.g. 4G.", show_default=False)] = None,
+    inputs: Annotated[list[str] | None, typer.Option("--in", help="Input file, folder or wildcard; repeatable.")] = None,
+    outputs: Annotated[list[str] | None, typer.Option("--out", help="Output file or wildcard; repeatable.")] = None,
+    folder: Annotated[str | None, typer.Option(help="Folder in which the command runs.", show_default=False)] = None,
+    environment: Annotated[list[str] | None, typer.Option("--env", help="NAME=value; repeatable.")] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", help="name=value; repeatable.")] = None,
+    user: Annotated[str | None, typer.Option(help="User on the machine.", show_default=False)] = None,
+    market: Annotated[str | None, typer.Option(help="spot-first, spot or on-demand.", show_default=False)] = None,
+    interval: Annotated[str | None, typer.Option(help="Between checkpoints, e.g. 10m.", show_default=False)] = None,
+    retries: Annotated[int | None, typer.Option(help="If the command itself fails.", show_default=False)] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="US dollars; the job is held before it is passed.", show_default=False)
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; exit code 16 if it fails.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job: a job file, options and `-- prog args`, or both (options win)."""
+    given: dict[str, object] = {
+        "name": name,
+        "resources.cpu": cpu,
+        "resources.memory": mem,
+        "inputs": inputs,
+        "outputs": outputs,
+        "folder": folder,
+        "environment": _assignments("--env", environment),
+        "tags": _assignments("--tag", tags),
+        "user": user,
+        "market": market,
+        "checkpoint_interval": interval,
+        "retries": retries,
+        "budget_usd": budget,
+        "command": SESSION.tail,
+    }
+    request = _request(jobfile, {key: value for key, value in given.items() if value not in (None, [], {})})
+    client = SESSION.client()
+    job = send(client, request)
+    if wait:
+        from spotsurfer.cli.follow import until_ended
+
+        tell(f"Submitted {job['id']}.")
+        job = until_ended(client, str(job["id"]), quiet=as_json)
+    _answer(job, wait, as_json)
+
+
+def send(client: Client, request: JobRequest) -> dict[str, object]:
+    """Upload the inputs and make the job; on any failure nothing half-made is left."""
+    from spotsurfer.cli.client import job_path
+    from spotsurfer.cli.wire import spec_body
+
+    job = str(client.post("/v1/ids", {"name": request.spec.name})["job"])
+    try:
+        with _progress(request.inputs) as moved:
+            for file in request.inputs:
+                client.upload(job_path(job, "inputs", file.path), _pieces(file, moved), file.size)
+        return client.put(job_path(job), {"spec": spec_body(request.spec), "modes": request.modes})
+    except BaseException:
+        with contextlib.suppress(SpotsurferError):
+            client.delete(job_path(job, "inputs"))
+        raise
+
+
+def _request(jobfile: Path | None, given: dict[str, object]) -> JobRequest:
+    from spotsurfer.jobfile import Origin, make_request, read_jobfile
+
+    if jobfile is not None:
+        # Paths on the command line are relative to where the user stands, those in the file to the file.
+        if isinstance(paths := given.get("inputs"), list):
+            given["inputs"] = [str(Path.cwd() / Path(p).expanduser()) for p in paths]
+        return read_jobfile(jobfile, given)
+    if "command" not in given:
+        raise UsageError("Nothing to submit: name a job file, or write `-- prog args` after the options.")
+    return make_request({}, given, Path.cwd(), Origin("The command line"))
+
+
+def _assignments(option: str, words: list[str] | None) -> dict[str, str]:
+    found = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{option} {word!r} has no value: write {option} NAME=value.")
+        found[name] = value
+    return found
+
+
+class _Moved:
+    """Counts bytes that were sent."""
+
+    def add(self, count: int) -> None:
+        """So many more."""
+
+
+@contextlib.contextmanager
+def _progress(inputs: list[InputFile]) -> Iterator[_Moved]:
+    """A bar on a terminal, a line elsewhere, nothing for small uploads."""
+    total = sum(f.size for f in inputs)
+    if total < 32 << 20:
+        yield _Moved()
+        return
+    if not sys.stderr.isatty():
+        tell(f"Uploading {len(inputs)} files, {human_size(total)} …")
+        yield _Moved()
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    bar = Progress(
+        "uploading", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=console(True)
+    )
+    with bar:
+        task = bar.add_task("uploading", total=total)
+
+        class Shown(_Moved):
+            def add(self, count: int) -> None:
+                bar.advance(task, count)
+
+        yield Shown()
+
+
+def _pieces(file: InputFile, moved: _Moved) -> Iterator[bytes]:
+    try:
+        with file.source.open("rb") as opened:
+            while piece := opened.read(PIECE_BYTES):
+                yield piece
+                moved.add(len(piece))
+    except OSError as e:
+        raise InputMissing(f"Input {file.source} can't be read: {e.strerror}.") from None
+
+
+def _answer(job: dict[str, object], waited: bool, as_json: bool) -> None:
+    if as_json:
+        put_json(job)
+    elif not waited:
+        put(f"Submitted {job['id']}. `spotsurfer watch {job['id']}` follows it.")
+    if waited:
+        from spotsurfer.cli.follow import verdict
+
+        verdict(job)
