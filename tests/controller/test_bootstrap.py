@@ -1,0 +1,237 @@
+"""User-data, run for real: by sh, against a server on loopback, with a runtime of three lines."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from spotsurfer_agent import protocol
+from spotsurfer_agent.protocol import AgentConfig
+
+from spotsurfer.controller import bootstrap
+from spotsurfer.controller.bootstrap import presigned_get, user_data
+from spotsurfer.model.errors import ConfigError
+
+HOSTILE = 'it\'s a "key" $(touch pwned) `touch pwned` \\n END_OF_CONFIGURATION\nEND_OF_CONFIGURATION\n; ü € \x07'
+AGENT = b"""#!/bin/sh
+{
+  for a in "$@"; do printf '%s\\n' "$a"; done
+  while read -r k v; do [ "$k" != SigIgn: ] || echo "ignores $v"; done </proc/$$/status
+} >"$0.new"
+mv "$0.new" "$0.args"
+"""
+
+
+def runtime_tarball() -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        info = tarfile.TarInfo("bin/spotsurfer-agent")
+        info.size, info.mode = len(AGENT), 0o755
+        tar.addfile(info, io.BytesIO(AGENT))
+    return out.getvalue()
+
+
+class Server:
+    """Serves one body; answers what `script` says first, one status a request."""
+
+    def __init__(self, body: bytes, script: list[int | bytes]):
+        server = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                server.asked.append(self.path)
+                answer = script.pop(0) if script else body
+                data = answer if isinstance(answer, bytes) else b""
+                self.send_response(200 if isinstance(answer, bytes) else answer)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args):
+                pass
+
+        self.asked: list[str] = []
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}/runtime/x.tar.gz?X-Amz-Expires=1&a='b'"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.http.shutdown()
+        self.http.server_close()
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def make(body, *script):
+        servers.append(Server(body, list(script)))
+        return servers[-1]
+
+    yield make
+    for s in servers:
+        s.close()
+
+
+def config(**changes) -> AgentConfig:
+    return AgentConfig(
+        **{"job": "job-1", "attempt": 3, "store_url": "s3://b/p", "store_options": {"secret_access_key": HOSTILE}, **changes}
+    )
+
+
+def run(text: str, tmp_path: Path, only: tuple[str, ...] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the program in an empty folder; `only` names the fetchers that are on the path."""
+    script = tmp_path / "user-data"
+    script.write_text(text)
+    script.chmod(0o700)
+    (tmp_path / "cwd").mkdir(exist_ok=True)
+    path = os.environ["PATH"]
+    if only is not None:
+        tools = tmp_path / "tools"
+        tools.mkdir(exist_ok=True)
+        basics = ("sh", "tar", "gzip", "sha256sum", "mkdir", "chmod", "rm", "ln", "mv", "cat", "sleep", "touch")
+        for name in basics:
+            (tools / name).symlink_to(shutil.which(name))
+        for name in only:
+            program = sys.executable if name == "python3" else shutil.which(name)
+            (tools / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+            (tools / name).chmod(0o755)
+        path = str(tools)
+    return subprocess.run(
+        [str(script)],
+        cwd=tmp_path / "cwd",
+        env={"PATH": path, "HOME": "/root"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def started_with(base: Path, sha: str) -> list[str]:
+    args = base / "runtime" / "current" / "bin" / "spotsurfer-agent.args"
+    end = time.monotonic() + 10
+    while not args.exists():
+        assert time.monotonic() < end, (base / "agent.log").read_text()
+        time.sleep(0.02)
+    assert (base / "runtime" / "current").resolve() == base / "runtime" / sha
+    return args.read_text().splitlines()
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """Pauses between tries are no test's business."""
+    monkeypatch.setattr(
+        bootstrap, "PROGRAM", bootstrap.PROGRAM.replace('sleep "$n"', "sleep 0.01").replace("sleep 30", "sleep 0.01")
+    )
+
+
+@pytest.mark.parametrize("fetcher", ["curl", "wget", "python3"])
+def test_a_bare_machine_ends_up_with_a_running_agent(tmp_path, serve, fetcher):
+    if shutil.which(fetcher) is None:
+        fetcher = "python3"  # the one that this very test runs on
+    body = runtime_tarball()
+    sha = hashlib.sha256(body).hexdigest()
+    server = serve(body)
+    base = tmp_path / "it's the base"
+    done = run(user_data(config(), sha, server.url, str(base)), tmp_path, (fetcher,))
+    assert done.returncode == 0, done.stderr
+    args = started_with(base, sha)
+    assert args[:5] == ["--respawn", "--config", f"{base}/agent.json", "--base", str(base)]
+    assert int(args[-1].split()[1], 16) & 1, "it outlives the terminal that started it: SIGHUP is ignored"
+    assert server.asked[0].endswith("a='b'") or "%27b%27" in server.asked[0]
+
+
+def test_configuration_survives_hostile_characters_and_is_for_root_only(tmp_path, serve):
+    body = runtime_tarball()
+    sha = hashlib.sha256(body).hexdigest()
+    base = tmp_path / "base"
+    done = run(user_data(config(), sha, serve(body).url, str(base), "echo 'off' $HOME"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert protocol.decode(AgentConfig, (base / "agent.json").read_bytes()) == config()
+    assert (base / "agent.json").stat().st_mode & 0o777 == 0o600
+    assert list((tmp_path / "cwd").iterdir()) == []
+    assert "echo 'off' $HOME" in started_with(base, sha)
+
+
+def test_what_arrives_damaged_is_fetched_again_and_never_unpacked(tmp_path, serve, fast):
+    body = runtime_tarball()
+    sha = hashlib.sha256(body).hexdigest()
+    server = serve(body, 503, body[:100], b"<html>login</html>", 404)
+    base = tmp_path / "base"
+    done = run(user_data(config(), sha, server.url, str(base)), tmp_path)
+    assert done.returncode == 0, done.stderr
+    started_with(base, sha)
+    assert len(server.asked) == 5
+
+
+def test_a_machine_that_gets_no_agent_is_ended(tmp_path, serve, fast, monkeypatch):
+    monkeypatch.setattr(bootstrap, "FETCH_TRIES", 3)
+    server = serve(b"not the runtime")
+    base = tmp_path / "base"
+    done = run(user_data(config(), "0" * 64, server.url, str(base), f"touch {tmp_path}/off"), tmp_path)
+    assert done.returncode == 1
+    assert "can't be fetched" in done.stderr
+    assert (tmp_path / "off").exists()
+    assert len(server.asked) == 3
+    assert not (base / "runtime" / "current").exists()
+
+
+def test_running_it_again_fetches_nothing(tmp_path, serve):
+    body = runtime_tarball()
+    sha = hashlib.sha256(body).hexdigest()
+    server, base = serve(body), tmp_path / "base"
+    text = user_data(config(), sha, server.url, str(base))
+    for _ in range(2):
+        assert run(text, tmp_path).returncode == 0
+        started_with(base, sha)
+    assert len(server.asked) == 1
+
+
+def test_it_fits_into_what_a_cloud_takes():
+    token = "t" * 2000
+    text = user_data(
+        config(store_options={"token": token, "secret_access_key": "s" * 200}), "0" * 64, "https://x/" + "y" * 2000
+    )
+    assert len(text) < 16 << 10
+    with pytest.raises(ConfigError, match="16384"):
+        user_data(config(store_options={"token": "t" * 16000}), "0" * 64, "https://x")
+
+
+def test_it_is_plain_sh(tmp_path):
+    script = tmp_path / "s"
+    script.write_text(user_data(config(), "0" * 64, "https://x"))
+    shell = shutil.which("dash") or "sh"
+    assert subprocess.run([shell, "-n", str(script)], capture_output=True).returncode == 0
+
+
+def test_presigned_address_is_of_the_instances_own_view_of_the_store():
+    options = {
+        "endpoint": "http://10.0.0.1:9000",
+        "access_key_id": "AK",
+        "secret_access_key": "SK",
+        "region": "us-east-1",
+        "allow_http": "true",
+        "virtual_hosted_style_request": "false",
+    }
+    url = presigned_get("s3://bucket", options, "runtime/abc.tar.gz", 600)
+    assert url.startswith("http://10.0.0.1:9000/bucket/runtime/abc.tar.gz?")
+    assert "X-Amz-Expires=600" in url
+    assert "X-Amz-Signature=" in url
+    assert "SK" not in json.dumps(url.split("X-Amz-Signature")[0].replace("AK", ""))
+
+
+def test_a_store_that_instances_cannot_reach_is_refused():
+    with pytest.raises(ConfigError, match="file://"):
+        presigned_get("file:///srv/store", {}, "runtime/x", 60)
