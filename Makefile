@@ -18,7 +18,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test lint format types layers check lock lock-upgrade runtime-lock clean
+.PHONY: help setup runtime demo test lint format types layers check docs lock lock-upgrade runtime-lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -69,6 +69,9 @@ layers: $(STAMPS)/install ## import contracts
 
 format: $(STAMPS)/install ## lay out all files
 	@$(PYTHON) -m ruff format .
+
+docs: $(STAMPS)/install ## write the generated parts of the documentation: exit codes, states
+	@$(PYTHON) scripts/docs.py
 
 lock: $(STAMPS)/host ## write requirements.lock anew from pyproject.toml, keeping versions that still fit
 	@$(BASE_PYTHON) -m venv --clear build/lock-venv

@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
-HEADER = """# Every package of the environment that `make setup` makes: version and hashes. Made by `make lock`; not edited by hand.
+HEADER = """# Every package of the environment that `make setup` makes, with version and hashes. Made by `make lock`.
 """
 # No index is named: pip's own configuration decides where from, the hashes decide what.
 OPTIONS = ["--generate-hashes", "--allow-unsafe", "--no-header", "--no-emit-index-url", "--no-emit-find-links"]
@@ -31,8 +31,8 @@ def main() -> None:
         source.write_text("\n".join(wanted) + "\n")
         if LOCK.exists():
             target.write_text(LOCK.read_text())
-        command = [sys.executable, "-m", "piptools", "compile", *OPTIONS, *sys.argv[1:], "--output-file", str(target), str(source)]
-        subprocess.run(command, check=True)
+        arguments = [*OPTIONS, *sys.argv[1:], "--output-file", str(target), str(source)]
+        subprocess.run([sys.executable, "-m", "piptools", "compile", *arguments], check=True)
         lines = [line for line in target.read_text().splitlines() if line.strip() and not line.startswith("#")]
     LOCK.write_text(HEADER + "\n".join(line.split("  # via")[0].rstrip() for line in lines) + "\n")
 

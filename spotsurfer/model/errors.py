@@ -184,3 +184,19 @@ class Invalid(ProviderError):
 
     exit_code = 25
     meaning = "the cloud calls the request invalid"
+
+
+def every_kind() -> list[type[SpotsurferError]]:
+    """All kinds of failure of this file, by exit code."""
+    found, todo = [], [SpotsurferError]
+    while todo:
+        kind = todo.pop()
+        found.append(kind)
+        todo += [k for k in kind.__subclasses__() if k.__module__ == __name__]
+    return sorted(found, key=lambda k: k.exit_code)
+
+
+def exit_code_table() -> str:
+    """The table of the README, in Markdown."""
+    rows = [f"| {k.exit_code} | {k.meaning} |" for k in every_kind()]
+    return "\n".join(["| code | meaning |", "|---:|---|", "| 0 | done |", *rows])

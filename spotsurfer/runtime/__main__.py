@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from spotsurfer.model.errors import RuntimeBuildError, SpotsurferError
-from spotsurfer.runtime.build import Pins, Runtime, build, find, unpack, unpack_current
+from spotsurfer.runtime.builder import Pins, Runtime, build, find, unpack, unpack_current
 
 DEFAULT_OUT = Path("build/runtime")
 

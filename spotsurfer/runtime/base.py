@@ -86,8 +86,8 @@ def unpack(out: Path, ingredients: Lock, tree: Path) -> set[str]:
     for package in ingredients.packages:
         names = debfile.unpack(out / "debs" / package.file_name, prefix)
         owners.update(dict.fromkeys(names, package.name))
-    used = trim.trim(prefix, owners)
     wheels.unpack(ingredients.wheels, out / "wheels", tree / "site")
+    used = trim.trim(prefix, tree / "site", owners)
     (tree / "site" / "sitecustomize.py").write_text(launch.SITECUSTOMIZE)
     return used
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 _BLOCK_BYTES = 512
 _END_BYTES = 2 * _BLOCK_BYTES
-_LEVEL = 9
+_LEVEL = 6
 
 
 def member(tree: Path, *, last: bool) -> bytes:

@@ -16,13 +16,15 @@ _ELF_MAGIC = b"\x7fELF"
 _NEED_NOTHING = frozenset(Path(p).name for p in (recipe.LOADER, *recipe.STATIC_TOOLS.values()))
 
 
-def trim(prefix: Path, owners: dict[str, str]) -> set[str]:
-    """Removes all that is not needed. `owners` maps a path to its package; returns the packages that stay.
+def trim(prefix: Path, site: Path, owners: dict[str, str]) -> set[str]:
+    """Removes all from the prefix that is not needed by itself or by the extension modules in `site`.
+
+    `owners` maps a path to its package; returns the packages that stay.
 
     Raises RuntimeBuildError where a wanted file or a library is missing: the suite has renamed something.
     """
     kept = _wanted(prefix)
-    kept |= _libraries(prefix, kept)
+    kept |= _libraries(prefix, [*(prefix / k for k in sorted(kept)), *site.rglob("*.so*")])
     packages = {owners[p] for p in kept if p in owners}
     kept |= _licences(prefix, packages)
     _remove_all_but(prefix, kept)
@@ -42,12 +44,12 @@ def _wanted(prefix: Path) -> set[str]:
     return named
 
 
-def _libraries(prefix: Path, files: Iterable[str]) -> set[str]:
+def _libraries(prefix: Path, files: Iterable[Path]) -> set[str]:
     """What the loader would map for these files, links and their targets."""
     out: set[str] = set()
-    for name in sorted(files):
-        if (prefix / name).is_file() and _is_dynamic(prefix / name):
-            for library in _needed(prefix, name):
+    for path in files:
+        if path.is_file() and _is_dynamic(path):
+            for library in _needed(prefix, path):
                 out.add(library)
                 out.add((prefix / library).resolve().relative_to(prefix.resolve()).as_posix())
     return out
@@ -58,18 +60,19 @@ def _is_dynamic(path: Path) -> bool:
         return f.read(len(_ELF_MAGIC)) == _ELF_MAGIC and path.name not in _NEED_NOTHING
 
 
-def _needed(prefix: Path, name: str) -> list[str]:
-    libraries = prefix / recipe.LIBRARIES
-    command = [*launch.loader_command(prefix), "--list", str(prefix / name)]
+def _needed(prefix: Path, program: Path) -> list[str]:
+    """Paths in the prefix. The loader would take the host's library where ours is missing: that is an error here."""
+    libraries = f"{prefix / recipe.LIBRARIES}/"
+    command = [*launch.loader_command(prefix), "--list", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"LC_ALL": "C"})
     found = re.findall(r"^\t(\S+) => (.+?)(?: \(0x[0-9a-f]+\))?$", done.stdout, re.MULTILINE)
-    foreign = [soname for soname, path in found if not path.startswith(f"{libraries}/")]
+    foreign = [soname for soname, path in found if not path.startswith((libraries, f"{program.parent}/"))]
     if done.returncode != 0 or foreign:
         raise RuntimeBuildError(
-            f"{name} needs libraries that its packages do not bring ({', '.join(foreign) or done.stderr.strip()}): "
+            f"{program.name} needs libraries that its packages do not bring ({', '.join(foreign) or done.stderr.strip()}): "
             "adapt spotsurfer/runtime/recipe.py"
         )
-    return [Path(path).relative_to(prefix).as_posix() for _, path in found]
+    return [Path(path).relative_to(prefix).as_posix() for _, path in found if path.startswith(libraries)]
 
 
 def _licences(prefix: Path, packages: set[str]) -> set[str]:

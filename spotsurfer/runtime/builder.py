@@ -50,8 +50,10 @@ def find(out: Path) -> Runtime | None:
     return Runtime(path, latest["sha256"], latest["agent_version"]) if path.exists() else None
 
 
-def build(out: Path, *, pins: Pins = Pins.PREFER, mirror: debian.Source | None = None, say: Say = print) -> Runtime:
+def build(out: Path, *, pins: Pins = Pins.PREFER, mirror: str | None = None, say: Say = print) -> Runtime:
     """Builds what is not built yet; a second call with nothing changed returns at once.
+
+    `mirror` is a Debian mirror's address; without one the environment and this Debian's apt are asked.
 
     Raises RuntimeBuildError: no mirror, no network, a package is gone (with Pins.REQUIRE), a part does not start.
     """
@@ -108,25 +110,25 @@ def _alone(out: Path) -> Iterator[None]:
         yield
 
 
-def _base(out: Path, pins: Pins, mirror: debian.Source | None, say: Say) -> Base:
+def _base(out: Path, pins: Pins, mirror: str | None, say: Say) -> Base:
     wanted = lock.read(lock.shipped()) if lock.shipped().exists() or pins is not Pins.RENEW else None
     if pins is Pins.RENEW or wanted is None:
-        taken = base.resolve(out, mirror or debian.source(), say)
+        taken = base.resolve(out, debian.source(mirror), say)
         lock.shipped().write_text(taken.text())
         return base.cached(out, taken) or base.build(out, taken, say)
     if found := base.cached(out, wanted):
         return found
     if pins is Pins.PREFER and (earlier := _taken_before(out, wanted)) and (found := base.cached(out, earlier)):
         return found
-    mirror = mirror or debian.source()
-    if base.ingredients_here(out, wanted, mirror, say):
+    source = debian.source(mirror)
+    if base.ingredients_here(out, wanted, source, say):
         return base.build(out, wanted, say)
     if pins is Pins.REQUIRE:
         raise RuntimeBuildError(
             f"the mirror no longer has the packages of the lock: set {debian.MIRROR_VARIABLE} to an archive that "
             "keeps old versions, or build without --locked"
         )
-    taken = base.resolve(out, mirror, say)
+    taken = base.resolve(out, source, say)
     _record(out, wanted, taken, say)
     return base.cached(out, taken) or base.build(out, taken, say)
 

@@ -1,0 +1,38 @@
+"""Generated parts of the documentation are fresh; every kind of failure has its own exit code."""
+
+import re
+
+from support.tree import ROOT
+
+from spotsurfer.model.diagram import states_page
+from spotsurfer.model.errors import every_kind, exit_code_table
+from spotsurfer.model.transitions import ATTEMPT, JOB
+
+
+def test_exit_codes_are_unique() -> None:
+    codes = [k.exit_code for k in every_kind()]
+    assert len(codes) == len(set(codes))
+    assert all(1 <= c <= 125 for c in codes), "0 is success, 126 and above belong to the shell"
+
+
+def test_every_kind_sets_its_own_code_and_meaning() -> None:
+    assert len(every_kind()) > 20
+    for kind in every_kind():
+        assert {"exit_code", "meaning"} <= set(vars(kind)), kind
+        assert kind.__doc__
+
+
+def test_readme_has_the_table() -> None:
+    found = re.search(r"<!-- exit-codes -->\n(.*?)<!-- /exit-codes -->", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert found, "the markers are gone"
+    assert found[1].strip() == exit_code_table(), "call make docs"
+
+
+def test_states_page_is_fresh() -> None:
+    assert (ROOT / "docs" / "states.md").read_text() == states_page(), "call make docs"
+
+
+def test_states_page_draws_every_edge() -> None:
+    edges = sum(len(e) for table in (JOB, ATTEMPT) for e in table.values())
+    drawn = re.findall(r"^    \w+ --> \w+: .+$", states_page(), re.MULTILINE)
+    assert len(drawn) == edges

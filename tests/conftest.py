@@ -1,0 +1,30 @@
+"""What holds for all tests: quick ones first, and a test in boxes can't be skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from support.runtime import unpacked_runtime
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests in boxes come last: a mistake in the core should not take minutes to show."""
+    items.sort(key=lambda item: item.get_closest_marker("boxes") is not None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A skipped test in boxes counts as failed: otherwise a host that can't run them would look green."""
+    report = yield
+    if report.skipped and item.get_closest_marker("boxes") is not None:
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} may not be skipped: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def runtime_folder() -> Path:
+    """The unpacked runtime of the agent: prefix/, site/, bin/."""
+    return unpacked_runtime()

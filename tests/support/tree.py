@@ -1,0 +1,23 @@
+"""The files of the project, without what was built or installed beside them."""
+
+import os
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_NOT_OURS = {"build", "dist", "node_modules", "__pycache__"}
+
+
+@cache
+def own_files() -> tuple[Path, ...]:
+    """Every file that belongs to the project, sorted; hidden folders but `.ci` are left out."""
+    out: list[Path] = []
+    for at, folders, names in os.walk(ROOT):
+        folders[:] = [f for f in folders if f not in _NOT_OURS and (not f.startswith(".") or f == ".ci")]
+        out += [Path(at) / n for n in names if not n.startswith(".") or n == ".gitignore"]
+    return tuple(sorted(out))
+
+
+def python_files() -> list[Path]:
+    """Every Python file of the project."""
+    return [p for p in own_files() if p.suffix == ".py"]
