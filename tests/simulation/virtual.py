@@ -1,0 +1,344 @@
+"""A virtual cloud, store and agents: what the real controller meets in the simulation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.headlog import Appended, HeadLog
+from spotsurfer_agent.protocol import AgentState, Desired, Done, Head, HeadKind, Notice, Report, Want
+from spotsurfer_agent.store import Listed, StoreError
+
+from spotsurfer.model.errors import NoCapacity, ProviderError
+from spotsurfer.model.ids import InstanceId
+from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.ports.clock import ManualClock
+from spotsurfer.ports.provider import Capabilities, InstanceState, InstanceView, LaunchPlan, Listing, StoreAccess
+
+
+class Crash(BaseException):
+    """The controller dies here; nothing may catch it."""
+
+
+class Objects:
+    """A store in memory. `down` makes every call fail."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, tuple[bytes, int]] = {}
+        self.down = False
+        self._writes = 0
+
+    def _check(self) -> None:
+        if self.down:
+            raise StoreError("the store is down")
+
+    def create(self, key: str, data: bytes) -> bool:
+        self._check()
+        if key in self.data:
+            return False
+        self._write(key, data)
+        return True
+
+    def put(self, key: str, data: bytes) -> None:
+        self._check()
+        self._write(key, data)
+
+    def _write(self, key: str, data: bytes) -> None:
+        self._writes += 1
+        self.data[key] = (data, self._writes)
+
+    def get(self, key: str) -> bytes | None:
+        self._check()
+        return self.data[key][0] if key in self.data else None
+
+    def list(self, prefix: str, after: str | None = None) -> list[Listed]:
+        self._check()
+        found = sorted(k for k in self.data if k.startswith(prefix) and (after is None or k > after))
+        return [Listed(k, len(self.data[k][0]), str(self.data[k][1])) for k in found]
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._check()
+        for key in keys:
+            self.data.pop(key, None)
+
+
+@dataclass
+class Chances:
+    """How often things go wrong; per second unless said otherwise."""
+
+    refused: float = 0.15  # a launch
+    never_boots: float = 0.05  # a launch
+    notice: float = 0.006
+    killed: float = 0.004
+    cut: float = 0.006
+    restore_fails: float = 0.05  # a restore
+    save_fails: float = 0.15  # a final save that was asked for
+    zombie: float = 0.3  # a terminate call that does nothing
+    outage: float = 0.003
+    crash: float = 0.002  # a call of the controller, just before it and just after it
+    command_fails: float = 0.1  # an end of the command
+
+
+@dataclass
+class Machine:
+    """An instance and the agent on it."""
+
+    id: str
+    plan: LaunchPlan
+    born: datetime
+    boots_after: float
+    visible_after: float
+    gone_at: datetime | None = None
+    reclaimed: bool = False
+    agent: Agent | None = field(default=None)
+
+
+NOTICE_SECONDS = 12
+LEASE_SECONDS = 8.0
+SAVE_EVERY = 25
+
+
+class Agent:
+    """Does what the real one does, in steps of one second."""
+
+    def __init__(self, machine: Machine, store: Objects, chances: Chances, rand: random.Random, work: int) -> None:
+        self.machine, self.store, self.chances, self.rand, self.total = machine, store, chances, rand, work
+        self.job = machine.plan.tags["spotsurfer:job"]
+        self.number = int(machine.plan.tags["spotsurfer:attempt"])
+        self.log = HeadLog(store, self.job)
+        self.state, self.busy, self.cut, self.sequence = AgentState.STANDBY, 0, 0, 0
+        self.work = 0.0
+        self.heard, self.held, self.noticed_at = 0.0, False, None
+        self.now = 0.0
+        self.desired: Desired | None = None
+        self.failed, self.error, self.last_saved = 0, "", 0.0
+        self.draining_for = 0
+
+    @property
+    def executing(self) -> bool:
+        """The job's processes make progress here."""
+        alive = self.state in (AgentState.RUNNING, AgentState.DRAINING) and self.machine.gone_at is None
+        return alive and not self.held
+
+    def step(self, now: float) -> None:
+        self.now = now
+        if self.cut == 0 and self.rand.random() < self.chances.cut:
+            self.cut = self.rand.randint(5, 40)
+        self.cut = max(self.cut - 1, 0)
+        reachable = self.cut == 0 and not self.store.down
+        if reachable:
+            self._contact()
+        elif now - self.heard >= LEASE_SECONDS:
+            self.held = True
+        if self.executing:
+            self.work = min(self.work + 1, self.total)
+        if reachable:
+            self._act()
+            self._report()
+
+    def _contact(self) -> None:
+        head = self.log.refresh()
+        data = self.store.get(protocol.desired_key(self.job, self.number))
+        self.desired = protocol.decode(Desired, data) if data else None
+        self.heard, self.held = self.now, False
+        holding = self.state in (AgentState.RESTORING, AgentState.RUNNING, AgentState.DRAINING)
+        if holding and head is not None and (head.epoch != self.number or head.kind is HeadKind.DONE):
+            self.state = AgentState.FENCED
+
+    def _act(self) -> None:
+        act = {
+            AgentState.STANDBY: self._standby,
+            AgentState.RESTORING: self._restoring,
+            AgentState.RUNNING: self._running,
+            AgentState.DRAINING: self._draining,
+        }.get(self.state)
+        if act is not None:
+            act()
+
+    def _standby(self) -> None:
+        head = self.log.newest
+        if head is not None and head.epoch == self.number and head.kind is HeadKind.GRANT:
+            self.state, self.busy, self.work = AgentState.RESTORING, self.rand.randint(0, 5), head.cpu_seconds
+            self.last_saved = self.work
+
+    def _restoring(self) -> None:
+        self.busy -= 1
+        if self.busy <= 0:
+            broken = self.rand.random() < self.chances.restore_fails
+            self.state = AgentState.BROKEN if broken else AgentState.RUNNING
+            self.error = "the restore failed" if broken else ""
+
+    def _running(self) -> None:
+        want = self.desired
+        asked = want is not None and want.want is Want.DRAIN and want.sequence != self.failed
+        if self.work >= self.total:
+            self._done()
+        elif self.noticed_at is not None or asked:
+            self.state, self.busy = AgentState.DRAINING, self.rand.randint(2, 8)
+            self.draining_for = want.sequence if asked and want else 0
+        elif self.work - self.last_saved >= SAVE_EVERY or (want is not None and want.save_at_least > self._sequence()):
+            self._commit(final=False)
+
+    def _draining(self) -> None:
+        self.busy -= 1
+        withdrawn = self.noticed_at is None and (self.desired is None or self.desired.want is Want.RUN)
+        if withdrawn:
+            self.state = AgentState.RUNNING
+        elif self.work >= self.total:
+            self._done()
+        elif self.busy <= 0 and self.noticed_at is None and self.rand.random() < self.chances.save_fails:
+            self.state, self.failed, self.error = AgentState.RUNNING, self.draining_for, "the final save failed"
+        elif self.busy <= 0 and self._commit(final=True):
+            self.state = AgentState.DRAINED
+
+    def _sequence(self) -> int:
+        return self.log.newest.sequence if self.log.newest else 0
+
+    def _entry(self, kind: HeadKind, **changes: object) -> Head:
+        newest = self.log.newest
+        assert newest is not None
+        values = {
+            "number": newest.number + 1,
+            "kind": kind,
+            "epoch": self.number,
+            "checkpoint": newest.checkpoint,
+            "sequence": newest.sequence,
+            "final": False,
+            "done": None,
+            "cpu_seconds": self.work,
+            "nonce": f"{self.number}-{newest.number + 1}-{self.rand.random()}",
+            "at": "",
+        }
+        return Head(**{**values, **changes})  # type: ignore[arg-type]
+
+    def _append(self, head: Head) -> bool:
+        won = self.log.append(head) is Appended.OURS
+        if not won:
+            self.state = AgentState.FENCED
+        return won
+
+    def _commit(self, final: bool) -> bool:
+        sequence = self._sequence() + 1
+        name = protocol.checkpoint_id(self.number, sequence)
+        self.last_saved = self.work
+        return self._append(self._entry(HeadKind.COMMIT, checkpoint=name, sequence=sequence, final=final))
+
+    def _done(self) -> None:
+        code = 7 if self.rand.random() < self.chances.command_fails else 0
+        if self._append(self._entry(HeadKind.DONE, done=Done(code, "exited"))):
+            self.state = AgentState.FINISHED
+
+    def _report(self) -> None:
+        self.sequence += 1
+        notice = None if self.noticed_at is None else Notice("interruption", "n1", NOTICE_SECONDS)
+        report = Report(
+            job=self.job,
+            attempt=self.number,
+            instance=self.machine.id,
+            agent_version="0",
+            sequence=self.sequence,
+            state=self.state,
+            head=self.log.newest.number if self.log.newest else 0,
+            desired=self.desired.sequence if self.desired else 0,
+            drain_failed=self.failed,
+            notice=notice,
+            error=self.error,
+            cpu_seconds=self.work,
+        )
+        self.store.put(protocol.live_key(self.job, self.number), protocol.encode(report))
+
+
+POOLS = [Pool("virtual", "r", z, t) for z in ("a", "b") for t in ("small", "large")]
+
+
+class Cloud:
+    """Machines that boot, are refused, noticed, killed, cut off and, at times, not ended though told to."""
+
+    name = "virtual"
+    capabilities = Capabilities(NOTICE_SECONDS, "aws")
+
+    def __init__(self, clock: ManualClock, store: Objects, chances: Chances, rand: random.Random, work: int) -> None:
+        self.clock, self.store, self.chances, self.rand, self.work = clock, store, chances, rand, work
+        self.machines: dict[str, Machine] = {}  # by token
+        self.outage_until: datetime | None = None
+        self.spot_out = False
+        self.launches = 0
+
+    def _check(self) -> None:
+        if self.outage_until is not None and self.clock.now() < self.outage_until:
+            raise ProviderError("the cloud's API is down")
+
+    def offers(self) -> Sequence[Offer]:
+        prices = {"small": 100_000, "large": 200_000}
+        return [
+            Offer(p, m, prices[p.instance_type] // (3 if m is Market.SPOT else 1), prices[p.instance_type], 4, 8 << 30)
+            for p in POOLS
+            for m in (Market.SPOT, Market.ON_DEMAND)
+        ]
+
+    def launch(self, plan: LaunchPlan) -> InstanceView:
+        self._check()
+        if plan.token not in self.machines:
+            no_spot = self.spot_out and plan.market is Market.SPOT
+            if no_spot or self.rand.random() < self.chances.refused:
+                raise NoCapacity(f"no capacity in {plan.pool}")
+            never = self.rand.random() < self.chances.never_boots
+            boots = 1e9 if never else self.rand.randint(3, 10)
+            machine = Machine(f"i-{len(self.machines)}", plan, self.clock.now(), boots, self.rand.randint(0, 4))
+            self.machines[plan.token] = machine
+            self.launches += 1
+        return self._view(self.machines[plan.token])
+
+    def terminate(self, instance: InstanceId) -> None:
+        self._check()
+        for m in self.machines.values():
+            if m.id == instance and self.rand.random() >= self.chances.zombie:
+                self.end(m)
+
+    def end(self, machine: Machine, reclaimed: bool = False) -> None:
+        """The machine is gone, and everything on it."""
+        if machine.gone_at is None:
+            machine.gone_at, machine.reclaimed = self.clock.now(), reclaimed
+
+    def describe(self) -> Listing:
+        self._check()
+        now = self.clock.now()
+        shown = [m for m in self.machines.values() if (now - m.born).total_seconds() >= m.visible_after]
+        return Listing([self._view(m) for m in shown], complete=True)
+
+    def store_access(self, job: str, attempt: int) -> StoreAccess:
+        return StoreAccess("memory:///", {})
+
+    def _view(self, m: Machine) -> InstanceView:
+        state = InstanceState.RUNNING if m.gone_at is None else InstanceState.GONE
+        p = m.plan
+        return InstanceView(InstanceId(m.id), p.token, p.pool, p.market, state, m.born, m.gone_at, m.reclaimed)
+
+    def step(self) -> None:
+        """One second passes for every machine."""
+        now = self.clock.now()
+        if self.rand.random() < self.chances.outage:
+            self.outage_until = datetime.fromtimestamp(now.timestamp() + self.rand.randint(20, 90), now.tzinfo)
+        for m in self.machines.values():
+            if m.gone_at is None:
+                self._step(m, (now - m.born).total_seconds())
+
+    def _step(self, m: Machine, age: float) -> None:
+        spot = m.plan.market is Market.SPOT
+        if m.agent is None:
+            if age >= m.boots_after:
+                m.agent = Agent(m, self.store, self.chances, self.rand, self.work)
+                m.agent.heard = age
+            elif spot and self.rand.random() < self.chances.killed:
+                self.end(m, reclaimed=True)
+            return
+        if spot and m.agent.noticed_at is None and self.rand.random() < self.chances.notice:
+            m.agent.noticed_at = age
+        over = m.agent.noticed_at is not None and age - m.agent.noticed_at >= NOTICE_SECONDS
+        if over or self.rand.random() < self.chances.killed:
+            self.end(m, reclaimed=spot)
+            return
+        m.agent.step(age)

@@ -1,0 +1,236 @@
+"""The real loop, tables, head log and database in a virtual world, with invariants that hold at every second."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+from simulation.virtual import LEASE_SECONDS, Chances, Cloud, Crash, Objects
+from spotsurfer_agent.headlog import HeadLog
+from spotsurfer_agent.protocol import HeadKind
+from spotsurfer_policies.cheapest import Cheapest
+
+from spotsurfer.controller.apply import Apply, Ports
+from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.leadership import Leadership, claim_store
+from spotsurfer.controller.loop import Loop
+from spotsurfer.controller.observe import Observer
+from spotsurfer.model.errors import Conflict
+from spotsurfer.model.ids import JobId
+from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, Job, JobSpec, JobState, Wish
+from spotsurfer.model.snapshot import Limits
+from spotsurfer.ports.clock import ManualClock
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import timeline
+from spotsurfer.state.db import open_database
+from spotsurfer.store.heads import Heads
+from spotsurfer.store.reports import Reports
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+LIMITS = Limits(
+    lease_seconds=LEASE_SECONDS,
+    lease_margin_seconds=4.0,
+    boot_limit_seconds=30.0,
+    listing_lag_seconds=6.0,
+    instances_max=12,
+    launch_failures_max=1000,
+    last_report_seconds=3.0,
+    release_again_seconds=5.0,
+)
+
+
+class Flaky:
+    """Passes calls on, and now and then the controller dies just before or just after one."""
+
+    def __init__(self, inner: Any, world: World) -> None:
+        self._inner, self._world = inner, world
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if name not in ("launch", "terminate", "create", "put", "now"):
+            return value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._world.maybe_crash()
+            result = value(*args, **kwargs)
+            self._world.maybe_crash()
+            return result
+
+        return call
+
+
+class World:
+    """One run: some jobs, one cloud, one store, one controller that may die at any call."""
+
+    def __init__(self, seed: int, jobs: int = 2, work: int = 400, chances: Chances | None = None) -> None:
+        self.rand = random.Random(seed)
+        self.chances = chances or Chances()
+        self.clock = ManualClock(START)
+        self.store = Objects()
+        self.cloud = Cloud(self.clock, self.store, self.chances, self.rand, work)
+        self.engine = open_database(None)
+        self.crashes, self.edges = 0, Counter[str]()
+        self.committed: dict[str, float] = {}
+        self.most_alive = 0
+        self.users_busy = True
+        claim_store(self.store, "fam", "memory:///")
+        self._controller()
+        self.ids = [JobId(f"job-{i}") for i in range(jobs)]
+        for i in self.ids:
+            self._submit(i)
+
+    def _submit(self, job: JobId) -> None:
+        retries = self.rand.choice([0, 1, 2])
+        spec = JobSpec(name=job, command=("work",), cpus=1, memory_bytes=1 << 30, retries=retries)
+        with self.engine.begin() as c:
+            rows.add_job(c, Job(job, spec, JobState.QUEUED, 1, self.clock.now()))
+
+    def _controller(self) -> None:
+        """A new process: nothing is kept but the database."""
+        leadership = Leadership(self.store, self.clock)
+        while self.store.down:
+            self._pass()
+        generation = leadership.take()
+        heads, reports = Heads(Flaky(self.store, self)), Reports(self.store)
+        provider = Flaky(self.cloud, self)
+        observer = Observer(self.engine, provider, reports, heads, LIMITS, offers_seconds=5.0)
+        ports = Ports(
+            engine=self.engine,
+            provider=provider,
+            store=Flaky(self.store, self),
+            heads=heads,
+            clock=Flaky(self.clock, self),
+            family="fam",
+            generation=generation,
+            user_data=lambda _: "",
+            on_end=lambda _c, _j: None,
+            first_cooldown_seconds=5.0,
+        )
+        policy = Cheapest(stay_seconds=10.0, margin=0.2)
+        apply = Apply(ports, observer.instance_of)
+        self.loop = Loop(self.engine, observer, apply, policy, self.clock, leadership)
+        self.commands = Commands(self.engine, self.clock, heads, lambda: None)
+
+    def maybe_crash(self) -> None:
+        if self.rand.random() < self.chances.crash:
+            raise Crash
+
+    def run(self, limit: int = 6000, quiet_after: int = 2500) -> str:
+        """ "ok" when every job ended and nothing is left, else "stuck"."""
+        for second in range(limit):
+            if second == quiet_after:
+                self._quiet()
+            self._pass()
+            try:
+                self._users()
+                self.loop.tick()
+            except Crash:
+                self.crashes += 1
+                for _ in range(self.rand.randint(1, 30)):
+                    self._pass()
+                self._controller()
+            self.check()
+            if self._over():
+                return "ok"
+        return "stuck"
+
+    def _quiet(self) -> None:
+        """From now on nothing goes wrong: every job must come to its end."""
+        c = self.chances
+        c.refused = c.never_boots = c.notice = c.killed = c.cut = c.restore_fails = 0.0
+        c.save_fails = c.zombie = c.outage = c.crash = c.command_fails = 0.0
+        self.users_busy = False
+        self.store.down = self.cloud.spot_out = False
+        for job in self._jobs():
+            if job.wish is Wish.HOLD:
+                self.commands.resume(job.id)
+
+    def _pass(self) -> None:
+        self.clock.advance(1)
+        if self.users_busy:
+            self._weather()
+        self.cloud.step()
+
+    def _weather(self) -> None:
+        if self.rand.random() < 0.002:
+            self.cloud.spot_out = not self.cloud.spot_out
+        if self.store.down:
+            self.store.down = self.rand.random() > 0.05
+        elif self.rand.random() < 0.001:
+            self.store.down = True
+
+    def _users(self) -> None:
+        if not self.users_busy or self.store.down:
+            return
+        for job in self._jobs():
+            wish = self.rand.random()
+            try:
+                if wish < 0.002:
+                    self.commands.hold(job.id)
+                elif wish < 0.022 and job.wish is Wish.HOLD:
+                    self.commands.resume(job.id)
+                elif wish < 0.006:
+                    self.commands.move(job.id, None, None)
+                elif wish < 0.009:
+                    self.commands.checkpoint(job.id)
+                elif wish < 0.0092:
+                    self.commands.cancel(job.id)
+            except Conflict:
+                continue
+
+    def _jobs(self) -> list[Job]:
+        with self.engine.connect() as c:
+            return rows.all_jobs(c)
+
+    def _over(self) -> bool:
+        with self.engine.connect() as c:
+            attempts = rows.attempts(c, self.ids)
+        ended = all(j.state in ENDED for j in self._jobs())
+        released = all(a.state in OVER for some in attempts.values() for a in some)
+        alive = any(m.gone_at is None for m in self.cloud.machines.values())
+        return ended and released and not alive
+
+    # ---- what must hold at every second
+
+    def check(self) -> None:
+        with self.engine.connect() as c:
+            attempts = rows.attempts(c, self.ids)
+        alive = [m for m in self.cloud.machines.values() if m.gone_at is None]
+        self.most_alive = max(self.most_alive, len(alive))
+        for job in self.ids:
+            held = [a for a in attempts[job] if a.state in HOLDS]
+            waiting = [a for a in attempts[job] if a.state in WAITS]
+            assert len(held) <= 1, f"two holders: {held}"
+            assert len(waiting) <= 1, f"two waiters: {waiting}"
+            running = [m.id for m in alive if m.agent is not None and m.agent.job == job and m.agent.executing]
+            assert len(running) <= 1, f"{job} runs on {running} at once"
+        assert len(alive) <= LIMITS.instances_max, "more machines than allowed"
+
+    def check_end(self) -> None:
+        """After the run: the store tells one story, each token had one machine."""
+        for job in self.ids:
+            self._check_log(job)
+        with self.engine.connect() as c:
+            moments = timeline.read(c, None, 0)
+        for _, m in moments:
+            if m.kind == "attempt":
+                self.edges[f"{m.data['from']} -> {m.data['event']}"] += 1
+        assert self.cloud.launches == len(self.cloud.machines)
+
+    def _check_log(self, job: JobId) -> None:
+        self.store.down = False
+        log = HeadLog(self.store, job)
+        log.refresh()
+        work, published = 0.0, 0
+        for entry in log.entries:
+            if entry.kind is HeadKind.GRANT and entry.checkpoint is None:
+                work = 0.0
+            if entry.kind is HeadKind.COMMIT:
+                assert entry.cpu_seconds >= work, f"{job}: committed work went back at {entry.number}"
+                work = entry.cpu_seconds
+            published += entry.kind is HeadKind.DONE and entry.done is not None and entry.done.exit_code == 0
+        assert published <= 1, f"{job} was published {published} times"
+        epochs = [e.epoch for e in log.entries if e.kind is not HeadKind.DONE or e.done is None or e.done.reason == "exited"]
+        assert epochs == sorted(epochs), f"{job}: an older epoch wrote after a newer one"
