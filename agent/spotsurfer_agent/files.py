@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -52,7 +51,7 @@ def safe(path: str, kind: str) -> PurePosixPath:
 
 
 def place_inputs(store: FileStore, spec: Spec, scratch: str) -> None:
-    """Fetch all inputs into the job's folder. Raises FilesError("input"), StoreError."""
+    """Fetch all inputs into the job's folder; the engine gives it to the job's user. Raises FilesError("input"), StoreError."""
     folder = job_folder(scratch, spec)
     wanted = sum(spec.inputs.values())
     try:
@@ -62,7 +61,6 @@ def place_inputs(store: FileStore, spec: Spec, scratch: str) -> None:
             raise FilesError("input", _full(wanted, free))
         for path, size in sorted(spec.inputs.items()):
             _place(store, spec, folder / safe(path, "input"), (path, size))
-        _give(Path(scratch) / WORK, spec.user)
     except OSError as e:
         raise FilesError("input", _full(wanted, 0) if e.errno in FULL else f"the inputs can't be placed: {e}") from e
 
@@ -79,19 +77,6 @@ def _place(store: FileStore, spec: Spec, target: Path, wanted: tuple[str, int]) 
 
 def _full(wanted: int, free: int) -> str:
     return f"the machine's disk is full: the inputs take {wanted} bytes, {free} are free: ask for a larger disk"
-
-
-def _give(folder: Path, user: str | None) -> None:
-    """Make the user the owner of everything placed."""
-    if user is None:
-        return
-    try:
-        entry = pwd.getpwnam(user)
-    except KeyError:
-        raise FilesError("input", f"user {user!r} does not exist on this machine: name one that its image has") from None
-    for at, folders, names in os.walk(folder):
-        for name in (".", *folders, *names):
-            os.chown(Path(at) / name, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
 
 
 def publish(store: FileStore, spec: Spec, attempt: int, scratch: str) -> Published:

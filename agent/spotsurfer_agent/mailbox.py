@@ -26,6 +26,10 @@ class Fenced(Exception):
     """The newest head entry is not ours to follow: another attempt owns the job, or it is over."""
 
 
+class InDoubt(StoreError):
+    """We gave up asking whether our entry is in the log: it may be, or may still arrive."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeadView:
     """What is known of the log at one instant."""
@@ -71,8 +75,9 @@ class Heads:
         """Create the entry that follows the newest one; `change` makes it from its predecessor (number and nonce are set here).
 
         With `patient` an unknown outcome is asked after until it is known, however long that takes: a job must not be resumed
-        after its final entry. `stop` is called between tries and raises to give up, `wait` sleeps.
-        Raises Fenced where the log is not ours any more, StoreError where nothing was written (impatient: or may have been).
+        after its final entry. `stop` is called between tries and raises StoreError to give up, `wait` sleeps.
+        Raises Fenced where the log is not ours any more, InDoubt after giving up, StoreError where nothing was written
+        (impatient: or may have been).
         """
         nonce, doubt = secrets.token_hex(8), False
         while True:
@@ -83,7 +88,10 @@ class Heads:
                 doubt = doubt or not isinstance(e, StoreDenied | StoreFull)
                 if not (patient and doubt):
                     raise
-                stop()
+                try:
+                    stop()
+                except StoreError as why:
+                    raise InDoubt(f"it is not known whether the head entry was written: {why}") from e
                 wait(DOUBT_SECONDS)
                 continue
             if entry is not None:

@@ -77,7 +77,9 @@ class Respawner:
         read, write = os.pipe()
         environment = {**os.environ, BEAT_VARIABLE: str(write)}
         try:
-            self._child = subprocess.Popen(list(self._plan.command), pass_fds=[write], env=environment, stdin=subprocess.DEVNULL)
+            self._child = subprocess.Popen(
+                list(self._plan.command), pass_fds=[write], env=environment, stdin=subprocess.DEVNULL
+            )
         except OSError as e:
             log.error("the agent can't be started: %s", e)
             os.close(read)

@@ -15,7 +15,7 @@ from spotsurfer_agent.engines.port import Engine, EngineError, SaveRequest, Work
 from spotsurfer_agent.facts import Outcome, Task
 from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.logs import Logs
-from spotsurfer_agent.mailbox import Fenced, Heads, Mailbox
+from spotsurfer_agent.mailbox import Fenced, Heads, InDoubt, Mailbox
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Done, Head, HeadKind, ProtocolError, SaveFacts, Spec
 from spotsurfer_agent.statefile import StateFile
@@ -83,8 +83,7 @@ class Work:
         head, spec, began = self.heads.newest, self._spec(), self.now()
         if head is None:
             raise Fenced("the head log is empty")
-        if self.engine.status().state is not WorkloadState.ABSENT:
-            self.engine.kill()  # an earlier agent died in the middle of this
+        self.engine.kill()  # an earlier agent may have died in the middle of this
         if head.checkpoint is None:
             self.state.update(cpu_before=0.0, log_begin={})
             files.place_inputs(self.store, spec, self.engine.scratch())
@@ -154,6 +153,8 @@ class Work:
         try:
             self.logs.flush(image.log)
             self.heads.append(lambda base: _committed(base, image, final), final, self.store.check, self.wait)
+        except InDoubt:
+            raise  # the job stays frozen: it must never run on after its final entry
         except (Fenced, StoreError, ProtocolError) as e:
             self._refused = f"checkpoint {image.id} was not committed: {e}"
             return False

@@ -1,0 +1,142 @@
+"""`python -m spotsurfer_agent`: the agent of one attempt, its respawner, and the switch to another version."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from spotsurfer_agent import __version__, clock, protocol, respawn
+from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.port import Engine
+from spotsurfer_agent.engines.unfit import UnfitEngine
+from spotsurfer_agent.gate import Gate
+from spotsurfer_agent.loop import Agent, Surroundings
+from spotsurfer_agent.notices.watcher import Watcher, make_dialect
+from spotsurfer_agent.protocol import AgentConfig, ProtocolError
+from spotsurfer_agent.statefile import StateFile
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.tools import ToolMissing, Tools
+
+log = logging.getLogger("spotsurfer_agent")
+
+POWER_OFF = {"systemd": "systemctl poweroff", "init": "poweroff", "busybox": "poweroff"}  # by the name of process 1
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: what log collectors of every cloud read."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as JSON."""
+        line = {"at": clock.utc_text(), "level": record.levelname.lower(), "logger": record.name, "event": record.getMessage()}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The program; returns its exit code: 0 the attempt is over, 3 replaced on request, 78 wrong configuration."""
+    options = _parser().parse_args(argv)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    if options.switch is not None:
+        return _switch(options.base, options.switch)
+    try:
+        config = protocol.decode(AgentConfig, options.config.read_bytes())
+        dialect = make_dialect(config.metadata_dialect, config.metadata_url)
+    except (OSError, ProtocolError, ValueError) as e:
+        log.error("the configuration %s can't be used: %s", options.config, e)
+        return respawn.UNFIT
+    if options.respawn:
+        return _respawn(options, config)
+    return _agent(options, config, Watcher(dialect))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="spotsurfer-agent", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"spotsurfer-agent {__version__}")
+    parser.add_argument("--config", type=Path, default=Path("agent.json"), help="what user-data wrote")
+    parser.add_argument("--base", type=Path, default=Path("/var/lib/spotsurfer"), help="the agent's folder on this machine")
+    parser.add_argument("--power-off", help="command that ends this machine (default: as its process 1 wants it)")
+    parser.add_argument("--respawn", action="store_true", help="keep an agent of the current runtime running")
+    parser.add_argument(
+        "--switch", type=Path, metavar="RUNTIME", help="go over to the runtime unpacked there, under a running job"
+    )
+    return parser
+
+
+def _agent(options: argparse.Namespace, config: AgentConfig, watcher: Watcher) -> int:
+    state = StateFile(options.base / "agent-state.json", config.job, config.attempt)
+    store = open_store(config.store_url, config.store_options)
+    given = Surroundings(store, lambda gate: _make_engine(options.base, config, gate), watcher, state, beat=respawn.beater())
+    agent = Agent(config, given)
+    signal.signal(signal.SIGTERM, lambda *_: agent.stop())
+    signal.signal(signal.SIGINT, lambda *_: agent.stop())
+    log.info("agent %s of attempt %s/%d begins", __version__, config.job, config.attempt)
+    if not agent.run():
+        return respawn.REPLACE
+    log.info("the attempt is over: %s", agent.state.name)
+    _power_off(options.power_off)
+    return respawn.OVER
+
+
+def _make_engine(base: Path, config: AgentConfig, store: Gate) -> Engine:
+    """The only place that knows which engine there is. Without its tools the agent still reports why it is of no use."""
+    prefix = Path(sys.executable).parent.parent / "prefix"  # of the runtime that this interpreter belongs to
+    try:
+        return CriuEngine(base, config.job, store, Tools.find(prefix if prefix.is_dir() else None))
+    except (ToolMissing, OSError) as e:
+        return UnfitEngine(str(e))
+
+
+def _respawn(options: argparse.Namespace, config: AgentConfig) -> int:
+    program = options.base / "runtime" / "current" / "bin" / "spotsurfer-agent"
+    command = [str(program), "--config", str(options.config), "--base", str(options.base)]
+    command += ["--power-off", options.power_off] if options.power_off is not None else []
+    plan = respawn.Plan(
+        command,
+        stall_seconds=config.lease_seconds / 2,
+        lease_seconds=config.lease_seconds,
+        power_off=lambda: _power_off(options.power_off),
+        pid_file=options.base / "agent.pid",
+    )
+    keeper = respawn.Respawner(plan)
+    signal.signal(signal.SIGTERM, lambda *_: keeper.leave())
+    signal.signal(signal.SIGINT, lambda *_: keeper.leave())
+    return keeper.run()
+
+
+def _switch(base: Path, runtime: Path) -> int:
+    try:
+        told = respawn.switch(base, runtime)
+    except OSError as e:
+        log.error("%s", e)
+        return 1
+    log.info("the current runtime is %s; agent told to go: %s", runtime, told or "none ran")
+    return 0
+
+
+def _power_off(command: str | None) -> None:
+    """End the machine: by the given command, else by telling process 1 in the way that suits it."""
+    try:
+        if command is None:
+            first = Path("/proc/1/comm").read_text().strip()
+            command = POWER_OFF.get(first)
+        if command is None:
+            os.kill(1, signal.SIGTERM)  # a container or a box: its first process ends, and with it everything
+        else:
+            subprocess.run(shlex.split(command), check=True, timeout=60)
+    except (OSError, ValueError, subprocess.SubprocessError) as e:
+        log.error("the machine can't be ended: %s", e)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

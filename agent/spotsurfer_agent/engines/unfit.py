@@ -1,0 +1,62 @@
+"""Stands in where the real engine can't be made: its preflight says why, so that the report says it too."""
+
+from __future__ import annotations
+
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.protocol import SaveFacts, Spec
+
+
+class UnfitEngine:
+    """Runs nothing."""
+
+    name = "unfit"
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def preflight(self) -> list[str]:
+        """Why this machine can't protect a job."""
+        return [self._why]
+
+    def start(self, spec: Spec) -> None:
+        """Refused."""
+        raise EngineError("start", f"{spec.job} can't be started: {self._why}")
+
+    def save(self, request: SaveRequest) -> SaveFacts:
+        """Refused."""
+        raise EngineError("save", f"{request.checkpoint} can't be made: {self._why}")
+
+    def restore(self, manifest: Manifest, spec: Spec) -> None:
+        """Refused."""
+        raise EngineError("refused", f"checkpoint {manifest.id} of {spec.job} can't be restored: {self._why}")
+
+    def status(self) -> Status:
+        """Nothing runs."""
+        return Status(WorkloadState.ABSENT)
+
+    def hold(self) -> None:
+        """Nothing to do."""
+
+    def release(self) -> None:
+        """Nothing to do."""
+
+    def kill(self) -> None:
+        """Nothing to do."""
+
+    def adopt(self) -> Status:
+        """Nothing runs."""
+        return self.status()
+
+    def settle(self, committed: bool) -> None:
+        """No save can be pending here."""
+        if committed:
+            raise EngineError("save", self._why)
+
+    def read_log(self, stream: str, offset: int, limit: int) -> bytes:  # noqa: ARG002 -- as the port names them
+        """No output."""
+        return b""
+
+    def scratch(self) -> str:
+        """There is none."""
+        return "/nonexistent"
