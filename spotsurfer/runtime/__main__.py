@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     pins.add_argument(
         "--update-lock", dest="pins", action="store_const", const=Pins.RENEW, help="take today's versions and pin them"
     )
+    make.add_argument("--mirror", help="address of a Debian mirror (default: as the environment or this host's apt says)")
     make.add_argument("--unpack", action="store_true", help="leave it unpacked in <out>/current, too")
     make.set_defaults(action=_build)
     make.add_argument("--quiet", action="store_true", help="say nothing where nothing was to do")
@@ -53,7 +54,7 @@ def _build(args: argparse.Namespace) -> None:
         print(f"  runtime: {line}", file=sys.stderr, flush=True)
 
     before = find(args.out)
-    runtime = build(args.out, pins=args.pins, say=say)
+    runtime = build(args.out, pins=args.pins, mirror=args.mirror, say=say)
     if args.unpack:
         unpack_current(args.out, runtime)
     if not args.quiet or runtime != before:
