@@ -68,7 +68,10 @@ def set_up(level: str = "info", form: str = "auto", stream: TextIO | None = None
     """Send logs to `stream` (stderr): JSON lines, or text for people; "auto" is text on a terminal only."""
     out = stream or sys.stderr
     text = form == "text" or (form == "auto" and out.isatty())
-    renderer: Any = structlog.dev.ConsoleRenderer(colors=out.isatty()) if text else structlog.processors.JSONRenderer()
+    plain = structlog.dev.plain_traceback  # the default draws every local variable, which takes seconds
+    renderer: Any = structlog.processors.JSONRenderer()
+    if text:
+        renderer = structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=plain)
     processors: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

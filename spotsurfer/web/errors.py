@@ -76,5 +76,6 @@ def _routing(_: Request, error: Exception) -> JSONResponse:
 
 
 def _bug(request: Request, error: Exception) -> JSONResponse:
-    _log.error(Event.REQUEST_FAILED, path=request.url.path, error=type(error).__name__, message=str(error), exc_info=error)
+    # The traceback is logged by the server below us, to which the framework raises it again.
+    _log.error(Event.REQUEST_FAILED, path=request.url.path, error=type(error).__name__, message=str(error))
     return answer(e.SpotsurferError(f"The controller failed inside ({type(error).__name__}); its log has the details."), 500)

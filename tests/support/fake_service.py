@@ -1,0 +1,195 @@
+"""A controller in memory: what the API and the command line are tested against."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from spotsurfer.model.errors import Conflict, InputMissing, NotFound
+from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
+from spotsurfer.model.job import ENDED, Attempt, AttemptState, Job, JobSpec, JobState, MoveRequest, Wish
+from spotsurfer.model.market import Market, Pool
+from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, Why
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+POOL = Pool("local", "local", "local-a", "m6i.large")
+
+
+def an_attempt(job: JobId, number: int = 1, state: AttemptState = AttemptState.RUNNING, for_move: int = 0) -> Attempt:
+    return Attempt(
+        job=job,
+        number=AttemptNumber(number),
+        state=state,
+        since=START,
+        pool=POOL,
+        market=Market.SPOT,
+        price_usd_micros_per_hour=30_000,
+        list_price_usd_micros_per_hour=96_000,
+        token=f"token-{number}",
+        planned_at=START,
+        granted_at=START,
+        launched_at=START,
+        instance=InstanceId(f"i-{number}"),
+        for_move=for_move,
+    )
+
+
+class FakeService:
+    """Keeps what it is told; tests change `statuses`, `logs`, `results`, or set `fail` to raise from every method."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[str, JobStatus] = {}
+        self.uploads: dict[str, dict[str, bytes]] = {}
+        self.modes: dict[str, dict[str, int]] = {}
+        self.logs: dict[tuple[str, str], bytes] = {}
+        self.results: dict[str, dict[str, bytes]] = {}
+        self.moments: list[Moment] = []
+        self.fail: Exception | None = None
+        self.discarded: list[str] = []
+        self.on_move = lambda job, number: None
+        self.on_checkpoint = lambda job, number: None
+        self.lock = threading.Lock()
+
+    def say(self, job: str | None, kind: str, text: str, **data: str | int | float | bool | None) -> None:
+        with self.lock:
+            at = START + timedelta(seconds=len(self.moments))
+            self.moments.append(Moment(at, JobId(job) if job else None, 1 if job else None, kind, text, data))
+
+    def change(self, job: str, **values: object) -> None:
+        """Set fields of the job's row."""
+        status = self.statuses[job]
+        self.statuses[job] = replace(status, job=replace(status.job, **values))  # type: ignore[arg-type]
+
+    def end(self, job: str, state: JobState, exit_code: int | None, reason: str = "") -> None:
+        self.change(job, state=state, exit_code=exit_code, reason=reason, ended_at=START + timedelta(hours=1))
+        self.statuses[job] = replace(self.statuses[job], phase=str(state))
+        self.say(job, "ended", f"{state}: {reason}")
+
+    def _find(self, name: str) -> JobStatus:
+        if self.fail is not None:
+            raise self.fail
+        found = [s for s in self.statuses.values() if name in (s.job.id, s.job.spec.name)]
+        if len(found) != 1:
+            raise NotFound(f"There is no job {name!r}; `spotsurfer list` shows them.")
+        return found[0]
+
+    def _open(self, name: str) -> Job:
+        job = self._find(name).job
+        if job.state in ENDED:
+            raise Conflict(f"Job {job.id} has ended ({job.state}).")
+        return job
+
+    # ---- the port
+
+    def info(self) -> Info:
+        if self.fail is not None:
+            raise self.fail
+        return Info("0.1.0", "family", 1, "local", "file:///store", 1, 20, 1_234, None, START, "")
+
+    def new_job_id(self, name: str) -> JobId:
+        if self.fail is not None:
+            raise self.fail
+        return JobId(f"{name.lower()}-{len(self.uploads) + len(self.statuses):06d}")
+
+    def upload(self, job: JobId, path: str, data: Iterator[bytes], size: int) -> None:
+        if self.fail is not None:
+            raise self.fail
+        body = b"".join(data)
+        if len(body) != size:
+            raise InputMissing(f"Input {path!r} came with {len(body)} bytes instead of {size}.")
+        self.uploads.setdefault(job, {})[path] = body
+
+    def discard(self, job: JobId) -> None:
+        self.discarded.append(job)
+        self.uploads.pop(job, None)
+
+    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> Job:
+        if self.fail is not None:
+            raise self.fail
+        missing = set(modes) - set(self.uploads.get(job, {}))
+        if missing:
+            raise InputMissing(f"Input {min(missing)!r} was not uploaded.")
+        made = Job(job, spec, JobState.ACTIVE, 1, START)
+        self.modes[job] = modes
+        self.statuses[job] = JobStatus(
+            made, "running", "runs", [self.status(an_attempt(job))], "000001-000003", [], 12_345, 45_678, 1
+        )
+        self.say(job, "submitted", spec.name)
+        return made
+
+    def status(self, attempt: Attempt) -> AttemptStatus:
+        return AttemptStatus(attempt, "running", 1.0, False, 61.5, 3 << 20, 2, 0.4, "", 42.0, "", 12_345)
+
+    def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:
+        if self.fail is not None:
+            raise self.fail
+        return [s for s in reversed(self.statuses.values()) if include_ended or s.job.state not in ENDED]
+
+    def job(self, job: JobId) -> JobStatus:
+        return self._find(job)
+
+    def timeline(self, job: JobId | None, after: int = 0) -> Sequence[tuple[int, Moment]]:
+        wanted = self._find(job).job.id if job is not None else None
+        with self.lock:
+            return [(n, m) for n, m in enumerate(self.moments, 1) if n > after and wanted in (None, m.job)]
+
+    def why(self, job: JobId, last: int = 10) -> Sequence[Why]:
+        self._find(job)
+        return [Why(START, ["plan #1 on m6i.large"], [("c6i.large", "4 GiB is too little")], "needs a machine")][:last]
+
+    def hold(self, job: JobId) -> Job:
+        found = self._open(job)
+        self.change(found.id, wish=Wish.HOLD, state=JobState.HELD)
+        return self.statuses[found.id].job
+
+    def resume(self, job: JobId) -> Job:
+        found = self._open(job)
+        if found.wish is not Wish.HOLD:
+            raise Conflict(f"Job {found.id} is not held.")
+        self.change(found.id, wish=Wish.RUN, state=JobState.ACTIVE)
+        return self.statuses[found.id].job
+
+    def cancel(self, job: JobId) -> Job:
+        found = self._open(job)
+        self.change(found.id, wish=Wish.CANCEL)
+        self.end(found.id, JobState.CANCELLED, None, "cancelled by its user")
+        return self.statuses[found.id].job
+
+    def move(self, job: JobId, instance_type: str | None, market: Market | None) -> int:
+        found = self._open(job)
+        number = found.moves_asked + 1
+        self.change(found.id, move=MoveRequest(number, START, instance_type, market), moves_asked=number)
+        self.on_move(found.id, number)
+        return number
+
+    def checkpoint(self, job: JobId) -> int:
+        found = self._open(job)
+        self.on_checkpoint(found.id, 4)
+        return 4
+
+    def log(self, job: JobId, stream: str, offset: int, limit: int, attempt: int | None = None) -> bytes:
+        found = self._find(job).job
+        return self.logs.get((found.id, stream), b"")[offset : offset + limit]
+
+    def outputs(self, job: JobId) -> Sequence[OutputFile]:
+        found = self._find(job).job
+        if found.state not in ENDED:
+            raise Conflict(f"Job {found.id} has not ended yet.")
+        return [OutputFile(path, len(data)) for path, data in sorted(self.results.get(found.id, {}).items())]
+
+    def output(self, job: JobId, path: str) -> Iterator[bytes]:
+        found = self._find(job).job
+        if path not in self.results.get(found.id, {}):
+            raise NotFound(f"Job {found.id} has no output {path!r}.")
+        data = self.results[found.id][path]
+        return iter([data[:3], data[3:]])
+
+    def costs(self, job: JobId | None) -> Sequence[CostLine]:
+        wanted = self._find(job).job.id if job is not None else None
+        return [
+            CostLine(JobId(name), 1, str(POOL), Market.SPOT, 3600.0, 30_000, 96_000, 3500.0, 1.5, "finished")
+            for name in self.statuses
+            if wanted in (None, name)
+        ]

@@ -1,0 +1,261 @@
+"""The API over real sockets: who may enter, what errors look like, uploads, long polls, the OpenAPI page."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import httpx
+import pytest
+from support.api import api
+from support.fake_service import FakeService
+
+from spotsurfer.model import errors as e
+from spotsurfer.web.app import make_app
+from spotsurfer.web.errors import STATUS
+from spotsurfer.web.guard import load_token
+from spotsurfer.web.server import tcp_socket, unix_socket
+
+TOKEN = "a-token-of-some-length"
+SPEC = {"name": "job", "command": ["true"]}
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return FakeService()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="ss-") as path:  # short: a socket's path has 107 bytes
+        yield Path(path)
+
+
+@pytest.fixture
+def unix(service: FakeService, folder: Path) -> Iterator[httpx.Client]:
+    transport = httpx.HTTPTransport(uds=str(folder / "api.sock"))
+    with api(service, folder / "api.sock"), httpx.Client(transport=transport, base_url="http://x") as client:
+        yield client
+
+
+@pytest.fixture
+def tcp(service: FakeService, folder: Path) -> Iterator[httpx.Client]:
+    listener = tcp_socket("127.0.0.1:0")
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with api(service, folder / "api.sock", (listener, TOKEN)), httpx.Client(base_url=url, trust_env=False) as client:
+        yield client
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, bearer("wrong"), {"Authorization": "Bearer"}, bearer(TOKEN + "x"), {"Authorization": TOKEN}]
+)
+def test_without_the_token_nobody_enters(tcp: httpx.Client, headers: dict[str, str]) -> None:
+    for path in ("/v1/jobs", "/v1/openapi.json", "/nothing"):
+        answer = tcp.get(path, headers=headers)
+        assert answer.status_code == 401
+        assert answer.json()["error"] == "Denied"
+        assert answer.json()["exit_code"] == 12
+        assert "SPOTSURFER_TOKEN" in answer.json()["message"]
+
+
+def test_with_the_token_all_is_open(tcp: httpx.Client) -> None:
+    assert tcp.get("/v1/jobs", headers=bearer(TOKEN)).json() == {"jobs": []}
+
+
+def test_a_stranger_may_not_bring_a_command_for_the_controllers_host(tcp: httpx.Client, service: FakeService) -> None:
+    answer = tcp.put("/v1/jobs/job-1", json={"spec": SPEC | {"on_end": ["id"]}}, headers=bearer(TOKEN))
+    assert answer.status_code == 403
+    assert answer.json()["error"] == "Denied"
+    assert "allow_remote" in answer.json()["message"]
+    assert service.statuses == {}
+    assert tcp.put("/v1/jobs/job-1", json={"spec": SPEC}, headers=bearer(TOKEN)).status_code == 201
+
+
+def test_on_the_socket_a_command_is_allowed(unix: httpx.Client, service: FakeService) -> None:
+    assert unix.put("/v1/jobs/job-1", json={"spec": SPEC | {"on_end": ["id", "-u"]}}).status_code == 201
+    assert service.statuses["job-1"].job.spec.on_end == ("id", "-u")
+
+
+def test_every_error_has_a_status_and_one_body(unix: httpx.Client, service: FakeService) -> None:
+    kinds = [k for k in vars(e).values() if isinstance(k, type) and issubclass(k, e.SpotsurferError)]
+    assert len(kinds) > 20
+    for kind in kinds:
+        service.fail = kind("because")
+        answer = unix.get("/v1/jobs")
+        assert answer.status_code == next(STATUS[k] for k in kind.__mro__ if k in STATUS)
+        assert answer.json() == {"error": kind.__name__, "exit_code": kind.exit_code, "message": "because"}
+
+
+def test_a_bug_shows_no_inside(unix: httpx.Client, service: FakeService) -> None:
+    service.fail = RuntimeError("secret")
+    answer = unix.get("/v1/jobs")
+    assert answer.status_code == 500
+    assert answer.json()["exit_code"] == 1
+    assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("spec", "culprit"),
+    [
+        ({"name": "job"}, "command"),
+        (SPEC | {"comand": []}, "comand"),
+        (SPEC | {"cpus": "many"}, "cpus"),
+        (SPEC | {"cpus": 0}, "cpu"),
+        (SPEC | {"outputs": ["../../etc/*"]}, "outputs"),
+        (SPEC | {"folder": "/etc"}, "folder"),
+        (SPEC | {"environment": {"A=B": "c"}}, "A=B"),
+        (SPEC | {"name": "a/b"}, "name"),
+        (SPEC | {"market": "sport"}, "market"),
+        (SPEC | {"user": "root; id"}, "user"),
+    ],
+)
+def test_a_wrong_specification_is_refused_by_name(
+    unix: httpx.Client, service: FakeService, spec: dict[str, object], culprit: str
+) -> None:
+    answer = unix.put("/v1/jobs/job-1", json={"spec": spec})
+    assert answer.status_code == 422
+    assert answer.json()["exit_code"] in (2, 3)
+    assert culprit in answer.json()["message"]
+    assert service.statuses == {}
+
+
+@pytest.mark.parametrize("job", ["..", "A", "a.b", "x" * 60])
+def test_an_id_that_could_leave_its_folder_is_refused(unix: httpx.Client, service: FakeService, job: str) -> None:
+    answer = unix.put(f"/v1/jobs/{job.replace('.', '%2e')}/inputs/x", content=b"1")
+    assert answer.status_code in (404, 422)
+    assert service.uploads == {}
+
+
+def test_an_input_arrives_byte_for_byte(unix: httpx.Client, service: FakeService) -> None:
+    body = os.urandom(3_000_001)
+    pieces = (body[i : i + 100_000] for i in range(0, len(body), 100_000))
+    headers = {"Content-Length": str(len(body))}
+    assert unix.put("/v1/jobs/job-1/inputs/a/b%20c.fq", content=pieces, headers=headers).status_code == 204
+    assert service.uploads["job-1"]["a/b c.fq"] == body
+
+
+def test_an_upload_must_say_its_length(unix: httpx.Client, service: FakeService) -> None:
+    answer = unix.put("/v1/jobs/job-1/inputs/x", content=(x for x in [b"1"]))
+    assert answer.status_code == 400
+    assert "Content-Length" in answer.json()["message"]
+    assert service.uploads == {}
+
+
+def test_an_upload_that_breaks_off_is_not_stored(unix: httpx.Client, service: FakeService, folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(str(folder / "api.sock"))
+        raw.sendall(b"PUT /v1/jobs/job-1/inputs/x HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+    deadline = time.monotonic() + 1
+    while time.monotonic() < deadline:
+        assert "job-1" not in service.uploads
+        time.sleep(0.05)
+    assert unix.get("/v1/info").status_code == 200
+
+
+def test_a_body_of_json_has_a_limit(unix: httpx.Client) -> None:
+    assert unix.put("/v1/jobs/job-1", content=b" " * (9 << 20)).status_code == 413
+
+
+def test_the_timeline_waits_for_news(unix: httpx.Client, service: FakeService) -> None:
+    service.say(None, "controller", "first")
+    assert [m["text"] for m in unix.get("/v1/timeline").json()["moments"]] == ["first"]
+    threading.Timer(0.5, service.say, (None, "controller", "second")).start()
+    begin = time.monotonic()
+    answer = unix.get("/v1/timeline", params={"after": 1, "wait": 10}).json()
+    assert [m["number"] for m in answer["moments"]] == [2]
+    assert answer["next"] == 2
+    assert 0.3 < time.monotonic() - begin < 5
+
+
+def test_the_end_of_the_server_ends_a_long_poll(service: FakeService, folder: Path) -> None:
+    answers: list[int] = []
+
+    def poll() -> None:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(folder / "s")), base_url="http://x") as client:
+            answers.append(client.get("/v1/timeline", params={"wait": 30}).status_code)
+
+    thread = threading.Thread(target=poll)
+    with api(service, folder / "s"):
+        thread.start()
+        time.sleep(0.5)
+        begin = time.monotonic()
+    thread.join(10)
+    assert time.monotonic() - begin < 3
+    assert answers == [200]
+
+
+def test_the_log_comes_in_pieces(unix: httpx.Client, service: FakeService) -> None:
+    unix.put("/v1/jobs/job-1", json={"spec": SPEC})
+    service.logs["job-1", "out"] = b"one\ntwo\n"
+    answer = unix.get("/v1/jobs/job/log/out", params={"offset": 4, "limit": 2})
+    assert answer.content == b"tw"
+    assert answer.headers["X-Next-Offset"] == "6"
+    assert unix.get("/v1/jobs/job/log/other").status_code == 422
+
+
+def test_an_absent_output_is_a_404_and_not_a_torn_answer(unix: httpx.Client, service: FakeService) -> None:
+    unix.put("/v1/jobs/job-1", json={"spec": SPEC})
+    assert unix.get("/v1/jobs/job-1/outputs").json()["exit_code"] == 14
+    service.results["job-1"] = {"a/b.txt": b"abcdef"}
+    assert unix.get("/v1/jobs/job-1/outputs/a/b.txt").content == b"abcdef"
+    assert unix.get("/v1/jobs/job-1/outputs/nothing").status_code == 404
+
+
+def test_the_socket_is_private_and_replaces_a_stale_one(folder: Path) -> None:
+    path = folder / "api.sock"
+    first = unix_socket(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(e.ControllerRunning, match="another data_dir"):
+        unix_socket(path)
+    first.close()  # the file stays, as after kill -9
+    assert path.is_socket()
+    unix_socket(path).close()
+    assert sorted(p.name for p in folder.iterdir()) == ["api.sock"]
+
+
+def test_a_socket_that_can_not_be_made_is_a_wrong_setting(folder: Path) -> None:
+    with pytest.raises(e.ConfigError, match="too long"):
+        unix_socket(folder / ("x" * 120))
+    with pytest.raises(e.ConfigError, match="absent"):
+        unix_socket(folder / "absent" / "api.sock")
+
+
+def test_the_token_is_made_once_and_must_be_private(folder: Path) -> None:
+    path = folder / "token"
+    token = load_token(path)
+    assert len(token) >= 32
+    assert load_token(path) == token
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    with pytest.raises(e.ConfigError, match="chmod 600"):
+        load_token(path)
+    path.chmod(0o600)
+    path.write_text("short")
+    with pytest.raises(e.ConfigError, match="16 characters"):
+        load_token(path)
+
+
+def test_openapi_describes_every_answer() -> None:
+    page = make_app(FakeService(), token=None).openapi()
+    operations = [op for path in page["paths"].values() for op in path.values()]
+    assert len(operations) >= 19
+    assert len({op["operationId"] for op in operations}) == len(operations)
+    for op in operations:
+        good = [r for code, r in op["responses"].items() if code.startswith("2")]
+        assert good
+        assert op["description"]
+        assert op["tags"]
+        assert op["responses"]["4XX"]["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorBody")
+    assert "HTTPValidationError" not in json.dumps(page["paths"])
+    assert set(page["paths"]["/v1/jobs/{job}"]) == {"get", "put"}
