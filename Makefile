@@ -4,8 +4,8 @@
 SHELL := /bin/sh
 
 # The system's own Python, not one that happens to stand first in PATH: what was tested is what runs.
-# Looked for when it is used: on a clean host `host` has to install it first.
-BASE_PYTHON = $$(test -x /usr/bin/python3 && echo /usr/bin/python3 || command -v python3)
+SYSTEM_PYTHON ?= /usr/bin/python3
+export SYSTEM_PYTHON
 PYTHON := .venv/bin/python
 STAMPS := build/stamps
 PYTEST_ARGS ?=
@@ -31,7 +31,7 @@ $(STAMPS)/host: scripts/host.sh
 
 $(STAMPS)/venv: requirements.lock | $(STAMPS)/host
 	@echo "== install Python packages into .venv"
-	@$(PYTHON) -m pip --version >/dev/null 2>&1 || $(BASE_PYTHON) -m venv --clear .venv
+	@$(PYTHON) -m pip --version >/dev/null 2>&1 || $(SYSTEM_PYTHON) -m venv --clear .venv
 	@$(PYTHON) -m pip install --quiet --require-hashes --only-binary=:all: -r requirements.lock
 	@touch $@
 
@@ -74,7 +74,7 @@ docs: $(STAMPS)/install ## write the generated parts of the documentation: exit 
 	@$(PYTHON) scripts/docs.py
 
 lock: $(STAMPS)/host ## write requirements.lock anew from pyproject.toml, keeping versions that still fit
-	@$(BASE_PYTHON) -m venv --clear build/lock-venv
+	@$(SYSTEM_PYTHON) -m venv --clear build/lock-venv
 	@build/lock-venv/bin/python -m pip install --quiet pip-tools
 	@build/lock-venv/bin/python scripts/lock.py $(LOCK_ARGS)
 

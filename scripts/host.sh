@@ -6,18 +6,19 @@ set -eu
 # What the controller, its boxes and the virtual environment need; then what the demo assembles.
 PACKAGES="ca-certificates python3 python3-venv iproute2 nftables btrfs-progs util-linux mount kmod procps tini
 megahit samtools bowtie-examples"
+python=${SYSTEM_PYTHON:-/usr/bin/python3}
 COMMANDS="ip nft mkfs.btrfs losetup mount unshare nsenter modprobe tini-static"
 
 say() { printf '%s\n' "$*" >&2; }
 
 python_is_new_enough() {
-    /usr/bin/env python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
 
 if ! command -v apt-get >/dev/null; then
     missing=
     for command in $COMMANDS; do command -v "$command" >/dev/null || missing="$missing $command"; done
-    python_is_new_enough || missing="$missing python3(>=3.11)"
+    python_is_new_enough || missing="$missing $python(3.11 or newer)"
     if [ -n "$missing" ]; then
         say "This is not Debian, so nothing is installed for you. Missing here:$missing"
         say "Install them with this system's own package manager, then call make again."
@@ -50,6 +51,6 @@ if [ -n "$missing" ]; then
     rm -f "$log"
 fi
 if ! python_is_new_enough; then
-    say "Python 3.11 or newer is needed and $(python3 --version 2>&1) is here: use Debian 12 or newer."
+    say "$python is $("$python" --version 2>&1), and Python 3.11 or newer is needed: use Debian 12 or newer, or make SYSTEM_PYTHON=..."
     exit 1
 fi

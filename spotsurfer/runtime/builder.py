@@ -20,7 +20,8 @@ from spotsurfer.runtime import base, debian, launch, lock, recipe, tarball
 from spotsurfer.runtime.base import Base, Say
 from spotsurfer.runtime.lock import Lock
 
-KEPT_TARBALLS = 3  # a controller or a test may still read an older one
+KEPT = 3  # of tarballs, bases and unpacked copies
+KEPT_SECONDS = 3600  # a controller or a test may still read an older one
 
 
 class Pins(StrEnum):
@@ -230,6 +231,7 @@ def _prune(out: Path, runtime: Runtime, foundation: Base) -> None:
 
 
 def _oldest(folder: Path, pattern: str, keep: Path) -> list[Path]:
-    """All but the newest few; the one to keep always stays."""
+    """What may go: not among the newest few, and well older than the one that stays in any case."""
+    limit = keep.stat().st_mtime - KEPT_SECONDS
     found = sorted((p for p in folder.glob(pattern) if p != keep), key=lambda p: p.stat().st_mtime)
-    return found[: max(0, len(found) - (KEPT_TARBALLS - 1))]
+    return [p for p in found[: max(0, len(found) - (KEPT - 1))] if p.stat().st_mtime < limit]

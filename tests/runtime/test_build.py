@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -116,13 +117,16 @@ def test_old_tarballs_go(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path
     agent = tmp_path / "agent"
     agent.mkdir()
     monkeypatch.setattr(builder, "agent_source", lambda: agent)
-    for n in range(builder.KEPT_TARBALLS + 3):
+    made = []
+    for n in range(builder.KEPT + 3):
         (agent / "__init__.py").write_text(f"n = {n}\n")
-        world.build()
+        made.append(world.build().path)
+    assert len(list(world.out.glob("*.tar.gz"))) == len(made), "all are young: somebody may read them"
+    for n, path in enumerate(made):
+        os.utime(path, (n, n))
+    (agent / "__init__.py").write_text("n = -1\n")
     newest = world.build()
-    tarballs = list(world.out.glob("*.tar.gz"))
-    assert len(tarballs) == builder.KEPT_TARBALLS
-    assert newest.path in tarballs
+    assert set(world.out.glob("*.tar.gz")) == {newest.path, *made[-(builder.KEPT - 1) :]}
 
 
 def test_current_is_switched_as_a_whole(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
