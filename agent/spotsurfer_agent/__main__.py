@@ -76,7 +76,10 @@ def _parser() -> argparse.ArgumentParser:
 def _agent(options: argparse.Namespace, config: AgentConfig, watcher: Watcher) -> int:
     state = StateFile(options.base / "agent-state.json", config.job, config.attempt)
     store = open_store(config.store_url, config.store_options)
-    given = Surroundings(store, lambda gate: _make_engine(options.base, config, gate), watcher, state, beat=respawn.beater())
+    began = state.memory.began
+    given = Surroundings(
+        store, lambda gate: _make_engine(options.base, config.job, gate, began), watcher, state, beat=respawn.beater()
+    )
     agent = Agent(config, given)
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())
     signal.signal(signal.SIGINT, lambda *_: agent.stop())
@@ -88,13 +91,13 @@ def _agent(options: argparse.Namespace, config: AgentConfig, watcher: Watcher) -
     return respawn.OVER
 
 
-def _make_engine(base: Path, config: AgentConfig, store: Gate) -> Engine:
+def _make_engine(base: Path, job: str, store: Gate, began: bool) -> Engine:
     """The only place that knows which engine there is. Without its tools the agent still reports why it is of no use."""
     prefix = Path(sys.executable).parent.parent / "prefix"  # of the runtime that this interpreter belongs to
     try:
-        return CriuEngine(base, config.job, store, Tools.find(prefix if prefix.is_dir() else None))
+        return CriuEngine(base, job, store, Tools.find(prefix if prefix.is_dir() else None))
     except (ToolMissing, OSError) as e:
-        return UnfitEngine(str(e))
+        return UnfitEngine(str(e), began)
 
 
 def _respawn(options: argparse.Namespace, config: AgentConfig) -> int:

@@ -8,12 +8,12 @@ from spotsurfer_agent.protocol import SaveFacts, Spec
 
 
 class UnfitEngine:
-    """Runs nothing."""
+    """Runs nothing. `maybe_running`: an earlier agent had the job here, and nobody can say that it is dead."""
 
     name = "unfit"
 
-    def __init__(self, why: str) -> None:
-        self._why = why
+    def __init__(self, why: str, maybe_running: bool) -> None:
+        self._why, self._maybe_running = why, maybe_running
 
     def preflight(self) -> list[str]:
         """Why this machine can't protect a job."""
@@ -42,7 +42,9 @@ class UnfitEngine:
         """Nothing to do."""
 
     def kill(self) -> None:
-        """Nothing to do."""
+        """Refused where something may run: the agent must not report a death that it can't bring about."""
+        if self._maybe_running:
+            raise EngineError("start", f"the job can't be killed: {self._why}")
 
     def adopt(self) -> Status:
         """Nothing runs."""

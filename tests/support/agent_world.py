@@ -1,0 +1,363 @@
+"""A world for the agent in which time is a number: a store that can fail in every way, and an engine whose job is a counter.
+
+The job prints one line a second of its running time, so its output says whether work was lost or done twice. Its processes live
+in a `Shim` that outlives the agent, as the real one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.gate import Gate
+from spotsurfer_agent.loop import Agent, Surroundings
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.notices.port import NoticeError, Said
+from spotsurfer_agent.notices.watcher import Watcher
+from spotsurfer_agent.protocol import AgentConfig, Desired, Done, Head, HeadKind, Report, SaveFacts, Spec, Want
+from spotsurfer_agent.statefile import StateFile
+from spotsurfer_agent.store import Listed, StoreError
+
+JOB = "job-1"
+LINE_BYTES = 9  # "%08d\n"
+
+
+class AgentKilled(BaseException):
+    """kill -9 of the agent at this very point."""
+
+
+class DictStore:
+    """Objects in a dict. `before` and `after` are called with (verb, key) around each write or read, and may raise."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.writes: list[tuple[str, str]] = []
+        self.before: Callable[[str, str], None] = lambda verb, key: None
+        self.after: Callable[[str, str], None] = lambda verb, key: None
+
+    def create(self, key: str, data: bytes) -> bool:
+        self.before("create", key)
+        made = key not in self.objects
+        if made:
+            self.objects[key] = data
+            self.writes.append(("create", key))
+        self.after("create", key)
+        return made
+
+    def put(self, key: str, data: bytes) -> None:
+        self.before("put", key)
+        self.objects[key] = data
+        self.writes.append(("put", key))
+        self.after("put", key)
+
+    def put_file(self, key: str, path: Path) -> int:
+        data = path.read_bytes()
+        self.put(key, data)
+        return len(data)
+
+    def get(self, key: str) -> bytes | None:
+        self.before("get", key)
+        return self.objects.get(key)
+
+    def get_file(self, key: str, path: Path) -> int | None:
+        data = self.get(key)
+        return None if data is None else path.write_bytes(data)
+
+    def list(self, prefix: str, after: str | None = None) -> list[Listed]:
+        self.before("list", prefix)
+        keys = sorted(k for k in self.objects if k.startswith(prefix) and (after is None or k > after))
+        return [Listed(k, len(self.objects[k]), "1") for k in keys]
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.objects.pop(key, None)
+
+
+@dataclass
+class Shim:
+    """What runs on a machine. `worked` seconds of the job are done; it ends at `length`."""
+
+    now: Callable[[], float]
+    length: float = 1e9
+    exit_code: int = 0
+    phase: WorkloadState = WorkloadState.ABSENT
+    worked: float = 0.0
+    held: bool = False
+    pending: str | None = None
+    since: float = 0.0
+    output_from: int = 0  # bytes of output that an earlier machine made
+    cpu_from: float = 0.0
+
+    def advance(self) -> None:
+        """Let the job work up to now, unless it stands still."""
+        gone = self.now() - self.since
+        self.since = self.now()
+        if self.phase is WorkloadState.RUNNING and not self.held and self.pending is None:
+            self.worked = min(self.worked + gone, self.length)
+            if self.worked >= self.length:
+                self.phase = WorkloadState.EXITED
+
+    def output(self) -> bytes:
+        """All that the job ever printed."""
+        return b"".join(b"%08d\n" % i for i in range(int(self.worked)))
+
+
+class FakeEngine:
+    """The engine's port over a Shim. `trip` is called with the name of each point of a save or restore, and may raise."""
+
+    name = "fake"
+
+    def __init__(self, shim: Shim, store: Gate, folder: Path, world: World) -> None:
+        self.shim, self._store, self._folder, self._world = shim, store, folder, world
+        self._trip = world.trip
+
+    def preflight(self) -> list[str]:
+        return self._world.unfit
+
+    def start(self, spec: Spec) -> None:
+        self._trip("start")
+        self.shim.phase, self.shim.since = WorkloadState.RUNNING, self.shim.now()
+        self._trip("started")
+
+    def save(self, request: SaveRequest) -> SaveFacts:
+        shim = self.shim
+        shim.advance()
+        self._trip("freeze")
+        log = {"out": len(shim.output()), "err": 0}
+        cpu = request.cpu_seconds_before + shim.worked - shim.cpu_from
+        image = Manifest(
+            id=request.checkpoint, job=JOB, epoch=request.epoch, sequence=request.sequence, kind="final" if request.final else "live",
+            engine=self.name, facts={}, image=[], scratch=[], log=log, init_pipes={}, cpu_seconds=cpu, frozen_seconds=0.1,
+            image_bytes=10, at="", base=request.base,
+        )  # fmt: skip
+        if request.final:
+            shim.pending = request.checkpoint
+        try:
+            request.progress("upload")
+            self._trip("upload")
+            if shim.phase is not WorkloadState.RUNNING:
+                raise EngineError("save", "the job ended by itself during the save")
+            self._store.create(protocol.chunk_key(JOB, "aa" + request.checkpoint), str(shim.worked).encode())
+            self._trip("manifest")
+            self._store.put(protocol.manifest_key(JOB, request.checkpoint), manifest.encode(image))
+            self._trip("commit")
+        except (EngineError, StoreError) as e:
+            shim.pending, shim.since = None, shim.now()
+            raise e if isinstance(e, EngineError) else EngineError("save", str(e)) from e
+        if not request.commit(image):
+            shim.pending, shim.since = None, shim.now()
+            raise EngineError("save", "not committed")
+        self._trip("committed")
+        if request.final:
+            self._die()
+        return SaveFacts(request.checkpoint, request.sequence, image.kind, 10, 5, 0.1, 0.0)
+
+    def restore(self, manifest: Manifest, spec: Spec) -> None:
+        self._trip("restore")
+        worked = self._store.get(protocol.chunk_key(JOB, "aa" + manifest.id))
+        if worked is None:
+            raise EngineError("restore", "a chunk is missing")
+        shim = self.shim
+        shim.worked = shim.cpu_from = float(worked)
+        shim.phase, shim.since = WorkloadState.RUNNING, shim.now()
+        self._trip("restored")
+
+    def status(self) -> Status:
+        shim = self.shim
+        shim.advance()
+        code = shim.exit_code if shim.phase is WorkloadState.EXITED else None
+        log = {"out": len(shim.output()), "err": 0}
+        return Status(shim.phase, code, shim.held, shim.worked - shim.cpu_from, 1, log, shim.pending)
+
+    def hold(self) -> None:
+        self.shim.advance()
+        self.shim.held = True
+
+    def release(self) -> None:
+        self.shim.advance()
+        self.shim.held = False
+
+    def kill(self) -> None:
+        self._trip("kill")
+        self._die()
+
+    def _die(self) -> None:
+        self.shim.advance()
+        self.shim.phase, self.shim.pending, self.shim.held = WorkloadState.ABSENT, None, False
+
+    def adopt(self) -> Status:
+        return self.status()
+
+    def settle(self, committed: bool) -> None:
+        if committed:
+            self._die()
+        self.shim.pending, self.shim.since = None, self.shim.now()
+
+    def read_log(self, stream: str, offset: int, limit: int) -> bytes:
+        self.shim.advance()
+        return self.shim.output()[offset : offset + limit] if stream == "out" else b""
+
+    def scratch(self) -> str:
+        return str(self._folder)
+
+
+class Service:
+    """The metadata service, as a dialect."""
+
+    def __init__(self) -> None:
+        self.said: Said | None = None
+        self.down = False
+
+    def notice(self) -> Said | None:
+        if self.down:
+            raise NoticeError("down")
+        return self.said
+
+    def instance(self) -> str:
+        return "i-1"
+
+
+@dataclass
+class Machine:
+    """One machine with its disk, its shim and its agent, which may be replaced."""
+
+    world: World
+    attempt: int
+    folder: Path
+    shim: Shim
+    service: Service = field(default_factory=Service)
+    agent: Agent | None = None
+
+    def boot(self) -> Agent:
+        """Start an agent process, the first one or the next."""
+        w = self.world
+        (self.folder / "scratch/work").mkdir(parents=True, exist_ok=True)
+        given = Surroundings(
+            store=w.store,
+            make_engine=lambda gate: FakeEngine(self.shim, gate, self.folder / "scratch", w),
+            watcher=Watcher(self.service, w.clock),
+            state=StateFile(self.folder / "state.json", JOB, self.attempt),
+            now=w.clock,
+        )
+        self.agent = Agent(w.config(self.attempt), given)
+        self.agent.work.wait = w.sleep
+        return self.agent
+
+    def round(self, work: bool = True) -> None:
+        """Everything that the threads do, once, one after the other."""
+        agent = self.agent
+        if agent is None or agent.over:
+            return
+        agent._given.watcher.look()
+        agent.mailbox.poll()
+        agent.tick()
+        if work:
+            agent.worker.run_one()
+            agent.tick()
+        for look in (agent.push_logs, agent.reporter.send):
+            try:
+                look()
+            except StoreError:
+                continue
+        agent.tick()
+
+    @property
+    def state(self) -> protocol.AgentState:
+        assert self.agent is not None
+        return self.agent.state.name
+
+
+class World:
+    """Clock, store, controller's pen and machines."""
+
+    def __init__(self, folder: Path, **spec: object) -> None:
+        self.now = 10_000.0
+        self.store = DictStore()
+        self.folder = folder
+        self.unfit: list[str] = []
+        self.trips: dict[str, Callable[[], None]] = {}
+        self.trail: list[str] = []
+        self.spec = Spec(**{"job": JOB, "command": ["count"], **spec})  # type: ignore[arg-type]
+        self.store.objects[protocol.spec_key(JOB)] = protocol.encode(self.spec)
+        self.machines: list[Machine] = []
+        self.settings: dict[str, object] = {}
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def trip(self, point: str) -> None:
+        self.trail.append(point)
+        if point in self.trips:
+            self.trips[point]()
+
+    def config(self, attempt: int) -> AgentConfig:
+        return AgentConfig(job=JOB, attempt=attempt, store_url="memory:///", **self.settings)  # type: ignore[arg-type]
+
+    def machine(self, attempt: int, **shim: float) -> Machine:
+        folder = self.folder / f"machine-{attempt}"
+        folder.mkdir(exist_ok=True)
+        made = Machine(self, attempt, folder, Shim(self.clock, **shim))  # type: ignore[arg-type]
+        self.machines.append(made)
+        return made
+
+    def heads(self) -> list[Head]:
+        keys = sorted(k for k in self.store.objects if k.startswith(protocol.head_prefix(JOB)))
+        return [protocol.decode(Head, self.store.objects[k]) for k in keys]
+
+    def head(self, kind: HeadKind, epoch: int, **changes: object) -> Head:
+        """The controller writes the next head entry."""
+        last = self.heads()[-1] if self.heads() else None
+        base = {
+            "checkpoint": last.checkpoint if last else None,
+            "sequence": last.sequence if last else 0,
+            "cpu_seconds": last.cpu_seconds if last else 0.0,
+            "final": False,
+            "done": None,
+        }
+        number = last.number + 1 if last else 1
+        made = Head(number=number, kind=kind, epoch=epoch, nonce=f"c{number}", at="", **{**base, **changes})  # type: ignore[arg-type]
+        assert protocol.head_key(JOB, number) not in self.store.objects
+        self.store.objects[protocol.head_key(JOB, number)] = protocol.encode(made)
+        return made
+
+    def grant(self, attempt: int) -> Head:
+        return self.head(HeadKind.GRANT, attempt)
+
+    def cancel(self) -> Head:
+        return self.head(HeadKind.DONE, self.heads()[-1].epoch, done=Done(None, "cancelled"))
+
+    def want(self, attempt: int, want: Want, sequence: int, **more: object) -> None:
+        made = Desired(sequence, want, **more)  # type: ignore[arg-type]
+        self.store.objects[protocol.desired_key(JOB, attempt)] = protocol.encode(made)
+
+    def report(self, attempt: int) -> Report:
+        return protocol.decode(Report, self.store.objects[protocol.live_key(JOB, attempt)])
+
+    def log(self, attempt: int, stream: str = "out") -> tuple[int, bytes]:
+        """The attempt's output as its pieces give it: begin and bytes. Pieces must follow each other exactly."""
+        named = protocol.log_key(JOB, attempt, stream, 0).rpartition("-")[0] + "-"
+        pieces = sorted((int(k[len(named) :]), v) for k, v in self.store.objects.items() if k.startswith(named))
+        end, data = (pieces[0][0] if pieces else 0), b""
+        for at, piece in pieces:
+            assert at == end, f"gap or overlap at {at}, expected {end}"
+            data, end = data + piece, at + len(piece)
+        return (pieces[0][0] if pieces else 0), data
+
+    def turn(self, seconds: float = 1.0) -> None:
+        """Time goes on by so much, then every machine does one round."""
+        self.now += seconds
+        for machine in self.machines:
+            machine.round()
+
+    def until(self, condition: Callable[[], bool], turns: int = 300) -> None:
+        for _ in range(turns):
+            if condition():
+                return
+            self.turn()
+        raise AssertionError(f"not within {turns} turns; agents are {[m.state for m in self.machines if m.agent]}")
