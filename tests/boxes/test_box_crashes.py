@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from spotsurfer_providers.local import control
+from spotsurfer_providers.local.records import Home
 from support.boxes import Yard, yard
 
 from spotsurfer.ports.provider import InstanceState
-from spotsurfer_providers.local import control
-from spotsurfer_providers.local.records import Home
 
 pytestmark = pytest.mark.boxes
 

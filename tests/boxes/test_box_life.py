@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from spotsurfer_providers.local import control
 from support.boxes import Yard, yard
 
 from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.market import Market
 from spotsurfer.ports.provider import InstanceState
-from spotsurfer_providers.local import control
 
 pytestmark = pytest.mark.boxes
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.boxes import Yard, yard
-
 from spotsurfer_providers.local import control
+from support.boxes import Yard, yard
 
 pytestmark = pytest.mark.boxes
 

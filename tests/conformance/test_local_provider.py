@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.boxes import TAGS, yard
-
 from spotsurfer_providers.conformance import CHECKS, Bench
+from support.boxes import TAGS, yard
 
 
 @pytest.mark.boxes

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spotsurfer.model.market import Market
-from spotsurfer.ports.clock import SystemClock
-from spotsurfer.ports.provider import InstanceState, InstanceView, LaunchPlan, ProviderHost
 from spotsurfer_providers.local import control
 from spotsurfer_providers.local.cgroups import PARENT, host_hierarchies
 from spotsurfer_providers.local.provider import LocalProvider
 from spotsurfer_providers.local.records import Home
 from spotsurfer_providers.local.settings import read_settings
+
+from spotsurfer.model.market import Market
+from spotsurfer.ports.clock import SystemClock
+from spotsurfer.ports.provider import InstanceState, InstanceView, LaunchPlan, ProviderHost
 
 TAGS = {"spotsurfer:job": "job-a", "spotsurfer:attempt": "3", "Name": "a box"}
 DISK_BYTES = 1 << 30

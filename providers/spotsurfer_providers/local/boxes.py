@@ -82,7 +82,7 @@ def _spawn(group: BoxGroup) -> Box:
     read, write = os.pipe2(os.O_CLOEXEC)
     with theirs, kernel.children_in_new_pid_namespace():
         process = subprocess.Popen(
-            [sys.executable, "-m", "spotsurfer_providers.local.init", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "spotsurfer_providers.local.init", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=write,

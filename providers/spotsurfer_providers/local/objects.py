@@ -119,6 +119,8 @@ class Objects:
     def walk(self, prefix: str, after: str = "") -> Iterator[Entry]:
         """Objects whose key begins with `prefix` and is greater than `after`, in the order of their bytes."""
         folder, _, _ = prefix.rpartition("/")
+        if folder and not {"", ".", ".."}.isdisjoint(folder.split("/")):
+            return  # no key has such parts, and as a path they lead elsewhere
         start = f"{folder}/" if folder else ""
         yield from self._walk(start, prefix, after)
 

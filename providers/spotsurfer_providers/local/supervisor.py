@@ -33,8 +33,7 @@ from spotsurfer_providers.local.objects import Objects
 from spotsurfer_providers.local.records import BoxFolder, BoxState, BoxStatus, Home, job_and_attempt
 from spotsurfer_providers.local.scenario_file import load
 from spotsurfer_providers.local.scope import Scope
-
-LOCK_FD = 3
+from spotsurfer_providers.local.supervisor_process import LOCK_FD
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +70,11 @@ class Supervisor:
         group = BoxGroup(host_hierarchies(), self.home.group_name(self.record.id))
         end = End("failed to start")
         try:
+            plot = load(Path(self.record.scenario) if self.record.scenario else None)
             hidden = [str(self.home.path.parent)] + ([self.record.store_root] if self.record.store_root else [])
             self.box = start_box(self.record, group, self.folder.path, hidden, self._serve)
             threading.Thread(target=copy_console, args=(self.box.console, self.folder.path), daemon=True).start()
-            self._plan_fate()
+            self._plan_fate(plot)
             self.folder.write_status(BoxStatus(BoxState.RUNNING, pid=self.box.pid))
             end = self._keep(control)
         except Exception as e:
@@ -102,8 +102,7 @@ class Supervisor:
         now = self.clock.now()
         return (now - self.home.epoch(now)).total_seconds()
 
-    def _plan_fate(self) -> None:
-        plot = load(Path(self.record.scenario) if self.record.scenario else None)
+    def _plan_fate(self, plot: scenario.Scenario) -> None:
         fate = scenario.fate(plot, self.record.facts, self.record.notice_seconds)
         if fate is None:
             return
@@ -210,6 +209,7 @@ def _in_background(server: MetadataServer | Gateway) -> None:
 def main() -> None:
     """Keep the box whose folder is the argument."""
     os.set_inheritable(LOCK_FD, False)
+    os.chdir("/")  # hold nobody's folder
     folder = BoxFolder(Path(sys.argv[1]))
     Supervisor(folder).run()
     os._exit(0)  # threads of open connections don't matter any more

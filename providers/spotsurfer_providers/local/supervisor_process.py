@@ -26,7 +26,7 @@ def start_supervisor(folder: Path, lock: int) -> int:
     try:
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-m", "spotsurfer_providers.local.supervisor", str(folder)],
+            [sys.executable, "-P", "-m", "spotsurfer_providers.local.supervisor", str(folder)],
             environment,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, high[0], 0),

@@ -1,0 +1,310 @@
+"""The object gateway as its clients use it: obstore (the agent), boto3, and plain requests."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import io
+import os
+import threading
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.client import Config
+from botocore.exceptions import ClientError
+from spotsurfer_agent.store import ObstoreStore, StoreDenied, StoreFull, open_store
+from spotsurfer_providers.local.gateway import Gateway
+from spotsurfer_providers.local.network import listening_socket
+from spotsurfer_providers.local.objects import Objects
+from spotsurfer_providers.local.scope import Scope
+
+HOME = "jobs/j/"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(listening_socket("127.0.0.1", 0), Objects(tmp_path, "box-1"), Scope("j", 7))
+    thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+@pytest.fixture
+def endpoint(gateway: Gateway) -> str:
+    return f"http://127.0.0.1:{gateway.socket.getsockname()[1]}"
+
+
+@pytest.fixture
+def store(endpoint: str) -> ObstoreStore:
+    options = {"endpoint": endpoint, "access_key_id": "a", "secret_access_key": "b", "region": "us-east-1"}
+    return open_store("s3://store", {**options, "virtual_hosted_style_request": "false", "allow_http": "true"})
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> ObstoreStore:
+    return open_store(f"file://{tmp_path}")
+
+
+@pytest.fixture
+def s3(endpoint: str) -> Iterator[Any]:
+    session = boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1")
+    client = session.client(
+        "s3", endpoint_url=endpoint, config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1})
+    )
+    yield client
+    client.close()
+
+
+def raw(endpoint: str, method: str, path: str, body: bytes = b"", **headers: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=5)
+    connection.putrequest(method, path, skip_accept_encoding=True)
+    for name, value in ({"Content-Length": str(len(body))} | {k.replace("_", "-"): v for k, v in headers.items()}).items():
+        connection.putheader(name, value)
+    connection.endheaders(body)
+    reply = connection.getresponse()
+    reply.text = reply.read().decode()  # type: ignore[attr-defined]
+    connection.close()
+    return reply
+
+
+# ---------------------------------------------------------------- obstore
+
+
+def test_create_is_won_once(store: ObstoreStore) -> None:
+    key = HOME + "head/00000001.json"
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda n: store.create(key, bytes([n])), range(8)))
+    assert sorted(won) == [False] * 7 + [True]
+    assert store.get(key) == bytes([won.index(True)])
+
+
+def test_put_get_list_delete(store: ObstoreStore) -> None:
+    assert store.get(HOME + "x") is None
+    store.put(HOME + "x", b"")
+    assert store.get(HOME + "x") == b""
+    before = store.list(HOME)
+    store.put(HOME + "x", b"")
+    after = store.list(HOME)
+    assert [x.key for x in after] == [HOME + "x"]
+    assert before[0].version != after[0].version
+    store.delete([HOME + "x", HOME + "y"])
+    assert store.list(HOME) == []
+
+
+@pytest.mark.parametrize("name", ["a b", "ü", "a#b", "50%", "a+b", "~[x]", "a%20b", "q?x", "a&b<c>'\"", "日本/x.y", "-", "#x"])
+def test_names_are_the_same_on_both_sides(store: ObstoreStore, local: ObstoreStore, name: str) -> None:
+    store.put(HOME + name, b"1")
+    assert local.get(HOME + name) == b"1"
+    local.put(HOME + name + "2", b"2")
+    assert store.get(HOME + name + "2") == b"2"
+    assert [x.key for x in store.list(HOME)] == [x.key for x in local.list(HOME)]
+
+
+def test_a_large_file_in_parts(store: ObstoreStore, local: ObstoreStore, tmp_path: Path) -> None:
+    data = os.urandom(23 << 20)
+    (tmp_path / "in").write_bytes(data)
+    assert store.put_file(HOME + "out/big", tmp_path / "in") == len(data)
+    assert local.get(HOME + "out/big") == data
+    assert store.get_file(HOME + "out/big", tmp_path / "back") == len(data)
+    assert (tmp_path / "back").read_bytes() == data
+    assert not list((tmp_path / ".staged").glob("*/*"))
+
+
+def test_a_thousand_keys_and_more(store: ObstoreStore, tmp_path: Path) -> None:
+    (tmp_path / HOME / "log").mkdir(parents=True)
+    for n in range(2300):
+        (tmp_path / HOME / f"log/{n:05d}").touch()
+    assert [x.key[-5:] for x in store.list(HOME + "log/")] == [f"{n:05d}" for n in range(2300)]
+    assert len(store.list(HOME + "log/", after=HOME + "log/02200")) == 99
+
+
+def test_denied_is_denied_and_full_is_full(store: ObstoreStore, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    for attempt in (lambda: store.list("live/"), lambda: store.get("jobs/k/x"), lambda: store.put("jobs/k/x", b"")):
+        with pytest.raises(StoreDenied):
+            attempt()
+
+    def full() -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(gateway.objects, "stage", full)
+    with pytest.raises(StoreFull):
+        store.put(HOME + "x", b"1" * 100_000)
+
+
+# ---------------------------------------------------------------- the scope
+
+
+ALLOWED = {
+    "GET": ["runtime/x", HOME + "SPEC.json", HOME + "in/a", HOME + "desired/000007.json", "live/j.000007"],
+    "PUT": [HOME + "out/000007/x", HOME + "chunks/ab/x", "live/j.000007", HOME + "checkpoints/x/MANIFEST"],
+    "DELETE": [HOME + "chunks/ab/x", "live/j.000007"],
+    "create": [HOME + "head/00000002.json", HOME + "log/000007/out-0"],
+}
+REFUSED = {
+    "GET": ["jobs/k/x", "jobs/jj/x", "live/j.000008", "live/k.000007", "spotsurfer.json", "controller/00000001.json", "jobs/j"],
+    "PUT": [HOME + x for x in ("SPEC.json", "in/a", "desired/000007.json", "head/00000001.json")]
+    + ["runtime/x", "live/j.000008", "live/j.7", "x", "spotsurfer.json"],
+    "DELETE": [HOME + "head/00000001.json", HOME + "SPEC.json", "jobs/k/x", "runtime/x"],
+    "create": [HOME + "SPEC.json", "jobs/k/head/00000002.json", "controller/00000001.json"],
+}
+
+
+def ask(endpoint: str, method: str, key: str) -> int:
+    if method == "create":
+        return raw(endpoint, "PUT", f"/store/{key}", b"x", If_None_Match="*").status
+    return raw(endpoint, method, f"/store/{key}", b"x" if method == "PUT" else b"").status
+
+
+@pytest.mark.parametrize(("method", "key"), [(m, k) for m, keys in ALLOWED.items() for k in keys])
+def test_allowed(endpoint: str, method: str, key: str) -> None:
+    assert ask(endpoint, method, key) in (200, 204, 404)
+
+
+@pytest.mark.parametrize(("method", "key"), [(m, k) for m, keys in REFUSED.items() for k in keys])
+def test_refused(endpoint: str, method: str, key: str, tmp_path: Path) -> None:
+    assert ask(endpoint, method, key) == 403
+    assert not (tmp_path / key).exists()
+
+
+@pytest.mark.parametrize("prefix", ["", "jobs/", "jobs/j", "jobs/k/", "live/", "jobs/jj/"])
+def test_refused_listings(endpoint: str, prefix: str) -> None:
+    assert raw(endpoint, "GET", f"/store?list-type=2&prefix={prefix}").status == 403
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "../k/x",
+        "%2e%2e/k/x",
+        "/x",
+        "./x",
+        "x%00",
+        "x/",
+        "a" * 300,
+        "a/" * 600 + "a",
+        "x%230",
+        ".staged-x",
+        "a%0Ab",
+        "%2F..%2F..%2Fk",
+    ],
+)
+def test_path_tricks(endpoint: str, key: str) -> None:
+    key = HOME + key
+    assert raw(endpoint, "PUT", f"/store/{key}", b"x").status == 400
+    assert raw(endpoint, "GET", f"/store/{key}").status == 400
+
+
+def test_not_utf8_and_other_buckets(endpoint: str) -> None:
+    assert raw(endpoint, "GET", "/store/jobs/j/%ff").status == 400
+    assert raw(endpoint, "GET", "/other/jobs/j/x").status == 404
+    assert raw(endpoint, "GET", "/store/jobs/j/x?acl").status == 501
+    assert raw(endpoint, "PUT", "/store/jobs/j/x", b"1", If_Match='"x"').status == 501
+
+
+# ---------------------------------------------------------------- boto3
+
+
+def test_boto3_objects(s3: Any) -> None:
+    etag = s3.put_object(Bucket="store", Key=HOME + "ü x", Body=b"0123456789")["ETag"]
+    got = s3.get_object(Bucket="store", Key=HOME + "ü x", Range="bytes=2-4")
+    assert (got["Body"].read(), got["ContentRange"], got["ETag"]) == (b"234", "bytes 2-4/10", etag)
+    assert s3.get_object(Bucket="store", Key=HOME + "ü x", Range="bytes=-3")["Body"].read() == b"789"
+    assert s3.head_object(Bucket="store", Key=HOME + "ü x")["ContentLength"] == 10
+    assert s3.put_object(Bucket="store", Key=HOME + "ü x", Body=b"0123456789")["ETag"] != etag
+    for call, arguments, code in (
+        (s3.put_object, {"Body": b"", "IfNoneMatch": "*"}, "PreconditionFailed"),
+        (s3.get_object, {"Range": "bytes=10-"}, "InvalidRange"),
+        (s3.get_object, {"IfMatch": etag}, "PreconditionFailed"),
+    ):
+        with pytest.raises(ClientError) as e:
+            call(Bucket="store", Key=HOME + "ü x", **arguments)
+        assert e.value.response["Error"]["Code"] == code
+    with pytest.raises(s3.exceptions.NoSuchKey):
+        s3.get_object(Bucket="store", Key=HOME + "none")
+
+
+def test_boto3_lists_folds_and_deletes(s3: Any) -> None:
+    names = ["a", "b/1", "b/2", "b-1", "c/d/e", "z&<"]
+    for name in names:
+        s3.put_object(Bucket="store", Key=HOME + name, Body=b"x")
+    pages = s3.get_paginator("list_objects_v2").paginate(
+        Bucket="store", Prefix=HOME, Delimiter="/", PaginationConfig={"PageSize": 2}
+    )
+    found = [
+        (x.get("Key") or x["Prefix"])[len(HOME) :] for p in pages for x in p.get("Contents", []) + p.get("CommonPrefixes", [])
+    ]
+    assert sorted(found) == ["a", "b-1", "b/", "c/", "z&<"]
+    result = s3.delete_objects(
+        Bucket="store", Delete={"Objects": [{"Key": HOME + n} for n in [*names, "none"]] + [{"Key": "runtime/x"}]}
+    )
+    assert len(result["Deleted"]) == 7
+    assert [(e["Key"], e["Code"]) for e in result["Errors"]] == [("runtime/x", "AccessDenied")]
+    assert "Contents" not in s3.list_objects_v2(Bucket="store", Prefix=HOME)
+
+
+def test_boto3_uploads_in_parts_and_aborts(s3: Any, tmp_path: Path) -> None:
+    data = os.urandom(9 << 20)
+    s3.upload_fileobj(io.BytesIO(data), "store", HOME + "big")
+    back = io.BytesIO()
+    s3.download_fileobj("store", HOME + "big", back)
+    assert back.getvalue() == data
+    name = s3.create_multipart_upload(Bucket="store", Key=HOME + "x")["UploadId"]
+    part = s3.upload_part(Bucket="store", Key=HOME + "x", UploadId=name, PartNumber=1, Body=b"1")["ETag"]
+    for wrong in ([], [{"PartNumber": 2, "ETag": part}], [{"PartNumber": 1, "ETag": '"ab"'}]):
+        with pytest.raises(ClientError):
+            s3.complete_multipart_upload(Bucket="store", Key=HOME + "x", UploadId=name, MultipartUpload={"Parts": wrong})
+    s3.abort_multipart_upload(Bucket="store", Key=HOME + "x", UploadId=name)
+    with pytest.raises(ClientError, match="NoSuchUpload"):
+        s3.upload_part(Bucket="store", Key=HOME + "x", UploadId=name, PartNumber=1, Body=b"1")
+    assert not list((tmp_path / ".staged").glob("*/*"))
+
+
+def test_a_presigned_address(s3: Any) -> None:
+    s3.put_object(Bucket="store", Key=HOME + "x", Body=b"data")
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": "store", "Key": HOME + "x"})
+    with urllib.request.urlopen(url, timeout=5) as reply:
+        assert reply.read() == b"data"
+
+
+# ---------------------------------------------------------------- bodies
+
+
+def test_aws_chunks_within_http_chunks(endpoint: str, tmp_path: Path) -> None:
+    inner = b"4;chunk-signature=ab\r\nabcd\r\n2\r\nef\r\n0\r\nx-amz-checksum-crc32:AA==\r\n\r\n"
+    outer = b"%x\r\n%s\r\n0\r\n\r\n" % (len(inner), inner)
+    headers = {"Transfer_Encoding": "chunked", "x_amz_content_sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER"}
+    connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=5)
+    connection.putrequest("PUT", "/store/jobs/j/x")
+    for name, value in headers.items():
+        connection.putheader(name.replace("_", "-"), value)
+    connection.endheaders(outer)
+    assert connection.getresponse().status == 200
+    connection.close()
+    assert (tmp_path / HOME / "x").read_bytes() == b"abcdef"
+
+
+def test_a_torn_body_leaves_nothing(endpoint: str, tmp_path: Path) -> None:
+    connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=5)
+    connection.putrequest("PUT", "/store/jobs/j/x")
+    connection.putheader("Content-Length", "100")
+    connection.endheaders(b"only this")
+    assert connection.sock is not None
+    connection.sock.shutdown(1)
+    assert connection.getresponse().status == 400
+    connection.close()
+    assert not (tmp_path / HOME / "x").exists()
+    assert not list((tmp_path / ".staged").glob("*/*"))
+
+
+@pytest.mark.parametrize("body", [b"zz\r\nab\r\n0\r\n\r\n", b"5\r\nab", b""])
+def test_wrong_frames(endpoint: str, body: bytes) -> None:
+    reply = raw(endpoint, "PUT", "/store/jobs/j/x", body, Content_Encoding="aws-chunked")
+    assert reply.status == 400
