@@ -203,10 +203,9 @@ class Mailbox:
 
     def _read_spec(self) -> None:
         data = self._store.get(protocol.spec_key(self._job))
-        if data is not None:
-            self._set(spec=protocol.decode(Spec, data))
-        else:
-            self._set(refusal=f"job {self._job} has no specification in the store")
+        if data is None:
+            raise ProtocolError(f"job {self._job} has no specification in the store")
+        self._set(spec=protocol.decode(Spec, data))
 
     def _set(self, **changes: Any) -> None:
         self.mail = dataclasses.replace(self.mail, **changes)  # one writer: this thread

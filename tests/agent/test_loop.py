@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from support.agent_world import JOB, LINE_BYTES, AgentKilled, World
-
 from spotsurfer_agent import protocol
 from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import HeadKind, Want
 from spotsurfer_agent.store import StoreError
+from support.agent_world import JOB, LINE_BYTES, AgentKilled, World
 
 ACTION = Said("interruption", "2026-01-01T00:02:00Z", 120.0)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-
 from spotsurfer_agent.engines.port import WorkloadState as W
 from spotsurfer_agent.facts import Do, Facts, Hold, Outcome, PowerOff, Release, Renew, Rules, Shut, Task, Warning
 from spotsurfer_agent.machine import GUARDS, HOLDING, TABLE, TERMINAL, Event, State, happened, step
@@ -86,7 +85,11 @@ EDGES: list[tuple[State, Facts, Event]] = [
     (state(S.SAVING), facts(busy=Task.LIVE, warning=NOTICE), Event.DRAIN),
     (state(S.SAVING), facts(busy=Task.LIVE, desired=desired(Want.STOP)), Event.STOPPED),
     (state(S.SAVING), facts(busy=Task.LIVE, head=THEIRS), Event.LOST_IT),
-    (state(S.DRAINING), facts(outcome=ended(Task.FINAL, save=SAVED), own_final=True, head=FINAL, desired=DRAIN), Event.FINAL_SAVED),
+    (
+        state(S.DRAINING),
+        facts(outcome=ended(Task.FINAL, save=SAVED), own_final=True, head=FINAL, desired=DRAIN),
+        Event.FINAL_SAVED,
+    ),
     (state(S.DRAINING), facts(own_final=True, head=THEIRS, workload=W.LOST), Event.FINAL_SAVED),
     (state(S.DRAINING, drain_sequence=4), facts(outcome=ended(Task.FINAL, "full"), desired=DRAIN), Event.DRAIN_FAILED),
     (state(S.DRAINING), facts(desired=desired(Want.RUN, 5)), Event.WITHDRAWN),
@@ -113,7 +116,7 @@ def test_edge(before, seen, event):
 def test_every_edge_of_the_table_is_in_the_list_above():
     taken = set()
     for before, seen, event in EDGES:
-        booted = before.booted or seen.outcome is not None and not seen.outcome.error
+        booted = before.booted or (seen.outcome is not None and not seen.outcome.error)
         drained = before.drain_sequence if event is Event.DRAIN_FAILED else before.drain_failed
         looked_at = dataclasses.replace(before, booted=booted, drain_failed=drained)
         assert happened(looked_at, seen) is event

@@ -129,8 +129,8 @@ class FakeEngine:
         log = {"out": len(shim.output()), "err": 0}
         cpu = request.cpu_seconds_before + shim.worked - shim.cpu_from
         image = Manifest(
-            id=request.checkpoint, job=JOB, epoch=request.epoch, sequence=request.sequence, kind="final" if request.final else "live",
-            engine=self.name, facts={}, image=[], scratch=[], log=log, init_pipes={}, cpu_seconds=cpu, frozen_seconds=0.1,
+            id=request.checkpoint, job=JOB, epoch=request.epoch, sequence=request.sequence,
+            kind="final" if request.final else "live", engine=self.name, facts={}, image=[], scratch=[], log=log, init_pipes={}, cpu_seconds=cpu, frozen_seconds=0.1,
             image_bytes=10, at="", base=request.base,
         )  # fmt: skip
         if request.final:
