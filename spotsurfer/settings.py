@@ -24,6 +24,7 @@ from spotsurfer.places import DATA_DIR, SOCKET_NAME, find_config, read_config
 from spotsurfer.tomllines import line_of
 from spotsurfer.units import parse_seconds, parse_usd
 
+SHORTEST_SECONDS = 0.05  # of anything that is repeated
 STORE_SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
 
 
@@ -36,8 +37,8 @@ def _absolute(value: object) -> Path:
 
 def _interval(value: object) -> float:
     seconds = parse_seconds(value)
-    if seconds < 1:
-        raise ValueError(f"is {value!r}, expected at least one second")
+    if seconds < SHORTEST_SECONDS:
+        raise ValueError(f"is {value!r}, expected at least {SHORTEST_SECONDS} s")
     return seconds
 
 
@@ -248,7 +249,8 @@ class _Source:
         names = {name.upper() for name in self.environment}
         if variable in names:
             return f"Environment variable {variable}"
-        place = f"[{'.'.join(key[:-1])}] {key[-1]}" if len(key) > 1 else f"[{key[0]}]"
+        section = ".".join(key[:-1])
+        place = f"[{section}] {key[-1]}" if section else f"[{key[-1]}]"
         line = line_of(self.text, key)
         return f"{self.path}{f' line {line}' if line else ''}: {place}" if self.path else place
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-import httpx
+# The library loads its own command line with it, if it can, and that takes as long as all the rest of us.
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+import httpx  # noqa: E402
 
-from spotsurfer.model import errors as e
-from spotsurfer.places import client_socket
+from spotsurfer.model import errors as e  # noqa: E402
+from spotsurfer.places import client_socket  # noqa: E402
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -33,6 +36,10 @@ class Client:
         self._http = http
         self._place = place
 
+    def close(self) -> None:
+        """Hang up."""
+        self._http.close()
+
     def get(self, path: str, **query: object) -> Json:
         """The JSON answer of a question."""
         return self._json("GET", path, params=_query(query))
@@ -47,7 +54,7 @@ class Client:
 
     def delete(self, path: str) -> None:
         """Remove something."""
-        _check(self._send(lambda: self._http.request("DELETE", path)))
+        _check(self._send(lambda: self._http.request("DELETE", path), again=True))
 
     def upload(self, path: str, pieces: Iterator[bytes], size: int) -> None:
         """Send a file of exactly `size` bytes."""
@@ -56,7 +63,7 @@ class Client:
 
     def data(self, path: str, **query: object) -> bytes:
         """A piece of a log."""
-        response = self._send(lambda: self._http.get(path, params=_query(query)))
+        response = self._send(lambda: self._http.get(path, params=_query(query)), again=True)
         _check(response)
         return response.content
 
@@ -72,14 +79,20 @@ class Client:
             raise self._silent(error) from None
 
     def _json(self, method: str, path: str, **more: Any) -> Json:
-        response = self._send(lambda: self._http.request(method, path, **more))
+        response = self._send(lambda: self._http.request(method, path, **more), again=method == "GET")
         _check(response)
         found: Json = response.json()
         return found
 
-    def _send(self, call: Callable[[], httpx.Response]) -> httpx.Response:
+    def _send(self, call: Callable[[], httpx.Response], again: bool = False) -> httpx.Response:
+        """`again`: harmless to repeat, where the controller closed a kept connection just as we used it."""
         try:
-            return call()
+            try:
+                return call()
+            except (httpx.RemoteProtocolError, httpx.ReadError):
+                if not again:
+                    raise
+                return call()
         except httpx.TransportError as error:
             raise self._silent(error) from None
 

@@ -19,12 +19,21 @@ class Session:
     debug: bool = False
     config: Path | None = None
     tail: list[str] = field(default_factory=list)
+    _client: Client | None = None
 
     def client(self) -> Client:
         """The controller; the HTTP library is loaded only when it is needed."""
         from spotsurfer.cli.client import connect
 
-        return connect(self.config)
+        if self._client is None:
+            self._client = connect(self.config)
+        return self._client
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._client is not None:
+            self._client.close()
+        self._client = None
 
 
 SESSION = Session()  # a process is one call; main() fills it

@@ -66,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except Exception as error:
         return _report(error, "--debug" in arguments)
+    finally:
+        SESSION.close()
     return code if isinstance(code, int) else 0
 
 

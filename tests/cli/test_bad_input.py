@@ -1,0 +1,158 @@
+"""Each mistake: its own exit code, one sentence that names the culprit, nothing half-made."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli.conftest import Call
+from support.api import api
+from support.fake_service import FakeService
+
+from spotsurfer.model import errors as e
+from spotsurfer.web.server import tcp_socket
+
+GOOD = 'command = ["prog"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "parts"),
+    [
+        ("name = 'x'\n", 3, ["command is missing"]),
+        (GOOD + "memmory = 1\n", 3, ["line 2", "'resources.memory'", "memmory"]),
+        (GOOD + "[resources]\nmemory = 4\n", 3, ["line 3", "resources.memory", "without a unit", "4G"]),
+        (GOOD + "[resources]\nmemory = '4 parsecs'\n", 3, ["line 3", "parsecs", "no unit of size"]),
+        (GOOD + "[resources]\ncpus = 4\n", 3, ["line 3", "resources.cpus", "'resources.cpu'"]),
+        (GOOD + "checkpoint_interval = '10 min'\n", 3, ["line 2", "'min'", "no unit of time"]),
+        (GOOD + "market = 'sport'\n", 3, ["line 2", "market", "'spot'"]),
+        (GOOD + "retries = 'twice'\n", 3, ["line 2", "retries", "whole number"]),
+        (GOOD + "budget_usd = '$3'\n", 3, ["line 2", "budget_usd", "US dollars"]),
+        (GOOD + "outputs = ['../x']\n", 3, ["line 2", "outputs", "leaves the job's folder"]),
+        ("command = [\n", 3, ["not valid TOML"]),
+        ('command = "sh -c \'oops"\n', 3, ["line 1", "command", "list of words"]),
+        ("command = []\n", 3, ["line 1", "command is empty"]),
+        (GOOD + "inputs = ['absent.fq']\n", 4, ["line 2", "absent.fq", "not there"]),
+        (GOOD + "\n\ninputs = ['*.fq']\n", 4, ["line 4", "*.fq", "matches"]),
+    ],
+)
+def test_a_wrong_job_file(controller: FakeService, call: Call, folder: Path, text: str, code: int, parts: list[str]) -> None:
+    (folder / "job.toml").write_text(text)
+    result = call("submit", "job.toml")
+    assert result.code == code, result.err
+    for part in ["job.toml", *parts]:
+        assert part in result.err
+    assert len(result.err.strip().splitlines()) == 1
+    assert result.out == ""
+    assert controller.statuses == controller.uploads == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "parts"),
+    [
+        (["submit"], 2, ["job file", "-- prog"]),
+        (["submit", "absent.toml"], 3, ["absent.toml", "not there"]),
+        (["submit", "--mem", "4", "--", "prog"], 3, ["resources.memory", "without a unit"]),
+        (["submit", "--cpu", "two", "--", "prog"], 2, ["--cpu", "integer"]),
+        (["submit", "--env", "A", "--", "prog"], 2, ["--env", "NAME=value"]),
+        (["submit", "--in", "absent", "--", "prog"], 4, ["absent", "not there"]),
+        (["submit", "--fast", "--", "prog"], 2, ["--fast", "--help"]),
+        (["lst"], 2, ["lst"]),
+        (["show"], 2, ["JOB"]),
+        (["show", "nobody"], 13, ["nobody", "spotsurfer list"]),
+        (["logs", "nobody"], 13, ["nobody"]),
+        (["cancel", "nobody"], 13, ["nobody"]),
+        (["outputs", "nobody"], 13, ["nobody"]),
+        (["move", "nobody", "--market", "sport"], 2, ["--market", "sport"]),
+        (["checkpoint", "nobody", "--timeout", "soon"], 2, ["--timeout", "soon"]),
+        (["--config", "absent.toml", "list"], 5, ["absent.toml", "not there"]),
+    ],
+)
+def test_a_wrong_command_line(controller: FakeService, call: Call, arguments: list[str], code: int, parts: list[str]) -> None:
+    result = call(*arguments)
+    assert result.code == code, result.err
+    for part in parts:
+        assert part in result.err
+    assert len(result.err.strip().splitlines()) == 1
+    assert result.out == ""
+    assert controller.statuses == controller.uploads == {}
+
+
+# The HTTP library leaves a socket to the garbage collector when it can't connect.
+unclosed = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@unclosed
+def test_no_controller(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPOTSURFER_CONTROLLER__DATA_DIR", str(folder))
+    result = call("list")
+    assert result.code == 11
+    assert str(folder / "api.sock") in result.err
+    assert "spotsurfer serve" in result.err
+
+
+@unclosed
+def test_a_controller_that_died(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPOTSURFER_CONTROLLER__DATA_DIR", str(folder))
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(folder / "api.sock"))
+    assert call("list").code == 11
+
+
+def test_errors_of_the_controller_keep_their_code(controller: FakeService, call: Call) -> None:
+    for error in (
+        e.StoreUnwritable("The store is gone."),
+        e.DiskFull("Full."),
+        e.StoreOwned("Not yours."),
+        e.NoCapacity("None."),
+    ):
+        controller.fail = error
+        result = call("list")
+        assert result.code == error.exit_code
+        assert result.err.strip() == str(error)
+
+
+def test_debug_shows_the_place(controller: FakeService, call: Call) -> None:
+    assert "Traceback" not in call("show", "nobody").err
+    result = call("--debug", "show", "nobody")
+    assert result.code == 13
+    assert "Traceback" in result.err
+
+
+def test_over_tcp_a_token_is_needed(service: FakeService, folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = tcp_socket("127.0.0.1:0")
+    with api(service, folder / "api.sock", (listener, "the-right-token-it-is")):
+        monkeypatch.setenv("SPOTSURFER_URL", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        denied = call("list")
+        assert denied.code == 12
+        assert "SPOTSURFER_TOKEN" in denied.err
+        monkeypatch.setenv("SPOTSURFER_TOKEN", "the-right-token-it-is\n")
+        assert call("submit", "--", "prog").code == 0
+        (folder / "job.toml").write_text(GOOD + "on_end = ['id']\n")
+        assert call("submit", "job.toml").code == 12
+    monkeypatch.setenv("SPOTSURFER_URL", "localhost:1")
+    assert call("list").code == 2
+
+
+def test_ctrl_c_is_130(controller: FakeService, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spotsurfer.cli.common.Session.client", interrupted)
+    assert call("list").code == 130
+
+
+def test_list_starts_quickly_and_loads_no_web_framework(controller: FakeService) -> None:
+    program = (
+        "import sys; from spotsurfer.cli.main import main; code = main(['list', '--json']); "
+        "heavy = {'fastapi', 'pydantic_settings', 'sqlalchemy', 'obstore', 'uvicorn', 'pygments', 'structlog'}; "
+        "heavy &= set(sys.modules); "
+        "sys.exit(f'loaded {heavy}' if heavy else code)"
+    )
+    begin = time.monotonic()
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30)
+    assert result.returncode == 0, result.stderr
+    assert time.monotonic() - begin < 5  # about 0.4 s on an idle machine; the modules are what decides

@@ -1,0 +1,228 @@
+"""Every command against the real API over a Unix socket."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cli.conftest import Call
+from support.fake_service import FakeService, an_attempt
+
+from spotsurfer.model.job import AttemptState, JobState, MarketChoice
+
+
+@pytest.fixture
+def job(controller: FakeService, call: Call) -> str:
+    assert call("submit", "--name", "asm", "--cpu", "2", "--mem", "4G", "--", "prog", "--json", "-x").code == 0
+    return next(iter(controller.statuses))
+
+
+def test_options_make_the_job_they_say(controller: FakeService, call: Call, folder: Path) -> None:
+    (folder / "reads.fq").write_bytes(b"ACGT")
+    (folder / "reads.fq").chmod(0o640)
+    result = call(
+        *("submit", "--json", "--name", "asm", "--cpu", "2", "--mem", "4G", "--in", "reads.fq", "--out", "*.fa"),
+        *("--env", "A=b=c", "--tag", "who=me", "--market", "spot", "--interval", "10m", "--retries", "2", "--budget", "1.5"),
+        *("--", "sh", "-c", "cat reads.fq > x.fa", "--wait"),
+    )
+    assert result.code == 0, result.err
+    spec = controller.statuses[json.loads(result.out)["id"]].job.spec
+    assert spec.command == ("sh", "-c", "cat reads.fq > x.fa", "--wait")
+    assert (spec.name, spec.cpus, spec.memory_bytes, spec.market) == ("asm", 2, 4 << 30, MarketChoice.SPOT)
+    assert (spec.environment, spec.tags, spec.outputs) == ({"A": "b=c"}, {"who": "me"}, ("*.fa",))
+    assert (spec.checkpoint_interval_seconds, spec.retries, spec.budget_usd_micros) == (600.0, 2, 1_500_000)
+    assert list(controller.uploads.values()) == [{"reads.fq": b"ACGT"}]
+    assert list(controller.modes.values()) == [{"reads.fq": 0o640}]
+
+
+def test_a_job_file_and_options_that_win(controller: FakeService, call: Call, folder: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "in.txt").write_text("x")
+    (folder / "sub" / "asm.toml").write_text(
+        'command = "prog in.txt"\ninputs = ["in.txt"]\n[resources]\ncpu = 1\nmemory = "1G"\n'
+    )
+    result = call("submit", "sub/asm.toml", "--cpu", "3", "--json")
+    assert result.code == 0, result.err
+    spec = controller.statuses[json.loads(result.out)["id"]].job.spec
+    assert (spec.name, spec.command, spec.cpus, spec.memory_bytes) == ("asm", ("prog", "in.txt"), 3, 1 << 30)
+    assert list(controller.uploads.values()) == [{"in.txt": b"x"}]
+
+
+def test_a_submission_that_fails_leaves_nothing(controller: FakeService, call: Call, folder: Path) -> None:
+    (folder / "a").write_text("x")
+    controller.submit = None  # type: ignore[assignment,method-assign] - the last step breaks
+    result = call("submit", "--in", "a", "--", "prog")
+    assert result.code == 1
+    assert controller.uploads == {}
+    assert len(controller.discarded) == 1
+
+
+def test_waiting_for_a_job_that_succeeds(controller: FakeService, call: Call) -> None:
+    threading.Timer(0.6, lambda: controller.end(next(iter(controller.statuses)), JobState.SUCCEEDED, 0)).start()
+    result = call("submit", "--wait", "--json", "--", "prog")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["state"] == "succeeded"
+
+
+def test_waiting_for_a_job_that_fails_says_its_code(controller: FakeService, call: Call) -> None:
+    threading.Timer(0.6, lambda: controller.end(next(iter(controller.statuses)), JobState.FAILED, 3, "exited")).start()
+    result = call("submit", "--wait", "--name", "asm", "--", "prog")
+    assert result.code == 16
+    assert "asm-000000 failed with exit code 3: exited" in result.err
+    assert "submitted" in result.err, "the timeline is told meanwhile"
+
+
+def test_list(job: str, call: Call) -> None:
+    result = call("list")
+    assert result.code == 0
+    assert f"{job}" in result.out
+    assert "running" in result.out
+    assert "m6i.large spot" in result.out
+    assert "0.0123" in result.out
+    assert [x["id"] for x in json.loads(call("list", "--json").out)] == [job]
+
+
+def test_list_leaves_ended_jobs_out_if_asked(job: str, controller: FakeService, call: Call) -> None:
+    controller.end(job, JobState.SUCCEEDED, 0)
+    assert json.loads(call("list", "--open", "--json").out) == []
+    assert "No jobs" in call("list", "--open").out
+
+
+def test_show_and_why(job: str, call: Call) -> None:
+    shown = call("show", "asm")
+    assert shown.code == 0
+    assert "prog --json -x" in shown.out
+    assert "42s of work since the newest checkpoint" in shown.out
+    assert json.loads(call("show", job, "--json").out)["attempts"][0]["zone"] == "local-a"
+    assert "c6i.large: 4 GiB is too little" in call("why", job).out
+    assert json.loads(call("why", job, "--json").out)[0]["rejected"][0]["what"] == "c6i.large"
+
+
+def test_watch_ends_with_the_job(job: str, controller: FakeService, call: Call) -> None:
+    controller.say(job, "saved", "a checkpoint \x1b[31mred")
+    controller.end(job, JobState.SUCCEEDED, 0)
+    result = call("watch", job)
+    assert result.code == 0
+    assert [line.split()[2] for line in result.out.splitlines()] == ["submitted", "saved", "ended"]
+    assert "\x1b" not in result.out, "a job may not steer the terminal"
+    lines = [json.loads(line) for line in call("watch", job, "--json").out.splitlines()]
+    assert [m["kind"] for m in lines] == ["submitted", "saved", "ended"]
+
+
+def test_logs_keep_streams_apart(job: str, controller: FakeService, call: Call) -> None:
+    controller.logs[job, "out"], controller.logs[job, "err"] = b"data\n", b"talk\n"
+    both = call("logs", job)
+    assert (both.out, both.err) == ("data\n", "talk\n")
+    assert call("logs", "--stderr", job).out == "talk\n"
+    assert json.loads(call("logs", "--json", job).out) == {"stdout": "data\n", "stderr": "talk\n"}
+
+
+def test_logs_follow_to_the_end(job: str, controller: FakeService, call: Call) -> None:
+    controller.logs[job, "out"] = b"one\n"
+
+    def later() -> None:
+        controller.logs[job, "out"] += b"two\n"
+        controller.end(job, JobState.SUCCEEDED, 0)
+
+    threading.Timer(0.7, later).start()
+    result = call("logs", "-f", "--stdout", job)
+    assert (result.code, result.out) == (0, "one\ntwo\n")
+
+
+def test_checkpoint(job: str, controller: FakeService, call: Call) -> None:
+    assert json.loads(call("checkpoint", job, "--json").out) == {"job": job, "number": 4}
+
+    def saved(name: str, number: int) -> None:
+        controller.statuses[name] = replace(controller.statuses[name], checkpoint=f"000002-{number:06d}")
+
+    controller.on_checkpoint = saved
+    result = call("checkpoint", job, "--wait")
+    assert result.code == 0, result.err
+    assert "000002-000004" in result.out
+
+
+def test_a_checkpoint_that_fails_says_why(job: str, controller: FakeService, call: Call) -> None:
+    controller.on_checkpoint = lambda name, _: controller.say(name, "alert", "No space left.", error_kind="save")
+    result = call("checkpoint", job, "--wait")
+    assert result.code == 17
+    assert "the job runs on: No space left." in result.err
+
+
+def test_move_waits_until_it_runs_elsewhere(job: str, controller: FakeService, call: Call) -> None:
+    assert call("move", job, "--to", "r6i.large", "--market", "on-demand").code == 0
+    asked = controller.statuses[job].job.move
+    assert asked is not None
+    assert (asked.instance_type, asked.market) == ("r6i.large", "on-demand")
+
+    def moved(name: str, number: int) -> None:
+        new = controller.status(an_attempt(controller.statuses[name].job.id, 2, for_move=number))
+        controller.statuses[name] = replace(controller.statuses[name], attempts=[*controller.statuses[name].attempts, new])
+
+    controller.on_move = moved
+    result = call("move", job, "--wait")
+    assert result.code == 0, result.err
+    assert "runs on m6i.large (spot, local-a)" in result.out
+
+
+def test_a_move_that_fails_says_why(job: str, controller: FakeService, call: Call) -> None:
+    def failed(name: str, number: int) -> None:
+        attempt = replace(an_attempt(controller.statuses[name].job.id, 2, AttemptState.RELEASING, number), reason="refused")
+        controller.statuses[name] = replace(controller.statuses[name], attempts=[controller.status(attempt)])
+        controller.change(name, move=None)
+        controller.say(name, "wish", "the move failed, the job runs on: disk full")
+
+    controller.on_move = failed
+    result = call("move", job, "--wait")
+    assert result.code == 17
+    assert "disk full" in result.err
+
+
+def test_suspend_resume_cancel(job: str, controller: FakeService, call: Call) -> None:
+    assert json.loads(call("suspend", job, "--json", "--wait").out)["state"] == "held"
+    assert controller.statuses[job].job.wish == "hold"
+    assert call("resume", job).code == 0
+    assert call("resume", job).code == 14
+    assert json.loads(call("cancel", job, "--json").out)["state"] == "cancelled"
+
+
+def test_outputs(job: str, controller: FakeService, call: Call, folder: Path) -> None:
+    assert call("outputs", job).code == 14
+    controller.end(job, JobState.SUCCEEDED, 0)
+    controller.results[job] = {"a/contigs.fa": b">1\nACGT\n"}
+    assert json.loads(call("outputs", job, "--json").out) == [{"path": "a/contigs.fa", "size": 8}]
+    assert call("outputs", job, "--to", "results").code == 0
+    assert (folder / "results" / "a" / "contigs.fa").read_bytes() == b">1\nACGT\n"
+    again = call("outputs", job, "--to", "results")
+    assert again.code == 2
+    assert "--force" in again.err
+    assert call("outputs", job, "--to", "results", "--force", "--json").code == 0
+
+
+def test_an_output_may_not_leave_its_folder(job: str, controller: FakeService, call: Call, folder: Path) -> None:
+    controller.end(job, JobState.SUCCEEDED, 0)
+    controller.results[job] = {"../evil": b"x"}
+    assert call("outputs", job, "--to", "results").code == 1
+    assert not (folder / "evil").exists()
+
+
+def test_report(job: str, controller: FakeService, call: Call) -> None:
+    old = an_attempt(controller.statuses[job].job.id, 1, AttemptState.RELEASED)
+    new = an_attempt(controller.statuses[job].job.id, 2)
+    controller.statuses[job] = replace(controller.statuses[job], attempts=[controller.status(old), controller.status(new)])
+    text = call("report").out
+    for part in ("0.0300", "0.0960", "0.0660", "69 %", "work repeated", "42s"):
+        assert part in text
+    bill = json.loads(call("report", job, "--json").out)
+    assert bill["usd_micros"] == 30_000
+    assert bill["usd_micros_saved"] == 66_000
+    assert bill["repeated_seconds"] == 42.0
+    assert bill["frozen_seconds"] == 1.5
+    assert len(bill["attempts"]) == 1
+
+
+def test_version(call: Call) -> None:
+    assert call("version").out.startswith("spotsurfer 0.")
+    assert json.loads(call("version", "--json").out)["version"]
