@@ -1,1 +1,1 @@
-"""Content-addressed chunks of images and files."""
+"""Files as content-addressed pieces in the store."""

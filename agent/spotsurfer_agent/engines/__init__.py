@@ -1,1 +1,1 @@
-"""Checkpoint engines behind one protocol."""
+"""Ways to save a running program."""

@@ -1,0 +1,185 @@
+"""The job's control group: made below the agent's own, frozen, thawed, killed and measured as one. Knows v1, v2 and the mix of both.
+
+CRIU is told to ignore control groups; whatever is in this one is the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_agent.jobroot import mount_lines
+
+CONTROLLERS = ("freezer", "cpuacct", "memory", "cpu")
+UNIFIED = ""
+SETTLE_SECONDS = 10.0
+
+
+class CgroupError(OSError):
+    """A control group can't be made or does not do what it is told; the sentence says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobCgroup:
+    """`folders`: controller -> the job's folder in the v1 hierarchy; the one named "" is v2."""
+
+    folders: dict[str, str]
+
+    @staticmethod
+    def below_own(name: str) -> JobCgroup:
+        """The job's group under the control groups of the calling process. Nothing is made yet. Raises CgroupError."""
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        mounted = _mounted(Path("/proc/self/mountinfo").read_text())
+        folders: dict[str, str] = {}
+        for line in lines:
+            _, controllers, path = line.split(":", 2)
+            for c in controllers.split(","):
+                where = _place(mounted.get(c), path)
+                if where is not None and (c in CONTROLLERS or c == UNIFIED):
+                    folders[c] = str(Path(where) / name)
+        if "freezer" in folders and UNIFIED in folders:
+            del folders[UNIFIED]  # the mix: the old freezer and meters are the ones that work
+        if not folders:
+            raise CgroupError(0, "no control group with a freezer is mounted: mount cgroup2 on /sys/fs/cgroup")
+        return JobCgroup(folders)
+
+    def create(self) -> None:
+        """Make the folders. Idempotent. Raises CgroupError."""
+        for folder in set(self.folders.values()):
+            try:
+                Path(folder).mkdir(exist_ok=True)
+            except OSError as e:
+                raise CgroupError(e.errno, f"can't make the control group {folder}: {e.strerror}") from e
+
+    def exists(self) -> bool:
+        """Whether it was made and not removed."""
+        return Path(self._freezer()).is_dir()
+
+    def entries(self) -> list[str]:
+        """The files into which a process writes itself to join."""
+        return sorted({f"{folder}/cgroup.procs" for folder in self.folders.values()})
+
+    def pids(self) -> list[int]:
+        """Processes in it, as numbered in the caller's pid namespace."""
+        try:
+            return [int(x) for x in Path(self._freezer(), "cgroup.procs").read_text().split()]
+        except OSError:
+            return []
+
+    def freeze(self) -> None:
+        """Stop everything where it is. Raises CgroupError when something does not stop within seconds."""
+        if UNIFIED in self.folders:
+            self._write("cgroup.freeze", "1")
+            self._until(lambda: "frozen 1" in self._read("cgroup.events"))
+        else:
+            self._write("freezer.state", "FROZEN")
+            self._until(lambda: self._read("freezer.state").strip() == "FROZEN")
+
+    def thaw(self) -> None:
+        """Let everything go on. Idempotent; nothing happens where the group is gone."""
+        with contextlib.suppress(FileNotFoundError):
+            if UNIFIED in self.folders:
+                self._write("cgroup.freeze", "0")
+            else:
+                self._write("freezer.state", "THAWED")
+
+    def frozen(self) -> bool:
+        """Whether it was told to freeze."""
+        with contextlib.suppress(OSError):
+            if UNIFIED in self.folders:
+                return self._read("cgroup.freeze").strip() == "1"
+            return self._read("freezer.state").strip() != "THAWED"
+        return False
+
+    def kill(self, timeout_seconds: float = 30.0) -> bool:
+        """Kill everything in it, whatever state it is in, without one more instruction of the job. True when it is empty."""
+        end = time.monotonic() + timeout_seconds
+        while self.pids() and time.monotonic() < end:
+            with contextlib.suppress(OSError):
+                self.freeze()
+            for pid in self.pids():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                self.thaw()
+            time.sleep(0.01)
+        return not self.pids()
+
+    def remove(self) -> None:
+        """Remove the empty group. Idempotent; a group that is not empty stays."""
+        for folder in set(self.folders.values()):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
+
+    def cpu_seconds(self) -> float:
+        """CPU time used in it since it was made, by processes alive and dead."""
+        with contextlib.suppress(OSError, ValueError, StopIteration):
+            if UNIFIED in self.folders:
+                return next(int(x.split()[1]) for x in self._read("cpu.stat").splitlines() if x.startswith("usage_usec")) / 1e6
+            return int(Path(self.folders["cpuacct"], "cpuacct.usage").read_text()) / 1e9
+        return 0.0
+
+    def memory_bytes(self) -> int:
+        """Memory of it; where no memory controller is at hand, the resident pages of its processes, shared ones split."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            if UNIFIED in self.folders:
+                return int(self._read("memory.current"))
+            return int(Path(self.folders["memory"], "memory.usage_in_bytes").read_text())
+        return sum(_resident_bytes(pid) for pid in self.pids())
+
+    def _freezer(self) -> str:
+        if UNIFIED in self.folders:
+            return self.folders[UNIFIED]
+        if "freezer" not in self.folders:
+            raise CgroupError(0, "no freezer control group is mounted: mount cgroup2 on /sys/fs/cgroup")
+        return self.folders["freezer"]
+
+    def _read(self, name: str) -> str:
+        return Path(self._freezer(), name).read_text()
+
+    def _write(self, name: str, value: str) -> None:
+        Path(self._freezer(), name).write_text(value)
+
+    def _until(self, done: object) -> None:
+        assert callable(done)
+        end = time.monotonic() + SETTLE_SECONDS
+        while not done():
+            if time.monotonic() > end:
+                raise CgroupError(0, f"processes in {self._freezer()} did not stop within {SETTLE_SECONDS:.0f} s")
+            time.sleep(0.002)
+
+
+def _mounted(text: str) -> dict[str, tuple[str, str]]:
+    """Controller -> (root of the mount inside the hierarchy, mount point)."""
+    found: dict[str, tuple[str, str]] = {}
+    for line in mount_lines(text):
+        if line.kind == "cgroup2":
+            found[UNIFIED] = (line.root, line.point)
+        if line.kind == "cgroup":
+            for option in line.options.split(","):
+                found[option] = (line.root, line.point)
+    return found
+
+
+def _place(mounted: tuple[str, str] | None, path: str) -> str | None:
+    """The folder of a cgroup path, as far as the mount shows it."""
+    if mounted is None:
+        return None
+    root, point = mounted
+    if root == "/":
+        return point.rstrip("/") + path.rstrip("/")
+    if path == root or path.startswith(root + "/"):
+        return point + path[len(root) :].rstrip("/")
+    return point  # a mount of another root: what we see at its point is ours to use
+
+
+def _resident_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0

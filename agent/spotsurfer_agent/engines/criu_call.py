@@ -1,0 +1,85 @@
+"""How CRIU is called: every flag with its reason, and its errors as sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from spotsurfer_agent.jobroot import Mount
+
+COMMON = (
+    "--manage-cgroups=ignore",  # the agent puts the tree into the job's control group
+    "--tcp-established",  # connections inside the job's own network survive …
+    "--network-lock", "skip",  # … and nothing travels there while both ends stand still
+    "--file-locks",
+    "--ext-unix-sk",
+    "--link-remap",
+    "--ghost-limit", "512M",  # the default of 1 MiB is too small for deleted files in use
+    "--force-irmap",
+    "--cpu-cap=none",  # compared by ourselves beforehand: CRIU's own check wants equal machines
+    "-v4",
+)  # fmt: skip
+NET = "jobnet"
+FREEZE_SECONDS = 60
+
+
+def dump(
+    criu: tuple[str, ...], images: Path, work: Path, hook: Path, mounts: Iterable[Mount], *, leave_running: bool
+) -> list[str]:
+    """Arguments of a dump; {pid} and {net} are filled in by the shim."""
+    outside = [x for m in mounts for x in ("--external", f"mnt[{m.target}]:{m.name}")]
+    return [
+        *criu, "dump", "--tree", "{pid}", "--images-dir", str(images), "--work-dir", str(work), "--log-file", "dump.log",
+        "--libdir", str(work / "plugins"), "--action-script", str(hook), "--timeout", str(FREEZE_SECONDS),
+        "--external", f"net[{{net}}]:{NET}", *outside, *COMMON, *(["--leave-running"] if leave_running else []),
+    ]  # fmt: skip
+
+
+def restore(
+    criu: tuple[str, ...], images: Path, work: Path, hook: Path, root: Path, mounts: Iterable[Mount], pipes: dict[str, str]
+) -> list[str]:
+    """Arguments of a restore; {net}, {out} and {err} are descriptors that the shim fills in."""
+    inside = [x for m in mounts for x in ("--external", f"mnt[{m.name}]:{root}{m.target}")]
+    streams = [x for name, pipe in pipes.items() for x in ("--inherit-fd", f"fd[{{{name}}}]:{pipe}")]
+    return [
+        *criu, "restore", "--restore-detached", "--images-dir", str(images), "--work-dir", str(work), "--log-file", "restore.log",
+        "--libdir", str(work / "plugins"), "--action-script", str(hook), "--pidfile", str(work / "pid"), "--root", str(root),
+        "--inherit-fd", f"fd[{{net}}]:{NET}", *streams, *inside, *COMMON,
+    ]  # fmt: skip
+
+
+# Pattern of CRIU's own words -> the sentence for the user. The first that matches an error line counts.
+SENTENCES = (
+    (r"io_uring", "the job uses io_uring, which can't be saved"),
+    (r"No space left", "the machine's disk is full"),
+    (r"Cannot allocate memory|Out of memory", "the machine has too little memory"),
+    (r"has bad size (\d+) \(expect (\d+)\)", r"a file outside the job's folder changed its size: \1 bytes, \2 expected"),
+    (r"File (\S+) has bad build-ID", r"the program file \1 is another version here"),
+    (r"Can't lookup mount=\S+ for fd=(-?\d+) path=(\S+)", r"the job holds \2 open, which lies on a mount that it does not own"),
+    (r"Can't open file (\S+)", r"the file \1 is not there"),
+    (r"Can't fork for (\d+): File exists", r"process number \1 is taken already"),
+    (r"tracer|Can't seize|ptrace", "a debugger or tracer is attached to the job"),
+    (
+        r"Can't dump (ghost|unlinked) file.* of (\d+) size",
+        r"a deleted file of \2 bytes is still open, more than can be carried",
+    ),
+    (r"unix: .*external", "the job talks over a Unix socket to a program outside of it"),
+    (r"Unsupported|not supported|Can't dump", "the job uses something that can't be saved"),
+)
+
+
+def sentence(log: Path, fallback: str) -> str:
+    """CRIU's first error as a sentence, its own words behind it."""
+    try:
+        lines = [x for x in log.read_text(errors="replace").splitlines() if re.match(r"\(\d+\.\d+\)\s+(\d+: )?Error", x)]
+    except OSError:
+        lines = []
+    if not lines:
+        return fallback
+    raw = re.sub(r"^\(\d+\.\d+\)\s+", "", lines[0]).strip()
+    for pattern, text in SENTENCES:
+        for line in lines:
+            if found := re.search(pattern, line):
+                return f"{found.expand(text)} (CRIU: {raw})"
+    return f"CRIU could not do it: {raw}"

@@ -1,0 +1,165 @@
+"""What an image needs of the machine that restores it, found before a failed restore finds it.
+
+Each fact is a line of text. Names tell how it is compared: `needs` below is the table. What is not in the table is for people.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+# Instruction sets a program may have chosen at its start; what only the kernel uses is no concern of an image.
+INSTRUCTIONS = re.compile(
+    r"fpu|cx8|cmov|mmx\w*|fxsr\w*|sse\w*|ssse3|pni|sse4_[12]|popcnt|aes|pclmulqdq|avx\w*|fma\w*|f16c|rdrand|rdseed|adx|movbe|bmi[12]"
+    r"|abm|lahf_lm|sha_ni|sha512|sm3|sm4|vaes|vpclmulqdq|gfni|clflush\w*|clwb|fsgsbase|erms|fsrm|rtm|hle|cx16|xsave\w*|amx_\w+|movdiri"
+    r"|movdir64b|serialize|rdpid|rdtscp|pku|ospke|3dnow\w*|xop|tbm|fma4|misalignsse|wbnoinvd|cldemote|waitpkg|enqcmd|user_shstk"
+)
+# Each one is a part of the register state that is saved and brought back; its layout must be the same.
+REGISTERS = ("fpu", "sse", "avx", "avx512f", "pku", "ospke", "amx_tile", "xsaves", "xsavec", "user_shstk")
+HIDDEN = ("/dev/", "/proc/", "/sys/", "/run/", "/tmp/", "/var/tmp/", "/memfd:", "/SYSV", "/anon_hugepage")
+
+
+def machine(criu: str, base: str, mounts: Iterable[str]) -> dict[str, str]:
+    """Facts of this machine."""
+    flags = _cpu_flags(Path("/proc/cpuinfo").read_text())
+    return {
+        "machine": platform.machine(),
+        "cpu instructions": " ".join(sorted(f for f in flags if INSTRUCTIONS.fullmatch(f) or platform.machine() != "x86_64")),
+        "cpu registers": " ".join(f for f in REGISTERS if f in flags),
+        "page size": str(os.sysconf("SC_PAGE_SIZE")),
+        "CRIU": criu,
+        "cpu check": "our own, CRIU's is off (--cpu-cap=none)",
+        "kernel": platform.release(),
+        "folder": base,
+        "mounts": " ".join(sorted(mounts)),
+    }
+
+
+def _cpu_flags(text: str) -> set[str]:
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return set(value.split())
+    return set()
+
+
+def files(pids: Iterable[int], base: str) -> dict[str, str]:
+    """Facts of the files outside of the scratch that the processes have mapped or open; the processes stand still."""
+    paths: set[str] = set()
+    for pid in pids:
+        paths |= _mapped(pid) | _opened(pid)
+    hidden = (*HIDDEN, base + "/")
+    return {f"file {p}": file_fact(p) for p in sorted(paths) if p.startswith("/") and not p.startswith(hidden)}
+
+
+def _mapped(pid: int) -> set[str]:
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return set()
+    names = (fields[5] for line in lines if len(fields := line.split(None, 5)) == 6)
+    return {name for name in names if name.startswith("/") and not name.endswith(" (deleted)")}
+
+
+def _opened(pid: int) -> set[str]:
+    found = set()
+    try:
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            name = str(fd.readlink())
+            if name.startswith("/") and not name.endswith(" (deleted)"):
+                found.add(name)
+    except OSError:
+        return found
+    return found
+
+
+def file_fact(path: str) -> str:
+    """Size and build-id of a file, or that it is not there."""
+    try:
+        st = Path(path).stat()
+        if not os.path.isfile(path):  # noqa: PTH113
+            return "a folder" if os.path.isdir(path) else "special"  # noqa: PTH112
+        return f"{st.st_size} bytes{build_id(path)}"
+    except OSError:
+        return "absent"
+
+
+def build_id(path: str) -> str:
+    """ ", build-id …" of an ELF file (64 bit); empty for others."""
+    try:
+        with Path(path).open("rb") as f:
+            head = f.read(64)
+            if head[:5] != b"\x7fELF\x02":
+                return ""
+            offset, size, count = struct.unpack_from("<Q", head, 32)[0], *struct.unpack_from("<HH", head, 54)
+            f.seek(offset)
+            table = f.read(size * min(count, 64))
+            for at in range(0, len(table) - 55, size):
+                kind, begin, length = (
+                    struct.unpack_from(fmt, table, at + o)[0] for fmt, o in (("<I", 0), ("<Q", 8), ("<Q", 32))
+                )
+                if kind == 4:
+                    f.seek(begin)
+                    if found := _note(f.read(min(length, 65536))):
+                        return f", build-id {found}"
+    except (OSError, struct.error):
+        return ""
+    return ""
+
+
+def _note(data: bytes) -> str:
+    at = 0
+    while at + 12 <= len(data):
+        names, length, kind = struct.unpack_from("<III", data, at)
+        body = at + 12 + (names + 3) // 4 * 4
+        if kind == 3 and data[at + 12 : at + 15] == b"GNU":
+            return data[body : body + length].hex()
+        at = body + (length + 3) // 4 * 4
+    return ""
+
+
+# ---------------------------------------------------------------- comparing
+
+
+def _same(theirs: str, ours: str) -> bool:
+    return theirs == ours
+
+
+def _within(theirs: str, ours: str) -> bool:
+    return set(theirs.split()) <= set(ours.split())
+
+
+def _not_older(theirs: str, ours: str) -> bool:
+    return _version(theirs) <= _version(ours)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(x) for x in re.findall(r"\d+", text))
+
+
+RULES: dict[str, Callable[[str, str], bool]] = {
+    "machine": _same,
+    "cpu instructions": _within,
+    "cpu registers": _same,
+    "page size": _same,
+    "CRIU": _not_older,
+    "folder": _same,
+    "mounts": _same,
+}
+
+
+def refusal(image: dict[str, str], here: dict[str, str]) -> str | None:
+    """Why an image with these facts can't be restored where these are the facts: one sentence with both values, or None."""
+    for name, value in image.items():
+        rule = _same if name.startswith("file ") else RULES.get(name)
+        ours = here.get(name) or (file_fact(name[5:]) if name.startswith("file ") else "unknown")
+        if rule is not None and not rule(value, ours):
+            if rule is _within:
+                ours = "everything but " + " ".join(sorted(set(value.split()) - set(ours.split())))
+                value = "more"
+            return f"this machine can't continue the image: {name} was {value!r} where it was made and is {ours!r} here"
+    return None

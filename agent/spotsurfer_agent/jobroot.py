@@ -1,0 +1,116 @@
+"""The job's view of the file system: the same set of mounts on every machine.
+
+The job does not get the machine's mounts but a small set with names: the machine's root and its other disks, read-only; its
+scratch over the agent's own folder (so that the scratch has one path everywhere and the agent's files are hidden), over /tmp,
+/var/tmp and /dev/shm; /dev, /sys and /run of the machine. CRIU gets each one as a *named* external mount, so an image does not
+depend on what else is mounted where it was made.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_agent import linux
+
+# File systems that hold programs and data; all others (proc, cgroup, tmpfs, automounts …) differ from machine to machine.
+DISKS = frozenset(
+    {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "nfs", "nfs4", "lustre", "ceph", "overlay", "squashfs", "erofs"}
+)
+# Never carried: they belong to the machine, not to the programs on it.
+OWN = ("/boot", "/dev", "/proc", "/run", "/snap", "/sys", "/tmp", "/var/tmp")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One mount of the job: where it comes from on this machine, where the job sees it, its name in an image."""
+
+    name: str
+    source: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MountLine:
+    """One line of a mountinfo."""
+
+    root: str
+    point: str
+    kind: str
+    options: str
+
+
+def mount_lines(text: str) -> list[MountLine]:
+    """The lines of a mountinfo."""
+    found = []
+    for line in text.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, rest = left.split(" "), right.split(" ")
+        found.append(MountLine(_unescape(fields[3]), _unescape(fields[4]), rest[0], rest[-1]))
+    return found
+
+
+def _unescape(text: str) -> str:
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, char)
+    return text
+
+
+def carried(table: list[MountLine], base: str) -> list[str]:
+    """Mount points of the machine's other disks that the job sees, outer ones first.
+
+    One that lies below a mount which the job does not see is left out, as is one that a later mount hides.
+    """
+    visible: dict[str, str] = {}
+    for line in table:
+        visible = {x: k for x, k in visible.items() if not _below(x, line.point)}
+        visible[line.point] = line.kind
+    found: list[str] = []
+    for point in sorted(visible):
+        above = [x for x in visible if x not in ("/", point) and _below(point, x)]
+        own = any(_below(point, x) for x in (*OWN, base))
+        if point != "/" and not own and visible[point] in DISKS and all(x in found for x in above):
+            found.append(point)
+    return found
+
+
+def _below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def mounts(base: str, scratch: str) -> list[Mount]:
+    """All mounts of the job below its root, in the order of mounting; /proc and /dev/pts are its own and not among them."""
+    table = mount_lines(Path("/proc/self/mountinfo").read_text())
+    disks = [
+        Mount("disk" + point.replace("/", "-"), point, point, True) for point in carried(table, base) if Path(point).is_dir()
+    ]
+    fixed = [
+        Mount("dev", "/dev", "/dev"),
+        Mount("sys", "/sys", "/sys", True),
+        Mount("run", "/run", "/run", True),
+        Mount("scratch", scratch, base),
+        Mount("tmp", scratch + "/tmp", "/tmp"),  # noqa: S108 -- the job's own
+        Mount("vartmp", scratch + "/tmp", "/var/tmp"),  # noqa: S108
+        Mount("shm", scratch + "/shm", "/dev/shm"),  # noqa: S108
+    ]
+    return [*disks, *(m for m in fixed if Path(m.target).is_dir())]
+
+
+def build(root: str, plan: list[Mount]) -> None:
+    """Put the tree together below the folder `root`, in a private mount namespace of the caller."""
+    linux.bind("/", root, read_only=True)
+    for m in plan:
+        linux.bind(m.source, root + m.target, read_only=m.read_only)
+
+
+def enter(root: str) -> None:
+    """Make the built tree the root, with a /proc and terminals of the caller's own pid namespace."""
+    linux.mount("proc", root + "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
+    if Path(root + "/dev/pts").is_dir():
+        linux.mount(
+            "devpts", root + "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"
+        )
+    linux.pivot_root(root)
+    os.chdir("/")

@@ -1,0 +1,145 @@
+"""The first instants of a job's processes. Runs in a forked child of the shim, before the program is there.
+
+Everything a process holds at this point ends up in its image, so it holds nothing: descriptors 0 to 2 opened for it, all others
+closed, default signals, a small environment.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from spotsurfer_agent import jobroot, linux
+
+FAILED = 127
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What to run and as whom. Paths are those that the job sees, but for `root`, which is the agent's."""
+
+    argv: list[str]
+    environment: dict[str, str]
+    folder: str
+    uid: int
+    gid: int
+    groups: list[int]
+    root: str  # an empty folder of the agent; the job's tree is mounted there
+    base: str
+    scratch: str
+    cgroups: list[str] = field(default_factory=list)  # files to write the pid into
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> LaunchPlan:
+        """The plan from its JSON form; raises TypeError for a field that is not there."""
+        return LaunchPlan(**raw)
+
+
+def enter_cgroups(files: list[str]) -> None:
+    """Move the calling process into the cgroups whose `cgroup.procs` are named."""
+    for name in files:
+        fd = os.open(name, os.O_WRONLY)
+        try:
+            os.write(fd, b"0")
+        finally:
+            os.close(fd)
+
+
+def start(plan: LaunchPlan, net: int, out: int, err: int) -> int:
+    """Start the job's first process in namespaces of its own; returns its pid, a child of this (subreaper) process.
+
+    `net` is the prepared network namespace, `out` and `err` the writing ends of its output. Raises OSError with the step that
+    failed.
+    """
+    read, write = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        os.close(read)
+        guard(write, lambda: _middle(plan, net, (out, err), write))
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        told = pipe.read().decode(errors="replace").splitlines()
+    os.waitpid(middle, 0)
+    pid = next((int(line) for line in told if line.isdigit()), 0)
+    failure = next((line for line in told if not line.isdigit()), "")
+    if failure or not pid:
+        raise OSError(0, failure or "the launcher ended without a word")
+    return pid
+
+
+def guard(tell: int, body: Callable[[], None]) -> NoReturn:
+    """Run `body` in a forked child; a failure is one line through `tell`, and nothing returns into the parent's code."""
+    try:
+        body()
+    except BaseException as e:
+        os.write(tell, f"{type(e).__name__}: {e}\n".encode())
+    os._exit(FAILED)
+
+
+def _middle(plan: LaunchPlan, net: int, streams: tuple[int, int], tell: int) -> NoReturn:
+    enter_cgroups(plan.cgroups)
+    linux.setns(net, linux.CLONE_NEWNET)
+    linux.unshare(linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWTIME)
+    pid = os.fork()  # the first one in the new namespaces; when we exit, the shim inherits it
+    if pid == 0:
+        guard(tell, lambda: _first(plan, streams, tell))
+    os.write(tell, f"{pid}\n".encode())
+    os._exit(0)
+
+
+def _first(plan: LaunchPlan, streams: tuple[int, int], tell: int) -> None:
+    os.setsid()
+    linux.private_mounts()
+    jobroot.build(plan.root, jobroot.mounts(plan.base, plan.scratch))
+    jobroot.enter(plan.root)
+    _descriptors(streams, tell)
+    plain_signals()
+    linux.refuse_io_uring()
+    os.umask(0o022)
+    os.setgroups(plan.groups)
+    os.setgid(plan.gid)
+    os.setuid(plan.uid)
+    os.chdir(plan.folder)
+    os.execve(plan.argv[0], plan.argv, plan.environment)  # noqa: S606 -- exactly this program
+
+
+def _descriptors(streams: tuple[int, int], tell: int) -> None:
+    null = os.open("/dev/null", os.O_RDONLY)  # opened inside: CRIU looks its mount up in the job's own namespace
+    for number, fd in enumerate((null, *streams)):
+        os.dup2(fd, number)
+    os.closerange(3, tell)
+    os.closerange(tell + 1, 1 << 20)  # `tell` itself closes with the exec
+
+
+def plain_signals() -> None:
+    """Default actions, nothing blocked. CRIU too needs this: it ends a helper of its own with SIGTERM."""
+    for number in signal.valid_signals():
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            try:
+                signal.signal(number, signal.SIG_DFL)
+            except (OSError, ValueError):
+                continue  # the C library keeps a few for itself
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def wait_gone(pid: int, timeout_seconds: float) -> bool:
+    """Wait until a process, child or not, is gone or a zombie."""
+    end = time.monotonic() + timeout_seconds
+    while time.monotonic() < end:
+        if state(pid) in ("", "Z", "X"):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def state(pid: int) -> str:
+    """The kernel's letter for a process's state; empty where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat") as f:  # noqa: PTH123 -- read often
+            return f.read().rpartition(") ")[2][:1]
+    except OSError:
+        return ""

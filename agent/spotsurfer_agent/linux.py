@@ -1,0 +1,111 @@
+"""The few system calls that Python 3.11 does not wrap. Every function raises OSError with the call's errno."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+
+CLONE_NEWTIME = 0x00000080
+CLONE_NEWNS = 0x00020000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY = 0x1
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_PRIVATE = 0x40000
+MNT_DETACH = 2
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_SECCOMP = 22
+_SECCOMP_MODE_FILTER = 2
+_SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_IO_URING_SETUP = 425  # the same number in every architecture's table
+_SECCOMP_ALLOW = 0x7FFF0000
+_SECCOMP_ERRNO = 0x00050000
+_ENOSYS = 38
+
+# Bound once at import: the loader must not be asked again in a forked child or after the runtime's folder was replaced.
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(flags: int) -> None:
+    """Leave the namespaces named by `flags` for new ones."""
+    _checked(_libc.unshare(flags), "unshare")
+
+
+def setns(fd: int, flags: int) -> None:
+    """Enter the namespace behind a descriptor."""
+    _checked(_libc.setns(fd, flags), "setns")
+
+
+def mount(source: str, target: str, fstype: str = "", flags: int = 0, data: str = "") -> None:
+    """mount(2)."""
+    args = [os.fsencode(x) or None for x in (source, target, fstype)]
+    _checked(_libc.mount(*args, ctypes.c_ulong(flags), data.encode() or None), f"mount {source or fstype} on {target}")
+
+
+def umount(target: str, flags: int = MNT_DETACH) -> None:
+    """umount2(2)."""
+    _checked(_libc.umount2(os.fsencode(target), flags), f"umount {target}")
+
+
+def bind(source: str, target: str, *, read_only: bool = False) -> None:
+    """Bind-mount one folder or file, without what is mounted below it."""
+    mount(source, target, flags=MS_BIND)
+    if read_only:
+        keep = os.statvfs(target).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+        mount("", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | keep)
+
+
+def private_mounts() -> None:
+    """A mount namespace of our own in which nothing spreads."""
+    unshare(CLONE_NEWNS)
+    mount("", "/", flags=MS_REC | MS_PRIVATE)
+
+
+def pivot_root(new_root: str) -> None:
+    """Make a mount point the root of this mount namespace and let the old root go."""
+    number = _SYS_PIVOT_ROOT[os.uname().machine]
+    os.chdir(new_root)
+    _checked(_libc.syscall(ctypes.c_long(number), b".", b"."), "pivot_root")
+    umount(".")
+    os.chdir("/")
+
+
+def become_subreaper() -> None:
+    """Orphans below this process become its children, so that it gets their exit statuses."""
+    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+
+
+def syncfs(fd: int) -> None:
+    """Write back one file system."""
+    _checked(_libc.syncfs(fd), "syncfs")
+
+
+def refuse_io_uring() -> None:
+    """Answer io_uring_setup with ENOSYS in this process and its children: a ring can't be saved, programs fall back.
+
+    Needs root (no `no_new_privs` is set, so that setuid programs of the job go on working).
+    """
+    code = [
+        (0x20, 0, 0, 0),  # load the number of the call
+        (0x15, 0, 1, _IO_URING_SETUP),
+        (0x06, 0, 0, _SECCOMP_ERRNO | _ENOSYS),
+        (0x06, 0, 0, _SECCOMP_ALLOW),
+    ]
+    text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(code), ctypes.addressof(text)))
+    _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.c_void_p(ctypes.addressof(program)), 0, 0), "seccomp")

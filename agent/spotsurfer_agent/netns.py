@@ -1,0 +1,104 @@
+"""The job's network: a namespace prepared by the agent, the same on every machine, never part of an image.
+
+Inside: loopback and one interface with a fixed address and a fixed hardware address, so that a restored socket finds what it was
+bound to. Outside: NAT through the agent's namespace. Link-local addresses can't be reached from inside: there the metadata
+service hands out the machine's credentials.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from spotsurfer_agent import linux
+from spotsurfer_agent.tools import Tools
+
+INSIDE, OUTSIDE, LENGTH = "10.201.0.2", "10.201.0.1", 30
+HARDWARE = "02:73:70:6f:74:02"
+LINK, PEER = "eth0", "ssjob0"
+TABLE = "spotsurfer_job"
+RULES = f"""
+table ip {TABLE} {{
+  chain guard {{
+    type filter hook prerouting priority raw; policy accept;
+    iifname "{PEER}" ip daddr 169.254.0.0/16 drop
+    iifname "{PEER}" ip saddr != {INSIDE} drop
+  }}
+  chain way_out {{
+    type nat hook postrouting priority srcnat; policy accept;
+    ip saddr {INSIDE} oifname != "{PEER}" masquerade
+  }}
+}}
+"""
+
+
+class NetworkError(OSError):
+    """The job's network could not be prepared."""
+
+
+def prepare(tools: Tools) -> int:
+    """Make the job's network namespace; returns a descriptor that keeps it alive. Raises NetworkError."""
+    remove(tools)
+    fd = _namespace()
+    try:
+        _run(
+            [
+                *tools.ip,
+                "link",
+                "add",
+                PEER,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                LINK,
+                "address",
+                HARDWARE,
+                "netns",
+                f"/proc/{os.getpid()}/fd/{fd}",
+            ]
+        )
+        _run([*tools.ip, "address", "add", f"{OUTSIDE}/{LENGTH}", "dev", PEER])
+        _run([*tools.ip, "link", "set", PEER, "up"])
+        inside = [
+            "link set lo up",
+            f"address add {INSIDE}/{LENGTH} dev {LINK}",
+            f"link set {LINK} up",
+            f"route add default via {OUTSIDE}",
+        ]
+        for words in [*inside, "route add unreachable 169.254.0.0/16"]:
+            _run([*tools.ip, *words.split()], fd)
+        Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+        _run([*tools.nft, "-f", "-"], feed=RULES)
+    except OSError as e:
+        os.close(fd)
+        remove(tools)
+        raise NetworkError(e.errno, f"the job's network can't be prepared: {e.strerror}") from e
+    return fd
+
+
+def remove(tools: Tools) -> None:
+    """Take away what `prepare` made outside of the namespace. Idempotent."""
+    subprocess.run([*tools.ip, "link", "delete", PEER], capture_output=True, check=False)
+    subprocess.run([*tools.nft, "delete", "table", "ip", TABLE], capture_output=True, check=False)
+
+
+def _namespace() -> int:
+    """An empty network namespace, held by a descriptor only."""
+    here = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        linux.unshare(linux.CLONE_NEWNET)
+        try:
+            return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            linux.setns(here, linux.CLONE_NEWNET)
+    finally:
+        os.close(here)
+
+
+def _run(argv: list[str], net: int | None = None, feed: str | None = None) -> None:
+    enter = None if net is None else (lambda: linux.setns(net, linux.CLONE_NEWNET))
+    done = subprocess.run(argv, input=feed, capture_output=True, text=True, check=False, preexec_fn=enter)  # noqa: PLW1509
+    if done.returncode:
+        raise OSError(0, f"{' '.join(argv[-8:])}: {done.stderr.strip() or done.returncode}")

@@ -1,0 +1,181 @@
+"""The job's private folder on this machine's disk, and how to keep it as it is at one instant."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_agent import jobroot, linux, trees
+from spotsurfer_agent.manifest import Chunk, Entry
+
+FOLDERS = {"work": 0o755, "home": 0o755, "tmp": 0o1777, "shm": 0o1777, ".spotsurfer": 0o755}
+SUBVOLUME_INODE = 256  # of the root of every btrfs subvolume
+# Where a write to a mapped file always changes its times once the file was written back.
+STAMPED = frozenset({"btrfs", "ext4", "xfs"})
+RACY_NS = 2_000_000_000
+
+
+class ScratchError(OSError):
+    """The disk does not do what is needed; a sentence."""
+
+
+@dataclass(slots=True)
+class Capture:
+    """The scratch at one instant: its entries and where to read each file. `drop` gives the space back."""
+
+    entries: list[Entry]
+    where: Callable[[Entry], Path]
+    stamps: dict[str, trees.Stamp]
+    drop: Callable[[], None]
+
+
+class Scratch:
+    """`<base>/job/scratch`: a btrfs subvolume where the disk is btrfs, else a folder."""
+
+    def __init__(self, base: Path, btrfs: tuple[str, ...]) -> None:
+        self.path = base / "job" / "scratch"
+        self._kept = base / "job" / "kept"
+        self._btrfs = btrfs
+        self.index: dict[str, tuple[trees.Stamp, list[Chunk]]] = {}  # what an unchanged file consists of
+
+    def make(self) -> None:
+        """Create it with its folders where it is not there. Raises ScratchError."""
+        if not self.path.is_dir():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self._run("subvolume", "create", str(self.path)):
+                self.path.mkdir()
+            self.path.chmod(0o755)
+        for name, mode in FOLDERS.items():
+            (self.path / name).mkdir(exist_ok=True)
+            (self.path / name).chmod(mode)
+
+    def empty(self) -> None:
+        """Start over with nothing in it. Raises ScratchError."""
+        self._remove(self.path)
+        self.index = {}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self._run("subvolume", "create", str(self.path)):
+            self.path.mkdir()
+        self.path.chmod(0o755)
+
+    @property
+    def is_subvolume(self) -> bool:
+        """Whether an instant of it can be kept without copying."""
+        return self._kind() == "btrfs" and self.path.stat().st_ino == SUBVOLUME_INODE
+
+    def sync(self) -> None:
+        """Write everything back, so that what follows while the job is frozen is short."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            linux.syncfs(fd)
+        finally:
+            os.close(fd)
+
+    def capture(self, name: str, trusted: set[str], *, stays_frozen: bool) -> Callable[[], Capture]:
+        """Keep the present instant; the job is frozen. The returned call lists it and may be made after the job goes on.
+
+        `trusted` are digests that the store holds: only files made of these are not read again. `stays_frozen`: the job does not
+        run until the capture was read, so nothing needs to be copied.
+        """
+        if self.is_subvolume:
+            kept = self._kept / name
+            self._kept.mkdir(exist_ok=True)
+            self._remove(kept)
+            if error := self._run("subvolume", "snapshot", "-r", str(self.path), str(kept)):
+                raise ScratchError(0, f"btrfs can't snapshot the job's folder: {error}")
+            return lambda: self._listed(kept, trusted, lambda: self._remove(kept))
+        self.sync()  # and thereby make the next write to a mapped file change its times
+        if stays_frozen:
+            return lambda: self._listed(self.path, trusted, lambda: None)
+        copied = self._copied(self._kept / name, trusted)
+        return lambda: copied
+
+    def remember(self, capture: Capture, entries: list[Entry], instant_ns: int) -> None:
+        """Note which chunks the files of a capture consist of; files written in the last instants are left out."""
+        if self._kind() not in STAMPED:
+            return
+        fresh = {}
+        for e in entries:
+            stamp = capture.stamps.get(e.path)
+            if e.kind == "file" and stamp is not None and stamp.ctime_ns < instant_ns - RACY_NS:
+                fresh[e.path] = (stamp, e.chunks)
+        self.index = fresh
+
+    def now_ns(self) -> int:
+        """The file system's own idea of now."""
+        mark = self.path.parent / "instant"
+        mark.write_bytes(b"x")
+        return mark.stat().st_mtime_ns
+
+    def drop_kept(self) -> None:
+        """Remove captures that nobody came back for."""
+        with contextlib.suppress(FileNotFoundError):
+            for path in self._kept.iterdir():
+                self._remove(path)
+
+    def free_bytes(self) -> int:
+        """Space left on its disk."""
+        return shutil.disk_usage(self.path.parent).free
+
+    def _listed(self, root: Path, trusted: set[str], drop: Callable[[], None]) -> Capture:
+        walked = trees.walk(root)
+        entries = [self._with_known(e, walked.stamps, trusted) for e in walked.entries]
+        return Capture(entries, lambda e: root / e.path, walked.stamps, drop)
+
+    def _with_known(self, e: Entry, stamps: dict[str, trees.Stamp], trusted: set[str]) -> Entry:
+        known = self.index.get(e.path)
+        if e.kind != "file" or known is None or known[0] != stamps.get(e.path):
+            return e
+        return dataclasses.replace(e, chunks=known[1]) if all(c.digest in trusted for c in known[1]) else e
+
+    def _copied(self, kept: Path, trusted: set[str]) -> Capture:
+        """Copies of the files that are not known yet, made while the job is frozen."""
+        self._remove(kept)
+        kept.mkdir(parents=True)
+        capture = self._listed(self.path, trusted, lambda: self._remove(kept))
+        places: dict[str, Path] = {}
+        for e in capture.entries:
+            if e.kind == "file" and e.size and not e.chunks:
+                places[e.path] = kept / str(len(places))
+                subprocess.run(
+                    ["cp", "--reflink=auto", "--sparse=always", "--", str(self.path / e.path), str(places[e.path])], check=True
+                )
+        capture.where = lambda e: places[e.path]
+        return capture
+
+    def _kind(self) -> str:
+        best = ("", "")
+        for line in jobroot.mount_lines(Path("/proc/self/mountinfo").read_text()):
+            inside = str(self.path).startswith(line.point.rstrip("/") + "/")
+            if inside and len(line.point) >= len(best[0]):
+                best = (line.point, line.kind)
+        return best[1]
+
+    def _remove(self, path: Path) -> None:
+        if not path.exists():
+            return
+        if path.stat().st_ino == SUBVOLUME_INODE:
+            self._run("property", "set", "-ts", str(path), "ro", "false")
+            if not self._run("subvolume", "delete", str(path)):
+                return
+        shutil.rmtree(path)
+
+    def _run(self, *words: str) -> str:
+        """Call btrfs; the error as a line, empty when all is well."""
+        done = subprocess.run([*self._btrfs, *words], capture_output=True, text=True, check=False)
+        return (done.stderr.strip().splitlines() or ["failed"])[-1] if done.returncode else ""
+
+
+def own(path: Path, uid: int, gid: int) -> None:
+    """Give a tree to the job's user; links are not followed."""
+    os.lchown(path, uid, gid)
+    if stat.S_ISDIR(path.lstat().st_mode):
+        for child in path.iterdir():
+            own(child, uid, gid)

@@ -1,0 +1,70 @@
+"""Where the programs are that come with the agent's runtime, and how to call them."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+NAMES = ("ip", "nft", "btrfs")
+FOLDERS = ("usr/sbin", "usr/bin", "sbin", "bin")
+
+
+class ToolMissing(Exception):
+    """A program is neither in the runtime nor on the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Argument lists to begin a call with. `tini` is the path of a static binary: it becomes part of every image."""
+
+    criu: tuple[str, ...]
+    ip: tuple[str, ...]
+    nft: tuple[str, ...]
+    btrfs: tuple[str, ...]
+    tini: str
+    python: tuple[str, ...]  # an interpreter that finds this package
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> Tools:
+        """The tools from `dataclasses.asdict` that went through JSON."""
+        return Tools(**{name: value if isinstance(value, str) else tuple(value) for name, value in raw.items()})
+
+    @staticmethod
+    def find(prefix: Path | None, python: tuple[str, ...] = ()) -> Tools:
+        """The tools of a runtime prefix (Debian packages unpacked there), each falling back to the machine's own.
+
+        `python` is how to start the interpreter; the running one when empty. Raises ToolMissing with the names that are nowhere.
+        """
+        roots = [prefix] if prefix is not None else []
+        found = {name: _program(name, roots) for name in ("criu", *NAMES)}
+        tini = _program("tini-static", roots)
+        missing = [name for name, argv in {**found, "tini-static": tini}.items() if not argv]
+        if missing:
+            raise ToolMissing(
+                f"{', '.join(missing)} not found in {prefix or 'the runtime'} nor on this machine: rebuild the runtime"
+            )
+        criu, ip, nft, btrfs = (found[name] for name in ("criu", *NAMES))
+        return Tools(criu, ip, nft, btrfs, tini[-1], python or (sys.executable,))
+
+
+def _program(name: str, roots: list[Path]) -> tuple[str, ...]:
+    for root in roots:
+        for folder in FOLDERS:
+            path = root / folder / name
+            if path.is_file():
+                return (*_loader(root), str(path)) if name != "tini-static" else (str(path),)
+    plain = shutil.which(name)
+    return (plain,) if plain else ()
+
+
+def _loader(root: Path) -> tuple[str, ...]:
+    """How to run a program of the prefix with the prefix's own C library; empty where it brings none."""
+    triplet = f"{platform.machine()}-linux-gnu"
+    for folder in (root / "usr/lib" / triplet, root / "lib" / triplet):
+        for loader in sorted(folder.glob("ld-linux*.so*")):
+            return (str(loader), "--inhibit-cache", "--library-path", str(folder))
+    return ()

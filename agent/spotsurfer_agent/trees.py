@@ -1,0 +1,231 @@
+"""A folder as entries of a manifest, and back. Paths in a manifest are hostile: nothing is followed, nothing leaves the root."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import stat
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spotsurfer_agent.chunks.fetcher import Fetcher
+from spotsurfer_agent.chunks.pool import Pool
+from spotsurfer_agent.manifest import Chunk, Entry
+
+# Attributes that carry meaning on another machine; the rest belongs to the file system they lie on.
+XATTRS = ("user.", "security.capability", "system.posix_acl_")
+KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "symlink", stat.S_IFIFO: "fifo"}
+
+
+class UnsafePath(Exception):
+    """A manifest names a path that could leave its root, or one twice."""
+
+
+class Unsavable(Exception):
+    """The tree holds something that can't be carried to another machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """When these are equal, a file's content is: nothing wrote to it in between."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
+@dataclass(slots=True)
+class Walked:
+    """A tree as it was read; `stamps` of its regular files, by path."""
+
+    entries: list[Entry] = field(default_factory=list)
+    stamps: dict[str, Stamp] = field(default_factory=dict)
+
+
+def walk(root: Path) -> Walked:
+    """Everything below `root`, parents first, names sorted. Raises Unsavable for devices.
+
+    Sockets are left out: whoever listens makes its own again.
+    """
+    out, links = Walked(), dict[tuple[int, int], str]()
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        with os.scandir(root / folder) as found:
+            names = sorted(x.name for x in found)
+        for name in names:
+            path = f"{folder}/{name}" if folder else name
+            st = (root / path).lstat()
+            if stat.S_ISSOCK(st.st_mode):
+                continue
+            out.entries.append(_entry(root, path, st, links))
+            if stat.S_ISREG(st.st_mode):
+                out.stamps[path] = Stamp(st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_ino)
+            if stat.S_ISDIR(st.st_mode):
+                folders.append(path)
+    return out
+
+
+def _entry(root: Path, path: str, st: os.stat_result, links: dict[tuple[int, int], str]) -> Entry:
+    kind, target, size = KINDS.get(stat.S_IFMT(st.st_mode)), "", 0
+    if kind is None:
+        raise Unsavable(f"{path} in the job's folder is a device: remove it, devices can't be carried along")
+    if kind != "dir" and st.st_nlink > 1:
+        first = links.setdefault((st.st_dev, st.st_ino), path)
+        if first != path:
+            return Entry(path, "hardlink", target=first)
+    if kind == "symlink":
+        target = str((root / path).readlink())
+    if kind == "file":
+        size = st.st_size
+    mode = stat.S_IMODE(st.st_mode)
+    return Entry(path, kind, mode, st.st_uid, st.st_gid, st.st_mtime_ns, size, target, _xattrs(root / path))
+
+
+def _xattrs(path: Path) -> dict[str, str]:
+    try:
+        names = os.listxattr(path, follow_symlinks=False)
+    except OSError:
+        return {}  # a file system without them
+    kept = [n for n in names if n.startswith(XATTRS)]
+    return {n: base64.b64encode(os.getxattr(path, n, follow_symlinks=False)).decode() for n in kept}
+
+
+# ---------------------------------------------------------------- and back
+
+
+def parts(path: str) -> list[str]:
+    """The names along a relative path. Raises UnsafePath for anything that is not plainly below its root."""
+    names = path.split("/")
+    if not path or "\0" in path or any(n in ("", ".", "..") for n in names):
+        raise UnsafePath(f"path {path!r} in the manifest does not lie below its root")
+    return names
+
+
+def check(entries: list[Entry], fetcher: Fetcher) -> None:
+    """Look at the whole list before anything is written. Raises UnsafePath and BadChunk."""
+    seen: dict[str, str] = {}
+    for e in entries:
+        names = parts(e.path)
+        above = "/".join(names[:-1])
+        if e.path in seen or (above and seen.get(above) != "dir"):
+            raise UnsafePath(f"path {e.path!r} is in the manifest twice or not in a folder of it")
+        if e.kind == "hardlink" and seen.get(e.target, "dir") in ("dir", "hardlink"):
+            raise UnsafePath(f"{e.path!r} repeats {e.target!r}, which is no file of the manifest")
+        if e.kind not in (*KINDS.values(), "hardlink"):
+            raise UnsafePath(f"{e.path!r} is of a kind that this version does not know: {e.kind!r}")
+        for c in e.chunks:
+            fetcher.check(c, e.size)
+        seen[e.path] = e.kind
+
+
+def build(root: Path, entries: list[Entry], fetcher: Fetcher) -> None:
+    """Make the tree below the existing, empty folder `root`. Raises UnsafePath, BadChunk, StoreError and OSError."""
+    check(entries, fetcher)
+    top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with Pool() as pool:
+            for e in entries:
+                with _parent(top, e.path) as (folder, name):
+                    _make(e, folder, name, top, pool, fetcher)
+        for e in reversed(entries):  # folders last, deepest first: making things in them changed their times
+            if e.kind == "dir":
+                with _parent(top, e.path) as (folder, name):
+                    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                    try:
+                        _dress(e, fd)
+                    finally:
+                        os.close(fd)
+    finally:
+        os.close(top)
+
+
+class _parent:  # noqa: N801 -- used like a function
+    """The folder that holds a path, reached without following any link, and the last name."""
+
+    def __init__(self, top: int, path: str) -> None:
+        self._names = parts(path)
+        self._fd = os.dup(top)
+
+    def __enter__(self) -> tuple[int, str]:
+        for name in self._names[:-1]:
+            fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+            os.close(self._fd)
+            self._fd = fd
+        return self._fd, self._names[-1]
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def _make(e: Entry, folder: int, name: str, top: int, pool: Pool, fetcher: Fetcher) -> None:
+    if e.kind == "dir":
+        os.mkdir(name, 0o700, dir_fd=folder)
+    elif e.kind == "hardlink":
+        with _parent(top, e.target) as (there, first):
+            os.link(first, name, src_dir_fd=there, dst_dir_fd=folder, follow_symlinks=False)
+    elif e.kind == "symlink":
+        os.symlink(e.target, name, dir_fd=folder)
+        os.chown(name, e.uid, e.gid, dir_fd=folder, follow_symlinks=False)
+        os.utime(name, ns=(e.mtime_ns, e.mtime_ns), dir_fd=folder, follow_symlinks=False)
+    elif e.kind == "fifo":
+        os.mkfifo(name, 0o600, dir_fd=folder)
+        fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        _dress(e, fd)
+        os.close(fd)
+    else:
+        _File(e, os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)).fill(
+            pool, fetcher
+        )
+
+
+class _File:
+    """A file being written by several threads; the last one dresses and closes it."""
+
+    def __init__(self, entry: Entry, fd: int) -> None:
+        self._entry, self._fd = entry, fd
+        self._left, self._lock = len(entry.chunks) + 1, threading.Lock()
+
+    def __del__(self) -> None:
+        if self._fd >= 0:  # pieces were given up
+            os.close(self._fd)
+
+    def fill(self, pool: Pool, fetcher: Fetcher) -> None:
+        """Hand the file's chunks to the pool."""
+        try:
+            os.ftruncate(self._fd, self._entry.size)
+            for chunk in self._entry.chunks:
+                pool.submit(self._piece, fetcher, chunk)
+        finally:
+            self._done()
+
+    def _piece(self, fetcher: Fetcher, chunk: Chunk) -> None:
+        try:
+            fetcher.write(chunk, self._fd)
+        finally:
+            self._done()
+
+    def _done(self) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left:
+                return
+        fd, self._fd = self._fd, -1
+        try:
+            _dress(self._entry, fd)
+        finally:
+            os.close(fd)
+
+
+def _dress(e: Entry, fd: int) -> None:
+    """Owner, mode, attributes, times; in this order, for each one may undo the next."""
+    os.fchown(fd, e.uid, e.gid)
+    os.fchmod(fd, e.mode & 0o7777)
+    for name, value in e.xattrs.items():
+        if name.startswith(XATTRS):
+            with contextlib.suppress(NotADirectoryError):
+                os.setxattr(fd, name, base64.b64decode(value))
+    os.utime(fd, ns=(e.mtime_ns, e.mtime_ns))
