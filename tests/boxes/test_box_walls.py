@@ -69,6 +69,16 @@ cd /var/lib/spotsurfer; stat -f -c %T .; ls -A; dd if=/dev/zero of=x bs=1M count
     assert not list(here.folder(first.id).glob("disk*"))
 
 
+def test_clocks_can_differ_from_box_to_box(tmp_path: Path) -> None:
+    with yard(tmp_path, clock_offset_seconds_max=10**8) as here:
+        boxes = [here.launch("echo up $(cut -d. -f1 /proc/uptime)") for _ in range(2)]
+        ups = [int(re.findall(r"up (\d+)", here.wait_console(b.id, "up "))[0]) for b in boxes]
+        host = float(Path("/proc/uptime").read_text().split()[0])
+        offsets = [r["clock_offset_seconds"] for b in boxes for r in control.list_boxes(here.path) if r["id"] == b.id]
+        assert [abs(up - host - offset) < 30 for up, offset in zip(ups, offsets, strict=True)] == [True, True]
+        assert abs(ups[0] - ups[1]) > 60
+
+
 def test_a_full_disk_is_the_boxes_own_trouble(tmp_path: Path) -> None:
     with yard(tmp_path, disk_bytes=256 << 20) as here:
         box = here.launch("dd if=/dev/zero of=/var/lib/spotsurfer/x bs=1M count=400; echo exit $?; sleep 1000")

@@ -70,15 +70,17 @@ class Yard:
         return file.read_text() if file.exists() else ""
 
     def supervisor(self, box: str) -> int:
-        """Process id of a box's supervisor: who holds its control socket's folder as an argument."""
-        for command in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                arguments = command.read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if str(self.folder(box)).encode() in arguments and b"spotsurfer_providers.local.supervisor" in arguments:
-                return int(command.parent.name)
-        raise AssertionError(f"{box} has no supervisor")
+        """Process id of a box's supervisor: the one that has its folder as an argument."""
+        found: list[int] = []
+
+        def look() -> bool:  # more than once: for a moment after its start a process shows no arguments
+            commands = {p: _read(p).split("\0") for p in Path("/proc").glob("[0-9]*/cmdline")}
+            mine = [p for p, c in commands.items() if str(self.folder(box)) in c]
+            found.extend(int(p.parent.name) for p in mine)
+            return bool(found)
+
+        self.wait_for(look, f"the supervisor of {box}", 2)
+        return found[0]
 
     def inner_pid(self, box: str) -> int:
         """Process 1 of a box, seen from the host."""

@@ -62,7 +62,7 @@ def start_box(record: BoxRecord, group: BoxGroup, folder: Path, hidden: list[str
     try:
         disk = make_disk(folder, record.disk_bytes)
         try:
-            box = _spawn(group)
+            box = _spawn(group, record.clock_offset_seconds)
             try:
                 _boot(box, record, disk, hidden, serve)
             except BaseException:
@@ -77,10 +77,10 @@ def start_box(record: BoxRecord, group: BoxGroup, folder: Path, hidden: list[str
     return box
 
 
-def _spawn(group: BoxGroup) -> Box:
+def _spawn(group: BoxGroup, clock_offset_seconds: int) -> Box:
     ours, theirs = socket.socketpair()
     read, write = os.pipe2(os.O_CLOEXEC)
-    with theirs, kernel.children_in_new_pid_namespace():
+    with theirs, kernel.children_in_new_namespaces(clock_offset_seconds):
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "spotsurfer_providers.local.init", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],

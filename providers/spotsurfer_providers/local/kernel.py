@@ -10,7 +10,9 @@ import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+CLONE_NEWTIME = 0x00000080
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
 CLONE_NEWUTS = 0x04000000
@@ -89,17 +91,31 @@ def set_host_name(name: str) -> None:
 
 
 @contextmanager
-def children_in_new_pid_namespace() -> Iterator[None]:
+def children_in_new_namespaces(clock_offset_seconds: int = 0) -> Iterator[None]:
     """Processes started inside the block land in one fresh pid namespace, the first as its pid 1; the caller stays where it is.
 
-    No thread can be started inside the block.
+    With an offset their monotonic and boot clocks are that much ahead. No thread can be started inside the block, and with an
+    offset none may run.
     """
-    own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    with _back_to("pid", CLONE_NEWPID):
+        if clock_offset_seconds == 0:
+            yield
+            return
+        with _back_to("time", CLONE_NEWTIME):
+            offsets = f"monotonic {clock_offset_seconds} 0\nboottime {clock_offset_seconds} 0\n"
+            Path("/proc/self/timens_offsets").write_text(offsets)
+            yield
+
+
+@contextmanager
+def _back_to(name: str, kind: int) -> Iterator[None]:
+    """A fresh namespace for children; behind the block they get the old one again."""
+    own = os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        unshare(CLONE_NEWPID)
+        unshare(kind)
         try:
             yield
         finally:
-            setns(own, CLONE_NEWPID)
+            setns(own, kind)
     finally:
         os.close(own)

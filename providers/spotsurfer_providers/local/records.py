@@ -64,6 +64,7 @@ class BoxRecord:
     notice_seconds: float
     store_root: str | None  # the folder behind the gateway
     scenario: str | None
+    clock_offset_seconds: int = 0  # its monotonic clock against the host's
 
     @property
     def pool(self) -> Pool:

@@ -13,6 +13,7 @@ from spotsurfer_providers.local.strict import build
 
 REGION = "local"
 _GIB = 1 << 30
+_CLOCK_OFFSET_MAX = 10 * 365 * 86400
 _DISK_BYTES_MIN = 256 << 20  # btrfs wants about half of it for itself
 _DEFAULT_TYPES = tuple(f"{family}.{size}" for family in ("m6i", "c6i", "r6i") for size in ("large", "xlarge", "2xlarge"))
 
@@ -26,6 +27,7 @@ class LocalSettings:
     notice_seconds: float = 120.0
     link_bits_per_second: int | None = None
     instances_max: int = 16
+    clock_offset_seconds_max: int = 0  # machines differ in their uptime: boxes do by up to so much, each by another amount
     zones: list[str] = field(default_factory=lambda: ["local-a", "local-b"])
     instance_types: list[str] = field(default_factory=lambda: list(_DEFAULT_TYPES))
     pools: list[str] | None = None  # "zone/instance-type"; instead of every type in every zone
@@ -47,6 +49,7 @@ def read_settings(table: Mapping[str, object]) -> LocalSettings:
         ("disk_bytes", settings.disk_bytes >= _DISK_BYTES_MIN, f"at least {_DISK_BYTES_MIN}"),
         ("notice_seconds", settings.notice_seconds >= 0, "0 or more"),
         ("link_bits_per_second", (settings.link_bits_per_second or 8000) >= 8000, "at least 8000"),
+        ("clock_offset_seconds_max", 0 <= settings.clock_offset_seconds_max <= _CLOCK_OFFSET_MAX, f"0 to {_CLOCK_OFFSET_MAX}"),
         ("instances_max", settings.instances_max >= 1, "at least 1"),
         ("zones", all(_is_texts(x) for x in (settings.zones, settings.instance_types)), "a list of names"),
         ("pools", settings.pools is None or _is_texts(settings.pools), "a list of zone/instance-type"),
