@@ -47,9 +47,16 @@ def read_config(path: Path | None) -> dict[str, Any]:
 
 def client_socket(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Path:
     """The socket where the controller of this configuration answers."""
+    socket = _controller_key("socket", explicit, environment)
+    return Path(socket) if socket else data_dir(explicit, environment) / SOCKET_NAME
+
+
+def data_dir(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Path:
+    """The controller's data folder."""
+    return Path(_controller_key("data_dir", explicit, environment) or DATA_DIR).expanduser()
+
+
+def _controller_key(key: str, explicit: Path | None, environment: Mapping[str, str] | None) -> str:
     env = os.environ if environment is None else environment
-    found = read_config(find_config(explicit, env)).get("controller", {})
-    section = found if isinstance(found, dict) else {}
-    socket = env.get("SPOTSURFER_CONTROLLER__SOCKET") or section.get("socket")
-    data_dir = env.get("SPOTSURFER_CONTROLLER__DATA_DIR") or section.get("data_dir") or DATA_DIR
-    return Path(str(socket)) if socket else Path(str(data_dir)) / SOCKET_NAME
+    section = read_config(find_config(explicit, env)).get("controller", {})
+    return str(env.get(f"SPOTSURFER_CONTROLLER__{key.upper()}") or (isinstance(section, dict) and section.get(key)) or "")

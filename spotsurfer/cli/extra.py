@@ -7,6 +7,7 @@ is called, so that a broken plug-in breaks no other command.
 from __future__ import annotations
 
 import importlib
+import os
 from importlib.metadata import EntryPoint, entry_points
 
 import typer
@@ -40,11 +41,13 @@ def demo(context: typer.Context) -> None:
 def agent_runtime(context: typer.Context) -> None:
     """Build, list or unpack the tarball that machines run."""
     from spotsurfer.runtime.__main__ import main
+    from spotsurfer.runtime.debian import MIRROR_VARIABLE
     from spotsurfer.settings import load_settings
 
-    given = (
-        context.args if "--out" in context.args else ["--out", str(load_settings(SESSION.config).runtime_dir), *context.args]
-    )
+    settings = load_settings(SESSION.config)
+    if settings.runtime.mirror:
+        os.environ.setdefault(MIRROR_VARIABLE, settings.runtime.mirror)
+    given = context.args if "--out" in context.args else ["--out", str(settings.runtime_dir), *context.args]
     raise typer.Exit(main(given))
 
 

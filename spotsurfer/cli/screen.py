@@ -42,7 +42,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         grid.add_column(name.upper(), justify="right" if name in RIGHT else "left", overflow="fold")
     for row in rows:
         grid.add_row(*(Text(clean(cell)) for cell in row))
-    console().print(grid)
+    screen = console()
+    with screen.capture() as drawn:
+        screen.print(grid)
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()), flush=True)
 
 
 def console(stderr: bool = False) -> Console:

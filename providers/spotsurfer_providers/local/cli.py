@@ -1,0 +1,93 @@
+"""`spotsurfer local …`: boxes by hand. Found by the entry point group "spotsurfer.cli"."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from spotsurfer.model.errors import UsageError
+from spotsurfer.places import data_dir
+from spotsurfer.units import parse_seconds
+from spotsurfer_providers.local import control
+
+app = typer.Typer(
+    help="Boxes, the machines of the local provider: list, reclaim, cut off, clean up after a crash.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Folder = Annotated[
+    Path | None, typer.Option("--data-dir", help="The controller's data folder; default: as configured.", show_default=False)
+]
+Box = Annotated[str, typer.Argument(metavar="BOX", help="As `spotsurfer local list` names it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
+
+
+@app.command(name="list")
+def list_boxes(folder: Folder = None, as_json: AsJson = False) -> None:
+    """Show the boxes of this host, those that ended lately included."""
+    rows = control.list_boxes(_home(folder))
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        print("No boxes.")
+    for row in rows:
+        print("  ".join(str(row.get(key) or "-") for key in ("id", "state", "market", "zone", "instance_type", "reason")))
+
+
+@app.command()
+def reclaim(
+    box: Box,
+    notice: Annotated[str, typer.Option(help="How long before; 0 takes it without a word.")] = "2m",
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a box as the cloud would."""
+    try:
+        seconds = parse_seconds(notice)
+    except ValueError as e:
+        raise UsageError(f"--notice {e}.") from None
+    _done(control.reclaim(_home(folder), box, seconds), f"{box} is taken in {seconds:g} s.", as_json)
+
+
+@app.command()
+def cut(box: Box, folder: Folder = None, as_json: AsJson = False) -> None:
+    """Cut a box off the network; its metadata service stays."""
+    _done(control.set_link_up(_home(folder), box, False), f"{box} is cut off.", as_json)
+
+
+@app.command()
+def mend(box: Box, folder: Folder = None, as_json: AsJson = False) -> None:
+    """Give a box its network back."""
+    _done(control.set_link_up(_home(folder), box, True), f"{box} is on the network.", as_json)
+
+
+@app.command()
+def clean(
+    everything: Annotated[bool, typer.Option("--all", help="End living boxes, too.")] = False,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what crashes and power cuts left: processes, mounts, loop devices, control groups."""
+    removed = control.clean(_home(folder), end_living=everything)
+    if as_json:
+        print(json.dumps(removed, indent=2))
+        return
+    for what in removed:
+        print(f"removed {what}")
+    if not removed:
+        print("Nothing was left over.")
+
+
+def _home(folder: Path | None) -> Path:
+    return folder.resolve() if folder is not None else data_dir()
+
+
+def _done(answer: dict[str, Any], text: str, as_json: bool) -> None:
+    print(json.dumps(answer, indent=2) if as_json else text)

@@ -1,0 +1,46 @@
+"""What this machine can and can't do, with the remedy for each: a list of checks, each one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from spotsurfer.doctor import host, software
+from spotsurfer.doctor.finding import Finding, fail
+from spotsurfer.settings import Settings
+
+Check = Callable[[Settings], Finding]
+CHECKS: Sequence[tuple[str, Check]] = (
+    ("system", host.system),
+    ("root", host.root),
+    ("namespaces", host.namespaces),
+    ("control groups", host.control_groups),
+    ("loop devices", host.loop_devices),
+    ("btrfs", host.btrfs),
+    ("tools", host.tools),
+    ("memory", host.memory),
+    ("disk", host.disk),
+    ("clock", host.clock),
+    ("runtime", software.runtime),
+    ("mirror", software.mirror),
+    ("CRIU", software.criu),
+    ("provider", software.provider),
+    ("store", software.store),
+    ("store's owner", software.owner),
+    ("controller", software.controller),
+)
+
+
+def examine(settings: Settings, checks: Sequence[tuple[str, Check]] = CHECKS) -> list[Finding]:
+    """All findings, in the order of the list; a check that breaks is a finding too."""
+    findings = []
+    for name, check in checks:
+        try:
+            found = check(settings)
+        except Exception as e:
+            found = fail(f"could not be checked: {type(e).__name__}: {e}", "report this")
+        findings.append(replace(found, check=name))
+    return findings
+
+
+__all__ = ["CHECKS", "Finding", "examine"]

@@ -1,0 +1,189 @@
+"""Checks of what runs on the machine: the agent's runtime and its CRIU, the provider, the store, the controller."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import secrets
+import sqlite3
+import subprocess
+import tempfile
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from spotsurfer.doctor.finding import Finding, fail, ok, warn
+from spotsurfer.doctor.host import existing
+from spotsurfer.settings import Settings
+
+BUILD = "run `make setup` in a checkout, or `spotsurfer agent-runtime build --unpack`"
+CHECK_SECONDS = 60
+DEBIANS = ("debian", "ubuntu")  # hosts whose apt knows a Debian mirror, or can be told of one
+
+
+def runtime(settings: Settings) -> Finding:
+    """The tarball that machines get, and whether it is what was tested."""
+    from spotsurfer.runtime import find
+    from spotsurfer.runtime.lock import read, shipped
+
+    found = find(settings.runtime_dir)
+    if found is None:
+        return fail(f"no agent runtime in {settings.runtime_dir}", BUILD)
+    text = f"agent {found.agent_version}, {found.path.name[:12]}…"
+    built = _facts(settings)
+    if built is None:
+        return warn(f"{text}, not unpacked here", BUILD)
+    pinned = read(shipped())
+    tested = {p.name: p.version for p in pinned.packages} | {w.name: w.version for w in pinned.wheels}
+    taken = {p["name"]: p["version"] for kind in ("packages", "wheels") for p in built[kind]}
+    other = sorted(name for name in tested.keys() | taken.keys() if tested.get(name) != taken.get(name))
+    if other:
+        names = f"{', '.join(other[:3])}{' …' if len(other) > 3 else ''}"
+        return warn(
+            f"{text}, with other versions than were tested: {names}", "build with --locked and a mirror that keeps old versions"
+        )
+    return ok(f"{text}, exactly the {len(tested)} pinned packages")
+
+
+def mirror(settings: Settings) -> Finding:
+    """Where the runtime's packages come from."""
+    if settings.runtime.mirror or os.environ.get("SPOTSURFER_DEBIAN_MIRROR"):
+        return ok(f"Debian mirror: {settings.runtime.mirror or os.environ['SPOTSURFER_DEBIAN_MIRROR']}")
+    if _distribution() == "debian":
+        return ok("Debian: its own mirror is used for the agent's packages")
+    remedy = "set [runtime] mirror to the address of a Debian mirror before the runtime is built"
+    if _facts(settings) is not None:
+        return ok("not Debian, but the runtime is built already")
+    return fail("this host is not Debian and no mirror is set", remedy)
+
+
+def criu(settings: Settings) -> Finding:
+    """Can the kernel freeze and bring back processes?"""
+    program = settings.runtime_dir / "current" / "bin" / "criu"
+    if not program.exists():
+        return fail("the runtime's CRIU is not unpacked here", BUILD)
+    version = (_facts(settings) or {}).get("versions", {}).get("criu", "?")
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [program, "check"], capture_output=True, text=True, timeout=CHECK_SECONDS, check=False, cwd=folder
+            )
+    except (OSError, subprocess.TimeoutExpired) as e:
+        return fail(f"CRIU {version} does not run here: {e}", "use x86-64 Linux")
+    if done.returncode != 0:
+        lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if "Error" in line or "Warn" in line]
+        reason = lines[0] if lines else f"it ended with {done.returncode}"
+        return fail(f"the kernel lacks what CRIU {version} needs: {reason}", "run as root on a stock distribution kernel")
+    return ok(f"CRIU {version}: the kernel has what it needs")
+
+
+def provider(settings: Settings) -> Finding:
+    """What the provider itself says of this host."""
+    name = settings.provider.name
+    points = [p for p in entry_points(group="spotsurfer.doctor") if p.name == name]
+    if not points:
+        return ok(f"{name}: asks nothing special of this host")
+    problem: str | None = points[0].load()()
+    if problem is not None:
+        sentence, _, remedy = problem.partition(": ")
+        return fail(f"{name}: {sentence}", remedy)
+    return ok(f"{name}: this host has what it needs")
+
+
+def store(settings: Settings) -> Finding:
+    """Write, read and delete one small object."""
+    from spotsurfer_agent.store import StoreDenied, StoreError, StoreFull, open_store
+
+    url = settings.store_url
+    local = Path(unquote(urlsplit(url).path)) if url.startswith("file://") else None
+    if local is not None and not local.is_dir():
+        return _to_be_made(local)
+    key, data = f"doctor/{secrets.token_hex(8)}", b"spotsurfer doctor"
+    try:
+        opened = open_store(url, settings.store.options)
+        opened.put(key, data)
+        same = opened.get(key) == data
+        opened.delete([key])
+    except StoreFull:
+        return fail(f"{url} is full", "make room")
+    except StoreDenied as e:
+        return fail(f"{url} refuses us: {e}", "check credentials and rights")
+    except (StoreError, ValueError, OSError) as e:
+        return fail(f"{url} can't be used: {e}", "check [store] url and options")
+    return ok(f"{url} takes, keeps and deletes objects") if same else fail(f"{url} gives back other bytes", "use another store")
+
+
+def owner(settings: Settings) -> Finding:
+    """Whose store it is."""
+    from spotsurfer_agent import protocol
+    from spotsurfer_agent.store import StoreError, open_store
+
+    url = settings.store_url
+    if url.startswith("file://") and not Path(unquote(urlsplit(url).path)).is_dir():
+        return ok("nobody's yet")
+    try:
+        body = open_store(url, settings.store.options).get(protocol.store_key())
+        family = protocol.decode(protocol.StoreInfo, body).family if body is not None else None
+    except (StoreError, ValueError, OSError) as e:
+        return fail(f"its owner can't be read: {e}", "check [store] url and options")
+    if family is None:
+        return ok("nobody's yet")
+    ours = _family(settings.controller.data_dir)
+    if ours is not None and ours != family:
+        remedy = "use another [store] url, or the data_dir of the controller that owns it"
+        return fail(f"belongs to controller family {family}, this data_dir is {ours}", remedy)
+    if ours is None:
+        return warn(f"belongs to controller family {family}; this data_dir has none yet", "use its data_dir, or another store")
+    return ok(f"ours (family {family})")
+
+
+def controller(settings: Settings) -> Finding:
+    """Does one answer?"""
+    import httpx
+
+    try:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(settings.socket_path), verify=False), timeout=5) as client:
+            info: dict[str, Any] = client.get("http://controller/v1/info").json()
+            machines = f"{info['instances']} of {info['instances_max']} machines"
+            text = f"version {info['version']}, generation {info['generation']}, {machines}"
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return warn(f"none answers at {settings.socket_path}", "start one: spotsurfer serve")
+    return warn(f"{text}; last tick: {info['last_error']}", "see its log") if info.get("last_error") else ok(text)
+
+
+def _to_be_made(folder: Path) -> Finding:
+    parent = existing(folder)
+    if not os.access(parent, os.W_OK | os.X_OK):
+        return fail(f"{folder} can't be made: {parent} is not writable", "run as root, or set [store] url")
+    return ok(f"{folder} will be made by the controller")
+
+
+def _facts(settings: Settings) -> dict[str, Any] | None:
+    try:
+        facts: dict[str, Any] = json.loads((settings.runtime_dir / "current" / "RUNTIME.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return facts
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("ID", "")
+    except OSError:
+        return ""
+
+
+def _family(data_dir: Path) -> str | None:
+    """Of the controller's database, read without making or changing one."""
+    path = data_dir / "state.db"
+    if not path.is_file():
+        return None
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            row = connection.execute("SELECT value FROM meta WHERE key = 'family'").fetchone()
+    except sqlite3.Error:
+        return None
+    return str(row[0]) if row else None
