@@ -8,15 +8,8 @@ from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import Controller, StoreInfo
 from spotsurfer_agent.store import ObjectStore, StoreError
 
-from spotsurfer.model.errors import SpotsurferError, StoreOwned, StoreUnwritable
+from spotsurfer.model.errors import StoreOwned, StoreUnwritable, Superseded
 from spotsurfer.ports.clock import Clock
-
-
-class Superseded(SpotsurferError):
-    """A newer controller of the family leads: this one must stop at once."""
-
-    exit_code = 18
-    meaning = "a newer controller has taken over; this one stopped"
 
 
 def claim_store(store: ObjectStore, family: str, url: str) -> None:

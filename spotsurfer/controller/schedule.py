@@ -9,6 +9,8 @@ import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from spotsurfer.model.errors import Superseded
+
 log = structlog.get_logger()
 
 
@@ -40,8 +42,6 @@ class Schedule:
 
     def _guarded(self) -> None:
         """A tick that fails is logged and tried again: the world may be better next time. Losing the lead is final."""
-        from spotsurfer.controller.leadership import Superseded
-
         try:
             self._tick()
         except Superseded as e:

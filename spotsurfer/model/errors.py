@@ -134,6 +134,13 @@ class RuntimeBuildError(SpotsurferError):
     meaning = "the agent's runtime could not be built: no mirror, or a package is gone; the message has the remedy"
 
 
+class Superseded(SpotsurferError):
+    """A newer controller of the family leads: this one must stop at once."""
+
+    exit_code = 19
+    meaning = "a newer controller has taken over; this one stopped"
+
+
 class IllegalTransition(SpotsurferError):
     """Our own table has no such edge: a bug, nothing was changed."""
 

@@ -1,0 +1,111 @@
+"""`spotsurfer demo`: reads, the undisturbed run, the surfed run, the comparison."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from spotsurfer.demo import plain, reads, scene
+from spotsurfer.demo.result import failures, figures
+from spotsurfer.demo.stage import Stage
+from spotsurfer.demo.story import Director, Story
+from spotsurfer.demo.view import View, report
+from spotsurfer.model.errors import NotRoot, SpotsurferError
+
+TELL_SECONDS = 15
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; 0 when every promise was kept."""
+    parser = argparse.ArgumentParser(prog="spotsurfer demo", description=__doc__)
+    parser.add_argument("--dir", type=Path, default=Path("build/demo"), help="where everything is kept (default: build/demo)")
+    parser.add_argument("--json", action="store_true", help="print result.json at the end, and nothing else on stdout")
+    options = parser.parse_args(arguments)
+    console = Console(stderr=options.json)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    result = run(options.dir.resolve(), console)
+    if options.json:
+        print(json.dumps(result, indent=2))
+    broken = failures(result)
+    for name in broken:
+        console.print(f"NOT SHOWN: {name}", style="bold red")
+    console.print(f"written to {options.dir}/result.json" if not broken else "the demonstration failed")
+    return 1 if broken else 0
+
+
+def run(folder: Path, console: Console) -> dict[str, Any]:
+    """All acts; whatever happens, no process, box or mount is left."""
+    if os.geteuid() != 0:
+        raise NotRoot("the demonstration makes boxes on this host, which needs root: use sudo")
+    reads.check()
+    console.print("drawing 30-fold reads from the genome of E. coli 536 (once)")
+    files = reads.make(folder / "reads")
+    undisturbed = _undisturbed(folder, files, console)
+    config, job = scene.write(folder / "surf", folder / "reads")
+    data = folder / "surf" / "data"
+    stage = Stage(config, folder / "surf")
+    _clear(stage, data)
+    try:
+        return _surf(stage, folder, job, undisturbed, console)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the cleaning
+        stage.stop()
+        for line in stage.clean()["removed"]:
+            console.print(f"cleaned: {line}", markup=False)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _clear(stage: Stage, data: Path) -> None:
+    """What an earlier demonstration left: boxes first, then its files."""
+    if data.exists():
+        stage.clean()
+        shutil.rmtree(data)
+
+
+def _undisturbed(folder: Path, files: Sequence[Path], console: Console) -> plain.Undisturbed:
+    console.print(f"undisturbed run: {' '.join(scene.COMMAND)}")
+    begin = time.monotonic()
+    told = begin
+
+    def alive() -> None:
+        nonlocal told
+        if time.monotonic() - told >= TELL_SECONDS:
+            told = time.monotonic()
+            console.print(f"  … {told - begin:.0f} s", highlight=False)
+
+    done = plain.run(scene.COMMAND, folder / "undisturbed", files, scene.RESULT, alive)
+    console.print(f"  done in {done.wall_seconds:.0f} s, {done.cpu_seconds:.0f} s of CPU, md5 {done.md5}", highlight=False)
+    return done
+
+
+def _surf(stage: Stage, folder: Path, job: Path, undisturbed: plain.Undisturbed, console: Console) -> dict[str, Any]:
+    stage.start()
+    console.print("the same command surfs: spotsurfer submit assembly.toml")
+    story = Story(stage.call("submit", str(job))["id"])
+    with View(console) as view:
+        Director(stage, story, view.say).play(view.draw)
+    if story.show["state"] != "succeeded":
+        raise SpotsurferError(f"the job {story.show['state']}: {story.show['reason']}")
+    results = folder / "surf" / "results"
+    shutil.rmtree(results, ignore_errors=True)
+    stage.call("outputs", story.job, "--to", str(results))
+    costs = stage.call("report", story.job)["attempts"]
+    store = folder / "surf" / "data" / "store"
+    result = figures(story, costs, undisturbed, plain.md5(results / scene.RESULT), store)
+    (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n")
+    report(console, result, costs)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""Whole jobs: planning, granting, limits, ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from spotsurfer_policies.cheapest import Cheapest
+from support.builders import (
+    JOB,
+    NO_HEAD,
+    NOW,
+    POOL,
+    a_head,
+    a_job,
+    a_snapshot,
+    ago,
+    an_agent,
+    an_attempt,
+    an_instance,
+    an_offer,
+    noticed,
+    seen,
+)
+
+from spotsurfer.core.decide import decide
+from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Plan, Retry, SetWish, Sweep, Terminate
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.job import JobState, MarketChoice, MoveRequest, Wish
+from spotsurfer.model.market import Cooldown, Market
+from spotsurfer.model.snapshot import JobSeen, Limits
+from spotsurfer.model.transitions import JobEvent
+
+POLICY = Cheapest(60, 0.2)
+SAVED = a_head(number=3, checkpoint="000001-000002", sequence=2, checkpoints=("000001-000001", "000001-000002"))
+DRAINED = replace(SAVED, final=True)
+
+
+def decided(*worlds: JobSeen, **snapshot: Any) -> Decision:
+    return decide(a_snapshot(*worlds, **snapshot), POLICY, NOW)
+
+
+def find(kind: type, *worlds: JobSeen, **snapshot: Any) -> Any:
+    """The one action of this kind, or None."""
+    found = [a for a in decided(*worlds, **snapshot).actions if isinstance(a, kind)]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def actions(*worlds: JobSeen, **snapshot: Any) -> list[Action]:
+    return list(decided(*worlds, **snapshot).actions)
+
+
+# ---- planning
+
+
+def test_a_new_job_gets_the_cheapest_spot_machine() -> None:
+    dear = an_offer(price=50_000, pool=replace(POOL, zone="b"))
+    plan = find(Plan, seen(job=a_job(state=JobState.QUEUED)), offers=[an_offer(Market.ON_DEMAND, 20_000), dear, an_offer()])
+    assert plan.offer == an_offer()
+
+
+def test_on_demand_when_spot_cools_down() -> None:
+    cool = Cooldown(POOL, Market.SPOT, NOW + timedelta(seconds=30), 1, "no capacity")
+    decision = decided(seen(), cooldowns=[cool])
+    plan = next(a for a in decision.actions if isinstance(a, Plan))
+    assert plan.offer.market is Market.ON_DEMAND
+    assert "no capacity" in decision.rejected[0].why
+    assert decision.wake_at == cool.until
+
+
+def test_spot_only_waits() -> None:
+    cool = Cooldown(POOL, Market.SPOT, NOW + timedelta(seconds=30), 1, "no capacity")
+    world = seen(job=a_job({"market": MarketChoice.SPOT}))
+    decision = decided(world, cooldowns=[cool])
+    assert decision.actions == ()
+    assert "no machine can be had" in decision.notes[JOB]
+
+
+def test_nothing_is_launched_on_a_partial_view() -> None:
+    assert actions(seen(), listing_complete=False) == []
+
+
+def test_nothing_is_launched_while_the_store_cannot_be_read() -> None:
+    assert actions(seen(head=None)) == []
+
+
+def test_one_waiter_at_most() -> None:
+    assert find(Plan, seen([an_attempt(1, A.BOOTING)])) is None
+
+
+def test_a_notice_orders_the_next_machine_before_the_old_one_is_gone() -> None:
+    world = seen([an_attempt(1)], a_head(), agents={1: noticed()})
+    plan = find(Plan, world)
+    assert plan.attempt == 2
+    assert find(Ask, world).want == "drain"
+
+
+def test_a_machine_too_small_is_no_offer() -> None:
+    assert find(Plan, seen(job=a_job({"cpus": 64}))) is None
+
+
+# ---- granting
+
+
+def waiter(number: int = 2, **changes: Any) -> Any:
+    return an_attempt(number, A.READY, **changes)
+
+
+def test_a_ready_machine_is_granted_the_newest_checkpoint_after_a_drain() -> None:
+    grant = find(Grant, seen([an_attempt(1, A.DRAINED), waiter()], DRAINED))
+    assert (grant.attempt, grant.checkpoint, grant.after, grant.sequence) == (2, "000001-000002", 3, 2)
+
+
+def test_never_two_owners() -> None:
+    for state in (A.RESTORING, A.RUNNING, A.DRAINING):
+        assert find(Grant, seen([an_attempt(1, state), waiter()], SAVED)) is None
+
+
+def test_a_lost_machine_blocks_the_grant_until_its_lease_is_surely_over() -> None:
+    lost = an_attempt(1, A.LOST, granted_at=ago(500))
+    early = seen([lost, waiter()], SAVED, agents={1: an_agent(silent=74), 2: an_agent("standby")})
+    assert find(Grant, early) is None
+    late = replace(early, agents={1: an_agent(silent=76), 2: an_agent("standby")})
+    assert find(Grant, late).attempt == 2
+
+
+def test_a_lost_machine_that_is_gone_blocks_nothing() -> None:
+    lost = an_attempt(1, A.LOST, granted_at=ago(500))
+    world = seen([lost, waiter()], SAVED, instances={1: an_instance(1, gone=True), 2: an_instance(2)})
+    assert find(Grant, world).checkpoint == "000001-000002"
+
+
+def test_a_checkpoint_that_failed_twice_gives_way_to_the_one_before() -> None:
+    failed = [an_attempt(n, A.RELEASED, restore_failed=True, from_checkpoint="000001-000002") for n in (2, 3)]
+    grant = find(Grant, seen([an_attempt(1, A.RELEASED), *failed, waiter(4)], replace(SAVED, epoch=3)))
+    assert grant.checkpoint == "000001-000001"
+
+
+def test_saved_work_is_never_thrown_away_unasked() -> None:
+    names = ("000001-000001", "000001-000002")
+    failed = [an_attempt(2 + i, A.RELEASED, restore_failed=True, from_checkpoint=names[i // 2], reason="bad") for i in range(4)]
+    wish = find(SetWish, seen([an_attempt(1, A.RELEASED), *failed, waiter(6)], replace(SAVED, epoch=5)))
+    assert wish.wish is Wish.HOLD
+    assert "bad" in wish.reason
+
+
+# ---- ends
+
+
+def test_exit_code_zero_is_success() -> None:
+    end = find(EndJob, seen([an_attempt(1, A.FINISHED)], a_head(1, 4, done=True, exit_code=0)))
+    assert (end.event, end.exit_code) == (JobEvent.SUCCEEDED, 0)
+
+
+def test_a_failure_is_retried_only_as_often_as_asked() -> None:
+    failed = a_head(1, 4, done=True, exit_code=7, failures=1)
+    again = seen([an_attempt(1, A.RELEASED)], failed, job=a_job({"retries": 1}))
+    assert find(Retry, again).exit_code == 7
+    counted = replace(again, job=a_job({"retries": 1}, failures=1))
+    assert find(Plan, counted).attempt == 2
+    fresh = seen([an_attempt(1, A.RELEASED), waiter()], failed, job=a_job({"retries": 1}, failures=1))
+    assert find(Grant, fresh).checkpoint is None
+    twice = a_head(2, 6, done=True, exit_code=7, failures=2)
+    end = find(EndJob, seen([an_attempt(2, A.FINISHED)], twice, job=a_job({"retries": 1}, failures=1)))
+    assert (end.event, end.exit_code) == (JobEvent.FAILED, 7)
+
+
+def test_a_cancel_closes_the_head_first() -> None:
+    world = seen([an_attempt(1)], SAVED, job=a_job(wish=Wish.CANCEL))
+    assert find(Close, world).after == 3
+    closed = seen([an_attempt(1)], a_head(1, 4, done=True, cancelled=True), job=a_job(wish=Wish.CANCEL))
+    assert find(EndJob, closed).event is JobEvent.CANCELLED
+
+
+def test_a_suspended_job_drains_then_is_held() -> None:
+    held = a_job(wish=Wish.HOLD)
+    assert find(Ask, seen([an_attempt(1)], SAVED, job=held)).want == "drain"
+    assert find(EndJob, seen([an_attempt(1)], SAVED, job=held)) is None
+    assert find(EndJob, seen([an_attempt(1, A.DRAINED)], DRAINED, job=held)).event is JobEvent.HELD
+    resumed = seen([an_attempt(1, A.RELEASED)], DRAINED, job=a_job(state=JobState.HELD))
+    assert find(EndJob, resumed).event is JobEvent.RESUMED
+
+
+# ---- moves
+
+
+def moving(**request: Any) -> dict[str, Any]:
+    return {"job": a_job(move=MoveRequest(1, NOW, **request))}
+
+
+def test_a_move_orders_a_machine_then_drains() -> None:
+    plan = find(Plan, seen([an_attempt(1)], SAVED, **moving()))
+    assert plan.for_move == 1
+    both = seen([an_attempt(1), waiter(for_move=1)], SAVED, **moving())
+    assert find(Ask, both).want == "drain"
+
+
+def test_a_move_to_a_type_that_is_not_offered_fails_with_a_sentence() -> None:
+    wish = find(SetWish, seen([an_attempt(1)], SAVED, **moving(instance_type="x9.huge")))
+    assert wish.clear_move
+    assert "x9.huge" in wish.reason
+
+
+def test_a_failed_save_ends_the_move_and_gives_the_new_machine_back() -> None:
+    failed = an_agent(drain_failed=4, error="disk full")
+    drainer = an_attempt(1, A.DRAINING, desired_sequence=4)
+    world = seen([drainer, waiter(for_move=1)], SAVED, agents={1: failed, 2: an_agent("standby")}, **moving())
+    assert find(SetWish, world).clear_move
+    after = seen([an_attempt(1), waiter(for_move=1)], SAVED)
+    assert find(Terminate, after).attempt == 2
+
+
+def test_back_to_spot_when_it_can_be_had() -> None:
+    here = an_attempt(1, market=Market.ON_DEMAND, price_usd_micros_per_hour=100_000)
+    plan = find(Plan, seen([here], SAVED))
+    assert plan.offer.market is Market.SPOT
+    young = replace(here, since=ago(5))
+    assert find(Plan, seen([young], SAVED)) is None
+
+
+# ---- limits
+
+
+def test_machines_being_released_count() -> None:
+    full = Limits(instances_max=1)
+    releasing = replace(seen([an_attempt(1, A.RELEASING)], SAVED), job=a_job(state=JobState.SUCCEEDED))
+    other = seen(job=replace(a_job(state=JobState.QUEUED), id="other"))
+    decision = decided(releasing, other, limits=full)
+    assert not any(isinstance(a, Plan) for a in decision.actions)
+    assert "instances_max" in decision.notes["other"]  # type: ignore[index]
+
+
+def test_two_jobs_do_not_take_the_last_place_twice() -> None:
+    worlds = [seen(job=replace(a_job(state=JobState.QUEUED), id=i)) for i in ("a", "b")]
+    assert find(Plan, *worlds, limits=Limits(instances_max=1)).job == "a"
+
+
+def test_a_job_is_held_before_the_budget_is_passed() -> None:
+    # 300 s of a 30,000 micro-dollar hour are 2,500 micro-dollars.
+    world = seen([an_attempt(1)], SAVED)
+    limits = Limits(budget_usd_micros=10_000)
+    assert find(SetWish, world, limits=limits, spent_usd_micros=7_499) is None
+    wish = find(SetWish, world, limits=limits, spent_usd_micros=7_500)
+    assert wish.wish is Wish.HOLD
+    assert "raise limits.budget_usd" in wish.reason
+
+
+def test_a_job_without_money_for_a_machine_is_held() -> None:
+    wish = find(SetWish, seen(job=a_job({"budget_usd_micros": 1_000})))
+    assert wish.wish is Wish.HOLD
+
+
+def test_a_job_that_no_machine_can_run_is_held_in_the_end() -> None:
+    tried = [an_attempt(n, A.RELEASED, granted_at=None, reason="no CRIU") for n in range(1, 21)]
+    wish = find(SetWish, seen(tried, NO_HEAD))
+    assert "20 machines in a row" in wish.reason
+    assert "no CRIU" in wish.reason
+
+
+def test_orphans_are_swept_on_a_full_view_only() -> None:
+    orphan = an_instance(9)
+    assert find(Sweep, orphans=[orphan]).instance == "i-9"
+    assert actions(orphans=[orphan], listing_complete=False) == []
