@@ -60,6 +60,14 @@ def test_process_1_dies(here: Yard) -> None:
     here.assert_clean()
 
 
+def test_supervisor_is_told_to_stop(here: Yard) -> None:
+    box = here.launch(BUSY)
+    os.kill(here.supervisor(box.id), signal.SIGTERM)
+    assert not here.wait_gone(box.id, 5).reclaimed
+    assert here.reason(box.id) == "its supervisor was told to stop"
+    here.assert_clean()
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_supervisor_dies_while_it_starts(here: Yard, moment: float) -> None:
     plan = here.plan(f"#!/bin/bash\n{BUSY}\n")

@@ -118,6 +118,15 @@ def test_a_large_file_in_parts(store: ObstoreStore, local: ObstoreStore, tmp_pat
     assert not list((tmp_path / ".staged").glob("*/*"))
 
 
+def test_folders_that_vanish_are_made_again(store: ObstoreStore, tmp_path: Path) -> None:
+    store.put(HOME + "a/b/x", b"1")
+    store.delete([HOME + "a/b/x"])
+    (tmp_path / HOME / "a/b").rmdir()
+    (tmp_path / HOME / "a").rmdir()
+    assert store.create(HOME + "a/b/x", b"2")
+    assert store.get(HOME + "a/b/x") == b"2"
+
+
 def test_a_thousand_keys_and_more(store: ObstoreStore, tmp_path: Path) -> None:
     (tmp_path / HOME / "log").mkdir(parents=True)
     for n in range(2300):

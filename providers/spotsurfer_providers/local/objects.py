@@ -41,6 +41,7 @@ class Objects:
         self.root = root
         self._staged = root / STAGED / f"{owner}#0"
         self._numbers = itertools.count(1)
+        self._lasting = {root}  # folders whose name we have made durable
 
     def stage(self) -> tuple[Path, BinaryIO]:
         """A new file to write an object's bytes to; then `commit` or `drop` it."""
@@ -62,7 +63,7 @@ class Objects:
             except FileNotFoundError:
                 if not staged.exists():
                     raise
-                # somebody tidied the empty folder away between the two calls
+                self._lasting = {self.root}  # somebody tidied empty folders away: make them again
         _fsync(target.parent)
         return self._entry(key, target.stat())
 
@@ -87,12 +88,13 @@ class Objects:
         staged.unlink()
 
     def _make_folder(self, folder: Path) -> None:
-        if folder.is_dir():
+        """Make a folder, durably: one that is there already may have been made by somebody who has not come to fsync yet."""
+        if folder in self._lasting:
             return
         self._make_folder(folder.parent)
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir()
+        folder.mkdir(exist_ok=True)
         _fsync(folder.parent)
+        self._lasting.add(folder)
 
     def find(self, key: str) -> Entry | None:
         """What is known of an object, or None."""
