@@ -31,7 +31,7 @@ class Published:
     """What was uploaded, and what could not be."""
 
     sizes: dict[str, int] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)  # patterns without a match
+    missing: list[str] = field(default_factory=list)  # patterns without a match below the folder
     skipped: list[str] = field(default_factory=list)  # names that can't be published
 
 
@@ -84,7 +84,7 @@ def publish(store: FileStore, spec: Spec, attempt: int, scratch: str) -> Publish
     found, folder = Published(), job_folder(scratch, spec)
     root = Path(scratch).resolve()
     for pattern in spec.outputs:
-        files = sorted(_matches(folder, pattern))
+        files = sorted(_matches(folder, pattern)) if _stays_inside(pattern) else []
         if not files:
             found.missing.append(pattern)
         for file in files:
@@ -96,8 +96,15 @@ def publish(store: FileStore, spec: Spec, attempt: int, scratch: str) -> Publish
     return found
 
 
+def _stays_inside(pattern: str) -> bool:
+    try:
+        safe(pattern, "output")
+    except FilesError:
+        return False
+    return True
+
+
 def _matches(folder: Path, pattern: str) -> set[Path]:
-    safe(pattern, "output")
     files: set[Path] = set()
     for match in folder.glob(pattern):
         if match.is_dir() and not match.is_symlink():
@@ -113,7 +120,7 @@ def _publishable(file: Path, name: str, root: Path) -> bool:
         name.encode()
     except UnicodeEncodeError:
         return False
-    real = file.resolve()
+    real = Path(os.path.realpath(file))  # resolve() raises for a link that names itself
     return real.is_relative_to(root) and real.is_file() and name.isprintable()
 
 

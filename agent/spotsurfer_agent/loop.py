@@ -92,7 +92,8 @@ class Agent:
         while not self.over and not self._stopped:
             self._woken.clear()
             self.tick()
-            self._given.beat()
+            if self.state.booted:  # only who sees the job can hold it: a beat says that the lease is being judged
+                self._given.beat()
             if not self.over:
                 self._woken.wait(TICK_SECONDS)
         for ticker in self._tickers.values():

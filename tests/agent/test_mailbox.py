@@ -212,40 +212,45 @@ def test_a_shut_gate_writes_nothing_and_still_reads(store):
     assert gate.get("a") == b"1"
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_agents_and_controller_race_on_a_folder(tmp_path, seed):
-    """Four threads of two attempts and a controller: numbers without gaps, and no commit of an attempt after a later grant."""
-    store = open_store(f"file://{tmp_path}")
-    grant(store, 1, 1)
-    begin, won = threading.Barrier(5), []
+class Race:
+    """Two attempts with two hands each, and a controller, on one log."""
 
-    def commit(attempt: int) -> None:
-        heads, number = Heads(store, JOB, attempt), 0
-        begin.wait()
-        while number < 200 and won.count(2) < 30:
+    def __init__(self, store, grant_at: int) -> None:
+        self.store, self.grant_at, self.won = store, grant_at, []
+        self.begin = threading.Barrier(5)
+
+    def commit(self, attempt: int) -> None:
+        heads, number = Heads(self.store, JOB, attempt), 0
+        self.begin.wait()
+        while number < 200 and self.won.count(2) < 30:
             try:
                 heads.refresh()
                 append(heads, saved(number + 1))
                 number += 1
-                won.append(attempt)
+                self.won.append(attempt)
             except Fenced:
                 if heads.newest.epoch > attempt:
                     return
                 time.sleep(0.001)
 
-    def control() -> None:
-        heads = Heads(store, JOB, 0)
-        begin.wait()
+    def control(self) -> None:
+        heads = Heads(self.store, JOB, 0)
+        self.begin.wait()
         while True:
             newest = heads.refresh()
-            if newest.number < 10 + seed:
-                continue
-            if store.create(protocol.head_key(JOB, newest.number + 1), protocol.encode(
-                dataclasses.replace(newest, number=newest.number + 1, kind=HeadKind.GRANT, epoch=2, nonce=f"c{newest.number}")
-            )):  # fmt: skip
+            number = newest.number + 1
+            wanted = dataclasses.replace(newest, number=number, kind=HeadKind.GRANT, epoch=2, nonce=f"c{number}")
+            if number > self.grant_at and self.store.create(protocol.head_key(JOB, number), protocol.encode(wanted)):
                 return
 
-    threads = [threading.Thread(target=commit, args=(a,)) for a in (1, 1, 2, 2)] + [threading.Thread(target=control)]
+
+@pytest.mark.parametrize("seed", range(3))
+def test_agents_and_controller_race_on_a_folder(tmp_path, seed):
+    """Numbers without gaps, and no commit of an attempt after a later grant."""
+    store = open_store(f"file://{tmp_path}")
+    grant(store, 1, 1)
+    race = Race(store, 10 + seed)
+    threads = [threading.Thread(target=race.commit, args=(a,)) for a in (1, 1, 2, 2)] + [threading.Thread(target=race.control)]
     for t in threads:
         t.start()
     for t in threads:
@@ -254,9 +259,9 @@ def test_agents_and_controller_race_on_a_folder(tmp_path, seed):
     assert [h.number for h in log] == list(range(1, len(log) + 1))
     epochs = [h.epoch for h in log]
     assert epochs == sorted(epochs), "nobody commits after he was fenced"
-    assert len(won) == sum(h.kind is HeadKind.COMMIT for h in log)
-    assert won.count(1) >= 9 + seed
-    assert won.count(2) >= 30
+    assert len(race.won) == sum(h.kind is HeadKind.COMMIT for h in log)
+    assert race.won.count(1) >= 9 + seed
+    assert race.won.count(2) >= 30
 
 
 # ---------------------------------------------------------------- mailbox

@@ -128,10 +128,10 @@ class FakeEngine:
         self._trip("freeze")
         log = {"out": len(shim.output()), "err": 0}
         cpu = request.cpu_seconds_before + shim.worked - shim.cpu_from
+        kind = "final" if request.final else "live"
         image = Manifest(
-            id=request.checkpoint, job=JOB, epoch=request.epoch, sequence=request.sequence,
-            kind="final" if request.final else "live", engine=self.name, facts={}, image=[], scratch=[], log=log, init_pipes={}, cpu_seconds=cpu, frozen_seconds=0.1,
-            image_bytes=10, at="", base=request.base,
+            id=request.checkpoint, job=JOB, epoch=request.epoch, sequence=request.sequence, kind=kind, engine=self.name,
+            facts={}, image=[], scratch=[], log=log, init_pipes={}, cpu_seconds=cpu, frozen_seconds=0.1, image_bytes=10, at="",
         )  # fmt: skip
         if request.final:
             shim.pending = request.checkpoint
