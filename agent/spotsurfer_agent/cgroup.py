@@ -1,4 +1,4 @@
-"""The job's control group: made below the agent's own, frozen, thawed, killed and measured as one. Knows v1, v2 and the mix of both.
+"""The job's control group: made below the agent's own, frozen, thawed, killed and measured as one. Knows v1, v2, their mix.
 
 CRIU is told to ignore control groups; whatever is in this one is the job.
 """
@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,8 +145,7 @@ class JobCgroup:
     def _write(self, name: str, value: str) -> None:
         Path(self._freezer(), name).write_text(value)
 
-    def _until(self, done: object) -> None:
-        assert callable(done)
+    def _until(self, done: Callable[[], bool]) -> None:
         end = time.monotonic() + SETTLE_SECONDS
         while not done():
             if time.monotonic() > end:

@@ -1,8 +1,8 @@
 """CRIU's action script and the shim's side of it.
 
 The script is plain sh: it tells the shim which stage CRIU reached and, with the tree frozen, waits for the verdict. If the shim
-dies meanwhile, the script of a live dump lets the job run on; that of a final one waits for ever: the job must not run while nobody
-knows whether its final entry exists.
+dies meanwhile, the script of a live dump lets the job run on; that of a final one waits for ever: the job must not run while
+nobody knows whether its final entry exists.
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ class Gate:
         self._answers = os.open(folder / HOOK_ANSWERS, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         script = folder / HOOK
         script.write_text(TEXT.format(folder=shlex.quote(str(folder)), asks=HOOK_ASKS, answers=HOOK_ANSWERS, final=HOOK_FINAL))
-        script.chmod(0o700)
+        script.chmod(0o755)
+
+    def open_to(self, uid: int) -> None:
+        """Let the script work as the job's user: a shell gives up a root that is only effective."""
+        for name in (HOOK_ASKS, HOOK_ANSWERS):
+            os.chown(self._folder / name, uid, -1)
 
     def begin(self, *, final: bool) -> None:
         """A run of CRIU follows; nothing that an earlier one left over may reach it."""

@@ -19,7 +19,7 @@ DISKS = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "nfs", "nfs4", "lustre", "ceph", "overlay", "squashfs", "erofs"}
 )
 # Never carried: they belong to the machine, not to the programs on it.
-OWN = ("/boot", "/dev", "/proc", "/run", "/snap", "/sys", "/tmp", "/var/tmp")
+OWN = ("/boot", "/dev", "/proc", "/run", "/snap", "/sys", "/tmp", "/var/tmp")  # noqa: S108
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from spotsurfer_agent import jobroot, linux
 
 FAILED = 127
+_CAP_SYS_RESOURCE = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,30 @@ def plain_signals() -> None:
             except (OSError, ValueError):
                 continue  # the C library keeps a few for itself
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def owner_of(pid: int) -> tuple[int, int]:
+    """Real user and group of a process."""
+    with open(f"/proc/{pid}/status") as f:  # noqa: PTH123
+        fields = {name: rest.split() for name, _, rest in (line.partition(":") for line in f)}
+    return int(fields["Uid"][0]), int(fields["Gid"][0])
+
+
+def lend_identity(uid: int, gid: int) -> None:
+    """Where root may not look at another user's resource limits (no CAP_SYS_RESOURCE, as in many containers): be that user too.
+
+    The effective user stays root and keeps all rights; only the real one changes, and that is the one the kernel asks for here.
+    """
+    if uid == 0 or _may(_CAP_SYS_RESOURCE):
+        return
+    os.setresgid(gid, 0, 0)
+    os.setresuid(uid, 0, 0)
+
+
+def _may(capability: int) -> bool:
+    with open("/proc/self/status") as f:  # noqa: PTH123
+        effective = next(int(line.split()[1], 16) for line in f if line.startswith("CapEff:"))
+    return bool(effective >> capability & 1)
 
 
 def wait_gone(pid: int, timeout_seconds: float) -> bool:

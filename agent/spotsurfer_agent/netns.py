@@ -1,7 +1,7 @@
 """The job's network: a namespace prepared by the agent, the same on every machine, never part of an image.
 
-Inside: loopback and one interface with a fixed address and a fixed hardware address, so that a restored socket finds what it was
-bound to. Outside: NAT through the agent's namespace. Link-local addresses can't be reached from inside: there the metadata
+Inside: loopback and one interface with a fixed address and a fixed hardware address, so that a restored socket finds what it
+was bound to. Outside: NAT through the agent's namespace. Link-local addresses can't be reached from inside: there the metadata
 service hands out the machine's credentials.
 """
 
@@ -99,6 +99,6 @@ def _namespace() -> int:
 
 def _run(argv: list[str], net: int | None = None, feed: str | None = None) -> None:
     enter = None if net is None else (lambda: linux.setns(net, linux.CLONE_NEWNET))
-    done = subprocess.run(argv, input=feed, capture_output=True, text=True, check=False, preexec_fn=enter)  # noqa: PLW1509
+    done = subprocess.run(argv, input=feed, capture_output=True, text=True, check=False, preexec_fn=enter)
     if done.returncode:
         raise OSError(0, f"{' '.join(argv[-8:])}: {done.stderr.strip() or done.returncode}")

@@ -79,7 +79,7 @@ class Scratch:
             os.close(fd)
 
     def capture(self, name: str, trusted: set[str], *, stays_frozen: bool) -> Callable[[], Capture]:
-        """Keep the present instant; the job is frozen. The returned call lists it and may be made after the job goes on.
+        """Keep the present instant; the job is frozen. The returned call lists it, also after the job went on.
 
         `trusted` are digests that the store holds: only files made of these are not read again. `stays_frozen`: the job does not
         run until the capture was read, so nothing needs to be copied.

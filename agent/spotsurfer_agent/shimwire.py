@@ -1,8 +1,10 @@
 """How agent and shim talk: JSON lines over a Unix socket in the job's folder.
 
 The shim outlives agents and their upgrades, so nothing here may depend on more than this version number. A reply is
-{"ok": true, …} or {"ok": false, "error": "a sentence"}. `dump`, `verdict` and `restore` answer when the thing is done, all others
-at once. A connection that began a dump is its owner: when it breaks during a live dump, the job goes on and the save is void.
+{"ok": true, …} or {"ok": false, "error": "a sentence"}. `dump`, `verdict` and `restore` answer when the thing is done, all
+others at once.
+
+A connection that began a dump is its owner: when it breaks during a live dump, the job goes on and the save is void.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class Spool:
         self._kept = b""  # read from the pipe, not yet on disk
         self.read_fd, self.write_fd = os.pipe()
         os.set_blocking(self.read_fd, False)
-        self.name = os.readlink(f"/proc/self/fd/{self.write_fd}")  # what CRIU calls the pipe
+        self.name = str(Path(f"/proc/self/fd/{self.write_fd}").readlink())  # what CRIU calls the pipe
         self.ended = False
 
     def close_writer(self) -> None:

@@ -31,22 +31,23 @@ class Tools:
     @staticmethod
     def from_json(raw: dict[str, Any]) -> Tools:
         """The tools from `dataclasses.asdict` that went through JSON."""
-        return Tools(**{name: value if isinstance(value, str) else tuple(value) for name, value in raw.items()})
+        lists = {name: tuple(raw[name]) for name in ("criu", *NAMES, "python")}
+        return Tools(tini=str(raw["tini"]), **lists)
 
     @staticmethod
     def find(prefix: Path | None, python: tuple[str, ...] = ()) -> Tools:
         """The tools of a runtime prefix (Debian packages unpacked there), each falling back to the machine's own.
 
-        `python` is how to start the interpreter; the running one when empty. Raises ToolMissing with the names that are nowhere.
+        `python` is how to start the interpreter; the running one when empty. Raises ToolMissing with the names that are
+        nowhere.
         """
         roots = [prefix] if prefix is not None else []
         found = {name: _program(name, roots) for name in ("criu", *NAMES)}
         tini = _program("tini-static", roots)
         missing = [name for name, argv in {**found, "tini-static": tini}.items() if not argv]
         if missing:
-            raise ToolMissing(
-                f"{', '.join(missing)} not found in {prefix or 'the runtime'} nor on this machine: rebuild the runtime"
-            )
+            where = f"neither in {prefix or 'a runtime'} nor"
+            raise ToolMissing(f"{', '.join(missing)} not found, {where} on this machine: build the runtime")
         criu, ip, nft, btrfs = (found[name] for name in ("criu", *NAMES))
         return Tools(criu, ip, nft, btrfs, tini[-1], python or (sys.executable,))
 

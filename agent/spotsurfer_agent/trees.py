@@ -1,4 +1,4 @@
-"""A folder as entries of a manifest, and back. Paths in a manifest are hostile: nothing is followed, nothing leaves the root."""
+"""A folder as entries of a manifest, and back. Paths in a manifest are hostile: no link is followed, none leaves the root."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def build(root: Path, entries: list[Entry], fetcher: Fetcher) -> None:
         os.close(top)
 
 
-class _parent:  # noqa: N801 -- used like a function
+class _parent:
     """The folder that holds a path, reached without following any link, and the last name."""
 
     def __init__(self, top: int, path: str) -> None:

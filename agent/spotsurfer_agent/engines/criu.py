@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from spotsurfer_agent import jobroot, launch, manifest, netns, protocol, scratch, shimwire, spool, trees
 from spotsurfer_agent.cgroup import JobCgroup
@@ -96,7 +97,7 @@ class CriuEngine:
             self._end()
         return facts
 
-    def restore(self, manifest: Manifest, spec: Spec) -> None:
+    def restore(self, manifest: Manifest, spec: Spec) -> None:  # noqa: ARG002 -- other engines need the command
         """Bring files and processes back exactly. Raises EngineError("refused") or EngineError("restore")."""
         if self.status().state is not WorkloadState.ABSENT:
             raise EngineError("restore", "the job is here already: kill it first")
@@ -108,7 +109,7 @@ class CriuEngine:
         if (why := needs.refusal(manifest.facts, here)) is not None:
             raise EngineError("refused", why)
         try:
-            self._restore(manifest, spec)
+            self._restore(manifest)
         except (OSError, StoreError, BadChunk, trees.UnsafePath, shimwire.ShimGone, shimwire.ShimRefused) as e:
             why = self._restore_log(str(e)) if isinstance(e, shimwire.ShimRefused) else str(e)
             self.kill()
@@ -124,7 +125,7 @@ class CriuEngine:
         group = self._cgroup()
         state = PHASES[str(told["phase"])]
         if state is WorkloadState.ABSENT:
-            return dataclasses.replace(self._last, state=state, held=False, pending_final=None)
+            return self._absent()
         self._last = Status(
             state,
             told["exit_code"],
@@ -231,7 +232,7 @@ class CriuEngine:
         path.chmod(0o755)
         return inside
 
-    def _restore(self, image: Manifest, spec: Spec) -> None:
+    def _restore(self, image: Manifest) -> None:
         self._fresh_logs()
         fetch = Fetcher(self._store, self._job)
         self._scratch.empty()
@@ -242,9 +243,7 @@ class CriuEngine:
         trees.build(images, image.image, fetch)
         trees.build(self._scratch.path, image.scratch, fetch)
         plan = self._frame(argv=[], environment={}, folder="/", uid=0, gid=0, groups=[])
-        root = self._folder / "root"
-        hook = self._folder / shimwire.HOOK
-        argv = criu_call.restore(self._tools.criu, images, work, hook, root, self._mounts(), image.init_pipes)
+        argv = criu_call.restore(self._tools.criu, images, work, self._folder, (self._mounts(), image.init_pipes))
         self._spawn()
         with shimwire.Conversation(self._folder) as talk:
             resources = self._resources()
@@ -256,7 +255,11 @@ class CriuEngine:
         shutil.rmtree(self._folder / "images" / "restore")
 
     def _restore_log(self, told: str) -> str:
-        return criu_call.sentence(self._folder / "images" / "restore.work" / "restore.log", told)
+        log, kept = self._folder / "images" / "restore.work" / "restore.log", self._folder / "failed-restore.log"
+        if not log.exists():
+            return told
+        log.replace(kept)  # for people: what CRIU said about the last failure
+        return criu_call.sentence(kept, told)
 
     def _spawn(self) -> None:
         """A shim for this job; returns when it answers."""
@@ -278,7 +281,7 @@ class CriuEngine:
             time.sleep(0.01)
         raise shimwire.ShimGone(f"the job's keeper did not come up: see {self._folder}/shim.log")
 
-    def _ask(self, verb: str, **arguments: object) -> dict[str, object]:
+    def _ask(self, verb: str, **arguments: object) -> dict[str, Any]:
         return shimwire.ask(self._folder, verb, 120.0, **arguments)
 
     def _resources(self) -> dict[str, object]:
@@ -332,8 +335,12 @@ class CriuEngine:
         if ended is not None:
             return Status(WorkloadState.EXITED, ended["exit_code"], False, self._last.cpu_seconds, 0, dict(ended["log"]))
         if (self._folder / shimwire.STARTED).exists():
-            return dataclasses.replace(self._last, state=WorkloadState.LOST, held=False, pending_final=None)
-        return dataclasses.replace(self._last, state=WorkloadState.ABSENT, held=False, memory_bytes=0, pending_final=None)
+            return dataclasses.replace(self._absent(), state=WorkloadState.LOST)
+        return self._absent()
+
+    def _absent(self) -> Status:
+        """Nothing runs; what it used and wrote while it did is still known."""
+        return Status(WorkloadState.ABSENT, cpu_seconds=self._last.cpu_seconds, log=self._last.log)
 
     def _dumping(self) -> object:
         with contextlib.suppress(shimwire.ShimGone, shimwire.ShimRefused):

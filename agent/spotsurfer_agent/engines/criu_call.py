@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from spotsurfer_agent import shimwire
 from spotsurfer_agent.jobroot import Mount
 
 COMMON = (
@@ -24,28 +25,31 @@ NET = "jobnet"
 FREEZE_SECONDS = 60
 
 
-def dump(
-    criu: tuple[str, ...], images: Path, work: Path, hook: Path, mounts: Iterable[Mount], *, leave_running: bool
-) -> list[str]:
+def dump(criu: tuple[str, ...], images: Path, work: Path, folder: Path, mounts: Iterable[Mount], *, final: bool) -> list[str]:
     """Arguments of a dump; {pid} and {net} are filled in by the shim."""
     outside = [x for m in mounts for x in ("--external", f"mnt[{m.target}]:{m.name}")]
     return [
         *criu, "dump", "--tree", "{pid}", "--images-dir", str(images), "--work-dir", str(work), "--log-file", "dump.log",
-        "--libdir", str(work / "plugins"), "--action-script", str(hook), "--timeout", str(FREEZE_SECONDS),
-        "--external", f"net[{{net}}]:{NET}", *outside, *COMMON, *(["--leave-running"] if leave_running else []),
+        "--libdir", str(work / "plugins"), "--action-script", str(folder / shimwire.HOOK), "--timeout", str(FREEZE_SECONDS),
+        "--external", f"net[{{net}}]:{NET}", *outside, *COMMON, *(["--leave-running"] if not final else []),
     ]  # fmt: skip
 
 
 def restore(
-    criu: tuple[str, ...], images: Path, work: Path, hook: Path, root: Path, mounts: Iterable[Mount], pipes: dict[str, str]
+    criu: tuple[str, ...], images: Path, work: Path, folder: Path, inside: tuple[list[Mount], dict[str, str]]
 ) -> list[str]:
-    """Arguments of a restore; {net}, {out} and {err} are descriptors that the shim fills in."""
-    inside = [x for m in mounts for x in ("--external", f"mnt[{m.name}]:{root}{m.target}")]
+    """Arguments of a restore; {net}, {out} and {err} are descriptors that the shim fills in.
+
+    `folder` is the job's, with hook and root; `inside` are its mounts and the names that the image has for its output pipes.
+    """
+    mounts, pipes = inside
+    root, hook = folder / "root", folder / shimwire.HOOK
+    named = [x for m in mounts for x in ("--external", f"mnt[{m.name}]:{root}{m.target}")]
     streams = [x for name, pipe in pipes.items() for x in ("--inherit-fd", f"fd[{{{name}}}]:{pipe}")]
     return [
-        *criu, "restore", "--restore-detached", "--images-dir", str(images), "--work-dir", str(work), "--log-file", "restore.log",
-        "--libdir", str(work / "plugins"), "--action-script", str(hook), "--pidfile", str(work / "pid"), "--root", str(root),
-        "--inherit-fd", f"fd[{{net}}]:{NET}", *streams, *inside, *COMMON,
+        *criu, "restore", "--restore-detached", "--images-dir", str(images), "--work-dir", str(work),
+        "--log-file", "restore.log", "--libdir", str(work / "plugins"), "--action-script", str(hook), "--pidfile", str(work / "pid"), "--root", str(root),
+        "--inherit-fd", f"fd[{{net}}]:{NET}", *streams, *named, *COMMON,
     ]  # fmt: skip
 
 
@@ -68,11 +72,14 @@ SENTENCES = (
     (r"Unsupported|not supported|Can't dump", "the job uses something that can't be saved"),
 )
 
+ERROR = re.compile(r"\(\d+\.\d+\)\s+(\w+: )*Error")
+HARMLESS = re.compile(r"RLIMIT_NOFILE")  # it does without
+
 
 def sentence(log: Path, fallback: str) -> str:
     """CRIU's first error as a sentence, its own words behind it."""
     try:
-        lines = [x for x in log.read_text(errors="replace").splitlines() if re.match(r"\(\d+\.\d+\)\s+(\d+: )?Error", x)]
+        lines = [x for x in log.read_text(errors="replace").splitlines() if ERROR.match(x) and not HARMLESS.search(x)]
     except OSError:
         lines = []
     if not lines:

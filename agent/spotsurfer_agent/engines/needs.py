@@ -20,7 +20,7 @@ INSTRUCTIONS = re.compile(
 )
 # Each one is a part of the register state that is saved and brought back; its layout must be the same.
 REGISTERS = ("fpu", "sse", "avx", "avx512f", "pku", "ospke", "amx_tile", "xsaves", "xsavec", "user_shstk")
-HIDDEN = ("/dev/", "/proc/", "/sys/", "/run/", "/tmp/", "/var/tmp/", "/memfd:", "/SYSV", "/anon_hugepage")
+HIDDEN = ("/dev/", "/proc/", "/sys/", "/run/", "/tmp/", "/var/tmp/", "/memfd:", "/SYSV", "/anon_hugepage")  # noqa: S108
 
 
 def machine(criu: str, base: str, mounts: Iterable[str]) -> dict[str, str]:

@@ -43,7 +43,10 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class SaveRequest:
-    """One save. `commit` creates the head entry and says whether it is ours; it is called when all else is durable."""
+    """One save. `commit` creates the head entry and says whether it is ours; it is called when all else is durable.
+
+    When `commit` raises, its entry may or may not exist: a final save then leaves the job frozen, `pending_final`, for `settle`.
+    """
 
     checkpoint: str
     epoch: int
@@ -56,7 +59,10 @@ class SaveRequest:
 
 
 class Engine(Protocol):
-    """Starts, saves and restores one job on this machine. Methods are called from one thread, except `status`, `hold`, `release`."""
+    """Starts, saves and restores one job on this machine.
+
+    Methods are called from one thread, except `status`, `hold` and `release`.
+    """
 
     name: str
 
@@ -71,8 +77,9 @@ class Engine(Protocol):
     def save(self, request: SaveRequest) -> SaveFacts:
         """Freeze, snapshot, upload, manifest, commit.
 
-        Live: the job goes on as soon as its bytes are safe locally. Final: it stays frozen until `commit` said yes, and is then
-        dead; a no or any failure lets it run on unharmed and raises EngineError("save"). If it ends by itself meanwhile: the same.
+        Live: the job goes on as soon as its bytes are safe locally. Final: it stays frozen until `commit` said yes, and is
+        then dead; a no or any failure lets it run on unharmed and raises EngineError("save"). If it ends by itself meanwhile:
+        the same.
         """
         ...
 
@@ -93,7 +100,10 @@ class Engine(Protocol):
         ...
 
     def kill(self) -> None:
-        """Kill all processes of the job and wait until they are gone; no trace of a pending save stays. Idempotent."""
+        """Kill all processes of the job and wait until they are gone; no trace of a pending save stays. Idempotent.
+
+        The scratch is empty afterwards and the state ABSENT, also when the command had ended by itself.
+        """
         ...
 
     def adopt(self) -> Status:

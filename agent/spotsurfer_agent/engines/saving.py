@@ -98,12 +98,11 @@ class Saving:
         except (EngineError, StoreError, OSError, trees.Unsavable, subprocess.SubprocessError) as e:
             self._let_go(talk)
             raise e if isinstance(e, EngineError) else EngineError("save", f"the save failed, the job runs on: {e}") from e
-        return self._commit(talk, image, instant)
+        return self._commit(talk, image)
 
     def _freeze(self, talk: shimwire.Conversation) -> dict[str, object]:
         r, at = self._request, self._at
-        hook = at.folder / shimwire.HOOK
-        argv = criu_call.dump(at.tools.criu, self._images, self._work, hook, at.mounts, leave_running=not r.final)
+        argv = criu_call.dump(at.tools.criu, self._images, self._work, at.folder, at.mounts, final=r.final)
         self._began = time.monotonic()
         return talk.ask(
             "dump",
@@ -175,7 +174,7 @@ class Saving:
         if not self._at.store.create(key, data) and self._at.store.get(key) != data:
             raise EngineError("save", f"another manifest of checkpoint {image.id} is in the store already")
 
-    def _commit(self, talk: shimwire.Conversation, image: Manifest, instant: Instant) -> SaveFacts:
+    def _commit(self, talk: shimwire.Conversation, image: Manifest) -> SaveFacts:
         """From here on the entry may exist, so a final dump is released only by a clear answer."""
         r = self._request
         r.progress("commit")
@@ -199,7 +198,10 @@ class Saving:
 
     def _why(self, told: str) -> str:
         log = self._work / "dump.log"
-        return criu_call.sentence(log, told) if log.exists() else told
+        if not log.exists():
+            return told
+        log.replace(self._at.folder / "failed-dump.log")  # for people: what CRIU said about the last failure
+        return criu_call.sentence(self._at.folder / "failed-dump.log", told)
 
 
 def _number(value: object) -> float:

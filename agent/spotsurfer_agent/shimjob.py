@@ -1,0 +1,374 @@
+"""The job as its shim holds it.
+
+The shim is the parent of the job's first process and the reader of its output, so the agent can crash, restart or be upgraded
+while the job runs on. It starts the job or CRIU's restore, keeps the exit status, runs CRIU's dumps and stands at their
+post-dump hook: the tree is frozen there and CRIU waits for a verdict. Rules that hold even when no agent is left:
+
+1. A live dump whose owner is gone or silent for some seconds ends: the job runs on, the save is void.
+2. A final dump, once frozen, waits for its verdict for ever. The job never runs between its final entry and its death.
+3. The end of the job is written down durably before anybody is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from spotsurfer_agent import hook, jobroot, launch, linux, netns, shimwire, spool, tcpclose
+from spotsurfer_agent.cgroup import JobCgroup
+from spotsurfer_agent.shimruns import Dump, Owner, Restore, spawn
+from spotsurfer_agent.tools import Tools
+
+IDLE, STARTING, RUNNING, EXITED = "idle", "starting", "running", "exited"
+CRIU_END_SECONDS = 10.0  # after its verdict CRIU has only to let go
+RETRY_SECONDS = 1.0
+Reply = dict[str, Any]
+Request = dict[str, Any]
+
+
+class Refused(Exception):
+    """The request can't be met now; the sentence goes back to who asked."""
+
+
+class Job:
+    """One job. `send` answers an owner, `watch` and `unwatch` tie a descriptor to a call."""
+
+    def __init__(
+        self,
+        folder: Path,
+        send: Callable[[Owner, Reply], None],
+        watch: Callable[[int, Callable[[], None]], None],
+        unwatch: Callable[[int], None],
+    ) -> None:
+        self._folder, self._send, self._watch, self._unwatch = folder, send, watch, unwatch
+        self._phase = IDLE
+        self._exit_code: int | None = None
+        self._root_pid, self._cpu_baseline, self._held, self._killed = 0, 0.0, False, False
+        self._spools: dict[str, spool.Spool] = {}
+        self._net = -1
+        self._cgroup: JobCgroup | None = None
+        self._tools: Tools | None = None
+        self._dump: Dump | None = None
+        self._restore: Restore | None = None
+        self._retry_at: float | None = None  # the disk took no more output: try again then
+        self.over = False
+        self._gate = hook.Gate(folder)
+        watch(self._gate.asks, self._hook)
+        self.verbs: dict[str, Callable[[Owner, Request], Reply | None]] = {
+            "hello": lambda _o, _r: {"version": shimwire.VERSION, "pid": os.getpid()},
+            "status": lambda _o, _r: self.status(),
+            "start": self.start,
+            "restore": self.restore,
+            "dump": self.begin_dump,
+            "verdict": self.give_verdict,
+            "hold": lambda _o, _r: self.hold(),
+            "release": lambda _o, _r: self.release(),
+            "kill": lambda _o, _r: self.kill(),
+        }
+
+    # ------------------------------------------------------------ verbs
+
+    def status(self) -> Reply:
+        """What there is to know."""
+        d = self._dump
+        return {
+            "version": shimwire.VERSION,
+            "phase": self._phase,
+            "exit_code": self._exit_code,
+            "held": self._held,
+            "root_pid": self._root_pid,
+            "log": {name: s.position for name, s in self._spools.items()},
+            "pipes": {name: s.name for name, s in self._spools.items()},
+            "net": os.fstat(self._net).st_ino if self._net >= 0 else 0,
+            "cpu_baseline": self._cpu_baseline,
+            "dumping": d.checkpoint if d is not None else None,
+            "pending_final": d.checkpoint if d is not None and d.final and d.waits else None,
+        }
+
+    def start(self, _owner: Owner, request: Request) -> Reply:
+        """Start the command from the beginning."""
+        plan = self._prepare(request)
+        try:
+            self._root_pid = launch.start(plan, self._net, self._spools["out"].write_fd, self._spools["err"].write_fd)
+        except OSError as e:
+            self._abandon()
+            raise Refused(e.strerror or str(e)) from e
+        self._running()
+        return {"root_pid": self._root_pid}
+
+    def restore(self, owner: Owner, request: Request) -> None:
+        """Run `criu restore`; the answer comes when it ended."""
+        plan = self._prepare(request)
+        inherit = {"net": self._net, **{name: s.write_fd for name, s in self._spools.items()}}
+
+        def enter() -> None:
+            launch.enter_cgroups(plan.cgroups)
+            linux.private_mounts()
+            jobroot.build(plan.root, jobroot.mounts(plan.base, plan.scratch))
+            for fd in inherit.values():
+                os.set_inheritable(fd, True)
+
+        pid = self._criu(request, inherit, enter, final=False)
+        self._restore = Restore(pid, owner, Path(request["pidfile"]))
+
+    def _prepare(self, request: Request) -> launch.LaunchPlan:
+        if self._phase != IDLE:
+            raise Refused(f"the job is {self._phase} here already")
+        plan = launch.LaunchPlan.from_json(request["plan"])
+        self._tools = Tools.from_json(request["tools"])
+        self._cgroup = JobCgroup(dict(request["cgroup"]))
+        self._phase = STARTING
+        try:
+            self._net = netns.prepare(self._tools)
+            for n in spool.NAMES:
+                self._spools[n] = spool.Spool(self._folder / "log", n, int(request["log"].get(n, 0)))
+            shimwire.write_durably(self._folder / shimwire.STARTED, {"pid": os.getpid()})
+        except OSError:
+            self._abandon()
+            raise
+        return plan
+
+    def _running(self) -> None:
+        self._phase = RUNNING
+        for s in self._spools.values():
+            s.close_writer()
+            self._listen_to(s)
+        self._settle_freezer()  # it may have been told to hold meanwhile
+
+    def _abandon(self) -> None:
+        """Back to nothing after a start or restore that failed."""
+        self._kill_tree()
+        for s in self._spools.values():
+            s.close()
+        if self._net >= 0:
+            os.close(self._net)
+        self._net, self._spools, self._root_pid, self._phase = -1, {}, 0, IDLE
+        (self._folder / shimwire.STARTED).unlink(missing_ok=True)
+
+    def hold(self) -> Reply:
+        """Stop the job; while CRIU works on it, as soon as CRIU lets go."""
+        self._held = True
+        if self._dump is None and self._phase == RUNNING and self._cgroup is not None:
+            self._cgroup.freeze()
+        return {}
+
+    def release(self) -> Reply:
+        """Undo `hold`. A dump keeps its own grip."""
+        self._held = False
+        if self._dump is None:
+            self._settle_freezer()
+        return {}
+
+    def kill(self) -> Reply:
+        """Kill everything of the job, whatever is going on, and then end."""
+        self._killed = True
+        self._kill_tree()
+        for running in (self._dump, self._restore):
+            if running is not None and running.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(running.pid, signal.SIGKILL)
+        if not self._kill_tree():
+            raise Refused("some processes of the job can't be killed: they hang in the kernel")
+        self.over = True
+        return {}
+
+    def _kill_tree(self) -> bool:
+        return self._cgroup is None or self._cgroup.kill()
+
+    def owner_gone(self, owner: Owner) -> None:
+        """A connection broke: nobody is there any more who would finish what it began."""
+        d, r = self._dump, self._restore
+        if d is not None and d.owner is owner:
+            d.owner = None
+            if d.waits and not d.final:
+                self._answer_hook(d, False)
+        if r is not None and r.owner is owner:
+            r.owner = None
+
+    # ------------------------------------------------------------ dumps
+
+    def begin_dump(self, owner: Owner, request: Request) -> None:
+        """Run `criu dump`; the answer comes when the tree is frozen and written, or CRIU failed."""
+        if self._phase != RUNNING:
+            raise Refused(f"the job is {self._phase}")
+        if self._held:
+            raise Refused("the job is held still")
+        if self._dump is not None:
+            raise Refused(f"the save {self._dump.checkpoint} is under way")
+        entries, final = [str(x) for x in request["cgroups"]], bool(request["final"])
+        fill = {"pid": self._root_pid, "net": os.fstat(self._net).st_ino}
+        uid, gid = launch.owner_of(self._root_pid)
+
+        def enter() -> None:
+            launch.enter_cgroups(entries)
+            launch.lend_identity(uid, gid)
+
+        self._gate.open_to(uid)
+        pid = self._criu(request, fill, enter, final=final)
+        self._dump = Dump(str(request["checkpoint"]), final, pid, owner, float(request["verdict_seconds"]), time.monotonic())
+
+    def give_verdict(self, owner: Owner, request: Request) -> None:
+        """Live: go on, the snapshot was taken (or not). Final: die, the image is committed (or live).
+
+        The answer comes when CRIU ended.
+        """
+        d = self._dump
+        if d is None or not d.waits or d.checkpoint != request["checkpoint"]:
+            raise Refused("no save waits for this verdict")
+        d.owner = owner
+        self._answer_hook(d, bool(request["good"]))
+        if not d.pid:
+            self._dump_ended(d, 1)
+
+    def _hook(self) -> None:
+        for action in self._gate.asked():
+            d = self._dump
+            if action == "pre-resume" and self._cgroup is not None:
+                self._cpu_baseline = self._cgroup.cpu_seconds()  # so far it was CRIU that worked
+                tcpclose.abort_outside(self._net, netns.INSIDE)
+                self._gate.answer(True)
+            elif action == "pre-dump" and d is not None:
+                d.seized_at = time.monotonic()
+            elif action == "post-dump" and d is not None:
+                self._frozen(d)
+
+    def _frozen(self, d: Dump) -> None:
+        d.frozen_at = time.monotonic()
+        try:
+            self._drain()  # output that can't be kept would be missing after a restore
+            if d.final and self._cgroup is not None:
+                self._cgroup.freeze()  # so that the job stands still even if CRIU dies now
+        except OSError:
+            self._answer_hook(d, False)
+            return
+        if d.owner is None and not d.final:
+            self._answer_hook(d, False)
+        elif d.owner is not None:
+            self._send(d.owner, {"log": {name: s.position for name, s in self._spools.items()}})
+
+    def _answer_hook(self, d: Dump, good: bool) -> None:
+        d.verdict, d.answered_at = good, time.monotonic()
+        if d.final and good:
+            self._killed = True
+            self._kill_tree()
+        else:
+            self._settle_freezer()
+        self._gate.answer(good)
+
+    def _dump_ended(self, d: Dump, code: int) -> None:
+        if d.final and d.waits:
+            d.pid = 0  # CRIU died, but the final entry may exist: the control group holds the job until the verdict
+            return
+        self._dump = None
+        if not self._killed:
+            self._settle_freezer()
+        reply: Reply = {"frozen_seconds": time.monotonic() - d.seized_at}
+        if d.verdict is None or (d.verdict and not d.final and code != 0):
+            reply = {"ok": False, "error": f"criu dump ended with {code}"}
+        elif not d.verdict:
+            reply["void"] = True
+        self._send(d.owner, reply)
+
+    def _settle_freezer(self) -> None:
+        """Frozen if it is to be held, else not."""
+        if self._cgroup is not None and self._phase == RUNNING:
+            with contextlib.suppress(OSError):
+                (self._cgroup.freeze if self._held else self._cgroup.thaw)()
+
+    # ------------------------------------------------------------ children
+
+    def _criu(self, request: Request, fill: dict[str, int], enter: Callable[[], None], *, final: bool) -> int:
+        argv = [str(x) for x in request["argv"]]
+        for name, value in fill.items():
+            argv = [x.replace("{" + name + "}", str(value)) for x in argv]
+        self._gate.begin(final=final)
+        return spawn(argv, self._folder / "criu.err", enter)
+
+    def child_ended(self, pid: int, code: int) -> None:
+        """A child or an orphan of the job is gone."""
+        d, r = self._dump, self._restore
+        if d is not None and pid == d.pid:
+            self._dump_ended(d, code)
+        elif r is not None and pid == r.pid:
+            self._restore_ended(r, code)
+        elif r is not None:
+            r.ended[pid] = code
+        elif pid == self._root_pid and self._phase == RUNNING:
+            self._exited(code)
+
+    def _restore_ended(self, r: Restore, code: int) -> None:
+        self._restore = None
+        with contextlib.suppress(OSError, ValueError):
+            self._root_pid = int(r.pidfile.read_text()) if code == 0 else 0
+        if not self._root_pid or self._killed:
+            self._abandon()
+            self._send(r.owner, {"ok": False, "error": f"criu restore ended with {code}"})
+            return
+        self._running()
+        self._send(r.owner, {"root_pid": self._root_pid})
+        if self._root_pid in r.ended:
+            self._exited(r.ended[self._root_pid])
+
+    def _exited(self, code: int) -> None:
+        if self._killed:
+            self._phase = IDLE  # its death was ours: no exit of the command
+            return
+        self._exit_code = code if code >= 0 else 128 - code
+        try:
+            self._drain()
+            log = {name: s.position for name, s in self._spools.items()}
+            shimwire.write_durably(self._folder / shimwire.EXIT, {"exit_code": self._exit_code, "log": log})
+            self._phase = EXITED
+        except OSError:
+            self._retry_at = time.monotonic() + RETRY_SECONDS  # disk full: the end counts once it is written down
+
+    # ------------------------------------------------------------ output and time
+
+    def _listen_to(self, s: spool.Spool) -> None:
+        if not s.ended:
+            self._watch(s.read_fd, lambda: self._output(s))
+
+    def _output(self, s: spool.Spool) -> None:
+        try:
+            s.drain()
+        except OSError:
+            self._retry_at = time.monotonic() + RETRY_SECONDS  # disk full: the job waits at its pipe, nothing is lost
+            self._unwatch(s.read_fd)
+        if s.ended:
+            self._unwatch(s.read_fd)
+
+    def _drain(self) -> None:
+        for s in self._spools.values():
+            s.drain()
+
+    def pause_seconds(self) -> float | None:
+        """How long the loop may sleep."""
+        d = self._dump
+        if d is not None and (d.answered_at is not None or (d.waits and not d.final)):
+            return 0.1
+        return None if self._retry_at is None else RETRY_SECONDS
+
+    def look_at_clock(self) -> None:
+        """Do what is due."""
+        now, d = time.monotonic(), self._dump
+        if self._retry_at is not None and now >= self._retry_at:
+            self._try_again()
+        if d is None or d.frozen_at is None:
+            return
+        if d.waits and not d.final and now > d.frozen_at + d.verdict_seconds:
+            self._answer_hook(d, False)
+        if d.pid and d.answered_at is not None and now > d.answered_at + CRIU_END_SECONDS:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(d.pid, signal.SIGKILL)
+
+    def _try_again(self) -> None:
+        self._retry_at = None
+        if self._exit_code is not None and self._phase == RUNNING:
+            self._exited(self._exit_code)
+        for s in self._spools.values():
+            self._listen_to(s)

@@ -1,0 +1,65 @@
+"""Runs of CRIU as the shim keeps them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spotsurfer_agent import launch
+
+Owner = Any  # whoever asked; answers go back there
+
+
+@dataclass(slots=True)
+class Dump:
+    """A running `criu dump`."""
+
+    checkpoint: str
+    final: bool
+    pid: int
+    owner: Owner
+    verdict_seconds: float
+    seized_at: float  # monotonic; from before the first process is stopped
+    frozen_at: float | None = None
+    verdict: bool | None = None
+    answered_at: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        """The tree is frozen and nobody has said what to do with it."""
+        return self.frozen_at is not None and self.verdict is None
+
+
+@dataclass(slots=True)
+class Restore:
+    """A running `criu restore`."""
+
+    pid: int
+    owner: Owner
+    pidfile: Path
+    ended: dict[int, int] = field(default_factory=dict)  # orphans that ended meanwhile: the job may be among them
+
+
+def spawn(argv: list[str], err_path: Path, enter: Callable[[], None]) -> int:
+    """Start CRIU after `enter` was called in the new process; returns its pid. What it says goes into `err_path`."""
+    err = os.open(err_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    pid = os.fork()
+    if pid == 0:
+        launch.guard(err, lambda: _become(argv, err, enter))
+    os.close(err)
+    return pid
+
+
+def _become(argv: list[str], err: int, enter: Callable[[], None]) -> None:
+    os.setsid()
+    enter()
+    null = os.open("/dev/null", os.O_RDONLY)
+    for target, fd in enumerate((null, err, err)):
+        os.dup2(fd, target)
+    signal.set_wakeup_fd(-1)
+    launch.plain_signals()
+    os.execvp(argv[0], argv)  # noqa: S606 -- the agent's own CRIU
