@@ -22,6 +22,7 @@ strict. Times are UTC strings for people only: machines never compare clocks of 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -362,10 +363,13 @@ def _value(kind: Any, raw: Any, where: str) -> Any:
     return _scalar(kind, raw, where)
 
 
+_hints = functools.cache(typing.get_type_hints)  # evaluating them again and again took most of the time
+
+
 def _dataclass(kind: Any, raw: Any, where: str) -> Any:
     if not isinstance(raw, dict):
         raise ProtocolError(f"{where} is not an object")
-    hints, out = typing.get_type_hints(kind), {}
+    hints, out = _hints(kind), {}
     for f in dataclasses.fields(kind):
         if f.name in raw:
             out[f.name] = _value(hints[f.name], raw[f.name], f"{where}.{f.name}")

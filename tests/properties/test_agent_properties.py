@@ -218,7 +218,7 @@ class Chaos:
             assert machine.shim.output()[begin : begin + len(data)] == data
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ACTIONS)
 def test_whatever_happens_to_the_world(script):
     with tempfile.TemporaryDirectory() as folder:

@@ -29,6 +29,10 @@ class AgentKilled(BaseException):
     """kill -9 of the agent at this very point."""
 
 
+class Overwritten(BaseException):
+    """A checkpoint would have taken the place of another: no code may catch this."""
+
+
 class DictStore:
     """Objects in a dict. `before` and `after` are called with (verb, key) around each write or read, and may raise."""
 
@@ -142,7 +146,8 @@ class FakeEngine:
                 raise EngineError("save", "the job ended by itself during the save")
             self._store.create(protocol.chunk_key(JOB, "aa" + request.checkpoint), str(shim.worked).encode())
             self._trip("manifest")
-            self._store.put(protocol.manifest_key(JOB, request.checkpoint), manifest.encode(image))
+            if not self._store.create(protocol.manifest_key(JOB, request.checkpoint), manifest.encode(image)):
+                raise Overwritten(request.checkpoint)
             self._trip("commit")
         except (EngineError, StoreError) as e:
             shim.pending, shim.since = None, shim.now()
