@@ -101,7 +101,7 @@ def store(settings: Settings) -> Finding:
     local = Path(unquote(urlsplit(url).path)) if url.startswith("file://") else None
     if local is not None and not local.is_dir():
         return _to_be_made(local)
-    key, data = f"doctor/{secrets.token_hex(8)}", b"spotsurfer doctor"
+    key, data = f"doctor-{secrets.token_hex(8)}", b"spotsurfer doctor"
     try:
         opened = open_store(url, settings.store.options)
         opened.put(key, data)
