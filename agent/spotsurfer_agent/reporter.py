@@ -15,6 +15,8 @@ from spotsurfer_agent.protocol import AgentState, Notice, Report, SaveFacts
 from spotsurfer_agent.statefile import Memory, StateFile
 from spotsurfer_agent.store import ObjectStore
 
+RETRY_SECONDS = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Extras:
@@ -75,13 +77,13 @@ class Reporter:
         self._store, self._state, self._pace, self._now = store, state, pace, now
         self._wanted: Report | None = None
         self._sent: Report | None = None
-        self._lock = threading.Lock()
+        self._lock, self._retry_at = threading.Lock(), float("-inf")
         self.sent_at = float("-inf")  # when the last report that arrived was begun
 
     def want(self, report: Report) -> bool:
-        """The newest report; True if it should be sent at once."""
+        """The newest report; True if it is due now."""
         self._wanted = report
-        return self._sent is None or _urgent(report) != _urgent(self._sent)
+        return self._due(report)
 
     def is_out(self, shown: AgentState) -> bool:
         """Whether the store holds a report with this state, and none since with another."""
@@ -97,12 +99,15 @@ class Reporter:
             began, number = self._now(), self._state.memory.report_sequence + 1
             self._state.update(report_sequence=number)
             report = dataclasses.replace(report, sequence=number, at=clock.utc_text())
+            self._retry_at = began + RETRY_SECONDS  # a store that fails at once must not be asked in a busy loop
             self._store.put(protocol.live_key(report.job, report.attempt), protocol.encode(report))
-            self._sent, self.sent_at = report, began
+            self._sent, self.sent_at, self._retry_at = report, began, began
 
     def _due(self, report: Report) -> bool:
         small, unchanged = self._pace
         age = self._now() - self.sent_at
+        if self._now() < self._retry_at:
+            return False
         if self._sent is None or _urgent(report) != _urgent(self._sent) or age >= unchanged:
             return True
         return (report.save_stage, report.head) != (self._sent.save_stage, self._sent.head) and age >= small

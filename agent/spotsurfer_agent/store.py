@@ -217,7 +217,7 @@ def _fsync(path: Path) -> None:
 
 
 def _error(e: Exception, key: str) -> StoreError:
-    text = f"{key}: {e}"
+    text = f"{key}: {e}".partition("\n\nDebug source")[0]  # obstore appends its own structure
     denied = isinstance(e, PermissionDeniedError | UnauthenticatedError | PermissionError)
     if denied or "403 Forbidden" in text:  # of a listing obstore makes no error of its own
         return StoreDenied(text)

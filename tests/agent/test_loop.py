@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+import time
 
 import pytest
 from spotsurfer_agent import protocol
@@ -568,3 +570,53 @@ def test_a_job_that_vanished_with_its_shim_is_not_started_over_in_secret(world):
     world.until(lambda: machine.agent.over)
     assert (world.report(1).state, world.report(1).error_kind) == (S.BROKEN, "lost")
     assert world.trail.count("start") == 1
+
+
+def test_a_store_that_fails_at_once_is_not_asked_in_a_busy_loop(world):
+    machine = running(world)
+    cut(world, "live/")
+    world.want(1, Want.RUN, 5)
+    sequence = machine.agent._given.state.memory.report_sequence
+    for _ in range(100):
+        world.now += 0.1
+        machine.round()
+    assert machine.agent._given.state.memory.report_sequence - sequence <= 11
+
+
+def test_with_its_threads_on_a_folder_store_that_hangs(tmp_path):
+    """The real threads: a store that answers no more does not keep the loop from holding the job."""
+    world = World(tmp_path)
+    world.settings = {"lease_seconds": 1.5, "poll_seconds": 0.1, "report_seconds": 0.3, "notice_seconds": 0.1}
+    world.clock = time.monotonic
+    machine = world.machine(1)
+    machine.shim.now = time.monotonic
+    agent = machine.boot()
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    stuck = threading.Event()
+    try:
+        await_(lambda: agent.state.name is S.STANDBY)
+        world.grant(1)
+        await_(lambda: agent.state.name is S.RUNNING)
+        world.store.before = lambda verb, key: stuck.wait(30) and None
+        began = time.monotonic()
+        await_(lambda: machine.shim.held)
+        assert time.monotonic() - began < 2.5
+        world.store.before = lambda verb, key: None
+        stuck.set()
+        await_(lambda: not machine.shim.held)
+        machine.service.said = ACTION
+        await_(lambda: agent.over)
+        assert world.report(1).state is S.DRAINED
+    finally:
+        stuck.set()
+        agent.stop()
+        thread.join(5)
+    assert not thread.is_alive()
+
+
+def await_(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
