@@ -26,6 +26,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_SYS_PIDFD_GETFD = 438  # as the next one
 _IO_URING_SETUP = 425  # the same number in every architecture's table
 _SECCOMP_ALLOW = 0x7FFF0000
 _SECCOMP_ERRNO = 0x00050000
@@ -93,6 +94,14 @@ def become_subreaper() -> None:
 def syncfs(fd: int) -> None:
     """Write back one file system."""
     _checked(_libc.syncfs(fd), "syncfs")
+
+
+def pidfd_getfd(pidfd: int, number: int) -> int:
+    """A duplicate of another process's descriptor."""
+    fd = int(_libc.syscall(ctypes.c_long(_SYS_PIDFD_GETFD), ctypes.c_int(pidfd), ctypes.c_int(number), ctypes.c_uint(0)))
+    if fd < 0:
+        _checked(fd, "pidfd_getfd")
+    return fd
 
 
 def refuse_io_uring() -> None:

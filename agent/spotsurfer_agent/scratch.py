@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -79,10 +80,10 @@ class Scratch:
             os.close(fd)
 
     def capture(self, name: str, trusted: set[str], *, stays_frozen: bool) -> Callable[[], Capture]:
-        """Keep the present instant; the job is frozen. The returned call lists it, also after the job went on.
+        """Keep this instant; the job is frozen. The returned call lists it, also after the job went on.
 
-        `trusted` are digests that the store holds: only files made of these are not read again. `stays_frozen`: the job does not
-        run until the capture was read, so nothing needs to be copied.
+        `trusted` are digests that the store holds: only files made of these are not read again. `stays_frozen`: the job
+        does not run until the capture was read, so nothing needs to be copied.
         """
         if self.is_subvolume:
             kept = self._kept / name
@@ -113,6 +114,13 @@ class Scratch:
         mark = self.path.parent / "instant"
         mark.write_bytes(b"x")
         return mark.stat().st_mtime_ns
+
+    def drop_link_remaps(self) -> None:
+        """Remove the second names that CRIU gives to files without a first one, where it could not do so itself."""
+        for folder, _, names in os.walk(self.path):
+            for name in names:
+                if re.fullmatch(r"link_remap\.\d+", name):
+                    Path(folder, name).unlink()
 
     def drop_kept(self) -> None:
         """Remove captures that nobody came back for."""

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hook, jobroot, launch, linux, netns, shimwire, spool, tcpclose
+from spotsurfer_agent import hook, jobroot, launch, linux, netns, shimwire, spool, tcp
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.shimruns import Dump, Owner, Restore, spawn
 from spotsurfer_agent.tools import Tools
@@ -230,7 +230,7 @@ class Job:
             d = self._dump
             if action == "pre-resume" and self._cgroup is not None:
                 self._cpu_baseline = self._cgroup.cpu_seconds()  # so far it was CRIU that worked
-                tcpclose.abort_outside(self._net, netns.INSIDE)
+                tcp.abort_outside(self._net, netns.INSIDE)
                 self._gate.answer(True)
             elif action == "pre-dump" and d is not None:
                 d.seized_at = time.monotonic()
@@ -262,6 +262,8 @@ class Job:
 
     def _dump_ended(self, d: Dump, code: int) -> None:
         if d.final and d.waits:
+            if self._cgroup is not None:
+                tcp.leave_repair(self._cgroup.pids())
             d.pid = 0  # CRIU died, but the final entry may exist: the control group holds the job until the verdict
             return
         self._dump = None

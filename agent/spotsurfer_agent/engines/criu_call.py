@@ -48,7 +48,8 @@ def restore(
     streams = [x for name, pipe in pipes.items() for x in ("--inherit-fd", f"fd[{{{name}}}]:{pipe}")]
     return [
         *criu, "restore", "--restore-detached", "--images-dir", str(images), "--work-dir", str(work),
-        "--log-file", "restore.log", "--libdir", str(work / "plugins"), "--action-script", str(hook), "--pidfile", str(work / "pid"), "--root", str(root),
+        "--log-file", "restore.log", "--libdir", str(work / "plugins"), "--action-script", str(hook),
+        "--pidfile", str(work / "pid"), "--root", str(root),
         "--inherit-fd", f"fd[{{net}}]:{NET}", *streams, *named, *COMMON,
     ]  # fmt: skip
 
@@ -74,6 +75,16 @@ SENTENCES = (
 
 ERROR = re.compile(r"\(\d+\.\d+\)\s+(\w+: )*Error")
 HARMLESS = re.compile(r"RLIMIT_NOFILE")  # it does without
+
+LEFTOVER = re.compile(r"Can't link remap to .*: File exists")
+
+
+def is_leftover(log: Path) -> bool:
+    """Whether a dump failed only because of a helper name that a killed CRIU left among the job's files."""
+    try:
+        return LEFTOVER.search(log.read_text(errors="replace")) is not None
+    except OSError:
+        return False
 
 
 def sentence(log: Path, fallback: str) -> str:

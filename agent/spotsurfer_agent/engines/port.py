@@ -45,7 +45,8 @@ class Status:
 class SaveRequest:
     """One save. `commit` creates the head entry and says whether it is ours; it is called when all else is durable.
 
-    When `commit` raises, its entry may or may not exist: a final save then leaves the job frozen, `pending_final`, for `settle`.
+    When `commit` raises, its entry may or may not exist: a final save then leaves the job frozen,
+    as `pending_final`, for `settle`.
     """
 
     checkpoint: str

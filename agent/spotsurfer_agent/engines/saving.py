@@ -6,6 +6,7 @@ commit, and only then let CRIU kill.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -86,7 +87,15 @@ class Saving:
         self._at.scratch.sync()
         self._request.progress("freeze")
         status = talk.ask("status")
-        frozen = self._freeze(talk)
+        try:
+            frozen = self._freeze(talk)
+        except shimwire.ShimRefused:
+            if not criu_call.is_leftover(self._work / "dump.log"):
+                raise
+            self._at.scratch.drop_link_remaps()  # an earlier CRIU was killed before it could tidy up
+            shutil.rmtree(self._images)
+            self._images.mkdir()
+            frozen = self._freeze(talk)
         try:
             instant = self._keep(frozen, status)
             if not self._request.final:

@@ -1,7 +1,8 @@
-"""Ends the job's connections to the outside after a move.
+"""The job's TCP connections: what CRIU can't or could not do about them.
 
-Loopback connections come back with the image and go on. The peer of any other one has not moved along and speaks to an address
-that is no longer ours, so a reader would wait for ever: the kernel is asked to abort each, and the job sees a plain error at once.
+After a move, loopback connections come back with the image and go on. The peer of any other one has not moved along and
+speaks to an address that is no longer ours, so a reader would wait for ever: the kernel is asked to abort each, and the job
+sees a plain error.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ipaddress
 import os
 import socket
 import struct
+from collections.abc import Iterable
 
 from spotsurfer_agent import linux
 
@@ -19,6 +21,7 @@ SOCK_DIAG_BY_FAMILY, SOCK_DESTROY = 20, 21
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 1, 4, 0x300
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 ESTABLISHED_AND_HALF_OPEN = 0xFFF & ~(1 << 10) & ~(1 << 7)  # every state but listening and closed
+TCP_REPAIR, TCP_REPAIR_OFF = 19, 0
 _HEAD, _ID = struct.Struct("=IHHII"), 48
 
 
@@ -38,6 +41,28 @@ def abort_outside(net: int, own_address: str) -> int:
     finally:
         linux.setns(here, linux.CLONE_NEWNET)
         os.close(here)
+
+
+def leave_repair(pids: Iterable[int]) -> None:
+    """Put the sockets of processes back to work that a dying CRIU left in repair mode. Never raises.
+
+    A connection in repair mode sends nothing: the job would fail at its next write.
+    """
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            process = os.pidfd_open(pid)
+            try:
+                for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 -- names are wanted
+                    with contextlib.suppress(OSError):
+                        _wake(process, int(name))
+            finally:
+                os.close(process)
+
+
+def _wake(process: int, number: int) -> None:
+    with socket.socket(fileno=linux.pidfd_getfd(process, number)) as s:
+        if s.family in (socket.AF_INET, socket.AF_INET6) and s.type == socket.SOCK_STREAM:
+            s.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, TCP_REPAIR_OFF)
 
 
 def _abort(s: socket.socket, family: int, own_address: str) -> int:

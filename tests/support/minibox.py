@@ -1,0 +1,104 @@
+"""The least that looks like a machine to the agent: own namespaces, a private disk, a read-only root. Knows no provider."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from support.runtime import unpacked_runtime
+from support.tree import ROOT
+
+BASE = "/var/lib/spotsurfer"
+CGROUPS = Path("/sys/fs/cgroup")
+DISK_BYTES = 1200 << 20
+SET_UP = """
+set -e
+mount --make-rprivate /
+mount -t proc proc /proc
+hostname minibox
+ip link set lo up
+mkdir -p {base}
+mount {device} {base}
+mount -t tmpfs run /run
+mkdir /run/store /run/share
+mount --bind {store} /run/store
+mount --bind {share} /run/share
+mount -t tmpfs tmp /tmp
+mount -t tmpfs other /mnt
+mount -o remount,bind,ro /
+cd /run/share
+exec {python} -m support.engine_scenes {scene}
+"""
+
+
+class Minibox:
+    """One machine. Its disk lasts as long as the object; each `run` boots it anew on that disk."""
+
+    def __init__(self, folder: Path, store: Path, fs: str = "btrfs") -> None:
+        self._folder, self._store = folder, store
+        self._name = f"minibox-{uuid.uuid4().hex[:8]}"
+        for path in (folder, store):
+            path.mkdir(parents=True, exist_ok=True)
+        self._image = folder / f"{self._name}.disk"
+        with self._image.open("wb") as f:
+            f.truncate(DISK_BYTES)
+        subprocess.run([f"mkfs.{fs}", "-q", str(self._image)], check=True, capture_output=True)
+        self._device = _out("losetup", "--find", "--show", str(self._image))
+        self._cgroups = [d / self._name for d in _hierarchies()]
+
+    def run(self, scene: str, *arguments: object, timeout_seconds: float = 120.0) -> str:
+        """Run a scene of `support.engine_scenes` as the machine's only program; returns what it printed. It must end well."""
+        for folder in self._cgroups:
+            folder.mkdir(exist_ok=True)
+        words = " ".join([scene, *map(str, arguments)])
+        text = SET_UP.format(
+            base=BASE, device=self._device, store=self._store, share=self._folder, python=sys.executable, scene=words
+        )
+        prefix = unpacked_runtime() / "prefix"
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "SPOTSURFER_PREFIX": str(prefix)}
+        enter = "".join(f"echo 0 > {d}/cgroup.procs\n" for d in self._cgroups)
+        argv = ["unshare", "--pid", "--fork", "--mount", "--net", "--ipc", "--uts", "--kill-child", "bash", "-c", text]
+        done = subprocess.run(
+            ["bash", "-c", enter + 'exec "$@"', "-", *argv],
+            env=environment, capture_output=True, text=True, timeout=timeout_seconds, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{scene} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        left = [str(p) for d in self._cgroups for p in d.iterdir() if p.is_dir()]
+        assert not left, f"control groups left behind: {left}"
+        return done.stdout
+
+    def close(self) -> None:
+        """Give everything back."""
+        subprocess.run(["losetup", "--detach", self._device], check=True)
+        for folder in self._cgroups:
+            for below in [*folder.glob("*/*"), *folder.glob("*"), folder]:
+                if below.is_dir():
+                    with contextlib.suppress(OSError):
+                        below.rmdir()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def minibox(folder: Path, store: Path, fs: str = "btrfs") -> Iterator[Minibox]:
+    """A machine for the length of a block."""
+    box = Minibox(folder, store, fs)
+    try:
+        yield box
+    finally:
+        box.close()
+
+
+def _hierarchies() -> list[Path]:
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS]
+    return [d for name in ("freezer", "cpuacct", "memory") if (d := CGROUPS / name).is_dir()]
+
+
+def _out(*argv: str) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
