@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from spotsurfer.core.case import WORKING, Case, finished
 from spotsurfer.model.actions import Action, Ask, Launch, Mark, Terminate
-from spotsurfer.model.job import HOLDS, WAITS, Attempt, Wish
+from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.transitions import AttemptEvent as E
 
@@ -28,6 +28,8 @@ class Plans:
 
 def decide_attempt(case: Case, plans: Plans) -> Action | None:
     """The one thing to do about this attempt now."""
+    if case.attempt.state in OVER:
+        return None
     for rule in RULES:
         action = rule(case, plans)
         if action is not None:

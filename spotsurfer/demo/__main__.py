@@ -60,7 +60,7 @@ def run(folder: Path, console: Console) -> dict[str, Any]:
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the cleaning
         stage.stop()
-        for line in stage.clean()["removed"]:
+        for line in stage.clean():
             console.print(f"cleaned: {line}", markup=False)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

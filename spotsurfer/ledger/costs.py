@@ -27,11 +27,12 @@ class Costs:
 
     def refresh(self, connection: Connection, now: datetime) -> None:
         """Bring the figures up to `now`."""
-        jobs = rows.open_jobs(connection) if self._loaded else rows.all_jobs(connection)
+        jobs = {j.id for j in (rows.open_jobs(connection) if self._loaded else rows.all_jobs(connection))}
+        jobs |= {job for job, _ in self._running}  # those that ended since: their last bill is still to be settled
         self._loaded = True
         self._running = {}
-        steps = market.prices(connection, [j.id for j in jobs])
-        for attempts in rows.attempts(connection, [j.id for j in jobs]).values():
+        steps = market.prices(connection, sorted(jobs))
+        for attempts in rows.attempts(connection, sorted(jobs)).values():
             for a in attempts:
                 self._add(a, steps.get((a.job, a.number), []), now)
 

@@ -80,6 +80,7 @@ MARKS: list[tuple[str, JobSeen, E | None]] = [
     ("notice before it ran", one(A.RESTORING, agent=noticed(state="restoring")), E.DRAIN_ASKED),
     ("confirmed gone", one(A.RELEASING, instance=an_instance(gone=True)), E.INSTANCE_GONE),
     ("still there", one(A.RELEASING, since=ago(5)), None),
+    ("over", one(A.RELEASED, instance=None), None),
 ]  # fmt: skip
 
 
