@@ -1,0 +1,218 @@
+"""The engine's parts that need no machine: facts, mounts, control groups, output, sentences."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from spotsurfer_agent import cgroup, spool
+from spotsurfer_agent.cgroup import JobCgroup
+from spotsurfer_agent.engines import criu_call, needs
+from spotsurfer_agent.jobroot import MountLine, carried, mount_lines
+from spotsurfer_agent.tools import ToolMissing, Tools
+
+# ---------------------------------------------------------------- facts
+
+HERE = {
+    "machine": "x86_64",
+    "cpu instructions": "avx avx2 sse2",
+    "cpu registers": "fpu sse avx",
+    "page size": "4096",
+    "CRIU": "4.2.1",
+    "folder": "/var/lib/spotsurfer",
+    "mounts": "/dev /tmp",
+    "kernel": "6.18",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, None),
+        ({"kernel": "5.15"}, None),
+        ({"CRIU": "4.2"}, None),
+        ({"CRIU": "4.10"}, "4.10"),
+        ({"cpu instructions": "sse2"}, None),
+        ({"cpu instructions": "avx512f sse2"}, "avx512f"),
+        ({"cpu registers": "fpu sse avx avx512f"}, "avx512f"),
+        ({"machine": "aarch64"}, "aarch64"),
+        ({"page size": "65536"}, "65536"),
+        ({"mounts": "/data /dev /tmp"}, "/data"),
+        ({"file /no/such/file": "12 bytes"}, "absent"),
+        ({"file /no/such/file": "absent"}, None),
+        ({"something new": "whatever"}, None),
+    ],
+)
+def test_facts_that_do_not_fit_are_told_with_both_values(change, told):
+    why = needs.refusal({**HERE, **change}, HERE)
+    assert (why is None) == (told is None)
+    if told is not None:
+        assert why is not None
+        assert told in why
+
+
+def test_files_in_use_are_found_with_size_and_build_id(tmp_path):
+    held = (tmp_path / "held").open("w")
+    found = needs.files([os.getpid()], "/var/lib/spotsurfer")
+    held.close()
+    program = Path(sys.executable).resolve()
+    library = next(p for p in found if "libc.so" in p)
+    assert f"file {program}" in found
+    assert "build-id" in found[library]
+    assert not any("/tmp/" in p for p in found)
+    assert str(program.stat().st_size) in found[f"file {program}"]
+
+
+def test_a_build_id_is_read_out_of_the_program():
+    found = needs.build_id("/bin/ls").rpartition(" ")[2]
+    assert len(found) == 40
+    assert bytes.fromhex(found) in Path("/bin/ls").read_bytes()
+    assert needs.build_id("/etc/passwd") == ""
+
+
+# ---------------------------------------------------------------- mounts
+
+TABLE = """\
+22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+23 22 0:5 / /dev rw - devtmpfs dev rw
+24 22 254:1 / /usr rw - ext4 /dev/vdb rw
+25 24 254:2 / /usr/local\\040x rw - xfs /dev/vdc rw
+26 22 254:3 / /boot rw - ext4 /dev/vdd rw
+27 22 0:7 / /mnt rw - tmpfs t rw
+28 27 254:4 / /mnt/data rw - ext4 /dev/vde rw
+29 22 254:5 / /data rw - btrfs /dev/vdf rw
+30 22 0:8 / /hidden rw - tmpfs t rw
+31 22 254:6 / /home rw - ext4 /dev/vdg rw
+32 31 0:9 / /home rw - tmpfs over rw
+33 22 254:7 / /var/lib/spotsurfer rw - btrfs /dev/vdh rw
+"""
+
+
+def test_only_disks_that_the_job_can_reach_are_carried():
+    assert carried(mount_lines(TABLE), "/var/lib/spotsurfer") == ["/data", "/usr", "/usr/local x"]
+
+
+# ---------------------------------------------------------------- control groups
+
+
+def test_v1_hierarchies_are_found_by_controller():
+    text = (
+        "30 20 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+        "31 20 0:31 /box /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n"
+        "32 20 0:32 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+    )
+    found = cgroup._mounted(text)
+    assert found["cpuacct"] == ("/", "/sys/fs/cgroup/cpu,cpuacct")
+    assert cgroup._place(found["freezer"], "/box/agent") == "/sys/fs/cgroup/freezer/agent"
+    assert cgroup._place(found["cpuacct"], "/") == "/sys/fs/cgroup/cpu,cpuacct"
+    assert cgroup._place(found[""], "/a/b") == "/sys/fs/cgroup/unified/a/b"
+    assert cgroup._place(found.get("memory"), "/") is None
+
+
+def test_a_v2_group_freezes_and_measures_by_its_files(tmp_path):
+    """A folder plays the kernel: it says frozen as soon as it is told to freeze."""
+    (tmp_path / "cgroup.events").write_text("populated 1\nfrozen 1\n")
+    (tmp_path / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
+    (tmp_path / "memory.current").write_text("4096\n")
+    (tmp_path / "cgroup.procs").write_text("")
+    (tmp_path / "cgroup.freeze").write_text("0\n")
+    group = JobCgroup({"": str(tmp_path)})
+    group.freeze()
+    assert (tmp_path / "cgroup.freeze").read_text() == "1"
+    group.thaw()
+    assert (tmp_path / "cgroup.freeze").read_text() == "0"
+    assert group.cpu_seconds() == 2.5
+    assert group.memory_bytes() == 4096
+    assert group.kill()
+    assert group.entries() == [f"{tmp_path}/cgroup.procs"]
+
+
+# ---------------------------------------------------------------- output
+
+
+def test_output_is_kept_by_absolute_offset_over_segments(tmp_path, monkeypatch):
+    monkeypatch.setattr(spool, "SEGMENT_BYTES", 10)
+    s = spool.Spool(tmp_path, "out", 100)
+    os.write(s.write_fd, b"0123456789abcdefghijKLM")
+    s.drain()
+    assert s.position == 123
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"out-{n:016d}" for n in (100, 110, 120)]
+    assert spool.read(tmp_path, "out", 105, 100) == b"56789"
+    assert spool.read(tmp_path, "out", 110, 3) == b"abc"
+    assert spool.read(tmp_path, "out", 123, 10) == b""
+    assert spool.read(tmp_path, "out", 50, 10) == b""
+    assert spool.read(tmp_path, "err", 0, 10) == b""
+    s.close_writer()
+    s.drain()
+    assert s.ended
+    s.close()
+
+
+def test_a_full_disk_loses_no_output(tmp_path, monkeypatch):
+    s = spool.Spool(tmp_path, "out", 0)
+    os.write(s.write_fd, b"first")
+    real = os.write
+
+    def full(fd, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError):
+        s.drain()
+    monkeypatch.setattr(os, "write", real)
+    os.write(s.write_fd, b"second")
+    s.drain()
+    assert spool.read(tmp_path, "out", 0, 100) == b"firstsecond"
+    assert s.position == 11
+    s.close()
+
+
+# ---------------------------------------------------------------- calls
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        (
+            "(00.01) Error (criu/files-reg.c:1): File usr/x has bad size 103 (expect 49)",
+            "changed its size: 103 bytes, 49 expected",
+        ),
+        ("(00.01) Error (x): Can't setup RLIMIT_NOFILE for self\n(00.02)  12: Error (y): odd thing", "odd thing"),
+        ("(00.01) Error (criu/x.c:1): Can't open file usr/lib/x.so: No such", "usr/lib/x.so: is not there"),
+        ("(00.01) pie: 1: Error (x): Can't fork for 9: File exists", "process number 9"),
+        ("(00.01) Warn  (x): harmless", "fallback"),
+        ("", "fallback"),
+    ],
+)
+def test_criu_errors_become_sentences(tmp_path, log, told):
+    path = tmp_path / "log"
+    path.write_text(log + "\n")
+    assert told.split(":")[0] in criu_call.sentence(path, "fallback")
+
+
+def test_tools_come_from_the_prefix_first_and_are_named_when_missing(tmp_path, monkeypatch):
+    lib = tmp_path / f"usr/lib/{os.uname().machine}-linux-gnu"
+    lib.mkdir(parents=True)
+    (lib / "ld-linux-x86-64.so.2").touch()
+    for name in ("usr/sbin/criu", "usr/bin/tini-static"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    tools = Tools.find(tmp_path)
+    assert tools.criu == (
+        str(lib / "ld-linux-x86-64.so.2"),
+        "--inhibit-cache",
+        "--library-path",
+        str(lib),
+        str(tmp_path / "usr/sbin/criu"),
+    )
+    assert tools.tini == str(tmp_path / "usr/bin/tini-static")
+    assert tools.ip[0].endswith("/ip")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ToolMissing, match="criu"):
+        Tools.find(None)
+
+
+def test_mount_lines_are_read_whole():
+    assert mount_lines("1 2 0:1 /a /b rw shared:1 master:2 - cgroup x rw,cpu\n") == [MountLine("/a", "/b", "cgroup", "rw,cpu")]

@@ -1,0 +1,100 @@
+"""Folders to entries and back; a manifest can't reach out of its root."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+from spotsurfer_agent import trees
+from spotsurfer_agent.chunks.fetcher import Fetcher
+from spotsurfer_agent.chunks.sender import Sender
+from spotsurfer_agent.manifest import Entry
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.trees import UnsafePath, Unsavable
+
+
+def copy(source, target):
+    store = open_store("memory:///")
+    entries = Sender(store, "j", set()).send(trees.walk(source).entries, lambda e: source / e.path)
+    target.mkdir(exist_ok=True)
+    trees.build(target, entries, Fetcher(store, "j"))
+    return entries
+
+
+def test_everything_comes_back(tmp_path):
+    a = tmp_path / "a"
+    (a / "deep" / "er").mkdir(parents=True)
+    (a / "deep" / "file").write_bytes(b"hello")
+    os.chown(a / "deep" / "file", 1234, 4321)
+    (a / "deep" / "file").chmod(0o4751)  # after the owner: a change of owner takes the bit away
+    os.link(a / "deep" / "file", a / "zzz-same")
+    (a / "empty").touch()
+    (a / "link").symlink_to("/nowhere/at all")
+    os.mkfifo(a / "fifo", 0o640)
+    os.setxattr(a / "empty", "user.colour", b"\x00blue\xff")
+    with (a / "sparse").open("wb") as f:
+        f.truncate(1 << 30)
+    (a / os.fsdecode(b"not utf-8 \xff")).write_bytes(b"x")
+    os.utime(a / "empty", ns=(1, 1_234_567_890_123_456_789))
+    os.utime(a / "deep", ns=(1, 987_654_321_000_000_001))
+    (a / "deep").chmod(0o1710)
+    b = tmp_path / "b"
+    copy(a, b)
+    assert copy(b, tmp_path / "c") == copy(a, tmp_path / "d")
+    assert (b / "zzz-same").stat().st_ino == (b / "deep" / "file").stat().st_ino
+    st = (b / "deep" / "file").stat()
+    assert (stat.S_IMODE(st.st_mode), st.st_uid, st.st_gid) == (0o4751, 1234, 4321)
+    assert (b / "sparse").stat().st_blocks == 0
+    assert os.getxattr(b / "empty", "user.colour") == b"\x00blue\xff"
+    assert (b / "deep").stat().st_mtime_ns == 987_654_321_000_000_001
+    assert str((b / "link").readlink()) == "/nowhere/at all"
+
+
+def test_a_socket_is_left_out_and_a_device_is_named(tmp_path):
+    os.mknod(tmp_path / "sock", stat.S_IFSOCK | 0o600)
+    assert trees.walk(tmp_path).entries == []
+    os.mknod(tmp_path / "dev", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    with pytest.raises(Unsavable, match="dev"):
+        trees.walk(tmp_path)
+
+
+def D(path):
+    return Entry(path, "dir", 0o755)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [Entry("../x", "file")],
+        [Entry("/etc/x", "file")],
+        [Entry("", "dir")],
+        [Entry(".", "dir")],
+        [Entry("a//b", "file")],
+        [Entry("a/../../x", "file")],
+        [Entry("nul\0", "file")],
+        [Entry("a/b", "file")],
+        [Entry("a", "symlink", target="/etc"), Entry("a/passwd", "file")],
+        [Entry("a", "file"), Entry("a", "file")],
+        [D("a"), Entry("a", "symlink", target="/etc")],
+        [Entry("a", "hardlink", target="../../etc/passwd")],
+        [Entry("l", "symlink", target="/etc"), Entry("a", "hardlink", target="l/passwd")],
+        [D("d"), Entry("a", "hardlink", target="d")],
+        [Entry("a", "block")],
+    ],
+)
+def test_a_hostile_manifest_writes_nothing(tmp_path, entries):
+    with pytest.raises(UnsafePath):
+        trees.build(tmp_path, entries, Fetcher(open_store("memory:///"), "j"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_link_is_followed_on_the_way(tmp_path):
+    """Even if something put one there after the check."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (root / "d").symlink_to(outside)
+    with pytest.raises(OSError):
+        trees.build(root, [D("d"), Entry("d/x", "file")], Fetcher(open_store("memory:///"), "j"))
+    assert list(outside.iterdir()) == []
