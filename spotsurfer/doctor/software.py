@@ -21,7 +21,6 @@ from spotsurfer.settings import Settings
 
 BUILD = "run `make setup` in a checkout, or `spotsurfer agent-runtime build --unpack`"
 CHECK_SECONDS = 60
-DEBIANS = ("debian", "ubuntu")  # hosts whose apt knows a Debian mirror, or can be told of one
 
 
 def runtime(settings: Settings) -> Finding:
@@ -95,6 +94,7 @@ def provider(settings: Settings) -> Finding:
 
 def store(settings: Settings) -> Finding:
     """Write, read and delete one small object."""
+    from obstore.exceptions import BaseError
     from spotsurfer_agent.store import StoreDenied, StoreError, StoreFull, open_store
 
     url = settings.store_url
@@ -111,14 +111,15 @@ def store(settings: Settings) -> Finding:
         return fail(f"{url} is full", "make room")
     except StoreDenied as e:
         return fail(f"{url} refuses us: {e}", "check credentials and rights")
-    except (StoreError, ValueError, OSError) as e:
-        return fail(f"{url} can't be used: {e}", "check [store] url and options")
+    except (StoreError, BaseError, ValueError, OSError) as e:
+        return fail(f"{url} can't be used: {str(e).splitlines()[0]}", "check [store] url and options")
     return ok(f"{url} takes, keeps and deletes objects") if same else fail(f"{url} gives back other bytes", "use another store")
 
 
 def owner(settings: Settings) -> Finding:
     """Whose store it is."""
     from spotsurfer_agent import protocol
+    from obstore.exceptions import BaseError
     from spotsurfer_agent.store import StoreError, open_store
 
     url = settings.store_url
@@ -127,8 +128,8 @@ def owner(settings: Settings) -> Finding:
     try:
         body = open_store(url, settings.store.options).get(protocol.store_key())
         family = protocol.decode(protocol.StoreInfo, body).family if body is not None else None
-    except (StoreError, ValueError, OSError) as e:
-        return fail(f"its owner can't be read: {e}", "check [store] url and options")
+    except (StoreError, BaseError, ValueError, OSError) as e:
+        return fail(f"its owner can't be read: {str(e).splitlines()[0]}", "check [store] url and options")
     if family is None:
         return ok("nobody's yet")
     ours = _family(settings.controller.data_dir)

@@ -1,0 +1,137 @@
+"""The doctor finds what is wrong, changes nothing, and breaks on nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from spotsurfer_agent import protocol
+from spotsurfer_agent.store import open_store
+
+from spotsurfer.cli.main import main
+from spotsurfer.doctor import CHECKS, examine, host, software
+from spotsurfer.doctor.finding import fail, ok
+from spotsurfer.settings import Settings
+from spotsurfer.state.db import new_family, open_database
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings.model_validate({"controller": {"data_dir": tmp_path / "data"}, "runtime": {"path": tmp_path / "runtime"}})
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that the HTTP library drops
+def test_all_checks_run_and_make_nothing(settings: Settings, tmp_path: Path) -> None:
+    findings = {f.check: f for f in examine(settings)}
+    assert set(findings) == {name for name, _ in CHECKS}
+    assert all(f.text for f in findings.values())
+    assert all(f.remedy for f in findings.values() if f.level != "ok")
+    assert not any("could not be checked" in f.text for f in findings.values())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_runtime_it_says_how_to_build_one(settings: Settings) -> None:
+    for check in (software.runtime, software.criu):
+        found = check(settings)
+        assert found.level == "fail"
+        assert "make setup" in found.remedy
+
+
+def test_a_broken_check_is_a_finding(settings: Settings) -> None:
+    def broken(_: Settings) -> object:
+        raise OSError("no /proc")
+
+    found = examine(settings, [("odd", broken), ("fine", lambda _: ok("yes"))])  # type: ignore[list-item]
+    assert [(f.check, f.level) for f in found] == [("odd", "fail"), ("fine", "ok")]
+    assert "no /proc" in found[0].text
+
+
+def test_a_store_is_tried_and_left_as_it_was(settings: Settings, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "store"
+    folder.mkdir(parents=True)
+    assert software.store(settings).level == "ok"
+    assert list(folder.iterdir()) == []
+
+
+def test_a_store_that_can_not_be_reached_fails(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    settings = Settings.model_validate({"store": {"url": "s3://bucket", "options": {"bogus_option": "1"}}})
+    found = software.store(settings)
+    assert found.level == "fail"
+    assert "[store]" in found.remedy
+
+
+def test_a_strangers_store_is_named(settings: Settings, tmp_path: Path) -> None:
+    store = open_store(settings.store_url)
+    assert software.owner(settings).text == "nobody's yet"
+    store.create(protocol.store_key(), protocol.encode(protocol.StoreInfo("stranger")))
+    assert software.owner(settings).level == "warn"
+    engine = open_database(tmp_path / "data" / "state.db")
+    family = new_family(engine)
+    engine.dispose()
+    found = software.owner(settings)
+    assert found.level == "fail"
+    assert "stranger" in found.text
+    assert family in found.text
+    store.put(protocol.store_key(), protocol.encode(protocol.StoreInfo(family)))
+    assert software.owner(settings).level == "ok"
+
+
+def test_a_runtime_of_other_versions_is_named(settings: Settings, tmp_path: Path) -> None:
+    lock = json.loads(Path(software.__file__).parent.parent.joinpath("runtime", "runtime.lock").read_text())
+    current = tmp_path / "runtime" / "current"
+    current.mkdir(parents=True)
+    (tmp_path / "runtime" / "latest.json").write_text(json.dumps({"sha256": "ab", "agent_version": "1", "inputs": ""}))
+    (tmp_path / "runtime" / "ab.tar.gz").write_text("")
+    (current / "RUNTIME.json").write_text(json.dumps(lock))
+    assert software.runtime(settings).level == "ok"
+    lock["packages"][0]["version"] = "0"
+    (current / "RUNTIME.json").write_text(json.dumps(lock))
+    found = software.runtime(settings)
+    assert found.level == "warn"
+    assert lock["packages"][0]["name"] in found.text
+
+
+def test_without_root_it_says_so(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.os, "geteuid", lambda: 1000)
+    assert host.root(settings).level == "fail"
+    assert software.provider(settings).level == "fail"
+
+
+def test_missing_tools_come_with_their_packages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.shutil, "which", lambda _: None)
+    assert host.tools(settings).remedy.startswith("apt-get install iproute2")
+    assert "btrfs-progs" in host.btrfs(settings).remedy
+
+
+@pytest.mark.parametrize(("free", "level"), [(1 << 20, "fail"), (5 << 30, "warn"), (50 << 30, "ok")])
+def test_room_on_the_disk(settings: Settings, monkeypatch: pytest.MonkeyPatch, free: int, level: str) -> None:
+    @dataclass
+    class Usage:
+        free: int
+
+    monkeypatch.setattr(host.shutil, "disk_usage", lambda _: Usage(free))
+    assert host.disk(settings).level == level
+
+
+def test_on_a_host_that_is_not_debian_a_mirror_is_asked_for(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(software, "_distribution", lambda: "fedora")
+    monkeypatch.delenv("SPOTSURFER_DEBIAN_MIRROR", raising=False)
+    found = software.mirror(settings)
+    assert found.level == "fail"
+    assert "[runtime] mirror" in found.remedy
+
+
+def test_the_command_ends_with_7_when_something_is_missing(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("spotsurfer.doctor.examine", lambda s: examine(s, [("b", lambda _: fail("bad", "mend it"))]))
+    monkeypatch.setenv("SPOTSURFER_CONTROLLER__DATA_DIR", str(tmp_path))
+    assert main(["doctor", "--json"]) == 7
+    out, err = capfd.readouterr()
+    assert json.loads(out) == {"fit": False, "findings": [{"level": "fail", "text": "bad", "remedy": "mend it", "check": "b"}]}
+    assert "1 of 1 checks failed: b" in err
+    assert main(["doctor"]) == 7
+    assert "bad → mend it" in capfd.readouterr().out
