@@ -118,8 +118,8 @@ def store(settings: Settings) -> Finding:
 
 def owner(settings: Settings) -> Finding:
     """Whose store it is."""
-    from spotsurfer_agent import protocol
     from obstore.exceptions import BaseError
+    from spotsurfer_agent import protocol
     from spotsurfer_agent.store import StoreError, open_store
 
     url = settings.store_url

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -48,8 +48,8 @@ class FakeService:
         self.moments: list[Moment] = []
         self.fail: Exception | None = None
         self.discarded: list[str] = []
-        self.on_move = lambda job, number: None
-        self.on_checkpoint = lambda job, number: None
+        self.on_move: Callable[[str, int], None] = lambda _job, _number: None
+        self.on_checkpoint: Callable[[str, int], None] = lambda _job, _number: None
         self.lock = threading.Lock()
 
     def say(self, job: str | None, kind: str, text: str, **data: str | int | float | bool | None) -> None:
