@@ -1,0 +1,48 @@
+"""`spotsurfer local`: found by entry point, options checked before anything is touched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli.conftest import Call
+from spotsurfer_providers.local import control
+
+
+def test_the_plugins_commands_are_there(call: Call) -> None:
+    assert "local" in call("--help").out
+    assert "reclaim" in call("local", "--help").out
+
+
+def test_an_empty_home(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPOTSURFER_CONTROLLER__DATA_DIR", str(folder))
+    assert call("local", "list").out == "No boxes.\n"
+    assert json.loads(call("local", "list", "--json").out) == []
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        (["reclaim", "box-1"], 13, "box-1"),
+        (["reclaim", "box-1", "--notice", "soon"], 2, "--notice"),
+        (["reclaim", "../x"], 13, "../x"),
+        (["cut", "box-1"], 13, "box-1"),
+        (["sweep"], 2, "sweep"),
+        (["clean", "--everything"], 2, "--everything"),
+    ],
+)
+def test_mistakes(call: Call, folder: Path, arguments: list[str], code: int, part: str) -> None:
+    result = call("local", *arguments, *(["--data-dir", str(folder)] if code == 13 else []))
+    assert result.code == code, result.err
+    assert part in result.err
+
+
+def test_orders_go_to_the_right_box(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[object, ...]] = []
+    monkeypatch.setattr(control, "reclaim", lambda *a: seen.append(a) or {"ok": True})
+    monkeypatch.setattr(control, "clean", lambda home, end_living: seen.append((home, end_living)) or ["mount x"])
+    assert json.loads(call("local", "reclaim", "b", "--notice", "30s", "--data-dir", str(folder), "--json").out) == {"ok": True}
+    assert call("local", "clean", "--all", "--data-dir", str(folder)).out == "removed mount x\n"
+    assert seen == [(folder, "b", 30.0), (folder, True)]

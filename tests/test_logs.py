@@ -1,0 +1,60 @@
+"""Logs: the list of event names is closed, and each line can be read by a program."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from support.tree import ROOT
+
+from spotsurfer import logs
+from spotsurfer.logs import Event, Log
+
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    out = io.StringIO()
+    logs.set_up("info", "json", out)
+    yield out
+    structlog.reset_defaults()
+
+
+def _logged(path: Path) -> Iterator[str]:
+    """Names of the events that a file logs, as text or as a member of the list."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS and node.args:
+            first = node.args[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                yield first.value
+            elif isinstance(first, ast.Attribute) and isinstance(first.value, ast.Name) and first.value.id == "Event":
+                yield Event[first.attr].value
+
+
+def test_the_list_of_events_is_closed_and_holds_nothing_else() -> None:
+    found = {name for path in (ROOT / "spotsurfer").rglob("*.py") for name in _logged(path)}
+    assert found == {event.value for event in Event}
+
+
+def test_a_line_is_json_with_time_and_level(lines: io.StringIO) -> None:
+    Log("room").warning(Event.HOOK_DONE, job="a\nb")
+    Log("room").debug(Event.HOOK_DONE)
+    (line,) = [json.loads(x) for x in lines.getvalue().splitlines()]
+    assert (line["event"], line["level"], line["room"], line["job"]) == ("hook.done", "warning", "room", "a\nb")
+    assert line["timestamp"].endswith("Z")
+
+
+def test_an_exception_is_logged_with_its_place_and_without_variables(lines: io.StringIO) -> None:
+    secret = "the-" + "token"
+    try:
+        raise ValueError(len(secret))
+    except ValueError:
+        structlog.get_logger().exception("tick.failed")
+    assert "ValueError: 9" in json.loads(lines.getvalue())["exception"]
+    assert "the-token" not in lines.getvalue()
