@@ -15,9 +15,10 @@ from pathlib import Path
 
 from spotsurfer_agent.jobroot import mount_lines
 
-CONTROLLERS = ("freezer", "cpuacct", "memory", "cpu")
+CONTROLLERS = ("freezer", "cpuacct", "memory")
 UNIFIED = ""
 SETTLE_SECONDS = 10.0
+REMOVE_SECONDS = 2.0
 
 
 class CgroupError(OSError):
@@ -112,9 +113,16 @@ class JobCgroup:
 
     def remove(self) -> None:
         """Remove the empty group. Idempotent; a group that is not empty stays."""
-        for folder in set(self.folders.values()):
-            with contextlib.suppress(OSError):
-                Path(folder).rmdir()
+        end = time.monotonic() + REMOVE_SECONDS
+        left = set(self.folders.values())
+        while left:
+            for folder in sorted(left):
+                with contextlib.suppress(OSError):
+                    Path(folder).rmdir()
+            left = {folder for folder in left if Path(folder).is_dir()}
+            if left and (self.pids() or time.monotonic() > end):
+                return
+            time.sleep(0.01 if left else 0)  # the dead count until they are reaped
 
     def cpu_seconds(self) -> float:
         """CPU time used in it since it was made, by processes alive and dead."""
