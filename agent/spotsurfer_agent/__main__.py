@@ -14,16 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spotsurfer_agent import __version__, clock, protocol, respawn
-from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.engines.port import Engine
-from spotsurfer_agent.engines.unfit import UnfitEngine
-from spotsurfer_agent.gate import Gate
-from spotsurfer_agent.loop import Agent, Surroundings
-from spotsurfer_agent.notices.watcher import Watcher, make_dialect
+from spotsurfer_agent.notices.watcher import make_dialect
 from spotsurfer_agent.protocol import AgentConfig, ProtocolError
-from spotsurfer_agent.statefile import StateFile
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.tools import ToolMissing, Tools
 
 log = logging.getLogger("spotsurfer_agent")
 
@@ -57,7 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return respawn.UNFIT
     if options.respawn:
         return _respawn(options, config)
-    return _agent(options, config, Watcher(dialect))
+    from spotsurfer_agent import process  # here: the respawner needs none of what this brings, for as long as the machine lives
+
+    if process.run(options.base, config, dialect):
+        _power_off(options.power_off)
+        return respawn.OVER
+    return respawn.REPLACE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,33 +68,6 @@ def _parser() -> argparse.ArgumentParser:
         "--switch", type=Path, metavar="RUNTIME", help="go over to the runtime unpacked there, under a running job"
     )
     return parser
-
-
-def _agent(options: argparse.Namespace, config: AgentConfig, watcher: Watcher) -> int:
-    state = StateFile(options.base / "agent-state.json", config.job, config.attempt)
-    store = open_store(config.store_url, config.store_options)
-    began = state.memory.began
-    given = Surroundings(
-        store, lambda gate: _make_engine(options.base, config.job, gate, began), watcher, state, beat=respawn.beater()
-    )
-    agent = Agent(config, given)
-    signal.signal(signal.SIGTERM, lambda *_: agent.stop())
-    signal.signal(signal.SIGINT, lambda *_: agent.stop())
-    log.info("agent %s of attempt %s/%d begins", __version__, config.job, config.attempt)
-    if not agent.run():
-        return respawn.REPLACE
-    log.info("the attempt is over: %s", agent.state.name)
-    _power_off(options.power_off)
-    return respawn.OVER
-
-
-def _make_engine(base: Path, job: str, store: Gate, began: bool) -> Engine:
-    """The only place that knows which engine there is. Without its tools the agent still reports why it is of no use."""
-    prefix = Path(sys.executable).parent.parent / "prefix"  # of the runtime that this interpreter belongs to
-    try:
-        return CriuEngine(base, job, store, Tools.find(prefix if prefix.is_dir() else None))
-    except (ToolMissing, OSError) as e:
-        return UnfitEngine(str(e), began)
 
 
 def _respawn(options: argparse.Namespace, config: AgentConfig) -> int:

@@ -16,13 +16,14 @@ from spotsurfer_agent.engines.port import Engine, EngineError, Status, WorkloadS
 from spotsurfer_agent.facts import Do, Effect, Facts, Hold, PowerOff, Release, Renew, Rules, Shut
 from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.logs import LogPlace, Logs
-from spotsurfer_agent.machine import State, step
+from spotsurfer_agent.machine import step
 from spotsurfer_agent.mailbox import Heads, Mailbox
 from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.protocol import AgentConfig
 from spotsurfer_agent.reporter import Extras, Reporter, build
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.store import FileStore
+from spotsurfer_agent.table import State
 from spotsurfer_agent.threads import Ticker, Worker
 from spotsurfer_agent.work import Work
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from spotsurfer_agent import __version__, clock, protocol
 from spotsurfer_agent.engines.port import Status
 from spotsurfer_agent.facts import Facts
-from spotsurfer_agent.machine import State
 from spotsurfer_agent.protocol import AgentState, Notice, Report, SaveFacts
 from spotsurfer_agent.statefile import Memory, StateFile
 from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.table import State
 
 RETRY_SECONDS = 1.0
 

@@ -1,10 +1,9 @@
-"""The agent as a whole, with a store that fails and a job that counts, in virtual time."""
+"""The agent as a whole: the road, notices, drains, refusals; in virtual time, with a store that fails and a job that counts."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false
 from __future__ import annotations
 
 import dataclasses
-import threading
-import time
 
 import pytest
 from spotsurfer_agent import protocol
@@ -12,43 +11,12 @@ from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import HeadKind, Want
 from spotsurfer_agent.store import StoreError
-from support.agent_world import JOB, LINE_BYTES, AgentKilled, World
-
-ACTION = Said("interruption", "2026-01-01T00:02:00Z", 120.0)
+from support.agent_world import ACTION, JOB, LINE_BYTES, World, commits, cut, mend, running
 
 
 @pytest.fixture
 def world(tmp_path):
     return World(tmp_path)
-
-
-def running(world: World, attempt: int = 1, **shim):
-    """A machine whose attempt was granted and runs."""
-    machine = world.machine(attempt, **shim)
-    machine.boot()
-    world.until(lambda: machine.state is S.STANDBY)
-    world.turn()
-    world.grant(attempt)
-    world.until(lambda: machine.state is S.RUNNING)
-    return machine
-
-
-def cut(world: World, part: str = ""):
-    """The store can't be reached any more for keys that contain `part`."""
-
-    def fail(verb, key):
-        if part in key:
-            raise StoreError(f"{key}: unreachable")
-
-    world.store.before = fail
-
-
-def mend(world: World):
-    world.store.before = lambda verb, key: None
-
-
-def commits(world: World):
-    return [h for h in world.heads() if h.kind is HeadKind.COMMIT]
 
 
 # ---------------------------------------------------------------- the road
@@ -99,7 +67,7 @@ def test_live_saves_come_each_interval_and_hold_the_log_first(tmp_path):
     keys = [key for _, key in world.store.writes]
     for head in commits(world):
         at = keys.index(protocol.head_key(JOB, head.number))
-        manifest_at = keys.index(protocol.manifest_key(JOB, head.checkpoint))
+        manifest_at = keys.index(protocol.manifest_key(JOB, head.checkpoint or ""))
         logged = max(int(k.rpartition("-")[2]) + len(world.store.objects[k]) for k in keys[:at] if "/log/000001/out" in k)
         assert manifest_at < at
         assert logged >= int(head.cpu_seconds) * LINE_BYTES
@@ -242,109 +210,6 @@ def test_stop_kills(world):
     assert world.report(1).state is S.HALTED
 
 
-# ---------------------------------------------------------------- fencing and lease
-
-
-def test_another_owner_ends_it_at_once(world):
-    machine = running(world)
-    world.grant(2)
-    world.turn()
-    world.turn()
-    assert machine.shim.phase == "absent"
-    before = [w for w in world.store.writes if not w[1].startswith("live/")]
-    world.until(lambda: machine.agent.over)
-    assert [w for w in world.store.writes if not w[1].startswith("live/")] == before, "uploads nothing more"
-    assert world.report(1).state is S.FENCED
-
-
-def test_cancelled_by_the_controller(world):
-    machine = running(world)
-    world.cancel()
-    world.until(lambda: machine.agent.over)
-    assert world.report(1).state is S.FENCED
-
-
-def test_grant_to_another_while_committing_is_lost_by_the_agent(world):
-    machine = running(world)
-    world.trips["commit"] = lambda: world.grant(2)
-    world.want(1, Want.DRAIN, 1)
-    world.until(lambda: machine.agent.over)
-    assert world.heads()[-1].epoch == 2
-    assert not commits(world)
-    assert world.report(1).state is S.FENCED
-
-
-@pytest.mark.parametrize("part", ["", "/head/", "live/"])
-def test_cut_off_it_holds_within_the_lease_and_thaws_when_it_still_owns_it(world, part):
-    machine = running(world)
-    cut_at = world.now
-    cut(world, part)
-    world.until(lambda: machine.shim.held)
-    assert world.now - cut_at <= 61
-    worked = machine.shim.worked
-    for _ in range(100):
-        world.turn()
-    assert machine.shim.worked == worked, "held, not killed"
-    mend(world)
-    world.until(lambda: not machine.shim.held)
-    assert machine.state is S.RUNNING
-    assert world.heads()[-1].kind is HeadKind.RENEW
-    world.until(lambda: not world.report(1).frozen)
-    world.turn()
-    assert machine.shim.worked > worked
-
-
-def test_frozen_is_reported_as_soon_as_reports_work_again(world):
-    machine = running(world)
-    cut(world, "/head/")
-    world.until(lambda: machine.shim.held)
-    world.turn()
-    assert world.report(1).frozen
-
-
-def test_cut_off_and_replaced_it_never_runs_again(world):
-    machine = running(world)
-    cut(world)
-    world.until(lambda: machine.shim.held)
-    worked = machine.shim.worked
-    world.grant(2)
-    mend(world)
-    world.until(lambda: machine.agent.over)
-    assert machine.shim.worked == worked
-    assert world.report(1).state is S.FENCED
-
-
-def test_a_grant_on_its_way_beats_a_renewal_and_a_renewal_beats_a_grant(world):
-    """The controller decided before we came back: whoever gets the number first owns the job."""
-    machine = running(world)
-    cut(world)
-    world.until(lambda: machine.shim.held)
-    worked = machine.shim.worked
-    mend(world)
-    granted = []
-
-    def land_first(verb, key):
-        if verb == "create" and "/head/" in key and not granted:
-            granted.append(world.grant(2))
-
-    world.store.before = land_first
-    world.until(lambda: machine.agent.over)
-    assert granted
-    assert machine.shim.worked == worked, "it had read the head as its own a moment ago, and yet did not run"
-
-
-def test_a_start_waits_for_the_first_report(world):
-    machine = world.machine(1)
-    cut(world, "live/")
-    machine.boot()
-    world.grant(1)
-    for _ in range(20):
-        world.turn()
-    assert machine.state is S.STANDBY
-    mend(world)
-    world.until(lambda: machine.state is S.RUNNING)
-
-
 # ---------------------------------------------------------------- refusals
 
 
@@ -426,197 +291,3 @@ def test_the_power_limit_of_a_machine_that_nobody_grants(world):
     machine.boot()
     world.until(lambda: machine.agent.over)
     assert 100 <= world.now - 10_000 < 110
-
-
-# ---------------------------------------------------------------- restarts of the agent
-
-
-def killed():
-    raise AgentKilled
-
-
-POINTS = ["start", "started", "freeze", "upload", "manifest", "commit", "committed"]
-
-
-@pytest.mark.parametrize("drain", [True, False], ids=["final", "live"])
-@pytest.mark.parametrize("point", POINTS)
-def test_killed_at_each_point_the_next_agent_goes_on(world, point, drain):
-    machine = world.machine(1)
-    machine.boot()
-    world.turn()
-    world.trips[point] = killed
-    world.grant(1)
-    if point not in ("start", "started"):
-        world.until(lambda: machine.state is S.RUNNING)
-        if drain:
-            world.want(1, Want.DRAIN, 1)
-        else:
-            world.want(1, Want.RUN, 1, save_at_least=1)
-    with pytest.raises(AgentKilled):
-        world.until(lambda: False, 20)
-    if point in ("start", "started"):
-        world.want(1, Want.DRAIN if drain else Want.RUN, 1, save_at_least=0 if drain else 1)
-    del world.trips[point]
-    worked, sequence = machine.shim.worked, world.report(1).sequence
-    machine.boot()
-    if drain:
-        world.until(lambda: machine.agent.over)
-        assert world.report(1).state in (S.DRAINED, S.HALTED)
-        assert sum(h.final for h in world.heads()) == (world.report(1).state is S.DRAINED)
-        assert machine.shim.phase == "absent"
-        second = running(world, 2, length=80.0)
-        world.until(lambda: second.agent.over)
-        begin, rest = world.log(2)
-        assert world.log(1)[1][:begin] + rest == second.shim.output()
-    else:
-        world.until(lambda: len(commits(world)) >= 1)
-        world.turn()
-        assert machine.state is S.RUNNING
-        assert not machine.shim.held
-        assert machine.shim.worked >= worked
-        assert machine.shim.output().startswith(world.log(1)[1])
-    assert world.report(1).sequence > sequence
-
-
-@pytest.mark.parametrize("verb", ["create", "put"])
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("number", range(1, 40, 3))
-def test_killed_at_any_write_nothing_is_lost_or_said_twice(world, number, when, verb):
-    """kill -9 around the n-th write of the whole life of a job with three live saves."""
-    world.spec = dataclasses.replace(world.spec, checkpoint_interval_seconds=5.0, outputs=["*"])
-    world.store.objects[protocol.spec_key(JOB)] = protocol.encode(world.spec)
-    machine = world.machine(1, length=18.0, exit_code=3)
-    count = [0]
-
-    def maybe(said, key):
-        if said == verb:
-            count[0] += 1
-            if count[0] == number:
-                raise AgentKilled
-
-    setattr(world.store, when, maybe)
-    machine.boot()
-    world.grant(1)
-    for _ in range(200):
-        try:
-            world.turn()
-        except AgentKilled:
-            machine.boot()
-        if machine.agent.over:
-            break
-    assert machine.agent.over
-    assert world.report(1).state is S.FINISHED
-    assert world.log(1) == (0, b"".join(b"%08d\n" % i for i in range(18)))
-    assert [h.done.exit_code for h in world.heads() if h.done] == [3]
-    checkpoints = [h.checkpoint for h in commits(world)]
-    assert len(set(checkpoints)) == len(checkpoints)
-
-
-def test_a_pending_final_save_stays_frozen_until_the_head_can_be_read(world):
-    machine = running(world)
-    world.trips["committed"] = killed
-    world.want(1, Want.DRAIN, 1)
-    with pytest.raises(AgentKilled):
-        world.until(lambda: False, 5)
-    assert machine.shim.pending
-    worked = machine.shim.worked
-    cut(world)
-    machine.boot()
-    for _ in range(100):
-        world.turn()
-    assert machine.shim.pending
-    assert machine.shim.worked == worked
-    mend(world)
-    world.until(lambda: machine.agent.over)
-    assert world.report(1).state is S.DRAINED
-    assert machine.shim.worked == worked
-
-
-def test_a_restart_keeps_the_lease(world):
-    """The job's lease goes on across agents: a store that is away when the new one comes up is no fresh start."""
-    machine = running(world)
-    cut_at = world.now
-    cut(world)
-    for _ in range(30):
-        world.turn()
-    machine.boot()
-    world.until(lambda: machine.shim.held)
-    assert 55 <= world.now - cut_at <= 61
-
-
-def test_a_restart_under_a_running_job_does_not_hold_it(world):
-    machine = running(world)
-    for _ in range(5):
-        world.turn()
-        machine.boot()
-        world.turn()
-        assert not machine.shim.held
-        assert machine.state is S.RUNNING
-
-
-def test_a_restart_after_the_job_was_given_away_kills_it(world):
-    machine = running(world)
-    world.grant(2)
-    machine.boot()
-    world.until(lambda: machine.agent.over)
-    assert machine.shim.phase == "absent"
-    assert world.report(1).state is S.FENCED
-
-
-def test_a_job_that_vanished_with_its_shim_is_not_started_over_in_secret(world):
-    machine = running(world)
-    machine.shim.phase = "lost"
-    machine.boot()
-    world.until(lambda: machine.agent.over)
-    assert (world.report(1).state, world.report(1).error_kind) == (S.BROKEN, "lost")
-    assert world.trail.count("start") == 1
-
-
-def test_a_store_that_fails_at_once_is_not_asked_in_a_busy_loop(world):
-    machine = running(world)
-    cut(world, "live/")
-    world.want(1, Want.RUN, 5)
-    sequence = machine.agent._given.state.memory.report_sequence
-    for _ in range(100):
-        world.now += 0.1
-        machine.round()
-    assert machine.agent._given.state.memory.report_sequence - sequence <= 11
-
-
-def test_with_its_threads_on_a_folder_store_that_hangs(tmp_path):
-    """The real threads: a store that answers no more does not keep the loop from holding the job."""
-    world = World(tmp_path)
-    world.settings = {"lease_seconds": 1.5, "poll_seconds": 0.1, "report_seconds": 0.3, "notice_seconds": 0.1}
-    world.clock = time.monotonic
-    machine = world.machine(1)
-    machine.shim.now = time.monotonic
-    agent = machine.boot()
-    thread = threading.Thread(target=agent.run)
-    thread.start()
-    stuck = threading.Event()
-    try:
-        await_(lambda: agent.state.name is S.STANDBY)
-        world.grant(1)
-        await_(lambda: agent.state.name is S.RUNNING)
-        world.store.before = lambda verb, key: stuck.wait(30) and None
-        began = time.monotonic()
-        await_(lambda: machine.shim.held)
-        assert time.monotonic() - began < 2.5
-        world.store.before = lambda verb, key: None
-        stuck.set()
-        await_(lambda: not machine.shim.held)
-        machine.service.said = ACTION
-        await_(lambda: agent.over)
-        assert world.report(1).state is S.DRAINED
-    finally:
-        stuck.set()
-        agent.stop()
-        thread.join(5)
-    assert not thread.is_alive()
-
-
-def await_(condition, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)

@@ -7,9 +7,11 @@ import dataclasses
 import pytest
 from spotsurfer_agent.engines.port import WorkloadState as W
 from spotsurfer_agent.facts import Do, Facts, Hold, Outcome, PowerOff, Release, Renew, Rules, Shut, Task, Warning
-from spotsurfer_agent.machine import GUARDS, HOLDING, TABLE, TERMINAL, Event, State, happened, step
+from spotsurfer_agent.guards import GUARDS, happened
+from spotsurfer_agent.machine import step
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, SaveFacts, Want
+from spotsurfer_agent.table import HOLDING, TABLE, TERMINAL, Event, State
 
 RULES = Rules(attempt=2, interval_seconds=100.0, lease_seconds=60.0, limit_seconds=0.0)
 MINE = Head(3, HeadKind.GRANT, 2, "000001-000001", 1, False, None, 5.0, "n3", "")

@@ -1,5 +1,6 @@
 """The head log under races and lost answers, on a real folder store and on one that fails."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false
 from __future__ import annotations
 
 import dataclasses
@@ -238,6 +239,7 @@ class Race:
         self.begin.wait()
         while True:
             newest = heads.refresh()
+            assert newest is not None
             number = newest.number + 1
             wanted = dataclasses.replace(newest, number=number, kind=HeadKind.GRANT, epoch=2, nonce=f"c{number}")
             if number > self.grant_at and self.store.create(protocol.head_key(JOB, number), protocol.encode(wanted)):

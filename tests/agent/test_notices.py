@@ -1,5 +1,6 @@
 """The AWS dialect against a server that speaks it, and the watcher over any dialect."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false
 from __future__ import annotations
 
 import email.utils
@@ -60,7 +61,7 @@ class Service:
                 value = service.values.get(self.path)
                 return self.answer(404) if value is None else self.answer(200, value)
 
-            def log_message(self, *args):
+            def log_message(self, format, *args):
                 pass
 
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -58,7 +58,7 @@ class Server:
                 self.end_headers()
                 self.wfile.write(data)
 
-            def log_message(self, *args):
+            def log_message(self, format, *args):
                 pass
 
         self.asked: list[str] = []
@@ -102,7 +102,7 @@ def run(text: str, tmp_path: Path, only: tuple[str, ...] | None = None) -> subpr
         tools.mkdir(exist_ok=True)
         basics = ("sh", "tar", "gzip", "sha256sum", "mkdir", "chmod", "rm", "ln", "mv", "cat", "sleep", "touch")
         for name in basics:
-            (tools / name).symlink_to(shutil.which(name))
+            (tools / name).symlink_to(shutil.which(name) or pytest.fail(f"{name} is not on this machine"))
         for name in only:
             program = sys.executable if name == "python3" else shutil.which(name)
             (tools / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')

@@ -1,5 +1,6 @@
 """What the agent must never do, over random sequences of facts and over random worlds."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false
 from __future__ import annotations
 
 import dataclasses
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 from spotsurfer_agent import protocol
 from spotsurfer_agent.engines.port import WorkloadState as W
 from spotsurfer_agent.facts import Do, Facts, Hold, Outcome, Release, Rules, Shut, Task, Warning
-from spotsurfer_agent.machine import TABLE, TERMINAL, State, step
+from spotsurfer_agent.machine import step
 from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.protocol import WORKLOAD_DEAD, Desired, Done, Head, HeadKind, SaveFacts, Want
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.table import TABLE, TERMINAL, State
 from support.agent_world import JOB, AgentKilled, World
 
 ME = 2
@@ -93,6 +95,7 @@ def check(before: State, state: State, facts: Facts, effects) -> None:
     if facts.lapsed and facts.workload is W.RUNNING and not facts.held and not state.killed:
         assert Hold() in effects, "held before anybody else may start"
     if Release() in effects:
+        assert before.held_since is not None
         assert facts.mine and not facts.lapsed and facts.proved_at > before.held_since
     if facts.head is not None and not facts.mine and not facts.own_final and not facts.own_done:
         assert not tasks & {Task.LIVE, Task.FINAL, Task.BEGIN, Task.PUBLISH} or before.name is S.BOOT, "not ours: no work"

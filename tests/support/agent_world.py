@@ -366,3 +366,35 @@ class World:
                 return
             self.turn()
         raise AssertionError(f"not within {turns} turns; agents are {[m.state for m in self.machines if m.agent]}")
+
+
+ACTION = Said("interruption", "2026-01-01T00:02:00Z", 120.0)
+
+
+def running(world: World, attempt: int = 1, **shim):
+    """A machine whose attempt was granted and runs."""
+    machine = world.machine(attempt, **shim)
+    machine.boot()
+    world.until(lambda: machine.state is protocol.AgentState.STANDBY)
+    world.turn()
+    world.grant(attempt)
+    world.until(lambda: machine.state is protocol.AgentState.RUNNING)
+    return machine
+
+
+def cut(world: World, part: str = ""):
+    """The store can't be reached any more for keys that contain `part`."""
+
+    def fail(verb, key):
+        if part in key:
+            raise StoreError(f"{key}: unreachable")
+
+    world.store.before = fail
+
+
+def mend(world: World):
+    world.store.before = lambda verb, key: None
+
+
+def commits(world: World):
+    return [h for h in world.heads() if h.kind is HeadKind.COMMIT]

@@ -1,0 +1,152 @@
+"""When has an event happened? For each state an ordered list of guards; the first that holds names the edge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spotsurfer_agent.engines.port import WorkloadState as W
+from spotsurfer_agent.facts import Facts, Task
+from spotsurfer_agent.protocol import AgentState as S
+from spotsurfer_agent.protocol import Want
+from spotsurfer_agent.table import TERMINAL, Event, State
+
+E = Event
+OVERRUN_GRACE_SECONDS = 60.0  # a final save under way at the deadline may go on for so long: machines die late
+
+Check = Callable[[State, Facts], bool]
+
+
+def _idle(_: State, f: Facts) -> bool:
+    return f.busy is None
+
+
+def _stop(_: State, f: Facts) -> bool:
+    return f.desired is not None and f.desired.want is Want.STOP
+
+
+def asked(s: State, f: Facts) -> bool:
+    """The controller wants a drain that has not failed yet."""
+    return f.desired is not None and f.desired.want is Want.DRAIN and f.desired.sequence != s.drain_failed
+
+
+def _drain(s: State, f: Facts) -> bool:
+    return f.interrupted or asked(s, f)
+
+
+def _lost_it(_: State, f: Facts) -> bool:
+    return f.head is not None and not f.mine
+
+
+def _exited(s: State, f: Facts) -> bool:
+    return _idle(s, f) and f.workload is W.EXITED
+
+
+def _vanished(s: State, f: Facts) -> bool:
+    return _idle(s, f) and f.pending_final is None and f.workload in (W.LOST, W.ABSENT)
+
+
+def _refused(_: State, f: Facts) -> bool:
+    return bool(f.refusal)
+
+
+def _ended(task: Task, *, well: bool) -> Check:
+    return lambda _, f: f.outcome is not None and f.outcome.task is task and (not f.outcome.error) is well
+
+
+def _both(*checks: Check) -> Check:
+    return lambda s, f: all(check(s, f) for check in checks)
+
+
+def _looked(s: State, f: Facts) -> bool:
+    return s.booted and f.head_read
+
+
+def _nothing(_: State, f: Facts) -> bool:
+    return f.pending_final is None and f.workload is W.ABSENT and not f.began_before
+
+
+def _unneeded(s: State, f: Facts) -> bool:
+    limit = f.rules.limit_seconds
+    late = 0 < limit < f.now - s.since
+    return f.interrupted or _stop(s, f) or late or (f.mine and asked(s, f))
+
+
+def _never_needed(s: State, f: Facts) -> bool:
+    return s.booted and _nothing(s, f) and _unneeded(s, f)
+
+
+def _granted(_: State, f: Facts) -> bool:
+    return f.mine and not f.lapsed
+
+
+def _late(s: State, f: Facts) -> bool:
+    if not f.interrupted or f.warning is None or f.warning.deadline_at is None:
+        return False
+    end = f.warning.deadline_at - f.rules.margin_seconds
+    return f.now >= (end if _idle(s, f) else f.warning.deadline_at + OVERRUN_GRACE_SECONDS)
+
+
+def may_save(s: State, f: Facts) -> bool:
+    """Nothing speaks against beginning a save now."""
+    return _idle(s, f) and s.held_since is None and not f.held and not f.lapsed and f.mine and f.now >= s.retry_at
+
+
+def _save_due(s: State, f: Facts) -> bool:
+    if not may_save(s, f) or f.workload is not W.RUNNING or f.head is None:
+        return False
+    interval = f.rules.interval_seconds
+    asked = f.desired is not None and f.desired.save_at_least > f.head.sequence
+    return asked or (interval is not None and f.now - s.freeze_at >= interval)
+
+
+def _final_saved(s: State, f: Facts) -> bool:
+    return f.own_final and _idle(s, f)
+
+
+def _withdrawn(s: State, f: Facts) -> bool:
+    return _idle(s, f) and f.pending_final is None and not _drain(s, f)
+
+
+_HOLDER = ((E.LOST_IT, _lost_it), (E.STOPPED, _stop))
+GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
+    S.BOOT: (
+        (E.REFUSED, _both(_refused, _nothing)),
+        (E.REFUSED, _ended(Task.BOOT, well=False)),
+        (E.UNNEEDED, _never_needed),
+        (E.FINAL_SAVED, _both(_looked, lambda _, f: f.own_final)),
+        (E.PUBLISHED, _both(_looked, lambda _, f: f.own_done)),
+        (E.LOST_IT, _both(_looked, _lost_it, lambda _, f: f.workload is not W.ABSENT or f.began_before)),
+        (E.PENDING, _both(_looked, lambda _, f: f.pending_final is not None)),
+        (E.ADOPTED, _both(_looked, lambda _, f: f.workload is W.RUNNING)),
+        (E.EXITED, _both(_looked, lambda _, f: f.workload is W.EXITED)),
+        (E.VANISHED, _both(_looked, lambda _, f: f.began_before)),
+        (E.READY, _looked),
+    ),
+    S.STANDBY: ((E.REFUSED, _refused), (E.UNNEEDED, _unneeded), (E.GRANTED, _granted)),
+    S.RESTORING: (*_HOLDER, (E.FAILED, _ended(Task.BEGIN, well=False)), (E.STARTED, _ended(Task.BEGIN, well=True))),
+    S.RUNNING: (
+        (E.FINAL_SAVED, _final_saved),
+        *_HOLDER,
+        (E.EXITED, _exited),
+        (E.VANISHED, _vanished),
+        (E.DRAIN, _drain),
+        (E.SAVE_DUE, _save_due),
+    ),
+    S.SAVING: (*_HOLDER, (E.DRAIN, _drain), (E.SAVE_FAILED, _ended(Task.LIVE, well=False)), (E.SAVED, _idle)),
+    S.DRAINING: (
+        (E.FINAL_SAVED, _final_saved),
+        *_HOLDER,
+        (E.EXITED, _exited),
+        (E.VANISHED, _vanished),
+        (E.DRAIN_FAILED, _both(_ended(Task.FINAL, well=False), lambda _, f: not f.interrupted and f.pending_final is None)),
+        (E.WITHDRAWN, _withdrawn),
+        (E.LATE, _late),
+    ),
+    S.PUBLISHING: ((E.PUBLISHED, lambda _, f: f.own_done), *_HOLDER),
+    **{s: () for s in TERMINAL},
+}
+
+
+def happened(state: State, facts: Facts) -> Event | None:
+    """The first event whose guard holds: the edge that `step` takes."""
+    return next((event for event, holds in GUARDS[state.name] if holds(state, facts)), None)

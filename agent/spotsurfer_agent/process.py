@@ -1,0 +1,52 @@
+"""One agent process: puts the parts together and runs the loop. The only place that knows which engine there is."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from spotsurfer_agent import __version__, respawn
+from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.port import Engine
+from spotsurfer_agent.engines.unfit import UnfitEngine
+from spotsurfer_agent.gate import Gate
+from spotsurfer_agent.loop import Agent, Surroundings
+from spotsurfer_agent.notices.port import Dialect
+from spotsurfer_agent.notices.watcher import Watcher
+from spotsurfer_agent.protocol import AgentConfig
+from spotsurfer_agent.statefile import StateFile
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.tools import ToolMissing, Tools
+
+log = logging.getLogger(__name__)
+
+
+def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
+    """Run the agent in this process: True when the attempt is over, False when told to make room for another process."""
+    state = StateFile(base / "agent-state.json", config.job, config.attempt)
+    began = state.memory.began
+    given = Surroundings(
+        open_store(config.store_url, config.store_options),
+        lambda gate: _make_engine(base, config.job, gate, began),
+        Watcher(dialect),
+        state,
+        beat=respawn.beater(),
+    )
+    agent = Agent(config, given)
+    signal.signal(signal.SIGTERM, lambda *_: agent.stop())
+    signal.signal(signal.SIGINT, lambda *_: agent.stop())
+    log.info("agent %s of attempt %s/%d begins", __version__, config.job, config.attempt)
+    over = agent.run()
+    log.info("the attempt is over: %s" if over else "another agent takes over from state %s", agent.state.name)
+    return over
+
+
+def _make_engine(base: Path, job: str, store: Gate, began: bool) -> Engine:
+    """Without its tools the agent still reports why it is of no use."""
+    prefix = Path(sys.executable).parent.parent / "prefix"  # of the runtime that this interpreter belongs to
+    try:
+        return CriuEngine(base, job, store, Tools.find(prefix if prefix.is_dir() else None))
+    except (ToolMissing, OSError) as e:
+        return UnfitEngine(str(e), began)

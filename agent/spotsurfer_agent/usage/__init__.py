@@ -1,1 +1,0 @@
-"""What the job uses, by cgroup."""
