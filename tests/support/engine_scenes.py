@@ -4,115 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import signal
 import socket
 import sys
-import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent import manifest, protocol, shimwire
+from spotsurfer_agent import protocol
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import ObjectStore, StoreError, open_store
-from spotsurfer_agent.tools import Tools
-
-BASE, JOB = Path("/var/lib/spotsurfer"), "j1"
-SHARE = Path("/run/share")
-PROGRAM = Path(__file__).with_name("engine_job.py")
-SMALL = 32 << 20
-W = WorkloadState
-
-
-def engine(store: ObjectStore | None = None) -> CriuEngine:
-    prefix = Path(os.environ["SPOTSURFER_PREFIX"])
-    return CriuEngine(BASE, JOB, store or open_store("file:///run/store"), Tools.find(prefix))
-
-
-def job(memory: int = SMALL, turns: int = 10**6, user: str | None = None) -> Spec:
-    return Spec(JOB, ["/usr/bin/python3", "engine_job.py", str(memory), str(turns)], user=user)
-
-
-def begin(e: CriuEngine, spec: Spec) -> None:
-    shutil.copy(PROGRAM, Path(e.scratch(), "work"))
-    e.start(spec)
-    turns_pass(e, 5)
-
-
-def request(
-    number: int,
-    *,
-    final: bool,
-    commit: Callable[[Manifest], bool] = lambda _: True,
-    base: str | None = None,
-    progress: Callable[[str], None] = lambda _: None,
-) -> SaveRequest:
-    return SaveRequest(protocol.checkpoint_id(1, number), 1, number, final, 10.0, base, commit, progress)
-
-
-def until(what: Callable[[], object], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
-
-
-def output(e: CriuEngine, stream: str = "out") -> bytes:
-    first = min(int(p.name.rpartition("-")[2]) for p in (BASE / "job/log").glob(f"{stream}-*"))
-    out, at = b"", first
-    while piece := e.read_log(stream, at, 1 << 20):
-        out, at = out + piece, at + len(piece)
-    return out
-
-
-def turns_pass(e: CriuEngine, count: int) -> None:
-    before = (e.status().log or {}).get("out", 0)
-    until(lambda: (e.status().log or {}).get("out", 0) > before + 7 * count)
-
-
-def runs(e: CriuEngine) -> None:
-    status = e.status()
-    assert (status.state, status.pending_final) == (W.RUNNING, None), status
-    turns_pass(e, 3)
-
-
-def stands_still(e: CriuEngine) -> None:
-    before = e.status().log
-    time.sleep(0.3)
-    assert e.status().log == before
-
-
-def newest(store: ObjectStore) -> Manifest:
-    keys = [x.key for x in store.list(f"jobs/{JOB}/checkpoints/")]
-    data = store.get(keys[-1])
-    assert data is not None
-    return manifest.decode(data)
-
-
-def keep_output(e: CriuEngine, limit: dict[str, int]) -> bool:
-    """Put what belongs to the job's history, up to the checkpoint, with what earlier machines kept."""
-    for stream in ("out", "err"):
-        with (SHARE.parent / "store" / f"log-{stream}").open("ab") as f:
-            at = f.tell()
-            f.write(e.read_log(stream, at, limit[stream] - at))
-    return True
-
-
-def refused(kind: str, call: Callable[[], object]) -> str:
-    try:
-        call()
-    except EngineError as e:
-        assert e.kind == kind, e
-        return str(e)
-    raise AssertionError(f"no EngineError({kind!r})")
-
-
-# ---------------------------------------------------------------- scenes
+from spotsurfer_agent.store import open_store
+from support import engine_failures
+from support.engine_kit import (
+    BASE,
+    JOB,
+    W,
+    begin,
+    engine,
+    job,
+    keep_output,
+    newest,
+    output,
+    refused,
+    request,
+    runs,
+    shim_gone,
+    stands_still,
+    turns_pass,
+    until,
+)
 
 
 def first_machine(memory: str, turns: str, user: str) -> None:
@@ -182,14 +104,6 @@ def last_machine(_memory: str, turns: str, user: str) -> None:
     e.kill()
 
 
-def shim_gone(e: CriuEngine) -> None:
-    pid = shimwire.ask(BASE / "job", "hello")["pid"]
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    until(lambda: not Path(f"/proc/{pid}").exists())
-    assert e.status().state is not W.RUNNING
-
-
 def shell() -> None:
     """A plain shell script: live, final, restored twice from the same image."""
     store = open_store("file:///run/store")
@@ -232,160 +146,6 @@ def held() -> None:
     e.release()
     runs(e)
     e.hold()
-    e.kill()
-
-
-class Failing:
-    """A store that fails from a certain write on."""
-
-    def __init__(self, after: int) -> None:
-        self._inner, self.left = open_store("file:///run/store"), after
-
-    def create(self, key: str, data: bytes) -> bool:
-        self.left -= 1
-        if self.left < 0:
-            raise StoreError("no such luck")
-        return self._inner.create(key, data)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._inner, name)
-
-
-def failing_store() -> None:
-    """P3: whatever write fails, and when the commit says no, the job runs on; afterwards a save works."""
-    store = Failing(0)
-    e = engine(store)  # type: ignore[arg-type]
-    begin(e, job())
-    tries = [(after, final) for after in (0, 3, 10, 30) for final in (False, True)]
-    for number, (after, final) in enumerate(tries, 1):
-        store.left = after
-        asked = request(number, final=final)
-        assert "no such luck" in refused("save", partial(e.save, asked))
-        runs(e)
-    store.left = 10**6
-    for number, final in ((90, False), (91, True)):
-        refused("save", partial(e.save, request(number, final=final, commit=lambda _: False)))
-        runs(e)
-    e.save(request(92, final=True))
-    assert e.status().state is W.ABSENT
-    assert list((BASE / "job/kept").iterdir()) == []
-    e.kill()
-
-
-def unclear_commit() -> None:
-    """When the commit's outcome is unknown the job stays frozen until it is settled."""
-    e = engine()
-    begin(e, job())
-
-    def lost(_: Manifest) -> bool:
-        raise StoreError("the answer was lost")
-
-    for number, committed in ((1, False), (2, True)):
-        try:
-            e.save(request(number, final=True, commit=lost))
-        except StoreError:
-            assert e.status().pending_final == protocol.checkpoint_id(1, number)
-        stands_still(e)
-        e.settle(committed)
-        if not committed:
-            runs(e)
-    assert e.status().state is W.ABSENT
-    e.kill()
-
-
-def agent_killed(kind: str, stage: str, delay: str) -> None:
-    """kill -9 of the agent at a stage of a save; a new one takes over."""
-    e = engine()
-    child = os.fork()
-    if child == 0:
-        agent_that_dies(kind == "final", stage, float(delay))
-    _, status = os.waitpid(child, 0)
-    assert os.WTERMSIG(status) == signal.SIGKILL, status
-    time.sleep(0.5)
-    found = e.adopt()
-    if found.pending_final is not None:
-        assert kind == "final"
-        assert stage != "sync"
-        stands_still(e)
-        e.settle(False)
-    elif kind == "final":
-        assert stage in ("sync", "freeze"), found
-    until(lambda: shimwire.ask(BASE / "job", "status")["dumping"] is None)
-    e.adopt()
-    runs(e)
-    e.save(request(2, final=False))
-    runs(e)
-    e.save(request(3, final=True))
-    e.kill()
-    numbers = [int(line.split()[1]) for line in output(e).decode().splitlines() if line.startswith("turn")]
-    assert numbers == list(range(len(numbers)))
-
-
-def agent_that_dies(final: bool, stage: str, delay: float) -> None:
-    e = engine()
-    begin(e, job())
-
-    def progress(now: str) -> None:
-        if now == stage and delay:
-            threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
-        elif now == stage:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    e.save(request(1, final=final, progress=progress))
-    os._exit(1)
-
-
-def settled_true() -> None:
-    """The agent dies right after the final entry: the next one lets the job die without one more step."""
-    e = engine()
-    child = os.fork()
-    if child == 0:
-        agent_that_dies(final=True, stage="kill", delay=0.0)
-    os.waitpid(child, 0)
-    assert e.adopt().pending_final == protocol.checkpoint_id(1, 1)
-    stands_still(e)
-    before = output(e)
-    e.settle(True)
-    assert e.status().state is W.ABSENT
-    assert output(e) == before
-    e.kill()
-
-
-def criu_killed() -> None:
-    """CRIU itself dies. Before the freeze is told: the save fails. While a final save waits: the job still stands still."""
-    e = engine()
-    begin(e, job())
-
-    def kill_criu(stage: str) -> None:
-        if stage == "upload":
-            pids = [p for p in Path("/proc").iterdir() if p.name.isdigit() and b"dump.log" in (p / "cmdline").read_bytes()]
-            for p in pids:
-                os.kill(int(p.name), signal.SIGKILL)
-            time.sleep(0.2)
-            stands_still(e)
-
-    refused("save", lambda: e.save(request(1, final=True, commit=lambda _: False, progress=kill_criu)))
-    runs(e)
-    e.save(request(2, final=True, progress=kill_criu))
-    assert e.status().state is W.ABSENT
-    store = open_store("file:///run/store")
-    e.kill()
-    e.restore(newest(store), job())
-    runs(e)
-    e.kill()
-
-
-def lost() -> None:
-    """The shim is killed: that is told, not guessed around, and a kill cleans up."""
-    e = engine()
-    begin(e, job())
-    shim_gone(e)
-    assert e.status().state is W.LOST
-    assert engine().adopt().state is W.LOST
-    e.kill()
-    assert e.status().state is W.ABSENT
-    begin(e, job())
-    runs(e)
     e.kill()
 
 
@@ -515,4 +275,5 @@ print(ctypes.CDLL(None, use_errno=True).syscall(425, 1, 0), ctypes.get_errno(), 
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]](*sys.argv[2:])
+    scenes = {**vars(engine_failures), **globals()}
+    scenes[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,183 @@
+"""Scenes in which something dies or fails; see `engine_scenes`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+from spotsurfer_agent import protocol, shimwire
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.store import StoreError, open_store
+from support.engine_kit import (
+    BASE,
+    W,
+    begin,
+    engine,
+    job,
+    newest,
+    output,
+    refused,
+    request,
+    runs,
+    shim_gone,
+    stands_still,
+    until,
+)
+
+
+class Failing:
+    """A store that fails from a certain write on."""
+
+    def __init__(self, after: int) -> None:
+        self._inner, self.left = open_store("file:///run/store"), after
+
+    def create(self, key: str, data: bytes) -> bool:
+        self.left -= 1
+        if self.left < 0:
+            raise StoreError("no such luck")
+        return self._inner.create(key, data)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+def failing_store() -> None:
+    """P3: whatever write fails, and when the commit says no, the job runs on; afterwards a save works."""
+    store = Failing(0)
+    e = engine(store)  # type: ignore[arg-type]
+    begin(e, job())
+    tries = [(after, final) for after in (0, 3, 10, 30) for final in (False, True)]
+    for number, (after, final) in enumerate(tries, 1):
+        store.left = after
+        asked = request(number, final=final)
+        assert "no such luck" in refused("save", partial(e.save, asked))
+        runs(e)
+    store.left = 10**6
+    for number, final in ((90, False), (91, True)):
+        refused("save", partial(e.save, request(number, final=final, commit=lambda _: False)))
+        runs(e)
+    e.save(request(92, final=True))
+    assert e.status().state is W.ABSENT
+    assert list((BASE / "job/kept").iterdir()) == []
+    e.kill()
+
+
+def unclear_commit() -> None:
+    """When the commit's outcome is unknown the job stays frozen until it is settled."""
+    e = engine()
+    begin(e, job())
+
+    def lost(_: Manifest) -> bool:
+        raise StoreError("the answer was lost")
+
+    for number, committed in ((1, False), (2, True)):
+        try:
+            e.save(request(number, final=True, commit=lost))
+        except StoreError:
+            assert e.status().pending_final == protocol.checkpoint_id(1, number)
+        stands_still(e)
+        e.settle(committed)
+        if not committed:
+            runs(e)
+    assert e.status().state is W.ABSENT
+    e.kill()
+
+
+def agent_killed(kind: str, stage: str, delay: str) -> None:
+    """kill -9 of the agent at a stage of a save; a new one takes over."""
+    e = engine()
+    child = os.fork()
+    if child == 0:
+        agent_that_dies(kind == "final", stage, float(delay))
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL, status
+    time.sleep(0.5)
+    found = e.adopt()
+    if found.pending_final is not None:
+        assert kind == "final"
+        assert stage != "sync"
+        stands_still(e)
+        e.settle(False)
+    elif kind == "final":
+        assert stage in ("sync", "freeze"), found
+    until(lambda: shimwire.ask(BASE / "job", "status")["dumping"] is None)
+    e.adopt()
+    runs(e)
+    e.save(request(2, final=False))
+    runs(e)
+    e.save(request(3, final=True))
+    e.kill()
+    numbers = [int(line.split()[1]) for line in output(e).decode().splitlines() if line.startswith("turn")]
+    assert numbers == list(range(len(numbers)))
+
+
+def agent_that_dies(final: bool, stage: str, delay: float) -> None:
+    e = engine()
+    begin(e, job())
+
+    def progress(now: str) -> None:
+        if now == stage and delay:
+            threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+        elif now == stage:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    e.save(request(1, final=final, progress=progress))
+    os._exit(1)
+
+
+def settled_true() -> None:
+    """The agent dies right after the final entry: the next one lets the job die without one more step."""
+    e = engine()
+    child = os.fork()
+    if child == 0:
+        agent_that_dies(final=True, stage="kill", delay=0.0)
+    os.waitpid(child, 0)
+    assert e.adopt().pending_final == protocol.checkpoint_id(1, 1)
+    stands_still(e)
+    before = output(e)
+    e.settle(True)
+    assert e.status().state is W.ABSENT
+    assert output(e) == before
+    e.kill()
+
+
+def criu_killed() -> None:
+    """CRIU itself dies. Before the freeze is told: the save fails. While a final save waits: the job still stands still."""
+    e = engine()
+    begin(e, job())
+
+    def kill_criu(stage: str) -> None:
+        if stage == "upload":
+            pids = [p for p in Path("/proc").iterdir() if p.name.isdigit() and b"dump.log" in (p / "cmdline").read_bytes()]
+            for p in pids:
+                os.kill(int(p.name), signal.SIGKILL)
+            time.sleep(0.2)
+            stands_still(e)
+
+    refused("save", lambda: e.save(request(1, final=True, commit=lambda _: False, progress=kill_criu)))
+    runs(e)
+    e.save(request(2, final=True, progress=kill_criu))
+    assert e.status().state is W.ABSENT
+    store = open_store("file:///run/store")
+    e.kill()
+    e.restore(newest(store), job())
+    runs(e)
+    e.kill()
+
+
+def lost() -> None:
+    """The shim is killed: that is told, not guessed around, and a kill cleans up."""
+    e = engine()
+    begin(e, job())
+    shim_gone(e)
+    assert e.status().state is W.LOST
+    assert engine().adopt().state is W.LOST
+    e.kill()
+    assert e.status().state is W.ABSENT
+    begin(e, job())
+    runs(e)
+    e.kill()

@@ -1,0 +1,115 @@
+"""An engine on a minibox, a job for it, and what to watch while they work."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from spotsurfer_agent import manifest, protocol, shimwire
+from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.store import ObjectStore, open_store
+from spotsurfer_agent.tools import Tools
+
+BASE, JOB = Path("/var/lib/spotsurfer"), "j1"
+SHARE = Path("/run/share")
+PROGRAM = Path(__file__).with_name("engine_job.py")
+SMALL = 32 << 20
+W = WorkloadState
+
+
+def engine(store: ObjectStore | None = None) -> CriuEngine:
+    prefix = Path(os.environ["SPOTSURFER_PREFIX"])
+    return CriuEngine(BASE, JOB, store or open_store("file:///run/store"), Tools.find(prefix))
+
+
+def job(memory: int = SMALL, turns: int = 10**6, user: str | None = None) -> Spec:
+    return Spec(JOB, ["/usr/bin/python3", "engine_job.py", str(memory), str(turns)], user=user)
+
+
+def begin(e: CriuEngine, spec: Spec) -> None:
+    shutil.copy(PROGRAM, Path(e.scratch(), "work"))
+    e.start(spec)
+    turns_pass(e, 5)
+
+
+def request(
+    number: int,
+    *,
+    final: bool,
+    commit: Callable[[Manifest], bool] = lambda _: True,
+    base: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> SaveRequest:
+    return SaveRequest(protocol.checkpoint_id(1, number), 1, number, final, 10.0, base, commit, progress)
+
+
+def until(what: Callable[[], object], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def output(e: CriuEngine, stream: str = "out") -> bytes:
+    first = min(int(p.name.rpartition("-")[2]) for p in (BASE / "job/log").glob(f"{stream}-*"))
+    out, at = b"", first
+    while piece := e.read_log(stream, at, 1 << 20):
+        out, at = out + piece, at + len(piece)
+    return out
+
+
+def turns_pass(e: CriuEngine, count: int) -> None:
+    before = (e.status().log or {}).get("out", 0)
+    until(lambda: (e.status().log or {}).get("out", 0) > before + 7 * count)
+
+
+def runs(e: CriuEngine) -> None:
+    status = e.status()
+    assert (status.state, status.pending_final) == (W.RUNNING, None), status
+    turns_pass(e, 3)
+
+
+def stands_still(e: CriuEngine) -> None:
+    before = e.status().log
+    time.sleep(0.3)
+    assert e.status().log == before
+
+
+def newest(store: ObjectStore) -> Manifest:
+    keys = [x.key for x in store.list(f"jobs/{JOB}/checkpoints/")]
+    data = store.get(keys[-1])
+    assert data is not None
+    return manifest.decode(data)
+
+
+def keep_output(e: CriuEngine, limit: dict[str, int]) -> bool:
+    """Put what belongs to the job's history, up to the checkpoint, with what earlier machines kept."""
+    for stream in ("out", "err"):
+        with (SHARE.parent / "store" / f"log-{stream}").open("ab") as f:
+            at = f.tell()
+            f.write(e.read_log(stream, at, limit[stream] - at))
+    return True
+
+
+def refused(kind: str, call: Callable[[], object]) -> str:
+    try:
+        call()
+    except EngineError as e:
+        assert e.kind == kind, e
+        return str(e)
+    raise AssertionError(f"no EngineError({kind!r})")
+
+
+def shim_gone(e: CriuEngine) -> None:
+    pid = shimwire.ask(BASE / "job", "hello")["pid"]
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    assert e.status().state is not W.RUNNING
