@@ -30,45 +30,45 @@ class Commands:
         self._heads = heads
         self.poke = poke
 
-    def hold(self, name: str) -> Job:
+    def hold(self, job: str) -> Job:
         """Drain and keep in storage."""
-        return self._change(name, "suspend", lambda j: replace(j, wish=Wish.HOLD, reason="by its user", move=None))
+        return self._change(job, "suspend", lambda j: replace(j, wish=Wish.HOLD, reason="by its user", move=None))
 
-    def resume(self, name: str) -> Job:
+    def resume(self, job: str) -> Job:
         """Undo a hold."""
 
-        def change(job: Job) -> Job:
-            if job.wish is not Wish.HOLD:
-                raise Conflict(f"job {job.id} is not suspended: it is {job.state}")
-            return replace(job, wish=Wish.RUN, reason="")
+        def change(row: Job) -> Job:
+            if row.wish is not Wish.HOLD:
+                raise Conflict(f"job {row.id} is not suspended: it is {row.state}")
+            return replace(row, wish=Wish.RUN, reason="")
 
-        return self._change(name, "resume", change)
+        return self._change(job, "resume", change)
 
-    def cancel(self, name: str) -> Job:
+    def cancel(self, job: str) -> Job:
         """End it without results."""
-        return self._change(name, "cancel", lambda j: replace(j, wish=Wish.CANCEL, reason="cancelled by its user", move=None))
+        return self._change(job, "cancel", lambda j: replace(j, wish=Wish.CANCEL, reason="cancelled by its user", move=None))
 
-    def move(self, name: str, instance_type: str | None, market: Market | None) -> int:
+    def move(self, job: str, instance_type: str | None, market: Market | None) -> int:
         """Ask for another machine."""
 
-        def change(job: Job) -> Job:
-            self._running(job)
-            number = job.moves_asked + 1
+        def change(row: Job) -> Job:
+            self._running(row)
+            number = row.moves_asked + 1
             request = MoveRequest(number, self._clock.now(), instance_type, market)
-            return replace(job, move=request, moves_asked=number)
+            return replace(row, move=request, moves_asked=number)
 
         what = f"move to {instance_type or 'another machine'}" + (f" ({market})" if market else "")
-        return self._change(name, what, change).moves_asked
+        return self._change(job, what, change).moves_asked
 
-    def checkpoint(self, name: str) -> int:
+    def checkpoint(self, job: str) -> int:
         """Ask for a live checkpoint."""
 
-        def change(job: Job) -> Job:
-            self._running(job)
-            sequence = self._heads.seen(job.id, self._clock.now(), fresh=True).sequence
-            return replace(job, save_at_least=max(job.save_at_least, sequence + 1))
+        def change(row: Job) -> Job:
+            self._running(row)
+            sequence = self._heads.seen(row.id, self._clock.now(), fresh=True).sequence
+            return replace(row, save_at_least=max(row.save_at_least, sequence + 1))
 
-        return self._change(name, "checkpoint", change).save_at_least
+        return self._change(job, "checkpoint", change).save_at_least
 
     def _running(self, job: Job) -> None:
         with self._engine.connect() as connection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from spotsurfer.core.attempts import Plans, decide_attempt
@@ -11,6 +11,7 @@ from spotsurfer.core.limits import over_budget
 from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, ready, unsafe
 from spotsurfer.core.planning import Planner
 from spotsurfer.model.actions import Action, Close, Decision, EndJob, Grant, Retry, SetWish, Sweep
+from spotsurfer.model.ids import AttemptNumber
 from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import JobSeen, Snapshot
@@ -33,7 +34,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Decision:
 def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
     own = cases(snapshot, seen, now)
     actions = _of_attempts(own, planner)
-    acted = {a.attempt for a in actions if hasattr(a, "attempt")}
+    acted = {getattr(a, "attempt", None) for a in actions}
     job_level = _of_job(snapshot, seen, own, planner)
     if job_level is not None:
         return [*actions, job_level]
@@ -151,7 +152,9 @@ def _settled_move(seen: JobSeen, own: Sequence[Case]) -> Action | None:
     return None
 
 
-def _grant(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case], planner: Planner, acted: set[int]) -> Action | None:
+def _grant(
+    snapshot: Snapshot, seen: JobSeen, own: Sequence[Case], planner: Planner, acted: Collection[int | None]
+) -> Action | None:
     waiter = ready(own)
     if waiter is None or waiter.attempt.number in acted or not wanted(seen) or seen.head is None:
         return None

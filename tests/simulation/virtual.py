@@ -111,7 +111,8 @@ class Agent:
         self.log = HeadLog(store, self.job)
         self.state, self.busy, self.cut, self.sequence = AgentState.STANDBY, 0, 0, 0
         self.work = 0.0
-        self.heard, self.held, self.noticed_at = 0.0, False, None
+        self.heard, self.held = 0.0, False
+        self.noticed_at: float | None = None
         self.now = 0.0
         self.desired: Desired | None = None
         self.failed, self.error, self.last_saved = 0, "", 0.0

@@ -42,6 +42,11 @@ LIMITS = Limits(
 )
 
 
+def flaky(inner: Any, world: World) -> Any:
+    """Passes calls on, and now and then the controller dies just before or just after one."""
+    return Flaky(inner, world)
+
+
 class Flaky:
     """Passes calls on, and now and then the controller dies just before or just after one."""
 
@@ -104,15 +109,15 @@ class World:
         while self.store.down:
             self._pass()
         generation = leadership.take()
-        heads, reports = Heads(Flaky(self.store, self)), Reports(self.store)
-        provider = Flaky(self.cloud, self)
+        heads, reports = Heads(flaky(self.store, self)), Reports(self.store)
+        provider = flaky(self.cloud, self)
         observer = Observer(self.engine, provider, reports, heads, LIMITS, offers_seconds=5.0)
         ports = Ports(
             engine=self.engine,
             provider=provider,
-            store=Flaky(self.store, self),
+            store=flaky(self.store, self),
             heads=heads,
-            clock=Flaky(self.clock, self),
+            clock=flaky(self.clock, self),
             family="fam",
             generation=generation,
             user_data=lambda _: "",

@@ -225,6 +225,12 @@ class Fleet:
                     return int(folder.name)
         raise AssertionError(f"no such process in {box}")
 
+    def inside(self, box: str, command: list[str]) -> str:
+        """Run a command in a box as its root."""
+        pid = control.box_status(self.data, box)["pid"]
+        enter = ["nsenter", "--target", str(pid), "--all", "--", *command]
+        return subprocess.run(enter, check=True, capture_output=True, text=True).stdout
+
     def kill(self, pid: int) -> None:
         """-9; a process that ended meanwhile is no error: a kill at any moment may come too late."""
         with suppress(ProcessLookupError):

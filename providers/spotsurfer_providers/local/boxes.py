@@ -46,9 +46,9 @@ class Box:
         """End it and all in it; returns when nothing of it runs any more."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        self.process.wait()  # process 1 is only reaped when everything in its namespace is
+        self.group.kill()  # thaws too: process 1 only ends when everything in its namespace has, and the frozen can't
+        self.process.wait()
         self.line.close()
-        self.group.kill()
         self.group.remove()
 
 

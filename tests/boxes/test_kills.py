@@ -1,0 +1,119 @@
+"""Kill -9 of the agent, the controller, the job or the box at each step of a move.
+
+Four jobs move at once, each with its own victim, so that a step costs as long as one move. Whatever was killed: the job ends
+with the bytes of an undisturbed run, or with its own exit code; it had one owner at a time; nothing is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from spotsurfer_providers.local import control
+from support.fleet import MARKS, Fleet, fleet
+
+from spotsurfer.model.errors import SpotsurferError
+
+pytestmark = MARKS
+KILLED = 137  # 128 + SIGKILL: the job's own exit code when somebody killed its command
+STEPS = 220
+
+
+def state(attempt: int, *wanted: str) -> Callable[[Fleet, str], bool]:
+    def reached(world: Fleet, job: str) -> bool:
+        return any(a["number"] == attempt and a["state"] in wanted for a in world.show(job)["attempts"])
+
+    return reached
+
+
+def criu(attempt: int, verb: str) -> Callable[[Fleet, str], bool]:
+    def reached(world: Fleet, job: str) -> bool:
+        with suppress(AssertionError, StopIteration):
+            words = world.process(world.box(job, attempt), lambda w: any(x.endswith("/criu") for x in w) and verb in w)
+            return words > 0
+        return False
+
+    return reached
+
+
+def final(world: Fleet, job: str) -> bool:
+    return any(e.final for e in world.head(job))
+
+
+def granted(world: Fleet, job: str) -> bool:
+    return world.head(job)[-1].epoch == 2
+
+
+# Each step of a move, how it is recognised, and the attempt that works at the job then. A step may be over when the kill
+# comes: what must hold afterwards holds either way.
+MOVE = {
+    "the_next_machine_is_planned": (state(2, "planned", "requested"), 1),
+    "the_next_machine_boots": (state(2, "booting"), 1),
+    "the_drain_was_asked": (state(1, "draining"), 1),
+    "the_job_is_frozen": (criu(1, "dump"), 1),
+    "the_final_checkpoint_is_durable": (final, 1),
+    "the_successor_was_granted": (granted, 2),
+    "the_job_is_restored": (criu(2, "restore"), 2),
+    "the_job_runs_again": (state(2, "running"), 2),
+}
+
+
+def kill_agent(world: Fleet, box: str) -> None:
+    world.kill(world.agent_pid(box))
+
+
+def kill_job(world: Fleet, box: str) -> None:
+    world.kill(world.job_pid(box))
+
+
+def kill_box(world: Fleet, box: str) -> None:
+    world.kill(control.box_status(world.data, box)["pid"])
+
+
+def kill_controller(world: Fleet, box: str) -> None:
+    world.kill_controller()
+    world.start()
+
+
+VICTIMS: dict[str, Callable[[Fleet, str], None]] = {
+    "agent": kill_agent,
+    "job": kill_job,
+    "box": kill_box,
+    "controller": kill_controller,
+}
+
+
+@pytest.mark.parametrize("step", MOVE)
+def test_kill_when(step: str, tmp_path: Path) -> None:
+    reached, attempt = MOVE[step]
+    with fleet(tmp_path, interval=2) as world:
+        jobs = {world.submit(STEPS, name=f"{victim}-dies"): kill for victim, kill in VICTIMS.items()}
+        for job in jobs:
+            world.wait(lambda job=job: world.moments(job, "saved"), f"the first checkpoint of {job}")
+            world.client.post(f"/v1/jobs/{job}/move", {})
+        waiting = dict(jobs)
+
+        def kill_those_that_are_there() -> bool:
+            for job, kill in list(waiting.items()):
+                with suppress(SpotsurferError, IndexError):
+                    if reached(world, job):
+                        del waiting[job]
+                        with suppress(AssertionError, StopIteration):  # the victim may be gone by now
+                            kill(world, world.box(job, attempt))
+            return not waiting
+
+        world.wait(kill_those_that_are_there, f"{step} of {list(waiting)}", 60)
+        for job in jobs:
+            assert_sound(world, job, jobs[job] is kill_job)
+
+
+def assert_sound(world: Fleet, job: str, was_killed: bool) -> None:
+    ended = world.wait_end(job)
+    world.assert_one_owner(job)
+    if was_killed and ended["state"] == "failed":
+        assert ended["exit_code"] == KILLED
+        return
+    assert (ended["state"], ended["exit_code"]) == ("succeeded", 0), world.explain()
+    world.assert_identical(job)

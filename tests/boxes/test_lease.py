@@ -1,0 +1,139 @@
+"""Who owns a job when machines are cut off, controllers are dead and agents come back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from spotsurfer_agent.protocol import HeadKind
+from spotsurfer_providers.local import control
+from support.fleet import MARKS, Fleet, fleet
+
+pytestmark = MARKS
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("lease")) as made:
+        yield made
+
+
+def agent_log(world: Fleet, box: str) -> list[dict[str, str]]:
+    text = (world.root(box) / "var/lib/spotsurfer/agent.log").read_text()
+    return [json.loads(x) for x in text.splitlines() if x.startswith("{")]
+
+
+def child_lines(world: Fleet, box: str) -> int:
+    """How far the job's second process is, read in the box, so that no network is needed."""
+    file = world.root(box) / "var/lib/spotsurfer/job/scratch/work/child.txt"
+    return len(file.read_text().splitlines())
+
+
+def stands_still(world: Fleet, box: str) -> bool:
+    before = child_lines(world, box)
+    time.sleep(0.5)
+    return child_lines(world, box) == before
+
+
+def test_a_short_cut_freezes_and_thaws_and_nobody_else_starts(world: Fleet) -> None:
+    job = world.submit(300)
+    world.wait_line(job, 20)
+    box = world.box(job, 1)
+    control.set_link_up(world.data, box, False)
+    world.wait(lambda: stands_still(world, box), "the job held still", 12)
+    control.set_link_up(world.data, box, True)
+    ended = world.wait_end(job)
+    assert [m["kind"] for m in world.moments(job) if m["kind"] in ("frozen", "thawed")] in ([], ["frozen", "thawed"])
+    world.assert_identical(job)
+    world.assert_one_owner(job)
+    assert sum(1 for a in ended["attempts"] if a["granted_at"]) <= 2
+
+
+def test_a_cut_off_machine_is_frozen_before_its_successor_starts(world: Fleet) -> None:
+    job = world.submit(300)
+    world.wait(lambda: world.moments(job, "saved"), "a checkpoint")
+    box = world.box(job, 1)
+    control.set_link_up(world.data, box, False)
+    world.wait(lambda: stands_still(world, box), "the job held still", 12)
+    held_at = time.monotonic()
+    assert not any(e.epoch == 2 for e in world.head(job)), "the successor was granted while the first still ran"
+    world.wait(lambda: any(e.epoch == 2 for e in world.head(job)), "the successor", 40)
+    assert time.monotonic() > held_at
+    world.wait_end(job)
+    world.assert_identical(job)
+    world.assert_one_owner(job)
+
+
+def test_a_notice_while_the_controller_is_dead(world: Fleet) -> None:
+    job = world.submit(250)
+    world.wait_line(job, 20)
+    box = world.box(job, 1)
+    world.kill_controller()
+    control.reclaim(world.data, box, 15)
+    world.wait(lambda: world.head(job)[-1].final, "the final checkpoint that the agent made alone", 30)
+    world.wait(lambda: box not in control.living(world.data), "the box's end", 30)
+    world.start()
+    assert world.wait_end(job)["moves"] == 1
+    world.assert_identical(job)
+
+
+def test_the_job_ends_while_the_controller_is_dead(world: Fleet) -> None:
+    job = world.submit(80)
+    world.wait_line(job, 20)
+    world.kill_controller()
+    world.wait(lambda: world.head(job)[-1].kind is HeadKind.DONE, "the agent's own end", 30)
+    world.start()
+    assert world.wait_end(job)["state"] == "succeeded"
+    world.assert_identical(job)
+
+
+def test_the_agent_restarts_under_a_running_job(world: Fleet) -> None:
+    job = world.submit(200)
+    world.wait_line(job, 20)
+    box = world.box(job, 1)
+    before, shim = world.job_pid(box), world.shim_pid(box)
+    world.kill(world.agent_pid(box))
+    world.wait_line(job, 100)
+    assert (world.job_pid(box), world.shim_pid(box)) == (before, shim)
+    assert world.wait_end(job)["moves"] == 0
+    world.assert_identical(job)
+
+
+def test_the_agent_is_upgraded_under_a_running_job(world: Fleet) -> None:
+    job = world.submit(250)
+    world.wait_line(job, 20)
+    box = world.box(job, 1)
+    before, agent = world.job_pid(box), world.agent_pid(box)
+    runtimes = world.root(box) / "var/lib/spotsurfer/runtime"
+    old = (runtimes / "current").readlink()
+    shutil.copytree(runtimes / old.name, runtimes / "newer", symlinks=True)
+    world.inside(
+        box, ["/var/lib/spotsurfer/runtime/newer/bin/spotsurfer-agent", "--switch", "/var/lib/spotsurfer/runtime/newer"]
+    )
+    world.wait(lambda: world.agent_pid(box) != agent, "the new agent", 20)
+    assert "newer" in Path(f"/proc/{world.agent_pid(box)}/cmdline").read_text()
+    assert world.job_pid(box) == before
+    world.client.post(f"/v1/jobs/{job}/move", {})
+    assert world.wait_end(job)["moves"] == 1
+    world.assert_identical(job)
+
+
+def test_a_save_that_fails_in_a_move_leaves_the_job_where_it_was(world: Fleet) -> None:
+    job = world.submit(300, checkpoint_interval_seconds=3600)
+    world.wait_line(job, 20)
+    box = world.box(job, 1)
+    pid = world.job_pid(box)
+    store = world.data / "store" / "jobs" / job
+    # The store refuses this job's chunks: what should be a folder is a file.
+    (store / "chunks").write_text("in the way")
+    world.client.post(f"/v1/jobs/{job}/move", {})
+    world.wait(lambda: world.moments(job, "wish")[-1]["text"].startswith("the move failed"), "the move's failure", 60)
+    assert world.job_pid(box) == pid
+    (store / "chunks").unlink()
+    ended = world.wait_end(job)
+    assert ended["moves"] == 0
+    world.assert_identical(job)
