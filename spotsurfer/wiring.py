@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from obstore.exceptions import BaseError
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import AgentConfig
-from spotsurfer_agent.store import ObjectStore, StoreError, StoreFull, open_store
+from spotsurfer_agent.store import FileStore, StoreError, StoreFull, open_store
 from sqlalchemy import Engine
 
 from spotsurfer.controller import bootstrap
@@ -95,7 +96,7 @@ def build(settings: Settings) -> Controller:
 class _Base:
     engine: Engine
     clock: Clock
-    store: ObjectStore
+    store: FileStore
     family: str
     generation: int
     provider: Provider
@@ -139,9 +140,14 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         heads=heads,
         output=Output(base.store),
         commands=Commands(base.engine, base.clock, heads, schedule.poke),
-        submission=Submission(base.engine, base.clock, base.store, observer.offers, settings.agent.checkpoint_interval),
+        submission=_submission(settings, base, observer),
     )
     return Controller(ControllerService(identity, parts), loop, schedule, stopped, failure, base.lock)
+
+
+def _submission(settings: Settings, base: _Base, observer: Observer) -> Submission:
+    spool = settings.controller.data_dir / "uploads"
+    return Submission(base.engine, base.clock, base.store, observer.offers, settings.agent.checkpoint_interval, spool)
 
 
 def _lock(data_dir: Path) -> int:
@@ -155,12 +161,12 @@ def _lock(data_dir: Path) -> int:
         ) from e
 
 
-def _store(settings: Settings) -> ObjectStore:
+def _store(settings: Settings) -> FileStore:
     try:
         return open_store(settings.store_url, settings.store.options)
     except OSError as e:
         raise StoreUnwritable(f"the store {settings.store_url} can't be opened: {e.strerror}; check store.url") from e
-    except (ValueError, StoreError) as e:
+    except (ValueError, StoreError, BaseError) as e:
         raise ConfigError(f"store.url {settings.store_url!r} can't be used: {e}") from e
 
 
@@ -189,7 +195,7 @@ def runtime_of(settings: Settings) -> Runtime:
     return runtime
 
 
-def _publish(store: ObjectStore, runtime: Runtime) -> None:
+def _publish(store: FileStore, runtime: Runtime) -> None:
     """Instances fetch the agent from the store, by its hash."""
     try:
         store.create(protocol.runtime_key(runtime.sha256), runtime.path.read_bytes())

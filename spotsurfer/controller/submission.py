@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import PurePosixPath
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO
 
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import ObjectStore, StoreError, StoreFull
+from spotsurfer_agent.store import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
 from spotsurfer.controller.events import Kind
@@ -33,15 +36,17 @@ class Submission:
         self,
         engine: Engine,
         clock: Clock,
-        store: ObjectStore,
+        store: FileStore,
         offers: Callable[[], tuple[Offer, ...]],
         interval_seconds: float,
+        spool_dir: Path,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._store = store
         self._offers = offers
         self._interval_seconds = interval_seconds
+        self._spool_dir = spool_dir
 
     def new_job_id(self, name: str) -> JobId:
         """A readable id that nobody has: the name and six random characters."""
@@ -53,13 +58,25 @@ class Submission:
         key = protocol.input_key(self._check_id(job), _inside(path))
         if self._exists(job):
             raise Conflict(f"job {job} was submitted already: its inputs can't change")
-        body = b"".join(data)
-        if len(body) != size:
-            raise InputMissing(f"input {path!r} changed while it was read: {size} bytes were announced, {len(body)} came")
+        with self._spooled(path, data, size) as spool:
+            try:
+                self._store.put_file(key, Path(spool.name))
+            except StoreError as e:
+                raise _store_trouble(e) from e
+
+    @contextmanager
+    def _spooled(self, path: str, data: Iterator[bytes], size: int) -> Iterator[IO[bytes]]:
+        """The upload in a file of ours first: an input may exceed memory, and half of one must never reach the store."""
         try:
-            self._store.put(key, body)
-        except StoreError as e:
-            raise _store_trouble(e) from e
+            self._spool_dir.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self._spool_dir) as spool:
+                came = sum(spool.write(piece) for piece in data)
+                spool.flush()
+                if came != size:
+                    raise InputMissing(f"input {path!r} changed while it was read: {size} bytes announced, {came} came")
+                yield spool
+        except OSError as e:
+            raise DiskFull(f"{self._spool_dir}: the upload can't be kept ({e.strerror}); free some space") from e
 
     def discard(self, job: JobId) -> None:
         """Remove the uploads of a job that was never submitted."""

@@ -11,7 +11,6 @@ from spotsurfer.core.limits import over_budget
 from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, ready, unsafe
 from spotsurfer.core.planning import Planner
 from spotsurfer.model.actions import Action, Close, Decision, EndJob, Grant, Retry, SetWish, Sweep
-from spotsurfer.model.ids import AttemptNumber
 from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import JobSeen, Snapshot

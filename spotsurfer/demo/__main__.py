@@ -1,4 +1,4 @@
-"""`spotsurfer demo`: reads, the undisturbed run, the surfed run, the comparison."""
+"""`spotsurfer demo`: reads, an undisturbed and a surfed run side by side, the comparison."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from spotsurfer.demo.stage import Stage
 from spotsurfer.demo.story import Director, Story
 from spotsurfer.demo.view import View, report
 from spotsurfer.model.errors import NotRoot, SpotsurferError
-
-TELL_SECONDS = 15
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,15 +47,17 @@ def run(folder: Path, console: Console) -> dict[str, Any]:
     reads.check()
     console.print("drawing 30-fold reads from the genome of E. coli 536 (once)")
     files = reads.make(folder / "reads")
-    undisturbed = _undisturbed(folder, files, console)
     config, job = scene.write(folder / "surf", folder / "reads")
-    data = folder / "surf" / "data"
     stage = Stage(config, folder / "surf")
-    _clear(stage, data)
+    _clear(stage, folder / "surf" / "data")
+    console.print(f"two runs of the same command at the same time: {' '.join(scene.COMMAND)}", markup=False)
+    console.print("  one undisturbed on this host, one surfing: spotsurfer submit assembly.toml")
+    undisturbed = plain.PlainRun(scene.COMMAND, folder / "undisturbed", files, scene.RESULT)
     try:
         return _surf(stage, folder, job, undisturbed, console)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the cleaning
+        undisturbed.stop()
         stage.stop()
         for line in stage.clean():
             console.print(f"cleaned: {line}", markup=False)
@@ -72,36 +71,24 @@ def _clear(stage: Stage, data: Path) -> None:
         shutil.rmtree(data)
 
 
-def _undisturbed(folder: Path, files: Sequence[Path], console: Console) -> plain.Undisturbed:
-    console.print(f"undisturbed run: {' '.join(scene.COMMAND)}")
-    begin = time.monotonic()
-    told = begin
-
-    def alive() -> None:
-        nonlocal told
-        if time.monotonic() - told >= TELL_SECONDS:
-            told = time.monotonic()
-            console.print(f"  … {told - begin:.0f} s", highlight=False)
-
-    done = plain.run(scene.COMMAND, folder / "undisturbed", files, scene.RESULT, alive)
-    console.print(f"  done in {done.wall_seconds:.0f} s, {done.cpu_seconds:.0f} s of CPU, md5 {done.md5}", highlight=False)
-    return done
-
-
-def _surf(stage: Stage, folder: Path, job: Path, undisturbed: plain.Undisturbed, console: Console) -> dict[str, Any]:
+def _surf(stage: Stage, folder: Path, job: Path, undisturbed: plain.PlainRun, console: Console) -> dict[str, Any]:
     stage.start()
-    console.print("the same command surfs: spotsurfer submit assembly.toml")
     story = Story(stage.call("submit", str(job))["id"])
     with View(console) as view:
-        Director(stage, story, view.say).play(view.draw)
+
+        def draw(now: Story) -> None:
+            undisturbed.poll()
+            view.draw(now)
+
+        Director(stage, story, view.say).play(draw)
     if story.show["state"] != "succeeded":
         raise SpotsurferError(f"the job {story.show['state']}: {story.show['reason']}")
     results = folder / "surf" / "results"
     shutil.rmtree(results, ignore_errors=True)
     stage.call("outputs", story.job, "--to", str(results))
     costs = stage.call("report", story.job)["attempts"]
-    store = folder / "surf" / "data" / "store"
-    result = figures(story, costs, undisturbed, plain.md5(results / scene.RESULT), store)
+    beside = undisturbed.wait(lambda text: console.print(text))
+    result = figures(story, costs, beside, plain.md5(results / scene.RESULT), folder / "surf" / "data" / "store")
     (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     report(console, result, costs)
     return result

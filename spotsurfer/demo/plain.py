@@ -1,4 +1,4 @@
-"""The undisturbed run of the same command, on this host, beside which the surfed one is held."""
+"""The undisturbed run of the same command, on this host, at the same time: what differs is only the surfing."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pathlib import Path
 
 from spotsurfer.model.errors import SpotsurferError
 
+LOOK_SECONDS = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Undisturbed:
@@ -24,36 +26,50 @@ class Undisturbed:
     md5: str
 
 
-def run(command: Sequence[str], folder: Path, inputs: Sequence[Path], result: str, alive: Callable[[], None]) -> Undisturbed:
-    """Run it to its end; `alive` is called twice a second. Raises SpotsurferError when it fails."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for path in inputs:
-        os.link(path, folder / path.name)
-    begin = time.monotonic()
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            status, usage = _wait(process, alive)
-        except BaseException:
-            os.killpg(process.pid, 9)
-            process.wait()
-            raise
-    if status != 0:
-        raise SpotsurferError(f"the undisturbed run failed with status {status}: see {folder / 'log'}")
-    return Undisturbed(time.monotonic() - begin, usage.ru_utime + usage.ru_stime, md5(folder / result))
+class PlainRun:
+    """The command as a process of this host; ended with `stop` whatever happens."""
 
+    def __init__(self, command: Sequence[str], folder: Path, inputs: Sequence[Path], result: str) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for path in inputs:
+            os.link(path, folder / path.name)
+        self._folder = folder
+        self._result = folder / result
+        self._begin = time.monotonic()
+        with (folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self._ended: tuple[float, resource.struct_rusage] | None = None
 
-def _wait(process: subprocess.Popen[bytes], alive: Callable[[], None]) -> tuple[int, resource.struct_rusage]:
-    while True:
-        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            process.returncode = os.waitstatus_to_exitcode(status)
-            return process.returncode, usage
-        alive()
-        time.sleep(0.5)
+    def poll(self) -> bool:
+        """Whether it has ended; to be called often, as its time is taken here. Raises SpotsurferError when it failed."""
+        if self._ended is None:
+            pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+            if pid:
+                self._process.returncode = os.waitstatus_to_exitcode(status)
+                self._ended = (time.monotonic() - self._begin, usage)
+        if self._ended is not None and self._process.returncode != 0:
+            log = self._folder / "log"
+            raise SpotsurferError(f"the undisturbed run failed with status {self._process.returncode}: see {log}")
+        return self._ended is not None
+
+    def wait(self, tell: Callable[[str], None]) -> Undisturbed:
+        """Its figures, when it has ended."""
+        if not self.poll():
+            tell("waiting for the undisturbed run to end")
+        while not self.poll():
+            time.sleep(LOOK_SECONDS)
+        assert self._ended is not None
+        wall, usage = self._ended
+        return Undisturbed(wall, usage.ru_utime + usage.ru_stime, md5(self._result))
+
+    def stop(self) -> None:
+        """End it, if it has not."""
+        if self._process.returncode is None:
+            os.killpg(self._process.pid, 9)
+            self._process.wait()
 
 
 def md5(path: Path) -> str:

@@ -21,8 +21,9 @@ Json = dict[str, Any]
 def figures(story: Story, costs: Sequence[Json], plain: Undisturbed, md5: str, store: Path) -> Json:
     """`result.json`. Money in USD, times in seconds.
 
-    `work_lost_seconds`: by attempt, CPU time that the job used there and that no committed checkpoint or end contains, divided
-    by its two processors; `usd_on_demand`: an on-demand machine of the same type for the undisturbed run's time.
+    `work_lost_seconds`: by attempt, CPU time that the job used there and that no committed checkpoint or end contains; the
+    program has one thread, so this is time of work. `usd_on_demand`: one on-demand machine of the same type for as long as the
+    undisturbed run took.
     """
     attempts = [a for a in story.show["attempts"] if a["granted_at"]]
     log = HeadLog(open_store(store.as_uri()), story.job)
@@ -60,14 +61,14 @@ def figures(story: Story, costs: Sequence[Json], plain: Undisturbed, md5: str, s
 
 
 def _lost(attempt: Json, entries: Sequence[Head]) -> float:
-    """Work of the attempt that its successor had to do again, in seconds of a two-processor job."""
+    """Work of the attempt that its successor had to do again, in seconds of its one thread."""
     mine = [e for e in entries if e.epoch == attempt["number"]]
     start = next(e.cpu_seconds for e in mine if e.kind is HeadKind.GRANT)
     if any(e.kind is HeadKind.DONE for e in mine):
         return 0.0
     kept = max((e.cpu_seconds for e in mine), default=start)
     used = float(attempt["cpu_seconds"])
-    return max(used - (kept - start), 0.0) / 2
+    return max(used - (kept - start), 0.0)
 
 
 def _unannounced(attempt: Json, moments: Sequence[Json]) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import Head, HeadKind
-from spotsurfer_agent.store import Listed, ObjectStore
+from spotsurfer_agent.store import FileStore, Listed
 
 PIECE_BYTES = 4 << 20
 
@@ -64,7 +66,7 @@ def _parse(piece: Listed, stream: str, attempt: int) -> tuple[int, int, str]:
 class Output:
     """Reads output and results from the store."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: FileStore) -> None:
         self._store = store
 
     def read(self, job: str, stream: str, attempts: Sequence[int], offset: int, limit: int) -> bytes:
@@ -84,9 +86,8 @@ class Output:
         return bytes(out)
 
     def result(self, job: str, attempt: int, path: str) -> Iterator[bytes]:
-        """One published file in pieces; raises StoreError."""
-        data = self._store.get(protocol.output_prefix(job, attempt) + path)
-        if data is None:
-            return
-        for at in range(0, len(data), PIECE_BYTES):
-            yield data[at : at + PIECE_BYTES]
+        """One published file in pieces, from a copy on disk: a result may be larger than memory. Raises StoreError."""
+        with tempfile.NamedTemporaryFile() as copy:
+            self._store.get_file(protocol.output_prefix(job, attempt) + path, Path(copy.name))
+            while piece := copy.read(PIECE_BYTES):
+                yield piece

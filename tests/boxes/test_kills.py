@@ -30,7 +30,7 @@ def state(attempt: int, *wanted: str) -> Callable[[Fleet, str], bool]:
 
 def criu(attempt: int, verb: str) -> Callable[[Fleet, str], bool]:
     def reached(world: Fleet, job: str) -> bool:
-        with suppress(AssertionError, StopIteration):
+        with suppress(LookupError, StopIteration):
             words = world.process(world.box(job, attempt), lambda w: any(x.endswith("/criu") for x in w) and verb in w)
             return words > 0
         return False
@@ -97,10 +97,10 @@ def test_kill_when(step: str, tmp_path: Path) -> None:
 
         def kill_those_that_are_there() -> bool:
             for job, kill in list(waiting.items()):
-                with suppress(SpotsurferError, IndexError):
+                with suppress(SpotsurferError, LookupError):
                     if reached(world, job):
                         del waiting[job]
-                        with suppress(AssertionError, StopIteration):  # the victim may be gone by now
+                        with suppress(LookupError, StopIteration):  # the victim may be gone by now
                             kill(world, world.box(job, attempt))
             return not waiting
 

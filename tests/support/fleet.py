@@ -162,7 +162,7 @@ class Fleet:
         """The first true answer of `good`; a controller that is just away is borne."""
         until = time.monotonic() + seconds
         while True:
-            with suppress(SpotsurferError):
+            with suppress(SpotsurferError, LookupError):  # the controller, or a process, is just away
                 found = good()
                 if found:
                     return found
@@ -223,7 +223,7 @@ class Fleet:
                 same = (folder / "ns" / "uts").readlink() == space
                 if same and wanted((folder / "cmdline").read_text().split("\0")):
                     return int(folder.name)
-        raise AssertionError(f"no such process in {box}")
+        raise LookupError(f"no such process in {box}")
 
     def inside(self, box: str, command: list[str]) -> str:
         """Run a command in a box as its root."""
