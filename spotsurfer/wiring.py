@@ -79,17 +79,26 @@ def build(settings: Settings) -> Controller:
 
     Raises ControllerRunning, StoreOwned, StoreUnwritable, DiskFull, ConfigError, HostUnfit, NotRoot.
     """
-    data_dir = settings.controller.data_dir
-    lock = _lock(data_dir)
+    lock = _lock(settings.controller.data_dir)
+    try:
+        return _build(settings, lock)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _build(settings: Settings, lock: int) -> Controller:
+    runtime = runtime_of(settings)
     clock = SystemClock()
-    engine = open_database(data_dir / "state.db")
+    engine = open_database(settings.controller.data_dir / "state.db")
     family = new_family(engine)
     store = _store(settings)
     claim_store(store, family, settings.store_url)
+    _publish(store, runtime)
     leadership = Leadership(store, clock)
     generation = leadership.take()
     provider = _provider(settings, family, clock)
-    return _assemble(settings, _Base(engine, clock, store, family, generation, provider, leadership, lock))
+    return _assemble(settings, _Base(engine, clock, store, family, generation, provider, leadership, lock, runtime))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +111,7 @@ class _Base:
     provider: Provider
     leadership: Leadership
     lock: int
+    runtime: Runtime
 
 
 def _assemble(settings: Settings, base: _Base) -> Controller:
@@ -207,8 +217,7 @@ def _publish(store: FileStore, runtime: Runtime) -> None:
 
 def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
     """What a new machine runs at its first boot."""
-    runtime = runtime_of(settings)
-    _publish(base.store, runtime)
+    runtime = base.runtime
 
     def user_data(attempt: Attempt) -> str:
         access = base.provider.store_access(attempt.job, attempt.number)

@@ -1,0 +1,95 @@
+"""Half a submission is no job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from spotsurfer_agent import protocol
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.store import ObstoreStore, open_store
+from support.builders import NOW, an_offer
+
+from spotsurfer.controller.submission import Submission
+from spotsurfer.model import errors as e
+from spotsurfer.model.ids import JobId
+from spotsurfer.model.job import JobSpec
+from spotsurfer.ports.clock import ManualClock
+from spotsurfer.state import jobs as rows
+from spotsurfer.state.db import open_database
+
+JOB = JobId("job-1")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObstoreStore:
+    return open_store((tmp_path / "store").as_uri())
+
+
+@pytest.fixture
+def submission(tmp_path: Path, store: ObstoreStore) -> Submission:
+    clock = ManualClock(NOW)
+    return Submission(open_database(None), clock, store, lambda: (an_offer(),), 600.0, tmp_path / "spool")
+
+
+def spec(**changes: object) -> JobSpec:
+    return JobSpec(name="job", command=("work",), inputs=("a",), **changes)  # type: ignore[arg-type]
+
+
+def test_uploads_then_the_job(submission: Submission, store: ObstoreStore, tmp_path: Path) -> None:
+    submission.upload(JOB, "a", iter([b"one", b"two"]), 6)
+    made = submission.submit(JOB, spec(), {"a": 0o755})
+    data = store.get(protocol.spec_key(JOB))
+    assert data is not None
+    wire = protocol.decode(Spec, data)
+    assert (wire.inputs, wire.input_modes, wire.checkpoint_interval_seconds) == ({"a": 6}, {"a": 0o755}, 600.0)
+    assert made.state == "queued"
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_an_input_that_never_came(submission: Submission, store: ObstoreStore) -> None:
+    with pytest.raises(e.InputMissing, match="'a'"):
+        submission.submit(JOB, spec(), {"a": 0o644})
+    assert store.get(protocol.spec_key(JOB)) is None
+    with submission._engine.connect() as c:
+        assert rows.all_jobs(c) == []
+
+
+def test_an_input_that_changed_on_the_way(submission: Submission, store: ObstoreStore) -> None:
+    with pytest.raises(e.InputMissing, match="changed"):
+        submission.upload(JOB, "a", iter([b"one"]), 6)
+    assert store.list("jobs/") == []
+
+
+@pytest.mark.parametrize("path", ["../a", "/etc/passwd", "a/../../b", "", "a//b", "x\0y"])
+def test_paths_that_leave_the_folder(submission: Submission, path: str) -> None:
+    with pytest.raises(e.JobFileError):
+        submission.upload(JOB, path, iter([b""]), 0)
+
+
+def test_nothing_changes_after_the_submission(submission: Submission) -> None:
+    submission.upload(JOB, "a", iter([b"x"]), 1)
+    submission.submit(JOB, spec(), {"a": 0o644})
+    with pytest.raises(e.Conflict):
+        submission.upload(JOB, "a", iter([b"y"]), 1)
+    with pytest.raises(e.Conflict):
+        submission.discard(JOB)
+    with pytest.raises(e.Conflict):
+        submission.submit(JOB, spec(), {"a": 0o644})
+
+
+def test_what_was_never_submitted_can_be_thrown_away(submission: Submission, store: ObstoreStore) -> None:
+    submission.upload(JOB, "a", iter([b"x"]), 1)
+    submission.discard(JOB)
+    assert store.list("jobs/") == []
+
+
+def test_more_than_any_machine_has_is_said_at_once(submission: Submission) -> None:
+    with pytest.raises(e.JobFileError, match="64 CPUs"):
+        submission.submit(JOB, spec(cpus=64), {})
+
+
+def test_a_store_that_fails_is_said(submission: Submission, tmp_path: Path) -> None:
+    (tmp_path / "store" / "jobs").write_text("in the way")
+    with pytest.raises(e.StoreUnwritable):
+        submission.upload(JOB, "a", iter([b"x"]), 1)

@@ -1,0 +1,88 @@
+"""What keeps a controller from starting: each one sentence with its exit code, nothing half-made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotsurfer import wiring
+from spotsurfer.model import errors as e
+from spotsurfer.settings import Settings
+
+
+@pytest.fixture
+def built() -> Iterator[list[wiring.Controller]]:
+    made: list[wiring.Controller] = []
+    yield made
+    for controller in made:
+        controller.stop()
+
+
+def settings(tmp_path: Path, **sections: Any) -> Settings:
+    controller = {"data_dir": str(tmp_path / "data"), **sections.pop("controller", {})}
+    return Settings(controller=controller, **sections)  # type: ignore[arg-type]
+
+
+def test_it_starts_ticks_and_stops(tmp_path: Path, built: list[wiring.Controller]) -> None:
+    controller = wiring.build(settings(tmp_path))
+    built.append(controller)
+    assert controller.loop.tick().actions == ()
+    info = controller.service.info()
+    assert (info.generation, info.provider, info.instances) == (1, "local", 0)
+
+
+def test_each_start_is_a_generation_and_ends_the_right_of_the_one_before(
+    tmp_path: Path, built: list[wiring.Controller]
+) -> None:
+    first = wiring.build(settings(tmp_path))
+    first.stop()
+    second = wiring.build(settings(tmp_path))
+    built.append(second)
+    assert second.service.info().generation == 2
+    with pytest.raises(e.Superseded):
+        first.loop.tick()
+
+
+def test_two_on_one_folder(tmp_path: Path, built: list[wiring.Controller]) -> None:
+    built.append(wiring.build(settings(tmp_path)))
+    with pytest.raises(e.ControllerRunning, match=r"controller\.data_dir"):
+        wiring.build(settings(tmp_path))
+
+
+def test_a_store_of_another_family(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "spotsurfer.json").write_text(json.dumps({"protocol": 1, "family": "somebody", "format": 1}))
+    with pytest.raises(e.StoreOwned, match="somebody"):
+        wiring.build(settings(tmp_path, store={"url": store.as_uri()}))
+
+
+def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(e.StoreUnwritable, match=r"store\.url"):
+        wiring.build(settings(tmp_path, store={"url": (tmp_path / "file" / "store").as_uri()}))
+
+
+def test_a_store_option_that_no_store_has(tmp_path: Path) -> None:
+    with pytest.raises(e.ConfigError, match="store"):
+        wiring.build(settings(tmp_path, store={"url": "s3://bucket/x", "options": {"colour": "blue"}}))
+
+
+def test_no_runtime(tmp_path: Path) -> None:
+    with pytest.raises(e.HostUnfit, match="make setup"):
+        wiring.build(settings(tmp_path, runtime={"path": str(tmp_path / "nothing")}))
+
+
+def test_a_wrong_policy_setting(tmp_path: Path) -> None:
+    with pytest.raises(e.ConfigError, match="margin"):
+        wiring.build(settings(tmp_path, policy={"name": "cheapest", "cheapest": {"margin": "much"}}))
+
+
+def test_after_a_failed_start_another_may_start(tmp_path: Path, built: list[wiring.Controller]) -> None:
+    with pytest.raises(e.HostUnfit):
+        wiring.build(settings(tmp_path, runtime={"path": str(tmp_path / "nothing")}))
+    built.append(wiring.build(settings(tmp_path)))
