@@ -18,7 +18,8 @@ from spotsurfer.ports.policy import Policy
 
 NEEDED = "the job needs a machine"
 NOTICED = "the cloud gave notice on the present machine"
-SILENT = "the present machine drains"
+DRAINED = "the present machine has drained by itself"
+GONE = "the present machine is gone"
 MOVE = "its user asked for a move"
 
 
@@ -45,7 +46,7 @@ class Planner:
         move = waiter.seen.job.move
         if waiter.attempt.for_move:
             return move is not None and move.number == waiter.attempt.for_move
-        if waiter.attempt.purpose in (NEEDED, NOTICED, SILENT):
+        if waiter.attempt.purpose in (NEEDED, NOTICED, DRAINED, GONE):
             return False
         if holder.attempt.state is A.DRAINING:
             return True  # a policy's move that has begun is not argued about again; a failed save ends it
@@ -83,8 +84,9 @@ class Planner:
         agent = holder.agent
         if agent is not None and agent.notice_id is not None and agent.notice_kind == "interruption":
             return NOTICED
-        drained = holder.owns and holder.head is not None and holder.head.final
-        return SILENT if drained or holder.gone else None
+        if holder.owns and holder.head is not None and holder.head.final:
+            return DRAINED
+        return GONE if holder.gone else None
 
     def _best(self, seen: JobSeen, own: Sequence[Case], purpose: str) -> Action | None:
         ranked = self._ranked(seen)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 # One thread: with two, undisturbed runs of MEGAHIT 1.2.9 differ among themselves, and nothing could be compared. Without its
 # local assembly step, so that the whole fits into minutes.
-COMMAND = ["megahit", "-1", "reads_1.fq.gz", "-2", "reads_2.fq.gz", "-t", "1", "--no-local", "-o", "assembly"]
+COMMAND = ["megahit", "-1", "reads_1.fq.gz", "-2", "reads_2.fq.gz", "-t", "1", "-o", "assembly"]
+COMMAND += ["--no-local", "--k-min", "21", "--k-max", "141", "--k-step", "10"]
 RESULT = "assembly/final.contigs.fa"
-INTERVAL_SECONDS = 15
+INTERVAL_SECONDS = 10
 TYPE = "m6i.large"
 
 # The n-th spot machine meets its fate so many seconds after its launch. Between the first reclaim and the loss the user
@@ -16,17 +17,17 @@ TYPE = "m6i.large"
 SCENARIO = """\
 [[reclaim]]
 launch = 1
-after_seconds = 35
+after_seconds = 30
 notice_seconds = 30
 
 [[reclaim]]
 launch = 3
-after_seconds = 40
+after_seconds = 35
 notice_seconds = 0
 
 [[reclaim]]
 launch = 4
-after_seconds = 35
+after_seconds = 30
 notice_seconds = 30
 
 [[outage]]

@@ -54,8 +54,6 @@ checkpoint_interval = "{interval}s"
 disk_bytes = 1073741824
 clock_offset_seconds_max = 100000
 pools = ["local-a/m6i.large", "local-b/m6i.large"]
-{local}
-{more}
 """
 # A chain of hashes: each line depends on all before it, so a step that was lost or done twice shows in every later one. The
 # table makes the image some tens of megabytes; a second process and a growing file make it more than one memory.
@@ -281,12 +279,12 @@ class Fleet:
 
 
 @contextmanager
-def fleet(path: Path, interval: float = 3, local: str = "", more: str = "") -> Iterator[Fleet]:
+def fleet(path: Path, interval: float = 3, config: str = CONFIG) -> Iterator[Fleet]:
     """A running controller; at the end everything is stopped and nothing may be left."""
     path.mkdir(parents=True, exist_ok=True)
-    config = path / "spotsurfer.toml"
-    config.write_text(CONFIG.format(data=path / "data", interval=interval, local=local, more=more))
-    made = Fleet(path, config)
+    file = path / "spotsurfer.toml"
+    file.write_text(config.format(data=path / "data", interval=interval))
+    made = Fleet(path, file)
     try:
         made.start()
         yield made
