@@ -156,8 +156,8 @@ class Fleet:
         found = self.show(job)["attempts"]
         return next((a for a in found if a["state"] == state and number in (None, a["number"])), None)
 
-    def wait(self, good: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-        """The first true answer of `good`; a controller that is just away is borne."""
+    def wait(self, good: Callable[[], Any], what: object, seconds: float = 60.0) -> Any:
+        """The first true answer of `good`; a controller that is just away is borne. `what` is printed as it is in the end."""
         until = time.monotonic() + seconds
         while True:
             with suppress(SpotsurferError, LookupError):  # the controller, or a process, is just away
@@ -215,7 +215,10 @@ class Fleet:
     def process(self, box: str, wanted: Callable[[list[str]], bool]) -> int:
         """A process of a box by its command line: the oldest one."""
         inner = control.box_status(self.data, box)["pid"]
-        space = Path(f"/proc/{inner}/ns/uts").readlink()
+        try:
+            space = Path(f"/proc/{inner}/ns/uts").readlink()
+        except OSError as e:
+            raise LookupError(f"{box} has just ended") from e
         for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda p: int(p.name)):
             with suppress(OSError):
                 same = (folder / "ns" / "uts").readlink() == space
