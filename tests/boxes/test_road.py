@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from spotsurfer_providers.local import control
@@ -87,3 +88,17 @@ def test_cancel_leaves_nothing(world: Fleet) -> None:
     world.wait_line(job, 10)
     world.client.post(f"/v1/jobs/{job}/cancel")
     assert world.wait_end(job)["state"] == "cancelled"
+
+
+def test_a_job_is_held_before_its_budget_is_passed_and_its_hook_runs(world: Fleet, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    hook = ["/bin/sh", "-c", f'echo "$SPOTSURFER_JOB $SPOTSURFER_JOB_STATE" >> {told}']
+    job = world.submit(2000, budget_usd_micros=4_500, on_end=hook)
+    world.wait(lambda: world.show(job)["state"] == "held", "the job held for money", 90)
+    assert "budget" in world.show(job)["reason"]
+    world.wait(lambda: world.show(job)["attempts"][-1]["state"] == "released", "the machine's end")
+    assert sum(a["usd_micros"] for a in world.show(job)["attempts"]) <= 4_500
+    world.wait(told.exists, "the hook")
+    assert told.read_text() == f"{job} held\n"
+    world.client.post(f"/v1/jobs/{job}/cancel")
+    world.wait_end(job)

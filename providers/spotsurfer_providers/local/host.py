@@ -11,12 +11,16 @@ from spotsurfer_providers.local.cgroups import Hierarchy, host_hierarchies
 from spotsurfer_providers.local.disk import MAKERS
 
 _TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
+_CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12}  # bits of linux/capability.h
 
 
 def check_host() -> list[Hierarchy]:
     """The control group trees, where boxes can run here. Raises NotRoot or HostUnfit, one sentence with the remedy."""
     if os.geteuid() != 0:
         raise NotRoot("Boxes need root on this host: run it with sudo, or use a cloud provider")
+    missing = [name for name, bit in _CAPABILITIES.items() if not _effective() >> bit & 1]
+    if missing:
+        raise HostUnfit(f"Boxes need {' and '.join(missing)}: run on the host itself, or in a container with full privileges")
     for tool, package in _TOOLS.items():
         if shutil.which(tool) is None:
             raise HostUnfit(f"Boxes need the program {tool}: apt-get install {package}")
@@ -25,6 +29,12 @@ def check_host() -> list[Hierarchy]:
     if not Path("/dev/loop-control").exists():
         raise HostUnfit("Boxes need loop devices for their disks: modprobe loop")
     return host_hierarchies()
+
+
+def _effective() -> int:
+    """The capabilities in force, as the kernel prints them."""
+    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("CapEff:"))
+    return int(line.split()[1], 16)
 
 
 def problem() -> str | None:
