@@ -126,7 +126,9 @@ class Agent:
 
     def step(self, now: float) -> None:
         self.now = now
-        if self.cut == 0 and self.rand.random() < self.chances.cut:
+        # Waiters wait seconds, holders minutes: cut more often, they meet it as often.
+        often = 5 if self.state is AgentState.STANDBY else 1
+        if self.cut == 0 and self.rand.random() < self.chances.cut * often:
             self.cut = self.rand.randint(5, 40)
         self.cut = max(self.cut - 1, 0)
         reachable = self.cut == 0 and not self.store.down

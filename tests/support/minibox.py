@@ -26,11 +26,13 @@ ip link set lo up
 mkdir -p {base}
 mount {device} {base}
 mount -t tmpfs run /run
-mkdir /run/store /run/share
+mkdir /run/store /run/share /run/tree
+mount --bind {tree} /run/tree
 mount --bind {store} /run/store
 mount --bind {share} /run/share
 mount -t tmpfs tmp /tmp
 mount -t tmpfs other /mnt
+[ -e {python} ] || {{ mkdir -p {tree}; mount --bind /run/tree {tree}; }}
 mount -o remount,bind,ro /
 cd /run/share
 exec {python} -m support.engine_scenes {scene}
@@ -58,7 +60,13 @@ class Minibox:
             folder.mkdir(exist_ok=True)
         words = " ".join([scene, *map(str, arguments)])
         text = SET_UP.format(
-            base=BASE, device=self._device, store=self._store, share=self._folder, python=sys.executable, scene=words
+            base=BASE,
+            device=self._device,
+            store=self._store,
+            share=self._folder,
+            tree=ROOT,
+            python=sys.executable,
+            scene=words,
         )
         prefix = unpacked_runtime() / "prefix"
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "SPOTSURFER_PREFIX": str(prefix)}
