@@ -7,7 +7,7 @@ from datetime import datetime
 
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
 from spotsurfer.model.job import Wish
-from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.model.market import Offer
 from spotsurfer.model.transitions import AttemptEvent, JobEvent
 
 
@@ -148,16 +148,6 @@ class Rejected:
     job: JobId
     what: str
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class CoolDown:
-    """A refusal seen by apply: leave the pool alone (not an action: it follows from an effect's failure)."""
-
-    pool: Pool
-    market: Market
-    until: datetime
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
