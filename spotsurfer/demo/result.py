@@ -12,6 +12,7 @@ from spotsurfer_agent.protocol import Head, HeadKind
 from spotsurfer_agent.store import open_store
 
 from spotsurfer.demo.plain import Undisturbed
+from spotsurfer.demo.scene import INTERVAL_SECONDS
 from spotsurfer.demo.story import Story
 from spotsurfer.model.money import for_seconds
 
@@ -92,5 +93,6 @@ def failures(result: Json) -> list[str]:
         "never begun again": result["restarts_from_zero"] == 0,
         "work is continued, not redone": result["job_cpu_ratio"] <= 1.1,
         "at most a second lost at an announced move": all(s <= 1 for s in result["work_lost_announced_seconds"]),
+        "at most an interval lost without a word": all(s <= INTERVAL_SECONDS for s in result["work_lost_unannounced_seconds"]),
     }
     return [name for name, kept in promises.items() if not kept]
