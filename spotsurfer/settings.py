@@ -59,7 +59,7 @@ class ControllerSection(_Section):
     socket: AbsolutePath | None = None
     listen: str | None = None
     token_file: AbsolutePath | None = None
-    tick_seconds: Interval = 2.0
+    tick_seconds: Interval = 4.0
     offers_seconds: Interval = 30.0
     log_level: str = "info"
     log_format: str = "auto"

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from spotsurfer.model.actions import Decision
 from spotsurfer.model.errors import Superseded
 
 log = structlog.get_logger()
+AGAIN_SECONDS = 0.5  # after a tick that acted; an action that keeps failing is not repeated more often
 
 
 class Schedule:
     """Calls `tick` every so many seconds, and at once when poked; never twice at the same time."""
 
-    def __init__(self, tick: Callable[[], object], tick_seconds: float, fatal: Callable[[BaseException], None]) -> None:
+    def __init__(self, tick: Callable[[], Decision], tick_seconds: float, fatal: Callable[[BaseException], None]) -> None:
         self._tick = tick
         self._fatal = fatal
+        self._again_seconds = min(AGAIN_SECONDS, tick_seconds)
         defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
         executors = {"default": ThreadPoolExecutor(1)}
         self._scheduler = BackgroundScheduler(job_defaults=defaults, executors=executors, timezone=UTC)
@@ -30,10 +33,11 @@ class Schedule:
         self._scheduler.start()
         self.poke()
 
-    def poke(self) -> None:
+    def poke(self, after_seconds: float = 0.0) -> None:
         """Look soon: somebody changed something."""
         if self._scheduler.running:
-            self._scheduler.modify_job("tick", next_run_time=datetime.now(UTC))  # noqa: TID251 - the library's own time
+            soon = datetime.now(UTC) + timedelta(seconds=after_seconds)  # noqa: TID251 - the library's own time
+            self._scheduler.modify_job("tick", next_run_time=soon)
 
     def stop(self) -> None:
         """End after the tick under way."""
@@ -43,7 +47,8 @@ class Schedule:
     def _guarded(self) -> None:
         """A tick that fails is logged and tried again: the world may be better next time. Losing the lead is final."""
         try:
-            self._tick()
+            if self._tick().actions:
+                self.poke(self._again_seconds)  # one step often makes the next one possible
         except Superseded as e:
             self._fatal(e)
         except Exception:
