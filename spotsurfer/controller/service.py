@@ -207,7 +207,7 @@ class ControllerService:
             jobs = [rows.find_job(connection, job)] if job is not None else rows.all_jobs(connection)
             found = rows.attempts(connection, [j.id for j in jobs])
             reports = market.last_reports(connection)
-            self._observer.costs.refresh(connection, self._clock.now())
+            self._observer.costs.refresh(connection, found, self._clock.now())
         return [self._cost(a, reports.get((a.job, a.number))) for j in jobs for a in found[j.id] if a.launched_at]
 
     def _cost(self, a: Attempt, r: Report | None) -> CostLine:

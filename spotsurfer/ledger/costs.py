@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -25,15 +26,18 @@ class Costs:
         self._running: dict[Key, Charge] = {}
         self._loaded = False
 
-    def refresh(self, connection: Connection, now: datetime) -> None:
-        """Bring the figures up to `now`."""
-        jobs = {j.id for j in (rows.open_jobs(connection) if self._loaded else rows.all_jobs(connection))}
-        jobs |= {job for job, _ in self._running}  # those that ended since: their last bill is still to be settled
-        self._loaded = True
+    def refresh(self, connection: Connection, attempts: Mapping[JobId, Sequence[Attempt]], now: datetime) -> None:
+        """Bring the figures up to `now`; `attempts` is what was just read of open jobs, so that it is not read twice."""
+        more = {job for job, _ in self._running}  # those that ended since: their last bill is still to be settled
+        if not self._loaded:
+            more = {j.id for j in rows.all_jobs(connection)}
+            self._loaded = True
+        missing = sorted(more - set(attempts))
+        found = {**attempts, **(rows.attempts(connection, missing) if missing else {})}
+        steps = market.prices(connection, sorted(found))
         self._running = {}
-        steps = market.prices(connection, sorted(jobs))
-        for attempts in rows.attempts(connection, sorted(jobs)).values():
-            for a in attempts:
+        for some in found.values():
+            for a in some:
                 self._add(a, steps.get((a.job, a.number), []), now)
 
     def _add(self, a: Attempt, steps: list[tuple[datetime, int]], now: datetime) -> None:
