@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from enum import StrEnum
 
 from spotsurfer_agent import protocol
-from spotsurfer_agent.protocol import Head
+from spotsurfer_agent.protocol import Head, ProtocolError
 from spotsurfer_agent.store import ObjectStore
 
 
@@ -17,12 +18,16 @@ class Appended(StrEnum):
 
 
 class HeadLog:
-    """Entries 1, 2, 3 … without gaps: number n+1 can only be created by a writer that saw n."""
+    """Entries 1, 2, 3 … without gaps: number n+1 can only be created by a writer that saw n.
+
+    Several threads may refresh at once (a controller's tick and its web requests do).
+    """
 
     def __init__(self, store: ObjectStore, job: str) -> None:
         self._store = store
         self._job = job
         self.entries: list[Head] = []
+        self._learning = threading.Lock()  # never held while the store is asked: an outage must not stop who only reads
 
     @property
     def newest(self) -> Head | None:
@@ -36,8 +41,8 @@ class HeadLog:
         """
         if not self.entries:
             self._read_all()
-        while (data := self._store.get(self._key(len(self.entries) + 1))) is not None:
-            self.entries.append(protocol.decode(Head, data))
+        while (data := self._store.get(self._key(number := len(self.entries) + 1))) is not None:
+            self._learn(_decoded(number, data))
         return self.newest
 
     def append(self, head: Head) -> Appended:
@@ -53,15 +58,25 @@ class HeadLog:
         return Appended.LOST
 
     def _learn(self, head: Head) -> None:
-        if head.number == len(self.entries) + 1:
-            self.entries.append(head)
+        """Entries never change, so it does not matter which of two threads brings one; but it must come in once."""
+        with self._learning:
+            if head.number == len(self.entries) + 1:
+                self.entries.append(head)
 
     def _read_all(self) -> None:
         """One listing instead of a request for each entry of a long log."""
         for listed in self._store.list(protocol.head_prefix(self._job)):
-            data = self._store.get(listed.key)
-            if data is not None and listed.key == self._key(len(self.entries) + 1):
-                self.entries.append(protocol.decode(Head, data))
+            number = len(self.entries) + 1
+            data = self._store.get(listed.key) if listed.key == self._key(number) else None
+            if data is not None:
+                self._learn(_decoded(number, data))
 
     def _key(self, number: int) -> str:
         return protocol.head_key(self._job, number)
+
+
+def _decoded(number: int, data: bytes) -> Head:
+    head = protocol.decode(Head, data)
+    if head.number != number:
+        raise ProtocolError(f"head entry {number} says that it is entry {head.number}")
+    return head

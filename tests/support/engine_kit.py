@@ -58,8 +58,8 @@ def until(what: Callable[[], object], seconds: float = 20.0) -> None:
 
 
 def output(e: CriuEngine, stream: str = "out") -> bytes:
-    first = min(int(p.name.rpartition("-")[2]) for p in (BASE / "job/log").glob(f"{stream}-*"))
-    out, at = b"", first
+    kept = [int(p.name.rpartition("-")[2]) for p in (BASE / "job/log").glob(f"{stream}-*")]
+    out, at = b"", min(kept, default=0)  # none before the job's first byte
     while piece := e.read_log(stream, at, 1 << 20):
         out, at = out + piece, at + len(piece)
     return out

@@ -1,0 +1,57 @@
+"""The head log of one job under readers at once: a controller's tick and its web requests share one."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from spotsurfer_agent import protocol
+from spotsurfer_agent.headlog import Appended, HeadLog
+from spotsurfer_agent.protocol import Head, HeadKind, ProtocolError
+from spotsurfer_agent.store import ObjectStore, ObstoreStore, open_store
+
+GRANT = Head(1, HeadKind.GRANT, 1, None, 0, False, None, 0.0, "n1", "2026-01-01T00:00:00+00:00")
+
+
+class Meeting(ObstoreStore):
+    """A store in which two readers of the same entry always meet: each has read it before either goes on."""
+
+    def __init__(self, inner: ObjectStore, entry: str) -> None:
+        self._inner, self._entry, self._meet = inner, entry, threading.Barrier(2)
+
+    def get(self, key: str) -> bytes | None:
+        data = self._inner.get(key)
+        if key == self._entry:
+            self._meet.wait(10)
+        return data
+
+    def list(self, prefix: str, after: str | None = None):  # type: ignore[no-untyped-def]
+        return self._inner.list(prefix, after)
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._inner.create(key, data)
+
+
+def test_two_threads_that_read_at_once_learn_each_entry_once() -> None:
+    store = open_store("memory:///")
+    writer = HeadLog(store, "j")
+    assert writer.append(GRANT) is Appended.OURS
+    reader = HeadLog(Meeting(store, protocol.head_key("j", 2)), "j")
+    reader.entries.append(GRANT)
+    second = replace(GRANT, number=2, kind=HeadKind.COMMIT, checkpoint="000001-000001", sequence=1, nonce="n2")
+    writer.append(second)
+    threads = [threading.Thread(target=reader.refresh) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(20)
+    assert [e.number for e in reader.entries] == [1, 2]
+    assert reader.append(replace(GRANT, number=3, epoch=2, nonce="n3")) is Appended.OURS
+
+
+def test_an_entry_under_a_wrong_number_is_refused() -> None:
+    store = open_store("memory:///")
+    store.put(protocol.head_key("j", 1), protocol.encode(replace(GRANT, number=2)))
+    with pytest.raises(ProtocolError, match="entry 1 says"):
+        HeadLog(store, "j").refresh()
