@@ -35,27 +35,35 @@ mount -t tmpfs other /mnt
 [ -e {python} ] || {{ mkdir -p {tree}; mount --bind /run/tree {tree}; }}
 mount -o remount,bind,ro /
 cd /run/share
-exec {python} -m support.engine_scenes {scene}
+exec {python} -m {module} {scene}
 """
 
 
 class Minibox:
     """One machine. Its disk lasts as long as the object; each `run` boots it anew on that disk."""
 
-    def __init__(self, folder: Path, store: Path, fs: str = "btrfs") -> None:
-        self._folder, self._store = folder, store
+    def __init__(
+        self,
+        folder: Path,
+        store: Path,
+        fs: str = "btrfs",
+        disk_bytes: int = DISK_BYTES,
+        module: str = "support.engine_scenes",
+    ) -> None:
+        """`module` has the scenes; its folder is on PYTHONPATH where it is below tests/ or the tree's root."""
+        self._folder, self._store, self._module = folder, store, module
         self._name = f"minibox-{uuid.uuid4().hex[:8]}"
         for path in (folder, store):
             path.mkdir(parents=True, exist_ok=True)
         self._image = folder / f"{self._name}.disk"
         with self._image.open("wb") as f:
-            f.truncate(DISK_BYTES)
+            f.truncate(disk_bytes)
         subprocess.run([f"mkfs.{fs}", "-q", str(self._image)], check=True, capture_output=True)
         self._device = _out("losetup", "--find", "--show", str(self._image))
         self._cgroups = [d / self._name for d in _hierarchies()]
 
     def run(self, scene: str, *arguments: object, timeout_seconds: float = 120.0) -> str:
-        """Run a scene of `support.engine_scenes` as the machine's only program; returns what it printed. It must end well."""
+        """Run a scene as the machine's only program; returns what it printed. It must end well."""
         for folder in self._cgroups:
             folder.mkdir(exist_ok=True)
         words = " ".join([scene, *map(str, arguments)])
@@ -66,10 +74,11 @@ class Minibox:
             share=self._folder,
             tree=ROOT,
             python=sys.executable,
+            module=self._module,
             scene=words,
         )
         prefix = unpacked_runtime() / "prefix"
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "SPOTSURFER_PREFIX": str(prefix)}
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}", "SPOTSURFER_PREFIX": str(prefix)}
         enter = "".join(f"echo 0 > {d}/cgroup.procs\n" for d in self._cgroups)
         argv = ["unshare", "--pid", "--fork", "--mount", "--net", "--ipc", "--uts", "--kill-child", "bash", "-c", text]
         done = subprocess.run(
@@ -93,9 +102,11 @@ class Minibox:
 
 
 @contextlib.contextmanager
-def minibox(folder: Path, store: Path, fs: str = "btrfs") -> Iterator[Minibox]:
+def minibox(
+    folder: Path, store: Path, fs: str = "btrfs", disk_bytes: int = DISK_BYTES, module: str = "support.engine_scenes"
+) -> Iterator[Minibox]:
     """A machine for the length of a block."""
-    box = Minibox(folder, store, fs)
+    box = Minibox(folder, store, fs, disk_bytes, module)
     try:
         yield box
     finally:
