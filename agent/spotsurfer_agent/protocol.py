@@ -1,19 +1,6 @@
 """The wire between controller and agent: objects in shared storage, one writer each except the head log.
 
-Layout (DESIGN: "the store is the meeting place"); every key is made by a function below, nowhere else:
-
-    spotsurfer.json                              store format and the controller family that owns it; create-only
-    controller/<n>.json                          who leads: one entry a controller start; create-only
-    jobs/<job>/SPEC.json                         what to run; create-only
-    jobs/<job>/in/<path>                         inputs as the user gave them; create-only
-    jobs/<job>/head/<n>.json                     the head log: create-only, entry n+1 has exactly one writer
-    jobs/<job>/desired/<attempt>.json            controller -> agent
-    jobs/<job>/log/<attempt>/<stream>-<offset>   output of the job, absolute byte offset of the first byte
-    jobs/<job>/out/<attempt>/<path>              outputs; the DONE entry names the attempt whose outputs count
-    jobs/<job>/checkpoints/<id>/MANIFEST         written last: its existence makes the checkpoint
-    jobs/<job>/chunks/<ab>/<hash>                content-addressed
-    live/<job>.<attempt>                         agent -> controller; one flat folder, one listing shows all changes
-    runtime/<sha256>.tar.gz                      the agent and its interpreter
+Keys are in `objectkeys`, the codec in `coding`; both are read through this module.
 
 Rules: `protocol` is checked before anything else is read; a higher one is refused; unknown fields are ignored; writers are
 strict. Times are UTC strings for people only: machines never compare clocks of two machines.
@@ -28,99 +15,32 @@ from spotsurfer_agent.coding import PROTOCOL as PROTOCOL
 from spotsurfer_agent.coding import ProtocolError as ProtocolError
 from spotsurfer_agent.coding import decode as decode
 from spotsurfer_agent.coding import encode as encode
-
-# ---------------------------------------------------------------- keys
-
-
-def store_key() -> str:
-    """Key of the object that names the store's format and owner."""
-    return "spotsurfer.json"
-
-
-def controller_prefix() -> str:
-    """Folder of the controllers' generation entries."""
-    return "controller/"
-
-
-def controller_key(generation: int) -> str:
-    """Key of one controller generation."""
-    return f"controller/{generation:08d}.json"
-
-
-def job_prefix(job: str) -> str:
-    """Folder that holds everything of a job but its reports."""
-    return f"jobs/{job}/"
-
-
-def spec_key(job: str) -> str:
-    """Key of a job's immutable specification."""
-    return f"jobs/{job}/SPEC.json"
-
-
-def input_key(job: str, path: str) -> str:
-    """Key of an input; `path` is relative to the job's folder."""
-    return f"jobs/{job}/in/{path}"
-
-
-def head_prefix(job: str) -> str:
-    """Folder of a job's head log."""
-    return f"jobs/{job}/head/"
-
-
-def head_key(job: str, number: int) -> str:
-    """Key of one head entry; names sort like numbers."""
-    return f"jobs/{job}/head/{number:08d}.json"
-
-
-def desired_key(job: str, attempt: int) -> str:
-    """Key of what the controller wants of an attempt."""
-    return f"jobs/{job}/desired/{attempt:06d}.json"
-
-
-def log_prefix(job: str) -> str:
-    """Folder of a job's output pieces, all attempts."""
-    return f"jobs/{job}/log/"
-
-
-def log_key(job: str, attempt: int, stream: str, offset: int) -> str:
-    """Key of one piece of output; `stream` is "out" or "err", `offset` counts bytes from the job's beginning."""
-    return f"jobs/{job}/log/{attempt:06d}/{stream}-{offset:016d}"
-
-
-def output_prefix(job: str, attempt: int) -> str:
-    """Folder of an attempt's outputs."""
-    return f"jobs/{job}/out/{attempt:06d}/"
-
-
-def checkpoint_id(epoch: int, sequence: int) -> str:
-    """Name of a checkpoint; later ones sort later."""
-    return f"{epoch:06d}-{sequence:06d}"
-
-
-def manifest_key(job: str, checkpoint: str) -> str:
-    """Key of the object whose existence makes the checkpoint."""
-    return f"jobs/{job}/checkpoints/{checkpoint}/MANIFEST"
-
-
-def chunk_key(job: str, digest: str) -> str:
-    """Key of a chunk by the hex digest of its plain bytes."""
-    return f"jobs/{job}/chunks/{digest[:2]}/{digest}"
-
-
-def live_prefix() -> str:
-    """Folder of all agents' reports."""
-    return "live/"
-
-
-def live_key(job: str, attempt: int) -> str:
-    """Key of an agent's report."""
-    return f"live/{job}.{attempt:06d}"
-
-
-def runtime_key(sha256: str) -> str:
-    """Key of an agent runtime tarball."""
-    return f"runtime/{sha256}.tar.gz"
-
+from spotsurfer_agent.objectkeys import checkpoint_id as checkpoint_id
+from spotsurfer_agent.objectkeys import checkpoints_prefix as checkpoints_prefix
+from spotsurfer_agent.objectkeys import chunk_key as chunk_key
+from spotsurfer_agent.objectkeys import chunks_prefix as chunks_prefix
+from spotsurfer_agent.objectkeys import condemned_key as condemned_key
+from spotsurfer_agent.objectkeys import controller_key as controller_key
+from spotsurfer_agent.objectkeys import controller_prefix as controller_prefix
+from spotsurfer_agent.objectkeys import desired_key as desired_key
+from spotsurfer_agent.objectkeys import head_key as head_key
+from spotsurfer_agent.objectkeys import head_prefix as head_prefix
+from spotsurfer_agent.objectkeys import input_key as input_key
+from spotsurfer_agent.objectkeys import intent_key as intent_key
+from spotsurfer_agent.objectkeys import intents_prefix as intents_prefix
+from spotsurfer_agent.objectkeys import job_prefix as job_prefix
+from spotsurfer_agent.objectkeys import live_key as live_key
+from spotsurfer_agent.objectkeys import live_prefix as live_prefix
+from spotsurfer_agent.objectkeys import log_key as log_key
+from spotsurfer_agent.objectkeys import log_prefix as log_prefix
+from spotsurfer_agent.objectkeys import manifest_key as manifest_key
+from spotsurfer_agent.objectkeys import output_prefix as output_prefix
+from spotsurfer_agent.objectkeys import pack_key as pack_key
+from spotsurfer_agent.objectkeys import protected_key as protected_key
+from spotsurfer_agent.objectkeys import proven_key as proven_key
+from spotsurfer_agent.objectkeys import runtime_key as runtime_key
+from spotsurfer_agent.objectkeys import spec_key as spec_key
+from spotsurfer_agent.objectkeys import store_key as store_key
 
 # ---------------------------------------------------------------- head log
 
@@ -273,6 +193,26 @@ class Report:
     error: str = ""  # one sentence with the remedy
     error_kind: str = ""  # "restore" | "start" | "save" | "store" | "input" | "output" | "lost"
     at: str = ""
+
+
+# ---------------------------------------------------------------- collection
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A save under way. It counts until its attempt is fenced or a checkpoint of at least its sequence is committed."""
+
+    checkpoint: str
+    base: str | None  # the checkpoint whose chunks it reuses
+    at: str  # for people
+
+
+@dataclass(frozen=True, slots=True)
+class Condemned:
+    """Names of chunks and packs that no checkpoint needs: they are about to be removed. Empty = nothing is."""
+
+    names: list[str] = field(default_factory=list)
+    at: str = ""  # for people
 
 
 # ---------------------------------------------------------------- store and controllers

@@ -1,0 +1,154 @@
+"""Keys of all objects in shared storage, made here and nowhere else. Read them as `protocol.<name>`.
+
+Layout (DESIGN: "the store is the meeting place"); every key is made by a function below:
+
+    spotsurfer.json                              store format and the controller family that owns it; create-only
+    controller/<n>.json                          who leads: one entry a controller start; create-only
+    jobs/<job>/SPEC.json                         what to run; create-only
+    jobs/<job>/in/<path>                         inputs as the user gave them; create-only
+    jobs/<job>/head/<n>.json                     the head log: create-only, entry n+1 has exactly one writer
+    jobs/<job>/desired/<attempt>.json            controller -> agent
+    jobs/<job>/intents/<checkpoint>              a save is under way: what it builds on may not be collected; by the agent
+    jobs/<job>/condemned.json                    chunks about to be collected; by the controller
+    jobs/<job>/checkpoints/<id>/PROVEN           somebody was restored from it and lives; create-only, by the controller
+    jobs/<job>/checkpoints/<id>/PROTECTED        its user wants it kept; by the controller
+    jobs/<job>/log/<attempt>/<stream>-<offset>   output of the job, absolute byte offset of the first byte
+    jobs/<job>/out/<attempt>/<path>              outputs; the DONE entry names the attempt whose outputs count
+    jobs/<job>/checkpoints/<id>/MANIFEST         written last: its existence makes the checkpoint
+    jobs/<job>/chunks/<ab>/<hash>                content-addressed; the hash is keyed by the job's lineage
+    jobs/<job>/packs/<ab>/<hash>                 small chunks, several in one object
+    live/<job>.<attempt>                         agent -> controller; one flat folder, one listing shows all changes
+    runtime/<sha256>.tar.gz                      the agent and its interpreter
+"""
+
+from __future__ import annotations
+
+
+def store_key() -> str:
+    """Key of the object that names the store's format and owner."""
+    return "spotsurfer.json"
+
+
+def controller_prefix() -> str:
+    """Folder of the controllers' generation entries."""
+    return "controller/"
+
+
+def controller_key(generation: int) -> str:
+    """Key of one controller generation."""
+    return f"controller/{generation:08d}.json"
+
+
+def job_prefix(job: str) -> str:
+    """Folder that holds everything of a job but its reports."""
+    return f"jobs/{job}/"
+
+
+def spec_key(job: str) -> str:
+    """Key of a job's immutable specification."""
+    return f"jobs/{job}/SPEC.json"
+
+
+def input_key(job: str, path: str) -> str:
+    """Key of an input; `path` is relative to the job's folder."""
+    return f"jobs/{job}/in/{path}"
+
+
+def head_prefix(job: str) -> str:
+    """Folder of a job's head log."""
+    return f"jobs/{job}/head/"
+
+
+def head_key(job: str, number: int) -> str:
+    """Key of one head entry; names sort like numbers."""
+    return f"jobs/{job}/head/{number:08d}.json"
+
+
+def desired_key(job: str, attempt: int) -> str:
+    """Key of what the controller wants of an attempt."""
+    return f"jobs/{job}/desired/{attempt:06d}.json"
+
+
+def log_prefix(job: str) -> str:
+    """Folder of a job's output pieces, all attempts."""
+    return f"jobs/{job}/log/"
+
+
+def log_key(job: str, attempt: int, stream: str, offset: int) -> str:
+    """Key of one piece of output; `stream` is "out" or "err", `offset` counts bytes from the job's beginning."""
+    return f"jobs/{job}/log/{attempt:06d}/{stream}-{offset:016d}"
+
+
+def output_prefix(job: str, attempt: int) -> str:
+    """Folder of an attempt's outputs."""
+    return f"jobs/{job}/out/{attempt:06d}/"
+
+
+def checkpoint_id(epoch: int, sequence: int) -> str:
+    """Name of a checkpoint; later ones sort later."""
+    return f"{epoch:06d}-{sequence:06d}"
+
+
+def manifest_key(job: str, checkpoint: str) -> str:
+    """Key of the object whose existence makes the checkpoint."""
+    return f"jobs/{job}/checkpoints/{checkpoint}/MANIFEST"
+
+
+def checkpoints_prefix(job: str) -> str:
+    """Folder of a job's checkpoints: one folder each."""
+    return f"jobs/{job}/checkpoints/"
+
+
+def proven_key(job: str, checkpoint: str) -> str:
+    """Key of the mark that a job went on from this checkpoint."""
+    return f"jobs/{job}/checkpoints/{checkpoint}/PROVEN"
+
+
+def protected_key(job: str, checkpoint: str) -> str:
+    """Key of the user's mark that this checkpoint stays."""
+    return f"jobs/{job}/checkpoints/{checkpoint}/PROTECTED"
+
+
+def intents_prefix(job: str) -> str:
+    """Folder of a job's saves under way."""
+    return f"jobs/{job}/intents/"
+
+
+def intent_key(job: str, checkpoint: str) -> str:
+    """Key of the object that says that a save has begun and not ended."""
+    return f"jobs/{job}/intents/{checkpoint}"
+
+
+def condemned_key(job: str) -> str:
+    """Key of the collector's list: who finds a chunk of it in use must not commit."""
+    return f"jobs/{job}/condemned.json"
+
+
+def chunks_prefix(job: str) -> str:
+    """Folder of a job's chunks that are objects of their own."""
+    return f"jobs/{job}/chunks/"
+
+
+def chunk_key(job: str, digest: str) -> str:
+    """Key of a chunk by the hex digest of its plain bytes."""
+    return f"jobs/{job}/chunks/{digest[:2]}/{digest}"
+
+
+def pack_key(job: str, name: str) -> str:
+    """Key of an object that holds several small chunks; `name` is the hex digest of its bytes."""
+    return f"jobs/{job}/packs/{name[:2]}/{name}"
+
+
+def live_prefix() -> str:
+    """Folder of all agents' reports."""
+    return "live/"
+
+
+def live_key(job: str, attempt: int) -> str:
+    """Key of an agent's report."""
+    return f"live/{job}.{attempt:06d}"
+
+
+def runtime_key(sha256: str) -> str:
+    """Key of an agent runtime tarball."""
+    return f"runtime/{sha256}.tar.gz"
