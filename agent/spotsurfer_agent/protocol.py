@@ -15,6 +15,7 @@ from spotsurfer_agent.coding import PROTOCOL as PROTOCOL
 from spotsurfer_agent.coding import ProtocolError as ProtocolError
 from spotsurfer_agent.coding import decode as decode
 from spotsurfer_agent.coding import encode as encode
+from spotsurfer_agent.fit import Fit
 from spotsurfer_agent.objectkeys import checkpoint_id as checkpoint_id
 from spotsurfer_agent.objectkeys import checkpoints_prefix as checkpoints_prefix
 from spotsurfer_agent.objectkeys import chunk_key as chunk_key
@@ -110,6 +111,7 @@ class Want(StrEnum):
     RUN = "run"
     DRAIN = "drain"
     STOP = "stop"
+    HURRY = "hurry"  # who stands by: the job is about to be yours, look often
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,15 @@ class SaveFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Warm:
+    """What a machine that stands by has fetched of the job's newest checkpoint. `checkpoint` is the one it holds whole."""
+
+    checkpoint: str | None
+    held_bytes: int
+    needed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What an agent says of itself. `sequence` grows with each report: silence = it stands still on the reader's clock."""
 
@@ -186,6 +197,9 @@ class Report:
     saves: int = 0
     frozen_seconds: float = 0.0  # by checkpoints of this attempt, in all
     restore_seconds: float | None = None
+    running_seconds: float | None = None  # since the job started or went on here; None = not yet
+    warm: Warm | None = None
+    fit: Fit | None = None  # a final save now; None = nothing measured yet
     save_stage: str = ""  # what a running save is doing, for people
     save_age_seconds: float | None = None  # since the newest durable checkpoint's freeze (or the start)
     cpu_seconds: float = 0.0  # of the job under this attempt
@@ -251,3 +265,7 @@ class AgentConfig:
     lease_seconds: float = 60.0  # no head read and report written for so long: freeze the job
     limit_seconds: float = 0.0  # power off after so long whatever happens; 0 = never
     drain_margin_seconds: float = 5.0  # of a notice window left unused
+    notice_window_seconds: float = 0.0  # what the cloud promises between notice and reclaim; 0 = no notice
+    warm_wait_seconds: float = 0.0  # for the next machine to fetch before this one drains; 0 = nobody waits or fetches ahead
+    hurry_seconds: float = 0.25  # between looks at the head while a move is under way
+    cache_bytes: int = 0  # of checkpoints fetched ahead; 0 = half of what is free on the disk

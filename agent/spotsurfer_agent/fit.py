@@ -1,0 +1,192 @@
+"""Would a final save fit the notice window? Forecasts from what saves of this job on this machine took. Pure.
+
+Every save leaves a `Sample`. Four things are read from them, each on the pessimistic side of what was seen:
+
+- the *freeze rate*: image bytes a second while frozen;
+- the *send rate*: bytes a second from the end of the freeze to durable, by the saves that had the most to send;
+- the *tail*: seconds that even a save with nothing to send needs for its manifest and head entry;
+- the *curve*: which share of the image must be sent after how many seconds since the base. It never falls; between saves it is
+  interpolated, below the youngest it falls with the square root of the age (what changes often changes at once), above the
+  oldest it grows with the age, up to the whole image.
+
+A final save keeps the job frozen until it is durable, so its length is the first half of a move's pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SAMPLES_MAX = 16  # older ones say little about what the job does now
+SAFETY = 1.5  # a forecast is held against the window, and a final save begun, with this factor
+SEND_BYTES_MIN = 4 << 20  # a save with less to send says nothing about the link
+TAIL_SECONDS = 0.2  # until measured
+AGE_SECONDS_MAX = 7 * 86400.0  # a base older than that is not asked about
+INTERVAL_SECONDS_MIN = 30.0  # saves are never made to follow each other faster than that
+STEPS = 24  # of bisecting an age: far below a second
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One save as measured. Seconds and bytes."""
+
+    age_seconds: float | None  # from the freeze of its base to its own; None = it had no base
+    image_bytes: int
+    sent_bytes: int
+    frozen_seconds: float
+    durable_seconds: float  # freeze to committed
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was agreed. `notice_seconds` 0: the cloud gives no notice; `interval_seconds` None: saves only when asked."""
+
+    notice_seconds: float = 0.0
+    margin_seconds: float = 0.0  # of the notice left unused
+    interval_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A final save now, forecast, and what follows from it."""
+
+    frozen_seconds: float  # to read the job's memory
+    send_bytes: int
+    durable_seconds: float  # freeze to committed: the job stands still so long
+    window_seconds: float | None  # what a notice leaves for it; None = the cloud gives none
+    verdict: str  # "fits" | "late" (the base is too old) | "never" (not even with a fresh base) | "no notice"
+    reserve_seconds: float  # so long before the end of a notice it must begin
+    gain_seconds: float  # a live save made just before would shorten it by so much
+    live_seconds: float  # such a live save takes so long
+    base_age_seconds: float
+    base_age_max_seconds: float | None = None  # with an older base it does not fit; None = with any it does, or with none
+    interval_seconds: float | None = None  # between live saves, shortened where the base would become too old
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What the samples say."""
+
+    image_bytes: int
+    freeze_bytes_per_second: float
+    send_bytes_per_second: float
+    tail_seconds: float
+    curve: tuple[tuple[float, float], ...]  # (age, share), both growing
+
+    def share(self, age_seconds: float) -> float:
+        """Which part of the image is new after so long."""
+        if not self.curve:
+            return 1.0
+        below, above = (0.0, 0.0), None
+        for age, share in self.curve:
+            if age_seconds <= age:
+                above = (age, share)
+                break
+            below = (age, share)
+        if above is None:
+            return min(below[1] * age_seconds / below[0], 1.0)
+        if below[0] == 0.0:
+            return above[1] * float((age_seconds / above[0]) ** 0.5)
+        part = (age_seconds - below[0]) / (above[0] - below[0])
+        return below[1] + part * (above[1] - below[1])
+
+    @property
+    def frozen_seconds(self) -> float:
+        """Reading the whole image."""
+        return self.image_bytes / self.freeze_bytes_per_second
+
+    def send_bytes(self, age_seconds: float) -> int:
+        """What a save must send with a base of this age."""
+        return int(self.image_bytes * self.share(age_seconds))
+
+    def durable_seconds(self, age_seconds: float) -> float:
+        """Freeze to committed with a base of this age."""
+        return self.frozen_seconds + self.send_bytes(age_seconds) / self.send_bytes_per_second + self.tail_seconds
+
+
+def learn(samples: Sequence[Sample]) -> Model | None:
+    """The model of these samples, newest last; None where there are none."""
+    good = [s for s in samples[-SAMPLES_MAX:] if s.image_bytes > 0 and s.durable_seconds > 0]
+    if not good:
+        return None
+    rests = [(s.sent_bytes, max(s.durable_seconds - s.frozen_seconds, 1e-3)) for s in good]
+    tail = min(TAIL_SECONDS, *(seconds for _, seconds in rests))
+    return Model(
+        image_bytes=good[-1].image_bytes,
+        freeze_bytes_per_second=_slow([s.image_bytes / max(s.frozen_seconds, 1e-3) for s in good]),
+        send_bytes_per_second=_send_rate(rests),
+        tail_seconds=tail,
+        curve=_curve(good),
+    )
+
+
+def _slow(rates: Sequence[float]) -> float:
+    """The lower median: half of the saves were faster."""
+    return sorted(rates)[(len(rates) - 1) // 2]
+
+
+def _send_rate(rests: Sequence[tuple[int, float]]) -> float:
+    largest = max(sent for sent, _ in rests)
+    telling = [sent / seconds for sent, seconds in rests if sent >= max(largest / 2, 1)]
+    if largest < SEND_BYTES_MIN:  # too little to divide by: as fast as it was, and no slower than that little allows
+        return max(max(telling, default=1.0), SEND_BYTES_MIN / TAIL_SECONDS)
+    return _slow(telling)
+
+
+def _curve(samples: Sequence[Sample]) -> tuple[tuple[float, float], ...]:
+    points = sorted((s.age_seconds, min(s.sent_bytes / s.image_bytes, 1.0)) for s in samples if s.age_seconds)
+    curve: list[tuple[float, float]] = []
+    most = 0.0
+    for age, share in points:
+        most = max(most, share)
+        if curve and curve[-1][0] == age:
+            curve.pop()
+        curve.append((age, most))
+    return tuple(curve)
+
+
+def forecast(samples: Sequence[Sample], base_age_seconds: float, window: Window) -> Fit | None:
+    """What a final save now would take, and whether that fits; None before the first save on this machine."""
+    model = learn(samples)
+    if model is None:
+        return None
+    now = model.durable_seconds(base_age_seconds)
+    fresh = model.durable_seconds(min(now, base_age_seconds))  # a base made by a save that takes as long as this one
+    room = max(window.notice_seconds - window.margin_seconds, 0.0) if window.notice_seconds > 0 else None
+    oldest, verdict = _judge(model, room, now)
+    return Fit(
+        frozen_seconds=model.frozen_seconds,
+        send_bytes=model.send_bytes(base_age_seconds),
+        durable_seconds=now,
+        window_seconds=room,
+        verdict=verdict,
+        reserve_seconds=now * SAFETY,
+        gain_seconds=max(now - fresh, 0.0),
+        live_seconds=now,
+        base_age_seconds=base_age_seconds,
+        base_age_max_seconds=oldest,
+        interval_seconds=_interval(model, oldest, window.interval_seconds),
+    )
+
+
+def _judge(model: Model, room: float | None, now: float) -> tuple[float | None, str]:
+    """The greatest age of a base that fits (None: any, or none), and the verdict on the present one."""
+    if room is None:
+        return None, "no notice"
+    if model.durable_seconds(0.0) * SAFETY > room:
+        return None, "never"
+    verdict = "fits" if now * SAFETY <= room else "late"
+    if model.durable_seconds(AGE_SECONDS_MAX) * SAFETY <= room:
+        return None, verdict
+    low, high = 0.0, AGE_SECONDS_MAX
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if model.durable_seconds(middle) * SAFETY <= room else (low, middle)
+    return low, verdict
+
+
+def _interval(model: Model, oldest: float | None, asked: float | None) -> float | None:
+    """As asked, or shorter: the next live save must be durable before the base is too old. Never longer."""
+    if asked is None or oldest is None:
+        return asked
+    return min(asked, max(oldest - model.durable_seconds(oldest), INTERVAL_SECONDS_MIN))
