@@ -22,7 +22,12 @@ T = TypeVar("T")
 
 def encode(value: Any) -> bytes:
     """One JSON object with its protocol number, keys sorted: equal values are equal bytes."""
-    return json.dumps({"protocol": PROTOCOL, **dataclasses.asdict(value)}, sort_keys=True).encode()
+    return json.dumps(plain(value), sort_keys=True).encode()
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """What `encode` makes JSON of."""
+    return {"protocol": PROTOCOL, **dataclasses.asdict(value)}
 
 
 def decode(kind: type[T], data: bytes) -> T:
@@ -34,6 +39,11 @@ def decode(kind: type[T], data: bytes) -> T:
         raw = json.loads(data)
     except ValueError as e:
         raise ProtocolError(f"{kind.__name__} is not JSON: {e}") from e
+    return from_plain(kind, raw)
+
+
+def from_plain(kind: type[T], raw: Any) -> T:
+    """The dataclass `kind` from what JSON held; a class with a method `from_wire` reads its own form. Raises ProtocolError."""
     if not isinstance(raw, dict) or not isinstance(raw.get("protocol"), int):
         raise ProtocolError(f"{kind.__name__} has no protocol number")
     if raw["protocol"] > PROTOCOL:
@@ -54,6 +64,8 @@ def _value(kind: Any, raw: Any, where: str) -> Any:
         return _container(kind, origin, raw, where)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return _enum(kind, raw, where)
+    if hasattr(kind, "from_wire"):
+        return kind.from_wire(raw)
     return _scalar(kind, raw, where)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spotsurfer_agent import clock
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import Engine, EngineError, Status, WorkloadState
 from spotsurfer_agent.facts import Do, Effect, Facts, Hold, PowerOff, Release, Renew, Rules, Shut
 from spotsurfer_agent.gate import Gate
@@ -42,6 +43,7 @@ class Surroundings:
     make_engine: Callable[[Gate], Engine]
     watcher: Watcher
     state: StateFile
+    keys: Keys
     now: Callable[[], float] = clock.monotonic
     beat: Callable[[], None] = field(default=lambda: None)  # tells the respawner that we are alive
 
@@ -57,7 +59,16 @@ class Agent:
         self.mailbox = Mailbox(given.store, self.heads, config.job, config.attempt, given.now)
         self.logs = Logs(self.gate, self.engine.read_log, LogPlace(config.job, config.attempt))
         self.work = Work(
-            config.job, config.attempt, self.engine, self.gate, self.heads, self.mailbox, self.logs, given.state, given.now
+            config.job,
+            config.attempt,
+            self.engine,
+            self.gate,
+            self.heads,
+            self.mailbox,
+            self.logs,
+            given.state,
+            given.keys,
+            given.now,
         )
         unchanged = min(config.report_seconds, config.lease_seconds / 3)
         self.reporter = Reporter(given.store, given.state, (config.poll_seconds, unchanged), given.now)

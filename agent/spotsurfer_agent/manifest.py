@@ -1,24 +1,50 @@
-"""The manifest: the object whose existence makes a checkpoint. Written after every chunk, before the head entry."""
+"""The manifest: the object whose existence makes a checkpoint. Written after every chunk, before the head entry.
+
+Its bytes: a mark, a letter that says whether what follows is encrypted, zstd of JSON, and a keyed seal over all of that. Nothing
+of it is looked at before the seal was found right: whoever can write to the store can't make a job run what he likes.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import hmac
 import json
+import os
+import re
+from array import array
 from dataclasses import dataclass, field
+from typing import Any
 
+import blake3
+import numpy as np
+import numpy.typing as npt
 import zstandard
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding
+from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.coding import ProtocolError
+from spotsurfer_agent.extents import Extent as Extent
+from spotsurfer_agent.extents import Extents as Extents
 
 MANIFEST_BYTES_MAX = 256 << 20  # a limit on what a hostile or torn object may unpack to
+CHUNK_BYTES_MAX = 16 << 20  # what a reader accepts from any writer
+PACK_BYTES_MAX = 64 << 20
+MARK, PLAIN, SECRET = b"SSM2", b"p", b"e"
+SEAL_BYTES, NONCE_BYTES = 32, 12
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of a file: BLAKE3 of its plain bytes, where it begins, how long it is. Gaps between chunks are zeros."""
+class Stored:
+    """One chunk in the store. `digest` is the keyed BLAKE3 of its plain bytes: its name."""
 
     digest: str
-    offset: int
-    length: int
+    size: int  # plain bytes
+    pack: str = ""  # name of the object that holds it among others; "" = it is an object of its own
+    at: int = 0  # in a pack: where its stored form begins
+    length: int = 0  # in a pack: bytes of its stored form
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +60,7 @@ class Entry:
     size: int = 0
     target: str = ""  # of a symlink, or the path a hardlink repeats
     xattrs: dict[str, str] = field(default_factory=dict)  # values in base64
-    chunks: list[Chunk] = field(default_factory=list)
+    extents: Extents = field(default_factory=Extents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +83,129 @@ class Manifest:
     image_bytes: int
     at: str
     base: str | None = None
+    chunks: list[Stored] = field(default_factory=list)  # what the extents' chunk numbers mean
+    lineage: str = ""  # job whose keys name and seal the chunks; "" = the job itself
+
+    def entries(self) -> list[Entry]:
+        """All files, those of the image first."""
+        return [*self.image, *self.scratch]
 
 
-def encode(manifest: Manifest) -> bytes:
-    """Bytes of the object."""
-    return zstandard.ZstdCompressor(level=3).compress(protocol.encode(manifest))
+# ---------------------------------------------------------------- to bytes and back
 
 
-def decode(data: bytes) -> Manifest:
-    """The manifest from bytes; raises ProtocolError for anything damaged or from a newer version."""
+def encode(manifest: Manifest, keys: Keys) -> bytes:
+    """Bytes of the object, sealed; encrypted where the keys say so."""
+    raw = coding.plain(dataclasses.replace(manifest, chunks=[]))
+    raw["chunks"] = _columns(manifest.chunks)
+    text = json.dumps(raw, sort_keys=True, default=Extents.to_wire).encode()
+    body, form = zstandard.ZstdCompressor(level=3).compress(text), PLAIN
+    if keys.encrypts:
+        nonce = os.urandom(NONCE_BYTES)
+        body, form = nonce + AESGCM(keys.cipher).encrypt(nonce, body, MARK), SECRET
+    data = MARK + form + body
+    return data + _seal(data, keys)
+
+
+def decode(data: bytes, keys: Keys) -> Manifest:
+    """The manifest from bytes, checked; raises ProtocolError for anything forged, damaged or from a newer version."""
+    body, seal = data[:-SEAL_BYTES], data[-SEAL_BYTES:]
+    if not hmac.compare_digest(_seal(body, keys), seal):
+        raise ProtocolError("the manifest was not written with this job's key, or was changed or cut off since: it is not used")
+    return _decoded(body, keys)
+
+
+def peek(data: bytes) -> Manifest:
+    """The manifest without proof that it is ours: for people only. Raises ProtocolError, also where it is encrypted."""
+    return _decoded(data[:-SEAL_BYTES], None)
+
+
+def _seal(data: bytes, keys: Keys) -> bytes:
+    return blake3.blake3(data, key=keys.seal).digest()
+
+
+def _decoded(data: bytes, keys: Keys | None) -> Manifest:
+    mark, form, body = data[: len(MARK)], data[len(MARK) : len(MARK) + 1], data[len(MARK) + 1 :]
+    if mark != MARK:
+        raise ProtocolError("the manifest is of a form that this version does not know: upgrade spotsurfer here")
     try:
-        plain = zstandard.ZstdDecompressor().decompress(data, max_output_size=MANIFEST_BYTES_MAX)
-        json.loads(plain)
-    except (zstandard.ZstdError, ValueError) as e:
-        raise protocol.ProtocolError(f"manifest is damaged: {e}") from e
-    return protocol.decode(Manifest, plain)
+        if form == SECRET:
+            body = _opened(body, keys)
+        text = zstandard.ZstdDecompressor().decompress(body, max_output_size=MANIFEST_BYTES_MAX)
+        raw = json.loads(text)
+    except (zstandard.ZstdError, ValueError, InvalidTag) as e:
+        raise ProtocolError(f"the manifest is damaged: {e}") from e
+    table = _table(raw.pop("chunks", None) if isinstance(raw, dict) else None)
+    image = dataclasses.replace(coding.from_plain(Manifest, raw), chunks=table)
+    check(image)
+    return image
+
+
+def _opened(body: bytes, keys: Keys | None) -> bytes:
+    if keys is None:
+        raise ProtocolError("the manifest is encrypted: it can't be read without its key")
+    return AESGCM(keys.cipher).decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], MARK)
+
+
+# ---------------------------------------------------------------- the table of chunks
+
+
+def is_digest(text: str) -> bool:
+    """Whether a name from a manifest may be used as one."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def sizes(table: list[Stored]) -> npt.NDArray[np.uint64]:
+    """Plain bytes of each chunk, for `Extents.validate`."""
+    return np.array([c.size for c in table], dtype=np.uint64)
+
+
+def check(image: Manifest) -> None:
+    """Raises ProtocolError for chunks and extents that no writer makes."""
+    for c in image.chunks:
+        check_stored(c)
+    known = sizes(image.chunks)
+    for e in image.entries():
+        e.extents.validate(e.size, known)
+
+
+def check_stored(c: Stored) -> None:
+    """Raises ProtocolError for a chunk that no writer makes."""
+    if not is_digest(c.digest) or (c.pack and not is_digest(c.pack)):
+        raise ProtocolError(f"chunk name {c.digest!r} or pack name {c.pack!r} is not a digest")
+    if not 0 < c.size <= CHUNK_BYTES_MAX:
+        raise ProtocolError(f"chunk {c.digest} is said to have {c.size} bytes")
+    if c.pack and not (0 < c.length <= PACK_BYTES_MAX and 0 <= c.at <= PACK_BYTES_MAX - c.length):
+        raise ProtocolError(f"chunk {c.digest} is said to lie outside of its pack")
+
+
+def live_bytes(image: Manifest) -> list[int]:
+    """How many bytes of each chunk of the table the checkpoint refers to; a byte that is used twice counts twice."""
+    out = np.zeros(len(image.chunks), dtype=np.uint64)
+    for e in image.entries():
+        rows = e.extents.table
+        np.add.at(out, rows[:, 2], rows[:, 1])
+    return [int(x) for x in out]
+
+
+def _columns(table: list[Stored]) -> dict[str, Any]:
+    """Columns instead of objects: a fifth of the time and of the bytes."""
+    packs = {name: i for i, name in enumerate(sorted({c.pack for c in table}))}
+    rows = array("Q")
+    for c in table:
+        rows.extend((c.size, packs[c.pack], c.at, c.length))
+    return {"digests": "".join(c.digest for c in table), "packs": list(packs), "rows": Extents(rows).to_wire()}
+
+
+def _table(raw: object) -> list[Stored]:
+    if not isinstance(raw, dict):
+        raise ProtocolError("the manifest has no table of chunks")
+    digests, packs = raw.get("digests"), raw.get("packs")
+    rows = Extents.from_wire(raw.get("rows")).table.tolist()
+    if not isinstance(digests, str) or not isinstance(packs, list) or len(digests) != 64 * len(rows):
+        raise ProtocolError("the manifest's table of chunks is not whole")
+    try:
+        names = (digests[i : i + 64] for i in range(0, len(digests), 64))
+        return [Stored(name, size, str(packs[p]), at, length) for name, (size, p, at, length) in zip(names, rows, strict=True)]
+    except IndexError as e:
+        raise ProtocolError("the manifest's table of chunks names a pack that it does not list") from e

@@ -134,6 +134,11 @@ def chunk_key(job: str, digest: str) -> str:
     return f"jobs/{job}/chunks/{digest[:2]}/{digest}"
 
 
+def packs_prefix(job: str) -> str:
+    """Folder of a job's packs."""
+    return f"jobs/{job}/packs/"
+
+
 def pack_key(job: str, name: str) -> str:
     """Key of an object that holds several small chunks; `name` is the hex digest of its bytes."""
     return f"jobs/{job}/packs/{name[:2]}/{name}"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from spotsurfer_agent import __version__, respawn
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.port import Engine
 from spotsurfer_agent.engines.unfit import UnfitEngine
@@ -27,11 +28,13 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
     """Run the agent in this process: True when the attempt is over, False when told to make room for another process."""
     state = StateFile(base / "agent-state.json", config.job, config.attempt)
     began = state.memory.began
+    keys = Keys.of_hex(config.key, config.lineage or config.job, config.encrypt)
     given = Surroundings(
         open_store(config.store_url, config.store_options),
-        lambda gate: _make_engine(base, config.job, gate, began),
+        lambda gate: _make_engine(base, config.job, gate, keys, began),
         Watcher(dialect),
         state,
+        keys,
         beat=respawn.beater(),
     )
     agent = Agent(config, given)
@@ -43,10 +46,10 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
     return over
 
 
-def _make_engine(base: Path, job: str, store: Gate, began: bool) -> Engine:
+def _make_engine(base: Path, job: str, store: Gate, keys: Keys, began: bool) -> Engine:
     """Without its tools the agent still reports why it is of no use."""
     prefix = Path(sys.executable).parent.parent / "prefix"  # of the runtime that this interpreter belongs to
     try:
-        return CriuEngine(base, job, store, Tools.find(prefix if prefix.is_dir() else None))
+        return CriuEngine(base, job, store, Tools.find(prefix if prefix.is_dir() else None), keys)
     except (ToolMissing, OSError) as e:
         return UnfitEngine(str(e), began)

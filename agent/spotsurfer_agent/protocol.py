@@ -265,6 +265,13 @@ class AgentConfig:
     lease_seconds: float = 60.0  # no head read and report written for so long: freeze the job
     limit_seconds: float = 0.0  # power off after so long whatever happens; 0 = never
     drain_margin_seconds: float = 5.0  # of a notice window left unused
+    key: str = ""  # secret of the job's lineage, 64 hexadecimal digits; "" = no protection against forgery
+    lineage: str = ""  # job whose chunks and keys are used; "" = the job itself, a fork has its origin's
+    encrypt: bool = False
+    checkpoint_memory_bytes: int = 0  # for data on its way; 0 = half of what is free
+    checkpoint_threads: int = 2  # for hashing and compressing
+    compression: str = "auto"  # "auto" | "none" | "lz4" | "zstd"
+    lazy: bool = True  # restore memory behind the running job where that helps
     notice_window_seconds: float = 0.0  # what the cloud promises between notice and reclaim; 0 = no notice
     warm_wait_seconds: float = 0.0  # for the next machine to fetch before this one drains; 0 = nobody waits or fetches ahead
     hurry_seconds: float = 0.25  # between looks at the head while a move is under way

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotsurfer_agent import jobroot, linux, trees
-from spotsurfer_agent.manifest import Chunk, Entry
+from spotsurfer_agent.chunks.table import Content, Table
+from spotsurfer_agent.manifest import Entry, Stored
 
 FOLDERS = {"work": 0o755, "home": 0o755, "tmp": 0o1777, "shm": 0o1777, ".spotsurfer": 0o755}
 SUBVOLUME_INODE = 256  # of the root of every btrfs subvolume
@@ -35,6 +35,7 @@ class Capture:
     where: Callable[[Entry], Path]
     stamps: dict[str, trees.Stamp]
     drop: Callable[[], None]
+    known: dict[str, Content] = field(default_factory=dict)  # content of files that need not be read
 
 
 class Scratch:
@@ -44,7 +45,7 @@ class Scratch:
         self.path = base / "job" / "scratch"
         self._kept = base / "job" / "kept"
         self._btrfs = btrfs
-        self.index: dict[str, tuple[trees.Stamp, list[Chunk]]] = {}  # what an unchanged file consists of
+        self.index: dict[str, tuple[trees.Stamp, Content]] = {}  # what an unchanged file consists of
 
     def make(self) -> None:
         """Create it with its folders where it is not there. Raises ScratchError."""
@@ -79,11 +80,11 @@ class Scratch:
         finally:
             os.close(fd)
 
-    def capture(self, name: str, trusted: set[str], *, stays_frozen: bool) -> Callable[[], Capture]:
+    def capture(self, name: str, trusted: Mapping[str, Stored], *, stays_frozen: bool) -> Callable[[], Capture]:
         """Keep this instant; the job is frozen. The returned call lists it, also after the job went on.
 
-        `trusted` are digests that the store holds: only files made of these are not read again. `stays_frozen`: the job
-        does not run until the capture was read, so nothing needs to be copied.
+        `trusted` are chunks that the store holds, by digest: only files made of these are not read again. `stays_frozen`: the
+        job does not run until the capture was read, so nothing needs to be copied.
         """
         if self.is_subvolume:
             kept = self._kept / name
@@ -98,7 +99,7 @@ class Scratch:
         copied = self._copied(self._kept / name, trusted)
         return lambda: copied
 
-    def remember(self, capture: Capture, entries: list[Entry], instant_ns: int) -> None:
+    def remember(self, capture: Capture, entries: list[Entry], table: Table, instant_ns: int) -> None:
         """Note which chunks the files of a capture consist of; files written in the last instants are left out."""
         if self._kind() not in STAMPED:
             return
@@ -106,7 +107,7 @@ class Scratch:
         for e in entries:
             stamp = capture.stamps.get(e.path)
             if e.kind == "file" and stamp is not None and stamp.ctime_ns < instant_ns - RACY_NS:
-                fresh[e.path] = (stamp, e.chunks)
+                fresh[e.path] = (stamp, Content.of(e.extents, table.rows))
         self.index = fresh
 
     def now_ns(self) -> int:
@@ -132,25 +133,25 @@ class Scratch:
         """Space left on its disk."""
         return shutil.disk_usage(self.path.parent).free
 
-    def _listed(self, root: Path, trusted: set[str], drop: Callable[[], None]) -> Capture:
+    def _listed(self, root: Path, trusted: Mapping[str, Stored], drop: Callable[[], None]) -> Capture:
         walked = trees.walk(root)
-        entries = [self._with_known(e, walked.stamps, trusted) for e in walked.entries]
-        return Capture(entries, lambda e: root / e.path, walked.stamps, drop)
+        known = {e.path: found for e in walked.entries if (found := self._known(e, walked.stamps, trusted)) is not None}
+        return Capture(walked.entries, lambda e: root / e.path, walked.stamps, drop, known)
 
-    def _with_known(self, e: Entry, stamps: dict[str, trees.Stamp], trusted: set[str]) -> Entry:
-        known = self.index.get(e.path)
-        if e.kind != "file" or known is None or known[0] != stamps.get(e.path):
-            return e
-        return dataclasses.replace(e, chunks=known[1]) if all(c.digest in trusted for c in known[1]) else e
+    def _known(self, e: Entry, stamps: dict[str, trees.Stamp], trusted: Mapping[str, Stored]) -> Content | None:
+        stamp, known = self.index.get(e.path, (None, None))
+        if e.kind != "file" or known is None or stamp != stamps.get(e.path):
+            return None
+        return known if all(c.digest in trusted for c in known.chunks) else None
 
-    def _copied(self, kept: Path, trusted: set[str]) -> Capture:
+    def _copied(self, kept: Path, trusted: Mapping[str, Stored]) -> Capture:
         """Copies of the files that are not known yet, made while the job is frozen."""
         self._remove(kept)
         kept.mkdir(parents=True)
         capture = self._listed(self.path, trusted, lambda: self._remove(kept))
         places: dict[str, Path] = {}
         for e in capture.entries:
-            if e.kind == "file" and e.size and not e.chunks:
+            if e.kind == "file" and e.size and e.path not in capture.known:
                 places[e.path] = kept / str(len(places))
                 subprocess.run(
                     ["cp", "--reflink=auto", "--sparse=always", "--", str(self.path / e.path), str(places[e.path])], check=True

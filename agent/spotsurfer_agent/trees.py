@@ -10,9 +10,10 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent.chunks.fetcher import Fetcher
+from spotsurfer_agent.chunks.fetcher import BadChunk, Fetcher
 from spotsurfer_agent.chunks.pool import Pool
-from spotsurfer_agent.manifest import Chunk, Entry
+from spotsurfer_agent.coding import ProtocolError
+from spotsurfer_agent.manifest import Entry, Extent, Stored, sizes
 
 # Attributes that carry meaning on another machine; the rest belongs to the file system they lie on.
 XATTRS = ("user.", "security.capability", "system.posix_acl_")
@@ -105,9 +106,9 @@ def parts(path: str) -> list[str]:
     return names
 
 
-def check(entries: list[Entry], fetcher: Fetcher) -> None:
+def check(entries: list[Entry], table: list[Stored]) -> None:
     """Look at the whole list before anything is written. Raises UnsafePath and BadChunk."""
-    seen: dict[str, str] = {}
+    seen, known = dict[str, str](), sizes(table)
     for e in entries:
         names = parts(e.path)
         above = "/".join(names[:-1])
@@ -117,20 +118,23 @@ def check(entries: list[Entry], fetcher: Fetcher) -> None:
             raise UnsafePath(f"{e.path!r} repeats {e.target!r}, which is no file of the manifest")
         if e.kind not in (*KINDS.values(), "hardlink"):
             raise UnsafePath(f"{e.path!r} is of a kind that this version does not know: {e.kind!r}")
-        for c in e.chunks:
-            fetcher.check(c, e.size)
+        try:
+            e.extents.validate(e.size, known)
+        except ProtocolError as error:
+            raise BadChunk(f"{e.path!r} in the manifest is described wrongly: {error}") from error
         seen[e.path] = e.kind
 
 
-def build(root: Path, entries: list[Entry], fetcher: Fetcher) -> None:
+def build(root: Path, entries: list[Entry], table: list[Stored], fetcher: Fetcher) -> None:
     """Make the tree below the existing, empty folder `root`. Raises UnsafePath, BadChunk, StoreError and OSError."""
-    check(entries, fetcher)
+    check(entries, table)
     top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         with Pool() as pool:
+            source = _Source(table, fetcher, pool)
             for e in entries:
                 with _parent(top, e.path) as (folder, name):
-                    _make(e, folder, name, top, pool, fetcher)
+                    _make(e, folder, name, top, source)
         for e in reversed(entries):  # folders last, deepest first: making things in them changed their times
             if e.kind == "dir":
                 with _parent(top, e.path) as (folder, name):
@@ -161,7 +165,14 @@ class _parent:
         os.close(self._fd)
 
 
-def _make(e: Entry, folder: int, name: str, top: int, pool: Pool, fetcher: Fetcher) -> None:
+@dataclass(frozen=True, slots=True)
+class _Source:
+    table: list[Stored]
+    fetcher: Fetcher
+    pool: Pool
+
+
+def _make(e: Entry, folder: int, name: str, top: int, source: _Source) -> None:
     if e.kind == "dir":
         os.mkdir(name, 0o700, dir_fd=folder)
     elif e.kind == "hardlink":
@@ -177,9 +188,8 @@ def _make(e: Entry, folder: int, name: str, top: int, pool: Pool, fetcher: Fetch
         _dress(e, fd)
         os.close(fd)
     else:
-        _File(e, os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)).fill(
-            pool, fetcher
-        )
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        _File(e, fd).fill(source)
 
 
 class _File:
@@ -187,24 +197,27 @@ class _File:
 
     def __init__(self, entry: Entry, fd: int) -> None:
         self._entry, self._fd = entry, fd
-        self._left, self._lock = len(entry.chunks) + 1, threading.Lock()
+        self._pieces: dict[int, list[Extent]] = {}
+        for extent in entry.extents:
+            self._pieces.setdefault(extent.chunk, []).append(extent)
+        self._left, self._lock = len(self._pieces) + 1, threading.Lock()
 
     def __del__(self) -> None:
         if self._fd >= 0:  # pieces were given up
             os.close(self._fd)
 
-    def fill(self, pool: Pool, fetcher: Fetcher) -> None:
+    def fill(self, source: _Source) -> None:
         """Hand the file's chunks to the pool."""
         try:
             os.ftruncate(self._fd, self._entry.size)
-            for chunk in self._entry.chunks:
-                pool.submit(self._piece, fetcher, chunk)
+            for chunk, extents in self._pieces.items():
+                source.pool.submit(self._piece, source.fetcher, source.table[chunk], extents)
         finally:
             self._done()
 
-    def _piece(self, fetcher: Fetcher, chunk: Chunk) -> None:
+    def _piece(self, fetcher: Fetcher, chunk: Stored, extents: list[Extent]) -> None:
         try:
-            fetcher.write(chunk, self._fd)
+            fetcher.write(chunk, extents, self._fd)
         finally:
             self._done()
 

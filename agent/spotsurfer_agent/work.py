@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spotsurfer_agent import clock, files, manifest, protocol
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import Engine, EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.facts import Outcome, Task
 from spotsurfer_agent.gate import Gate
@@ -37,6 +38,7 @@ class Work:
     mailbox: Mailbox
     logs: Logs
     state: StateFile
+    keys: Keys
     now: Callable[[], float] = clock.monotonic
     wait: Callable[[float], None] = time.sleep
     stage: str = ""
@@ -111,7 +113,7 @@ class Work:
         for tries in range(1, READ_TRIES + 1):
             try:
                 data = self.store.get(protocol.manifest_key(self.job, checkpoint))
-                return manifest.decode(data) if data is not None else None
+                return manifest.decode(data, self.keys) if data is not None else None
             except StoreError:
                 if tries == READ_TRIES:
                     raise

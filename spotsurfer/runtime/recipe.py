@@ -14,8 +14,15 @@ SEEDS = (f"python{PYTHON}", "criu", "iproute2", "nftables", "btrfs-progs", "tini
 NOT_FOLLOWED = frozenset({"debconf", "cdebconf", "netbase", "media-types", "tzdata", "readline-common", "libtirpc-common"})
 
 # Same versions as the controller's environment has, so that one test suite speaks for both ends.
-WHEELS = ("blake3", "obstore", "zstandard")
-WHEEL_PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+WHEELS = ("blake3", "cffi", "cryptography", "lz4", "numpy", "obstore", "pycparser", "xxhash", "zstandard")
+WHEEL_PLATFORMS = (
+    "manylinux_2_34_x86_64",
+    "manylinux_2_31_x86_64",
+    "manylinux_2_28_x86_64",
+    "manylinux_2_27_x86_64",
+    "manylinux_2_17_x86_64",
+    "manylinux2014_x86_64",
+)
 
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
@@ -71,6 +78,10 @@ LEFT_OUT_OF_WHEELS = (
     "*.dist-info/RECORD",
     "*.dist-info/WHEEL",
     "*.dist-info/sboms/*",
+    "*/tests/*",
+    "numpy/_core/include/*",
+    "numpy/_core/lib/*",
+    "numpy/f2py/*",
     "zstandard/_cffi.*",
     "zstandard/backend_cffi.py",
 )

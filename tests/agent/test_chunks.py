@@ -5,24 +5,29 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from array import array
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from spotsurfer_agent import protocol, trees
 from spotsurfer_agent.chunks import codec
-from spotsurfer_agent.chunks.cut import PIECE_BYTES, PIECE_BYTES_MAX, cut
+from spotsurfer_agent.chunks.cut import PIECE_BYTES, cut
 from spotsurfer_agent.chunks.fetcher import BadChunk, Fetcher
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.pool import Pool
 from spotsurfer_agent.chunks.sender import Sender
-from spotsurfer_agent.manifest import Chunk, Entry
+from spotsurfer_agent.chunks.table import Content
+from spotsurfer_agent.coding import ProtocolError
+from spotsurfer_agent.manifest import Entry, Extents, Stored, sizes
 from spotsurfer_agent.store import StoreError, open_store
 
 JOB = "j1"
+KEYS = Keys.derive(b"", JOB)
 
 
 def send(store, folder, known=None):
-    sender = Sender(store, JOB, set() if known is None else known)
+    sender = Sender(store, JOB, KEYS, known or {})
     return sender, sender.send(trees.walk(folder).entries, lambda e: folder / e.path)
 
 
@@ -30,7 +35,7 @@ def send(store, folder, known=None):
 def test_a_chunk_comes_back_as_it_was(data):
     stored = codec.encode(data)
     assert len(stored) <= len(data) + 1
-    assert codec.decode(codec.digest(data), len(data), stored) == data
+    assert codec.decode(codec.digest(data, KEYS), len(data), stored, KEYS) == data
 
 
 @given(st.binary(max_size=200), st.integers(0, 200), st.integers(1, 255))
@@ -38,13 +43,13 @@ def test_no_changed_chunk_passes(data, at, flip):
     stored = bytearray(codec.encode(data))
     stored[at % len(stored)] ^= flip
     with contextlib.suppress(codec.Damaged):
-        assert codec.decode(codec.digest(data), len(data), bytes(stored)) == data  # a change that changes nothing
+        assert codec.decode(codec.digest(data, KEYS), len(data), bytes(stored), KEYS) == data  # a change that changes nothing
 
 
 @pytest.mark.parametrize("stored", [b"", b"\x07abc", b"\x01not zstd", b"\x00short"])
 def test_damage_is_named(stored):
     with pytest.raises(codec.Damaged):
-        codec.decode(codec.digest(b"whole"), 5, stored)
+        codec.decode(codec.digest(b"whole", KEYS), 5, stored, KEYS)
 
 
 def test_a_bomb_does_not_unpack():
@@ -52,7 +57,7 @@ def test_a_bomb_does_not_unpack():
 
     bomb = b"\x01" + zstandard.ZstdCompressor().compress(bytes(64 << 20))
     with pytest.raises(codec.Damaged):
-        codec.decode(codec.digest(b"x"), 1000, bomb)
+        codec.decode(codec.digest(b"x", KEYS), 1000, bomb, KEYS)
 
 
 def test_cuts_cover_all_data_and_skip_holes(tmp_path):
@@ -75,18 +80,20 @@ def test_zeros_are_not_sent_and_known_pieces_neither(tmp_path):
     (tmp_path / "a").write_bytes(bytes(PIECE_BYTES) + b"tail")
     (tmp_path / "b").write_bytes(b"other")
     first, entries = send(store, tmp_path)
-    assert [[c.offset for c in e.chunks] for e in entries] == [[PIECE_BYTES], [0]]
-    known = {c.digest for e in entries for c in e.chunks}
+    assert [[x.offset for x in e.extents] for e in entries] == [[PIECE_BYTES], [0]]
+    known = {c.digest: c for c in first.table.rows}
     again, same = send(store, tmp_path, known)
     assert same == entries
     assert first.new_bytes > 0
     assert again.new_bytes == 0
 
 
-def test_entries_that_have_chunks_are_not_read(tmp_path):
-    chunk = Chunk("0" * 64, 0, 3)
-    entry = Entry("gone", "file", size=3, chunks=[chunk])
-    assert Sender(open_store("memory:///"), JOB, set()).send([entry], lambda e: tmp_path / e.path) == [entry]
+def test_files_whose_content_is_known_are_not_read(tmp_path):
+    content = Content(Extents.of([(0, 3, 0, 1)]), [Stored("0" * 64, 4)])
+    sender = Sender(open_store("memory:///"), JOB, KEYS, {})
+    sender.table.index_of(Stored("1" * 64, 9))
+    [entry] = sender.send([Entry("gone", "file", size=3)], lambda e: tmp_path / e.path, {"gone": content})
+    assert list(entry.extents) == [(0, 3, 1, 1)]
 
 
 class Dying:
@@ -128,33 +135,44 @@ def test_a_pool_bounds_what_is_in_flight():
     assert running[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("chunk", "size"),
-    [
-        (Chunk("../../x", 0, 1), 10),
-        (Chunk("A" * 64, 0, 1), 10),
-        (Chunk("a" * 64, -1, 1), 10),
-        (Chunk("a" * 64, 0, 0), 10),
-        (Chunk("a" * 64, 8, 3), 10),
-        (Chunk("a" * 64, 0, PIECE_BYTES_MAX + 1), 1 << 40),
-    ],
-)
-def test_a_hostile_chunk_is_refused(chunk, size):
+BIG = 1 << 63
+HOSTILE_EXTENTS = {
+    "of no chunk": [(0, 1, 2, 0)],
+    "empty": [(0, 0, 0, 0)],
+    "beyond the file": [(8, 3, 0, 0)],
+    "wraps around": [(BIG, BIG, 0, 0)],
+    "long": [(0, 2**64 - 1, 0, 0)],
+    "beyond its chunk": [(0, 4, 0, 97)],
+    "skips wrap around": [(0, 8, 0, 2**64 - 4)],
+    "overlap": [(0, 4, 0, 0), (3, 4, 1, 0)],
+    "not in order": [(4, 2, 0, 0), (0, 2, 1, 0)],
+}
+
+
+@pytest.mark.parametrize("rows", HOSTILE_EXTENTS.values(), ids=HOSTILE_EXTENTS)
+def test_hostile_extents_are_refused(tmp_path, rows):
+    extents = Extents(array("Q", [x for row in rows for x in row]))
+    table = [Stored("a" * 64, 100), Stored("b" * 64, 100)]
+    with pytest.raises(ProtocolError):
+        extents.validate(10, sizes(table))
     with pytest.raises(BadChunk):
-        Fetcher(open_store("memory:///"), JOB).check(chunk, size)
+        trees.build(
+            tmp_path, [Entry("f", "file", size=10, extents=extents)], table, Fetcher(open_store("memory:///"), JOB, KEYS)
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_and_a_damaged_chunk_are_named(tmp_path):
     store = open_store("memory:///")
     (tmp_path / "f").write_bytes(b"content")
-    _, [entry] = send(store, tmp_path)
-    name = entry.chunks[0].digest
+    sender, [entry] = send(store, tmp_path)
+    name = sender.table.rows[0].digest
     for spoil in (lambda key: store.put(key, b"\x00contenT"), lambda key: store.delete([key])):
         spoil(protocol.chunk_key(JOB, name))
         target = tmp_path / f"to-{spoil.__code__.co_firstlineno}-{id(spoil)}"
         target.mkdir()
         with pytest.raises(BadChunk, match=name):
-            trees.build(target, [entry], Fetcher(store, JOB))
+            trees.build(target, [entry], sender.table.rows, Fetcher(store, JOB, KEYS))
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -166,6 +184,6 @@ def test_any_file_comes_back(tmp_path_factory, writes):
         for at, data in writes:
             f.seek(at)
             f.write(data)
-    _, entries = send(store, source)
-    trees.build(target, entries, Fetcher(store, JOB))
+    sender, entries = send(store, source)
+    trees.build(target, entries, sender.table.rows, Fetcher(store, JOB, KEYS))
     assert (target / "f").read_bytes() == (source / "f").read_bytes()

@@ -8,17 +8,21 @@ import stat
 import pytest
 from spotsurfer_agent import trees
 from spotsurfer_agent.chunks.fetcher import Fetcher
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.manifest import Entry
 from spotsurfer_agent.store import open_store
 from spotsurfer_agent.trees import UnsafePath, Unsavable
 
+KEYS = Keys.derive(b"", "j")
+
 
 def copy(source, target):
     store = open_store("memory:///")
-    entries = Sender(store, "j", set()).send(trees.walk(source).entries, lambda e: source / e.path)
+    sender = Sender(store, "j", KEYS, {})
+    entries = sender.send(trees.walk(source).entries, lambda e: source / e.path)
     target.mkdir(exist_ok=True)
-    trees.build(target, entries, Fetcher(store, "j"))
+    trees.build(target, entries, sender.table.rows, Fetcher(store, "j", KEYS))
     return entries
 
 
@@ -85,7 +89,7 @@ def D(path):
 )
 def test_a_hostile_manifest_writes_nothing(tmp_path, entries):
     with pytest.raises(UnsafePath):
-        trees.build(tmp_path, entries, Fetcher(open_store("memory:///"), "j"))
+        trees.build(tmp_path, entries, [], Fetcher(open_store("memory:///"), "j", KEYS))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -96,5 +100,5 @@ def test_no_link_is_followed_on_the_way(tmp_path):
     outside.mkdir()
     (root / "d").symlink_to(outside)
     with pytest.raises(OSError):
-        trees.build(root, [D("d"), Entry("d/x", "file")], Fetcher(open_store("memory:///"), "j"))
+        trees.build(root, [D("d"), Entry("d/x", "file")], [], Fetcher(open_store("memory:///"), "j", KEYS))
     assert list(outside.iterdir()) == []

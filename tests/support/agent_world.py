@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
 from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.loop import Agent, Surroundings
@@ -22,6 +23,7 @@ from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.store import Listed, StoreError
 
 JOB = "job-1"
+KEYS = Keys.derive(b"", JOB)
 LINE_BYTES = 9  # "%08d\n"
 
 
@@ -146,7 +148,7 @@ class FakeEngine:
                 raise EngineError("save", "the job ended by itself during the save")
             self._store.create(protocol.chunk_key(JOB, "aa" + request.checkpoint), str(shim.worked).encode())
             self._trip("manifest")
-            if not self._store.create(protocol.manifest_key(JOB, request.checkpoint), manifest.encode(image)):
+            if not self._store.create(protocol.manifest_key(JOB, request.checkpoint), manifest.encode(image, KEYS)):
                 raise Overwritten(request.checkpoint)
             self._trip("commit")
         except (EngineError, StoreError) as e:
@@ -245,6 +247,7 @@ class Machine:
             make_engine=lambda gate: FakeEngine(self.shim, gate, self.folder / "scratch", w),
             watcher=Watcher(self.service, w.clock),
             state=StateFile(self.folder / "state.json", JOB, self.attempt),
+            keys=KEYS,
             now=w.clock,
         )
         self.agent = Agent(w.config(self.attempt), given)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spotsurfer_agent import manifest, protocol, shimwire
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.manifest import Manifest
@@ -86,7 +87,7 @@ def newest(store: ObjectStore) -> Manifest:
     keys = [x.key for x in store.list(f"jobs/{JOB}/checkpoints/")]
     data = store.get(keys[-1])
     assert data is not None
-    return manifest.decode(data)
+    return manifest.decode(data, Keys.derive(b"", JOB))
 
 
 def keep_output(e: CriuEngine, limit: dict[str, int]) -> bool:

@@ -191,7 +191,7 @@ def refusals() -> None:
         assert value in told
         assert name in told
     assert mark.exists()
-    digest = image.image[-1].chunks[0].digest if image.image[-1].chunks else image.scratch[-1].chunks[0].digest
+    digest = image.chunks[-1].digest
     path = Path("/run/store", protocol.chunk_key(JOB, digest))
     whole = path.read_bytes()
     for damage in (whole[:-1] + bytes([whole[-1] ^ 1]), b"", None):

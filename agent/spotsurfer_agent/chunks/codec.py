@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import threading
 
 import blake3
 import zstandard
 
+from spotsurfer_agent.chunks.keys import Keys
+
 RAW, ZSTD = 0, 1
 LEVEL = 1
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _local = threading.local()  # a compressor serves one thread at a time
 
 
@@ -18,14 +18,9 @@ class Damaged(Exception):
     """The bytes are not those that the name promises."""
 
 
-def digest(data: bytes) -> str:
+def digest(data: bytes, keys: Keys) -> str:
     """The name of a chunk."""
-    return blake3.blake3(data).hexdigest()
-
-
-def is_digest(text: str) -> bool:
-    """Whether a name from a manifest may be used as one."""
-    return _DIGEST.fullmatch(text) is not None
+    return blake3.blake3(data, key=keys.name).hexdigest()
 
 
 def encode(data: bytes) -> bytes:
@@ -36,7 +31,7 @@ def encode(data: bytes) -> bytes:
     return bytes([ZSTD]) + packed if len(packed) < len(data) else bytes([RAW]) + data
 
 
-def decode(name: str, length: int, stored: bytes) -> bytes:
+def decode(name: str, length: int, stored: bytes, keys: Keys) -> bytes:
     """The plain bytes, checked against name and length. Raises Damaged."""
     if not stored or stored[0] not in (RAW, ZSTD):
         raise Damaged("it is empty or of a kind that this version does not know")
@@ -46,6 +41,6 @@ def decode(name: str, length: int, stored: bytes) -> bytes:
             plain = zstandard.ZstdDecompressor().decompress(plain, max_output_size=length)
         except zstandard.ZstdError as e:
             raise Damaged(f"it does not unpack ({e})") from e
-    if len(plain) != length or digest(plain) != name:
+    if len(plain) != length or digest(plain, keys) != name:
         raise Damaged("its content does not match its name")
     return plain

@@ -19,10 +19,11 @@ from typing import Any
 from spotsurfer_agent import jobroot, launch, manifest, netns, protocol, scratch, shimwire, spool, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.fetcher import BadChunk, Fetcher
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines import criu_call, needs, preflight
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
 from spotsurfer_agent.engines.saving import Place, Saving
-from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.protocol import SaveFacts, Spec
 from spotsurfer_agent.store import ObjectStore, StoreError
 from spotsurfer_agent.tools import Tools
@@ -42,8 +43,9 @@ class CriuEngine:
 
     name = "criu"
 
-    def __init__(self, base: Path, job: str, store: ObjectStore, tools: Tools) -> None:
+    def __init__(self, base: Path, job: str, store: ObjectStore, tools: Tools, keys: Keys | None = None) -> None:
         self._base, self._job, self._store, self._tools = base, job, store, tools
+        self._keys = keys or Keys.derive(b"", job)
         self._folder = base / "job"
         self._folder.mkdir(parents=True, exist_ok=True)
         for name in ("root", "log", "images"):
@@ -52,7 +54,7 @@ class CriuEngine:
         self._scratch.make()
         self._shim: subprocess.Popen[bytes] | None = None
         self._group: JobCgroup | None = None
-        self._known: dict[str, set[str]] = {}  # digests in the store, by the manifest that says so
+        self._known: dict[str, dict[str, Stored]] = {}  # chunks in the store by digest, by the manifest that says so
         self._last = Status(WorkloadState.ABSENT)
 
     # ------------------------------------------------------------ the port
@@ -83,7 +85,7 @@ class CriuEngine:
             raise EngineError("save", f"there is nothing to save: the job is {'held still' if status.held else status.state}")
         known = self._known_of(request.base)
         self._clean_images()
-        saving = Saving(self._place(), request, set(known))
+        saving = Saving(self._place(), request, known)
         try:
             facts = saving.run()
         except EngineError:
@@ -114,7 +116,7 @@ class CriuEngine:
             why = self._restore_log(str(e)) if isinstance(e, shimwire.ShimRefused) else str(e)
             self.kill()
             raise EngineError("restore", f"checkpoint {manifest.id} can't be restored: {why}") from e
-        self._known = {manifest.id: _digests(manifest)}
+        self._known = {manifest.id: _by_digest(manifest)}
 
     def status(self) -> Status:
         """The workload now."""
@@ -234,14 +236,14 @@ class CriuEngine:
 
     def _restore(self, image: Manifest) -> None:
         self._fresh_logs()
-        fetch = Fetcher(self._store, self._job)
+        fetch = Fetcher(self._store, self._job, self._keys)
         self._scratch.empty()
         images, work = self._folder / "images" / "restore", self._folder / "images" / "restore.work"
         self._clean_images()
         images.mkdir(parents=True)
         (work / "plugins").mkdir(parents=True)
-        trees.build(images, image.image, fetch)
-        trees.build(self._scratch.path, image.scratch, fetch)
+        trees.build(images, image.image, image.chunks, fetch)
+        trees.build(self._scratch.path, image.scratch, image.chunks, fetch)
         plan = self._frame(argv=[], environment={}, folder="/", uid=0, gid=0, groups=[])
         argv = criu_call.restore(self._tools.criu, images, work, self._folder, (self._mounts(), image.init_pipes))
         self._spawn()
@@ -318,17 +320,18 @@ class CriuEngine:
             cgroup=self._cgroup(),
             criu_version=preflight.criu_version(self._tools),
             tool_entries=self._tool_group().entries(),
+            keys=self._keys,
         )
 
-    def _known_of(self, base: str | None) -> set[str]:
-        """Digests that the base's manifest proves to be in the store."""
+    def _known_of(self, base: str | None) -> dict[str, Stored]:
+        """Chunks that the base's manifest proves to be in the store."""
         if base is not None and base not in self._known:
             try:
                 data = self._store.get(protocol.manifest_key(self._job, base))
-                self._known = {base: _digests(manifest.decode(data))} if data is not None else {}
+                self._known = {base: _by_digest(manifest.decode(data, self._keys))} if data is not None else {}
             except (StoreError, protocol.ProtocolError):
                 self._known = {}  # then everything is offered again; create-if-absent makes that harmless
-        return self._known.get(base or "", set())
+        return self._known.get(base or "", {})
 
     def _status_without_shim(self) -> Status:
         ended = shimwire.read_json(self._folder / shimwire.EXIT)
@@ -375,8 +378,8 @@ class CriuEngine:
         self._last = Status(WorkloadState.ABSENT)
 
 
-def _digests(image: Manifest) -> set[str]:
-    return {c.digest for e in (*image.image, *image.scratch) for c in e.chunks}
+def _by_digest(image: Manifest) -> dict[str, Stored]:
+    return {c.digest: c for c in image.chunks}
 
 
 def _account(user: str | None) -> tuple[int, int, list[int], str]:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_agent import clock, manifest, protocol, shimwire, trees
 from spotsurfer_agent.cgroup import JobCgroup
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.engines import criu_call, needs
 from spotsurfer_agent.engines.port import EngineError, SaveRequest
 from spotsurfer_agent.jobroot import Mount
-from spotsurfer_agent.manifest import Entry, Manifest
+from spotsurfer_agent.manifest import Entry, Manifest, Stored
 from spotsurfer_agent.protocol import SaveFacts
 from spotsurfer_agent.scratch import Capture, Scratch
 from spotsurfer_agent.store import ObjectStore, StoreError
@@ -45,6 +46,7 @@ class Place:
     cgroup: JobCgroup
     criu_version: str
     tool_entries: list[str]
+    keys: Keys
 
 
 @dataclass(slots=True)
@@ -62,13 +64,13 @@ class Instant:
 class Saving:
     """One save under way."""
 
-    def __init__(self, place: Place, request: SaveRequest, known: set[str]) -> None:
+    def __init__(self, place: Place, request: SaveRequest, known: Mapping[str, Stored]) -> None:
         self._at, self._request, self._known = place, request, known
         self._images = place.folder / "images" / request.checkpoint
         self._work = place.folder / "images" / f"{request.checkpoint}.work"
         self._began = 0.0
         self._frozen_seconds = 0.0
-        self._sender = Sender(place.store, place.job, known)
+        self._sender = Sender(place.store, place.job, place.keys, known)
 
     def run(self) -> SaveFacts:
         """Do it all. Raises EngineError("save"); what `commit` raises passes through, and a final dump then stays frozen."""
@@ -146,10 +148,10 @@ class Saving:
         try:
             images = [e for e in trees.walk(self._images).entries if not e.path.startswith(NOT_PART)]
             sent = self._sender.send(images, lambda e: self._images / e.path)
-            scratch = self._sender.send(capture.entries, capture.where)
+            scratch = self._sender.send(capture.entries, capture.where, capture.known)
         finally:
             capture.drop()
-        self._at.scratch.remember(capture, scratch, instant.at_ns)
+        self._at.scratch.remember(capture, scratch, self._sender.table, instant.at_ns)
         return self._described(instant, sent, scratch)
 
     def _described(self, instant: Instant, images: list[Entry], scratch: list[Entry]) -> Manifest:
@@ -168,9 +170,11 @@ class Saving:
             init_pipes=instant.pipes,
             cpu_seconds=instant.cpu_seconds,
             frozen_seconds=self._frozen_seconds,
-            image_bytes=sum(c.length for e in (*images, *scratch) for c in e.chunks),
+            image_bytes=sum(e.extents.bytes for e in (*images, *scratch)),
             at=clock.utc_text(),
             base=r.base,
+            chunks=self._sender.table.rows,
+            lineage=self._at.keys.lineage,
         )
 
     def _still_there(self, talk: shimwire.Conversation) -> None:
@@ -179,7 +183,7 @@ class Saving:
 
     def _manifest(self, image: Manifest) -> None:
         self._request.progress("manifest")
-        key, data = protocol.manifest_key(image.job, image.id), manifest.encode(image)
+        key, data = protocol.manifest_key(image.job, image.id), manifest.encode(image, self._at.keys)
         if not self._at.store.create(key, data) and self._at.store.get(key) != data:
             raise EngineError("save", f"another manifest of checkpoint {image.id} is in the store already")
 

@@ -1,0 +1,66 @@
+"""Keys of a job's data. One secret a lineage; everything else is derived, so that no key serves two purposes.
+
+A *lineage* is a job and the copies that went their own way from it: they share chunks, so they share names and seals. The
+secret never enters the store: the controller makes it from the family's master secret and hands it over in user-data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import blake3
+
+SECRET_BYTES = 32
+_PURPOSES = {
+    "lineage": "spotsurfer 2026-11-21 secret of a lineage",
+    "name": "spotsurfer 2026-11-21 names of chunks",
+    "seal": "spotsurfer 2026-11-21 seals of manifests",
+    "cipher": "spotsurfer 2026-11-21 AES-256-GCM of chunks and manifests",
+}
+
+
+class WrongKey(ValueError):
+    """A secret that can't be one; a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Of one lineage. `encrypts` says what is done with new data; encrypted data is read in any case."""
+
+    name: bytes = field(repr=False)
+    seal: bytes = field(repr=False)
+    cipher: bytes = field(repr=False)
+    lineage: str
+    encrypts: bool = False
+
+    @classmethod
+    def derive(cls, secret: bytes, lineage: str, encrypts: bool = False) -> Keys:
+        """Keys from the lineage's secret; an empty one gives fixed keys that protect against nothing but accidents."""
+        return cls(
+            _derived("name", secret, lineage),
+            _derived("seal", secret, lineage),
+            _derived("cipher", secret, lineage),
+            lineage,
+            encrypts,
+        )
+
+    @classmethod
+    def of_hex(cls, secret: str, lineage: str, encrypts: bool = False) -> Keys:
+        """Keys from the secret as user-data carries it. Raises WrongKey."""
+        try:
+            plain = bytes.fromhex(secret)
+        except ValueError:
+            plain = b"?"
+        if len(plain) not in (0, SECRET_BYTES):
+            raise WrongKey(f"the key of {lineage} is not {2 * SECRET_BYTES} hexadecimal digits: start the machine anew")
+        return cls.derive(plain, lineage, encrypts)
+
+
+def lineage_secret(master: bytes, lineage: str) -> bytes:
+    """What an agent of this lineage is given: it opens nothing of other jobs."""
+    return _derived("lineage", master, lineage)
+
+
+def _derived(purpose: str, secret: bytes, lineage: str) -> bytes:
+    material = len(secret).to_bytes(8, "little") + secret + lineage.encode()
+    return blake3.blake3(material, derive_key_context=_PURPOSES[purpose]).digest()
