@@ -18,7 +18,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test lint format types layers check docs lock lock-upgrade runtime-lock clean
+.PHONY: help setup runtime demo test lint format types layers check docs lock lock-upgrade runtime-lock clean bench-checkpoint
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -49,6 +49,12 @@ demo: setup ## the demonstration: a real assembly surfs on this host (root; unde
 test: setup check ## everything: lints, types, layers, tests, end-to-end tests in boxes (root)
 	@echo "== tests"
 	@$(TEST_ENVIRONMENT) $(PYTHON) -m pytest -m "not slow" $(PYTEST_ARGS)
+
+# SIZE_MB=512 for a quick look; ONLY=freeze,lazy for some parts; DIRTY_MB and DUMPS as in `python -m bench --help`.
+bench-checkpoint: setup ## benchmark of the checkpoint engine beside plain CRIU, restic and borg (root; an hour for 4 GB)
+	@EXTRA_PACKAGES="gcc libc6-dev restic borgbackup" sh scripts/host.sh
+	@$(TEST_ENVIRONMENT) PYTHONPATH=tests:. $(PYTHON) -m bench $(if $(SIZE_MB),--size-mb $(SIZE_MB)) $(if $(ONLY),--only $(ONLY)) \
+		$(if $(DIRTY_MB),--dirty-mb $(DIRTY_MB)) $(if $(DUMPS),--dumps $(DUMPS))
 
 check: lint types layers
 

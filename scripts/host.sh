@@ -5,7 +5,7 @@ set -eu
 
 # What the controller, its boxes and the virtual environment need; then what the demo assembles.
 PACKAGES="ca-certificates python3 python3-venv iproute2 nftables btrfs-progs util-linux mount kmod procps tini
-megahit samtools bowtie-examples"
+megahit samtools bowtie-examples ${EXTRA_PACKAGES:-}"
 python=${SYSTEM_PYTHON:-/usr/bin/python3}
 COMMANDS="ip nft mkfs.btrfs losetup mount unshare nsenter modprobe tini-static"
 

@@ -1,0 +1,62 @@
+"""`python -m bench`: measure, print a table, write JSON. `make bench-checkpoint` calls this."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from bench import figures
+from bench.figures import Figure
+from bench.machine import WORK
+from bench.parts import PARTS, Order
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0: every figure that was asked for met its target; 1: one did not, or could not be measured."""
+    options = _parser().parse_args(argv)
+    wanted = [x for x in options.only.split(",") if x] or list(PARTS)
+    if unknown := [x for x in wanted if x not in PARTS]:
+        print(f"unknown parts: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    order = Order(options.size_mb << 20, options.dirty_mb << 20, options.dumps)
+    about = {
+        "size_bytes": order.size, "dirty_bytes": order.dirty_bytes, "processors": os.cpu_count(), "kernel": platform.release(),
+    }  # fmt: skip
+    made: list[Figure] = []
+    failed = False
+    for number, name in enumerate(wanted, 1):
+        print(f"== {number}/{len(wanted)} {name}", flush=True)
+        began = time.monotonic()
+        try:
+            found = list(PARTS[name](order))
+        except Exception:  # one part that fails must not lose what the others measured
+            traceback.print_exc()
+            failed, found = True, []
+        made += found
+        figures.write(options.out, found, {**about, "part_seconds": round(time.monotonic() - began, 1)})
+    print(figures.table(made))
+    print(f"written to {options.out}")
+    return int(failed or any(f.passed is False for f in made))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--size-mb", type=int, default=4096, help="memory of the job (default %(default)s)")
+    parser.add_argument(
+        "--dirty-mb", type=int, default=10240, help="data on the job's disk at the freeze (default %(default)s)"
+    )
+    parser.add_argument(
+        "--dumps", type=int, default=200, help="live dumps that are looked at for torn pages (default %(default)s)"
+    )
+    parser.add_argument("--only", default="", help=f"some parts, by comma: {', '.join(PARTS)}")
+    parser.add_argument("--out", type=Path, default=WORK / "checkpoint.json", help="the report (default %(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

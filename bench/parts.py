@@ -1,0 +1,103 @@
+"""Parts of the benchmark: each plays its scenes and makes figures of what they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from bench.figures import Figure, median, ratio
+from bench.machine import scene
+
+DISK_SPARE_BYTES = 4 << 30
+Part = Callable[["Order"], Iterable[Figure]]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to measure. Sizes in bytes."""
+
+    size: int
+    dirty_bytes: int
+    dumps: int
+
+    @property
+    def disk(self) -> int:
+        """A disk with room for plain image files of the job."""
+        return 2 * self.size + DISK_SPARE_BYTES
+
+
+def _freeze(order: Order) -> Iterable[Figure]:
+    rounds = scene("freeze", order.size, disk_bytes=order.disk)["rounds"]
+    raw = {"rounds": rounds, "by_engine": median(rounds, "freeze_by_engine")}
+    compared = f"{median(rounds, 'freeze'):.2f} s against {median(rounds, 'criu_freeze'):.2f} s of criu dump to tmpfs"
+    yield Figure("freeze_ratio", ratio(rounds, "freeze", "criu_freeze"), compared, raw)
+    most = max(r["agent_above_idle_bytes"] for r in rounds)
+    bound = rounds[0]["image_bytes"] + (300 << 20)
+    yield Figure("agent_memory_first_live_bytes", most, f"image {rounds[0]['image_bytes']:,} bytes", raw, bound)
+
+
+def _durable(order: Order) -> Iterable[Figure]:
+    rounds = scene("durable", order.size, disk_bytes=order.disk)["rounds"]
+    compared = f"{median(rounds, 'durable'):.2f} s against {median(rounds, 'criu_seconds'):.2f} s of criu dump to disk, synced"
+    yield Figure("durable_ratio", ratio(rounds, "durable", "criu_seconds"), compared, {"rounds": rounds})
+
+
+def _second(order: Order) -> Iterable[Figure]:
+    rounds = scene("second", order.size, disk_bytes=order.disk)["rounds"]
+    raw = {"rounds": rounds, "by_engine": median(rounds, "freeze_by_engine")}
+    compared = f"{median(rounds, 'freeze'):.2f} s against {median(rounds, 'criu_freeze'):.2f} s of criu dump to tmpfs"
+    yield Figure("second_freeze_ratio", ratio(rounds, "freeze", "criu_freeze"), compared, raw)
+    used, image = median(rounds, "agent_above_idle_bytes"), median(rounds, "image_bytes")
+    yield Figure("second_rss_share", used / image, f"{used / 1e6:,.0f} MB for an image of {image / 1e6:,.0f} MB", raw)
+
+
+def _final(order: Order) -> Iterable[Figure]:
+    raw = scene("final", order.size, disk_bytes=order.disk)
+    yield Figure("agent_memory_final_bytes", raw["agent_above_idle_bytes"], f"image {raw['image_bytes']:,} bytes", raw)
+
+
+def _share(order: Order) -> Iterable[Figure]:
+    for kind, tail in (("trainer", ""), ("heap", "_heap")):
+        raw = scene("share", order.size, kind, disk_bytes=order.disk)
+        new, floor = raw["new_share"], raw["page_floor"]
+        compared = f"{kind}-like job, {raw['sent_bytes'] / 1e6:,.0f} MB sent of {raw['image_bytes'] / 1e6:,.0f}"
+        yield Figure("second_new_share" + tail, new, compared, raw)
+        yield Figure("page_floor" + tail, floor, "pages that were nowhere in the first image", raw)
+        yield Figure("second_new_share_above_floor" + tail, new - floor, compared, raw)
+
+
+def _restore(order: Order) -> Iterable[Figure]:
+    rounds = scene("restore", order.size, disk_bytes=order.disk)["rounds"]
+    compared = f"{median(rounds, 'first_line'):.2f} s against {median(rounds, 'criu_seconds'):.2f} s of criu restore from tmpfs"
+    yield Figure("restore_ratio", ratio(rounds, "first_line", "criu_seconds"), compared, {"rounds": rounds})
+
+
+def _lazy(order: Order) -> Iterable[Figure]:
+    rounds = scene("lazy", order.size, disk_bytes=order.disk)["rounds"]
+    raw = {"rounds": rounds}
+    yield Figure("lazy_first_seconds", median(rounds, "first_line"), "order to first new line", raw)
+    compared = f"{median(rounds, 'all_in'):.2f} s against {median(rounds, 'criu_seconds'):.2f} s of criu restore from tmpfs"
+    yield Figure("lazy_all_ratio", ratio(rounds, "all_in", "criu_seconds"), compared, raw)
+
+
+def _dirty(order: Order) -> Iterable[Figure]:
+    megabytes = order.dirty_bytes >> 20
+    size = min(order.size, 512 << 20)
+    rounds = scene("dirty", size, megabytes, disk_bytes=order.disk + 3 * order.dirty_bytes)["rounds"]
+    quiet, after = median(rounds, "freeze_quiet"), median(rounds, "freeze_dirty")
+    compared = f"{after:.2f} s with {megabytes} MB just written against {quiet:.2f} s without"
+    yield Figure("scratch_dirty_freeze_growth_seconds", after - quiet, compared, {"rounds": rounds})
+
+
+PARTS: dict[str, Part] = {
+    "freeze": _freeze,
+    "durable": _durable,
+    "second": _second,
+    "final": _final,
+    "share": _share,
+    "restore": _restore,
+    "lazy": _lazy,
+    "dirty": _dirty,
+}
+About = dict[str, Any]

@@ -1,0 +1,1 @@
+"""What happens inside the small machines of the benchmark: one function a scene, each returns raw figures."""

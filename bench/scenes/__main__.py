@@ -1,0 +1,23 @@
+"""`python -m bench.scenes NAME ARGUMENTS…`: one scene on this machine; its figures go into the shared folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from bench.scenes import kit, restores, saves
+
+SCENES = {
+    "freeze": saves.freeze,
+    "durable": saves.durable,
+    "second": saves.second,
+    "final": saves.final,
+    "share": saves.share,
+    "dirty": saves.dirty,
+    "restore": restores.restore,
+    "lazy": restores.lazy,
+}
+
+if __name__ == "__main__":
+    figures = SCENES[sys.argv[1]](*sys.argv[2:])  # type: ignore[operator]
+    (kit.SHARE / "figures.json").write_text(json.dumps(figures))

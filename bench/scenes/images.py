@@ -1,0 +1,58 @@
+"""A saved image as files again, and what is new in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import xxhash
+from spotsurfer_agent import trees
+from spotsurfer_agent.manifest import Manifest
+from support import engine_kit
+
+from bench.scenes import kit
+
+PAGE = 4096
+ZERO = bytes(PAGE)
+
+
+def build(image: Manifest, folder: Path) -> None:
+    """The image's files below a new folder."""
+    from spotsurfer_agent.chunks.fetcher import Fetcher
+
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    trees.build(folder, image.image, Fetcher(engine_kit.open_store(f"file://{kit.STORE}"), engine_kit.JOB))
+
+
+def pages(folder: Path) -> Iterator[bytes]:
+    """Every page of memory in a folder of image files that is not zero."""
+    for path in sorted(folder.glob("pages-*.img")):
+        with path.open("rb") as f:
+            while block := f.read(PAGE << 8):
+                for at in range(0, len(block), PAGE):
+                    page = block[at : at + PAGE]
+                    if page != ZERO:
+                        yield page
+
+
+def counted(folder: Path) -> Counter[bytes]:
+    """Which pages there are, by fingerprint, and how often each."""
+    return Counter(xxhash.xxh3_128_digest(p) for p in pages(folder))
+
+
+def new_bytes(image: Manifest, base: Manifest) -> int:
+    """Plain bytes of the chunks that the image has and its base has not."""
+    old = set(_chunks(base))
+    return sum(size for digest, size in _chunks(image).items() if digest not in old)
+
+
+def all_bytes(image: Manifest) -> int:
+    """Plain bytes of the memory that the image holds, zeros left out."""
+    return sum(_chunks(image).values())
+
+
+def _chunks(image: Manifest) -> dict[str, int]:
+    return {c.digest: c.length for e in (*image.image, *image.scratch) for c in e.chunks}

@@ -1,0 +1,166 @@
+"""A job on this machine, its lines, and how long it stood still."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.protocol import SaveFacts, Spec
+from support import engine_kit
+
+BASE, STORE, SHARE = engine_kit.BASE, Path("/run/store"), engine_kit.SHARE
+TMPFS = Path("/mnt")
+JOBS = Path(__file__).parents[1] / "jobs"
+LOOK_SECONDS = 0.002
+SETTLE_SECONDS = 0.3
+PATIENCE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line that the job printed: its number and the job's own clocks."""
+
+    number: int
+    monotonic: float
+    real: float
+
+
+class Runner:
+    """An engine with a job, as the agent drives it."""
+
+    def __init__(self, engine: CriuEngine | None = None) -> None:
+        self.engine = engine or engine_kit.engine()
+        self._number = 0
+
+    def start(self, kind: str, size_bytes: int, noise_percent: int = 50) -> None:
+        """Start a job of `bench/jobs`; its memory is filled when this returns."""
+        work = Path(self.engine.scratch(), "work")
+        work.mkdir(parents=True, exist_ok=True)
+        if kind == "heap":
+            shutil.copy(JOBS / "heap.py", work)
+            command = ["/usr/bin/python3", "heap.py", str(size_bytes)]
+        else:
+            shutil.copy(SHARE / "job", work)
+            command = ["./job", kind, str(size_bytes), str(noise_percent)]
+        self.engine.start(Spec(engine_kit.JOB, ["/bin/sh", "-c", 'exec "$@"', "-", *command]))
+        self.wait_for("ready", 0)
+
+    def save(
+        self,
+        *,
+        final: bool = False,
+        base: str | None = None,
+        commit: Callable[[Manifest], bool] = lambda _: True,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> SaveFacts:
+        """One save, committed at once."""
+        self._number += 1
+        return self.engine.save(engine_kit.request(self._number, final=final, base=base, commit=commit, progress=progress))
+
+    def position(self) -> int:
+        """Bytes that the job printed so far."""
+        return int((self.engine.status().log or {}).get("out", 0))
+
+    def read(self, at: int) -> bytes:
+        """The job's output from an absolute offset."""
+        out = b""
+        while piece := self.engine.read_log("out", at + len(out), 1 << 20):
+            out += piece
+        return out
+
+    def wait_for(self, word: str, at: int, seconds: float = PATIENCE_SECONDS) -> list[str]:
+        """The words of the first whole line that begins with `word`, from an offset on."""
+        end, seen = time.monotonic() + seconds, b""
+        while time.monotonic() < end:
+            seen += self.read(at + len(seen))
+            whole = seen[: seen.rfind(b"\n") + 1].decode()
+            for text in whole.splitlines():
+                if text.startswith(word + " "):
+                    return text.split()
+            time.sleep(LOOK_SECONDS)
+        raise AssertionError(f"the job did not say {word!r} within {seconds:.0f} s: {seen[-200:]!r}")
+
+    def tell(self, command: str, answer: str) -> list[str]:
+        """Have the job do something; returns the words of its answer."""
+        at = self.position()
+        work = Path(self.engine.scratch(), "work")
+        (work / "command.new").write_text(command + "\n")
+        (work / "command.new").replace(work / "command")
+        return self.wait_for(answer, at)
+
+    def lines(self, at: int) -> list[Line]:
+        """The heartbeats of the job from an offset on."""
+        text = self.read(at).decode(errors="replace")
+        found = []
+        for words in (x.split() for x in text[: text.rfind("\n") + 1].splitlines()):
+            if len(words) == 4 and words[0] == "n":
+                found.append(Line(int(words[1]), int(words[2]) / 1e9, int(words[3]) / 1e9))
+        return found
+
+    def gap(self, what: Callable[[], object]) -> float:
+        """The longest pause that the job itself saw while `what` happened, in seconds, by its own clock."""
+        at = max(0, self.position() - 200)
+        what()
+        time.sleep(SETTLE_SECONDS)
+        beats = [x.monotonic for x in self.lines(at)]
+        assert len(beats) > 2, "the job printed nothing"
+        return max(b - a for a, b in itertools.pairwise(beats))
+
+    def first_line(self, order: Callable[[], object]) -> float:
+        """Seconds from the order until the job printed something; the order may return before or after that."""
+        before, started = self.read_from(), time.monotonic()
+        order()
+        self.wait_for("n", before)
+        return time.monotonic() - started
+
+    def read_from(self) -> int:
+        """Where the output of the newest image ends: a restored job prints on from there."""
+        return int(engine_kit.newest(engine_kit.open_store(f"file://{STORE}")).log["out"])
+
+    def forget(self) -> None:
+        """Let the store be empty again, as before a job's first save."""
+        shutil.rmtree(STORE / "jobs", ignore_errors=True)
+        settle()
+
+    def newest(self) -> Manifest:
+        """The manifest of the last save."""
+        return engine_kit.newest(engine_kit.open_store(f"file://{STORE}"))
+
+
+def settle() -> None:
+    """Nothing of an earlier step may still be on its way to a disk."""
+    os.sync()
+    time.sleep(SETTLE_SECONDS)
+
+
+def say(text: str) -> None:
+    """Progress for who waits."""
+    with (SHARE / "progress").open("a") as f:
+        f.write(text + "\n")
+
+
+def timed(what: Callable[[], object]) -> float:
+    """Seconds that a call took."""
+    began = time.monotonic()
+    what()
+    return time.monotonic() - began
+
+
+def run(argv: list[str], **options: object) -> None:
+    """A program that must end well; what it said is in the error."""
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, f"{argv[:6]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
+
+
+def checkpoint(number: int) -> str:
+    """The id of a save by its number."""
+    return protocol.checkpoint_id(1, number)

@@ -1,0 +1,123 @@
+"""Plain CRIU with image files, for the same process in the same box: what the engine is compared with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_agent import jobroot, linux, netns, shimwire
+from spotsurfer_agent.engines import criu_call
+from spotsurfer_agent.tools import Tools
+
+from bench.scenes import kit
+
+FIRST_LINE_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A job that the shim holds, as CRIU needs to know it."""
+
+    tools: Tools
+    pid: int
+    net: int
+    pipes: dict[str, str]
+
+    @staticmethod
+    def here() -> Plain:
+        """The job that runs on this machine."""
+        told = shimwire.ask(kit.BASE / "job", "status")
+        tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
+        return Plain(tools, told["root_pid"], told["net"], dict(told["pipes"]))
+
+
+def dump(images: Path, *, durable: bool = False) -> None:
+    """`criu dump --leave-running` to files; `durable`: and every file and folder synced."""
+    job, work = Plain.here(), images.with_name(images.name + ".work")
+    _fresh(images, work)
+    outside = [x for m in _mounts(kit.BASE / "job/scratch") for x in ("--external", f"mnt[{m.target}]:{m.name}")]
+    kit.run([
+        *job.tools.criu, "dump", "--tree", str(job.pid), "--images-dir", str(images), "--work-dir", str(work),
+        "--log-file", "dump.log", "--libdir", str(work / "plugins"), "--leave-running",
+        "--external", f"net[{job.net}]:jobnet", *outside, *_common(),
+    ])  # fmt: skip
+    if durable:
+        for path in (*images.iterdir(), images):
+            fd = os.open(path, os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+
+
+def keep_scratch(where: Path) -> None:
+    """A copy of the job's files: CRIU wants them as they were."""
+    shutil.rmtree(where, ignore_errors=True)
+    kit.run(["cp", "-a", "--reflink=auto", str(kit.BASE / "job/scratch"), str(where)])
+
+
+def restore(images: Path, scratch: Path, job: Plain) -> float:
+    """`criu restore` from files, on a machine where the job does not run. Returns seconds from the order to its first line."""
+    work, root = images.with_name(images.name + ".work"), kit.BASE / "job/root"
+    (work / "pid").unlink(missing_ok=True)
+    net, (read, write) = netns.prepare(job.tools), os.pipe()
+    quiet = os.open("/dev/null", os.O_WRONLY)
+    mounts = _mounts(scratch)
+    named = [x for m in mounts for x in ("--external", f"mnt[{m.name}]:{root}{m.target}")]
+    streams = [x for fd, n in ((write, "out"), (quiet, "err")) for x in ("--inherit-fd", f"fd[{fd}]:{job.pipes[n]}")]
+    argv = [
+        *job.tools.criu, "restore", "--restore-detached", "--images-dir", str(images), "--work-dir", str(work),
+        "--log-file", "restore.log", "--libdir", str(work / "plugins"), "--pidfile", str(work / "pid"), "--root", str(root),
+        "--inherit-fd", f"fd[{net}]:jobnet", *streams, *named, *_common(),
+    ]  # fmt: skip
+    began = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            _become(argv, mounts, str(root), (net, write, quiet))
+        os._exit(127)
+    _, status = os.waitpid(child, 0)
+    os.close(write)
+    assert status == 0, f"criu restore ended with {status}: {(work / 'restore.log').read_text()[-1500:]}"
+    first = os.read(read, 1)  # everything is in by now: a plain restore lets nobody run before
+    seconds = time.monotonic() - began
+    assert first, "the restored job printed nothing"
+    _end(int((work / "pid").read_text()))
+    for fd in (read, net, quiet):
+        os.close(fd)
+    netns.remove(job.tools)
+    return seconds
+
+
+def _become(argv: list[str], mounts: list[jobroot.Mount], root: str, fds: tuple[int, ...]) -> None:
+    os.setsid()
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.private_mounts()
+    jobroot.build(root, mounts)
+    for fd in fds:
+        os.set_inheritable(fd, True)
+    os.execvp(argv[0], argv)
+
+
+def _end(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def _mounts(scratch: Path) -> list[jobroot.Mount]:
+    return jobroot.mounts(str(kit.BASE), str(scratch))
+
+
+def _common() -> list[str]:
+    return [x for x in criu_call.COMMON if not x.startswith("--stream")]
+
+
+def _fresh(images: Path, work: Path) -> None:
+    for folder in (images, work):
+        shutil.rmtree(folder, ignore_errors=True)
+    images.mkdir(parents=True)
+    (work / "plugins").mkdir(parents=True)

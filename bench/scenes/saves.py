@@ -1,0 +1,149 @@
+"""Scenes of saving: live, again with a base, final; each beside CRIU's own dump of the same process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.scenes import images, kit, memory, reference
+from bench.scenes.kit import Runner
+
+ROUNDS = 3
+Figures = dict[str, Any]
+
+
+def freeze(size: str) -> Figures:
+    """First live saves of a mixed memory, beside dumps to tmpfs."""
+    return _live(int(size), 50, lambda: reference.dump(kit.TMPFS / "ref"))
+
+
+def durable(size: str) -> Figures:
+    """First live saves of noise, beside dumps to the same disk, synced."""
+    return _live(int(size), 100, lambda: reference.dump(kit.SHARE / "ref", durable=True))
+
+
+def _live(size: int, noise: int, plain: Callable[[], None]) -> Figures:
+    run = Runner()
+    run.start("stamped", size, noise)
+    rounds = []
+    for number in range(ROUNDS):
+        run.forget()
+        rounds.append(_one_live(run, plain))
+        kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
+    run.engine.kill()
+    return {"rounds": rounds, "noise_percent": noise}
+
+
+def _one_live(run: Runner, plain: Callable[[], None], base: str | None = None) -> Figures:
+    """One save of ours and one of CRIU's own, with what the job saw of each."""
+    facts = []
+    with memory.watch() as peak:
+        gap = run.gap(lambda: facts.append(run.save(base=base)))
+    kit.settle()
+    seconds = []
+    plain_gap = run.gap(lambda: seconds.append(kit.timed(plain)))
+    kit.settle()
+    return {
+        "freeze": gap,
+        "freeze_by_engine": facts[0].frozen_seconds,
+        "durable": facts[0].durable_seconds,
+        "image_bytes": facts[0].image_bytes,
+        "sent_bytes": facts[0].new_bytes,
+        "agent_above_idle_bytes": peak.above_idle,
+        "agent_idle_bytes": peak.idle,
+        "criu_freeze": plain_gap,
+        "criu_seconds": seconds[0],
+        "checkpoint": facts[0].checkpoint,
+    }
+
+
+def second(size: str) -> Figures:
+    """Live saves with a base, each after a tenth of the pages changed at random."""
+    run = Runner()
+    run.start("stamped", int(size), 50)
+    run.forget()
+    base = run.save().checkpoint
+    rounds = []
+    for number in range(ROUNDS):
+        run.tell("dirty 100", "dirty")
+        kit.settle()
+        rounds.append(_one_live(run, lambda: reference.dump(kit.TMPFS / "ref"), base))
+        base = rounds[-1]["checkpoint"]
+        kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
+    run.engine.kill()
+    return {"rounds": rounds}
+
+
+def final(size: str) -> Figures:
+    """Memory that a final save needs; the image is on the store, nobody wants it."""
+    run = Runner()
+    run.start("stamped", int(size), 50)
+    run.forget()
+    with memory.watch() as peak:
+        facts = run.save(final=True)
+    run.engine.kill()
+    return {
+        "agent_above_idle_bytes": peak.above_idle,
+        "image_bytes": facts.image_bytes,
+        "freeze": facts.frozen_seconds,
+        "durable": facts.durable_seconds,
+    }
+
+
+def share(size: str, kind: str) -> Figures:
+    """What a second image has to send, and the least that any tool could send: pages that were in no place before."""
+    run = Runner()
+    run.start(kind, int(size), 70)
+    run.forget()
+    base = run.save().checkpoint
+    first = run.newest()
+    run.tell("train", "trained")
+    facts = run.save(base=base)
+    image = run.newest()
+    run.engine.kill()
+    kit.say("count pages")
+    known = _pages_of(first)
+    now = _pages_of(image)
+    total = sum(now.values())
+    return {
+        "new_share": images.new_bytes(image, first) / images.all_bytes(image),
+        "page_floor": sum(n for page, n in now.items() if page not in known) / total,
+        "page_floor_once": sum(1 for page in now if page not in known) / total,
+        "pages": total,
+        "image_bytes": facts.image_bytes,
+        "sent_bytes": facts.new_bytes,
+        "first_bytes": first.image_bytes,
+    }
+
+
+def _pages_of(image: Any) -> Counter[bytes]:
+    folder = Path(kit.TMPFS, "built")
+    images.build(image, folder)
+    return images.counted(folder)
+
+
+def dirty(size: str, megabytes: str) -> Figures:
+    """How much longer the freeze is when the job has just written a lot to its disk."""
+    run = Runner()
+    run.start("stamped", int(size), 50)
+    rounds = []
+    for number in range(ROUNDS):
+        run.forget()
+        Path(run.engine.scratch(), "work/big").unlink(missing_ok=True)
+        kit.settle()
+        quiet = run.gap(run.save)
+        run.forget()
+        run.tell(f"file {megabytes}", "file")
+        facts = []
+        gap = run.gap(lambda facts=facts: facts.append(run.save()))  # type: ignore[misc]
+        rounds.append({
+            "freeze_quiet": quiet, "freeze_dirty": gap, "durable": facts[0].durable_seconds,
+            "freeze_by_engine": facts[0].frozen_seconds, "dirty_bytes": int(megabytes) << 20,
+        })  # fmt: skip
+        kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
+        if int(megabytes) > 2048:
+            break  # once is enough for a disk: three times would be thirty gigabytes twice
+    run.engine.kill()
+    return {"rounds": rounds}
