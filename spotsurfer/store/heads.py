@@ -64,11 +64,18 @@ def summary(entries: Sequence[Head]) -> HeadSeen:
 
 
 def _since_beginning(entries: Sequence[Head]) -> list[str]:
-    """Checkpoints of the present life of the job: a grant from nothing (a retry) makes older ones another life's."""
-    found: list[str] = []
+    """Checkpoints of the present life of the job. A grant from nothing (a retry) makes older ones another life's; a grant
+    from an older one leaves behind what came after it: what follows does not build on that.
+    """
+    tip: str | None = None
+    parent: dict[str, str | None] = {}
     for e in entries:
-        if e.kind is HeadKind.GRANT and e.checkpoint is None:
-            found.clear()
+        if e.kind is HeadKind.GRANT:
+            tip = e.checkpoint
         if e.kind is HeadKind.COMMIT and e.checkpoint is not None:
-            found.append(e.checkpoint)
-    return found
+            parent[e.checkpoint], tip = tip, e.checkpoint
+    line: dict[str, None] = {}
+    while tip is not None and tip not in line:  # a log that was tampered with must not lead us in circles
+        line[tip] = None
+        tip = parent.get(tip)
+    return list(line)[::-1]

@@ -1,0 +1,283 @@
+"""Retention and collection: nothing that a checkpoint needs is ever lost, whatever dies when; in the end all else is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from simulation.virtual import Objects
+from spotsurfer_agent import protocol
+from spotsurfer_agent.manifest import decode, encode
+from spotsurfer_agent.pins import CondemnedChunk, Pins
+from spotsurfer_agent.protocol import ProtocolError
+from support.saves import JOB, KEYS, Writer, a_manifest, named
+
+from spotsurfer.core.retention import Rules
+from spotsurfer.store.collector import Asked, Collector, objects_of
+
+ASKED = Asked(JOB, Rules(newest=1), KEYS)
+
+
+class Killed(BaseException):
+    """The controller dies here."""
+
+
+class Interrupted:
+    """The collector's way to the store: before each call something else may happen."""
+
+    def __init__(self, inner: Objects, before: Callable[[], None]) -> None:
+        self._inner, self._before = inner, before
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if name not in ("create", "put", "get", "list", "delete"):
+            return value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._before()
+            return value(*args, **kwargs)
+
+        return call
+
+
+class Steady:
+    """Time that goes by only when told to."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def a_collector(store: Any, wait: float = 0.0, now: Callable[[], float] | None = None) -> Collector:
+    return Collector(store, wait, lambda: None, now or Steady())
+
+
+def chunks(store: Objects) -> set[str]:
+    return {k.rpartition("/")[2] for k in store.data if k.startswith((f"jobs/{JOB}/chunks/", f"jobs/{JOB}/packs/"))}
+
+
+def prove(store: Objects, checkpoint: str) -> None:
+    store.create(protocol.proven_key(JOB, checkpoint), b"{}")
+
+
+def lost(store: Objects) -> list[str]:
+    """Chunks that a committed checkpoint names and the store has not."""
+    log = Writer(store).log
+    log.refresh()
+    there, missing = chunks(store), list[str]()
+    for c in {e.checkpoint for e in log.entries if e.checkpoint}:
+        data = store.get(protocol.manifest_key(JOB, c))
+        if data is None:
+            assert log.newest is not None and log.newest.checkpoint != c, "the manifest that counts was removed"
+            continue
+        missing += [f"{c}: {n}" for n in objects_of(decode(data, KEYS)) - there]
+    return missing
+
+
+def until_clean(collector: Collector, asked: Asked = ASKED) -> None:
+    for _ in range(10):
+        step = collector.step(asked)
+        if step.clean and not step.dropped:
+            return
+    raise AssertionError(f"never clean: {step}")
+
+
+def test_chunks_of_a_dropped_checkpoint_go_and_no_other() -> None:
+    store = Objects()
+    writer = Writer(store)
+    writer.grant()
+    old, new = writer.save_all(["a", "b"]), writer.save_all(["b", "c"])
+    until_clean(a_collector(store))
+    assert chunks(store) == {named(c).digest for c in "abc"}  # nothing newer is proven
+    prove(store, new)
+    until_clean(a_collector(store))
+    assert chunks(store) == {named(c).digest for c in "bc"}
+    assert store.get(protocol.manifest_key(JOB, old)) is None
+
+
+def test_the_condemned_get_their_time_and_a_new_manifest_saves_them() -> None:
+    store, now = Objects(), Steady()
+    writer = Writer(store)
+    writer.grant()
+    writer.save_all(["a"])
+    store.create(protocol.chunk_key(JOB, named("x").digest), b"left over")
+    collector = a_collector(store, 60.0, now)
+    assert collector.step(ASKED).condemned == 1
+    assert collector.step(ASKED).deleted == 0
+    now.at = 59.0
+    assert collector.step(ASKED).deleted == 0
+    # A manifest that came meanwhile names it: whoever read no list before is right to rely on it.
+    late = a_manifest("000001-000009", ["x"])
+    store.create(protocol.manifest_key(JOB, late.id), encode(late, KEYS))
+    store.create(protocol.intent_key(JOB, late.id), protocol.encode(protocol.Intent(late.id, None, "")))
+    now.at = 61.0
+    assert collector.step(ASKED).deleted == 0
+    assert named("x").digest in chunks(store)
+
+
+def test_a_writer_that_reads_the_list_does_not_commit() -> None:
+    store = Objects()
+    writer = Writer(store)
+    writer.grant()
+    writer.save_all(["a"])
+    store.create(protocol.chunk_key(JOB, named("x").digest), b"left over")
+    a_collector(store).step(ASKED)
+    pins = Pins(store, JOB)
+    assert pins.begin("000001-000002", None) == {named("x").digest}
+    with pytest.raises(CondemnedChunk, match="1 chunks"):
+        pins.check([named("a"), named("x")])
+    pins.check([named("a")])
+
+
+def test_no_list_while_a_save_is_under_way() -> None:
+    store = Objects()
+    writer = Writer(store)
+    writer.grant()
+    writer.save_all(["a"])
+    saving = writer.save(["b"], set())
+    for _ in range(4):
+        next(saving)
+    assert a_collector(store).step(ASKED).waits == "the save 000001-000002 is under way"
+    assert named("b").digest in chunks(store)
+
+
+def test_a_fenced_save_holds_nothing_up() -> None:
+    store = Objects()
+    writer = Writer(store)
+    writer.grant()
+    saving = writer.save(["b"], set())
+    for _ in range(4):
+        next(saving)
+    Writer(store, epoch=2).grant()
+    until_clean(a_collector(store))
+    assert chunks(store) == set()
+    assert not store.list(protocol.intents_prefix(JOB))
+
+
+def test_a_manifest_that_cant_be_read_stops_all_removal() -> None:
+    store = Objects()
+    writer = Writer(store)
+    writer.grant()
+    name = writer.save_all(["a"])
+    store.put(protocol.manifest_key(JOB, name), b"torn")
+    store.create(protocol.chunk_key(JOB, named("x").digest), b"left over")
+    with pytest.raises(ProtocolError):
+        a_collector(store).step(ASKED)
+    assert chunks(store) == {named("a").digest, named("x").digest}
+
+
+def test_a_controller_that_does_not_lead_removes_nothing() -> None:
+    store = Objects()
+    writer = Writer(store)
+    writer.grant()
+    writer.save_all(["a"])
+    store.create(protocol.chunk_key(JOB, named("x").digest), b"left over")
+
+    def lead() -> None:
+        raise Killed
+
+    before = dict(store.data)
+    with pytest.raises(Killed):
+        Collector(store, 0.0, lead).step(ASKED)
+    assert store.data == before
+
+
+def test_a_plan_changes_nothing_and_says_all() -> None:
+    store = Objects()
+    writer = Writer(store)
+    writer.grant()
+    writer.save_all(["a"])
+    new = writer.save_all(["b"])
+    prove(store, new)
+    before = dict(store.data)
+    plan = a_collector(store).plan(ASKED)
+    assert store.data == before
+    assert (plan.dropped, plan.condemned, plan.condemned_bytes) == (["000001-000001"], 1, 6)
+
+
+def test_an_ended_job_keeps_only_what_is_protected() -> None:
+    store = Objects()
+    writer = Writer(store)
+    writer.grant()
+    first = writer.save_all(["a"])
+    writer.save_all(["b"])
+    store.put(protocol.protected_key(JOB, first), b"{}")
+    until_clean(a_collector(store), Asked(JOB, Rules(1, ended=True), KEYS))
+    assert chunks(store) == {named("a").digest}
+
+
+# ---------------------------------------------------------------- everything at once
+
+CONTENTS = st.lists(st.sampled_from("abcde"), min_size=1, max_size=4, unique=True)
+
+
+class Race:
+    """A collector and writers, interleaved call by call as the data says; either may die anywhere."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.store, self.data = Objects(), data
+        self.writer = Writer(self.store)
+        self.writer.grant()
+        self.saving: Iterator[None] = iter(())
+
+    def draw(self, most: int) -> int:
+        return int(self.data.draw(st.integers(0, most)))
+
+    def step_writer(self) -> None:
+        """One call of the writer; now and then it dies, and another one takes over, on this machine or the next."""
+        fate = self.draw(20)
+        if fate == 0:
+            self.saving = iter(())  # killed; its successor on the same machine knows which numbers were used
+        elif fate == 1:
+            self.saving = iter(())
+            self._next_attempt()
+        elif next(self.saving, "over") == "over":
+            if self.draw(3) == 0 and self.writer.log.newest and self.writer.log.newest.checkpoint:
+                prove(self.store, self.writer.log.newest.checkpoint)
+            self.saving = self.writer.save(self.data.draw(CONTENTS), self.writer.known())
+        assert not lost(self.store)
+
+    def _next_attempt(self) -> None:
+        self.writer.log.refresh()
+        newest = self.writer.log.newest
+        self.writer = Writer(self.store, self.writer.epoch + 1)
+        self.writer.grant(newest.checkpoint if newest else None)
+
+    def before_collector(self) -> None:
+        for _ in range(self.draw(3)):
+            self.step_writer()
+        if self.draw(25) == 0:
+            raise Killed
+
+    def run(self) -> None:
+        for _ in range(6):
+            collector = a_collector(Interrupted(self.store, self.before_collector))
+            try:
+                for _ in range(3):
+                    collector.step(ASKED)
+                    assert not lost(self.store)
+            except Killed:
+                assert not lost(self.store)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_no_interleaving_loses_a_chunk(data: st.DataObject) -> None:
+    race = Race(data)
+    race.run()
+    race.writer = Writer(race.store, race.writer.epoch + 1)
+    race.writer.log.refresh()
+    newest = race.writer.log.newest
+    race.writer.grant(newest.checkpoint if newest else None)
+    until_clean(a_collector(race.store))
+    assert not lost(race.store)
+    named_now = set[str]()
+    for listed in race.store.list(protocol.checkpoints_prefix(JOB)):
+        if listed.key.endswith("/MANIFEST"):
+            named_now |= objects_of(decode(race.store.get(listed.key) or b"", KEYS))
+    assert chunks(race.store) == named_now
