@@ -34,15 +34,8 @@ class JobCgroup:
     @staticmethod
     def below_own(name: str) -> JobCgroup:
         """The job's group under the control groups of the calling process. Nothing is made yet. Raises CgroupError."""
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-        mounted = _mounted(Path("/proc/self/mountinfo").read_text())
-        folders: dict[str, str] = {}
-        for line in lines:
-            _, controllers, path = line.split(":", 2)
-            for c in controllers.split(","):
-                where = _place(mounted.get(c), path)
-                if where is not None and (c in CONTROLLERS or c == UNIFIED):
-                    folders[c] = str(Path(where) / name)
+        found = places(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+        folders = {c: str(where / name) for c, (where, _) in found.items() if c in CONTROLLERS or c == UNIFIED}
         if "freezer" in folders and UNIFIED in folders:
             del folders[UNIFIED]  # the mix: the old freezer and meters are the ones that work
         if not folders:
@@ -159,6 +152,19 @@ class JobCgroup:
             if time.monotonic() > end:
                 raise CgroupError(0, f"processes in {self._freezer()} did not stop within {SETTLE_SECONDS:.0f} s")
             time.sleep(0.002)
+
+
+def places(groups: str, mounts: str) -> dict[str, tuple[Path, Path]]:
+    """Controller -> (folder of a process's own group, where its hierarchy is mounted), from its `cgroup` and `mountinfo`."""
+    mounted = _mounted(mounts)
+    found: dict[str, tuple[Path, Path]] = {}
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for c in controllers.split(","):
+            where = _place(mounted.get(c), path)
+            if where is not None:
+                found[c] = (Path(where), Path(mounted[c][1]))
+    return found
 
 
 def _mounted(text: str) -> dict[str, tuple[str, str]]:

@@ -1,0 +1,201 @@
+"""Memory for an image, touched before the freeze: first touches are what a frozen job would otherwise wait for.
+
+It comes in blocks. Where the blocks that were touched do not suffice, more are made up to the limit (slower, but no slower
+than writing files); beyond the limit whoever asks waits until a block was sent and given back, and that time is counted.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_agent.memory import free_bytes
+
+BLOCK_BYTES = 16 << 20
+TAIL_BYTES = 1 << 20  # a rest of a block is worth using from this size on
+SLACK_BYTES = 64 << 20  # what estimates of an image may be wrong by
+FINAL_BYTES = 256 << 20  # a final save waits for its bytes to be durable anyway: no need to hold them
+FIRST_GUESS = 0.25  # share of a job's pages that changed since its base, while none was measured
+CAUTION = 1.5  # pages change faster now and then
+_HUGE, _POPULATE_WRITE = 14, 23  # madvise(2)
+
+
+class Closed(Exception):
+    """The save is over: there is no memory any more."""
+
+
+@dataclass(eq=False, slots=True)
+class Span:
+    """A piece of a block. `uses` says how many still need it."""
+
+    view: memoryview
+    block: Block
+    uses: int = 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of it."""
+        return len(self.view)
+
+
+class Block:
+    """One mapping. It is free again when no span of it is in use."""
+
+    def __init__(self, size: int) -> None:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        _advise(memory, _HUGE)
+        if not _advise(memory, _POPULATE_WRITE):
+            for at in range(0, size, mmap.PAGESIZE):
+                memory[at] = 0
+        self.memory, self.spans = memory, 0
+
+
+class Reserve:
+    """Blocks of one save. `take` and `give` may be called from any thread."""
+
+    def __init__(self, touched_bytes: int, limit_bytes: int, block_bytes: int = BLOCK_BYTES) -> None:
+        """Touches its memory now. It never holds more than `limit_bytes`, but at least two blocks."""
+        self._size = block_bytes
+        self._limit = max(2, limit_bytes // block_bytes)
+        self._change = threading.Condition()
+        self._free: deque[Block] = deque()
+        self._tails: list[Span] = []
+        self._made, self._closed = 0, False
+        self.waited_seconds = 0.0
+        for _ in range(min(self._limit, -(-touched_bytes // block_bytes))):
+            self._free.append(Block(block_bytes))
+            self._made += 1
+        self.touched_bytes = self._made * block_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that it holds."""
+        return self._made * self._size
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the next one to ask may have to wait: time to send and give back."""
+        return self._made >= self._limit and len(self._free) < 2
+
+    def take(self) -> Span:
+        """A span to write to; waits where the limit was reached. Raises Closed."""
+        began = time.monotonic()
+        with self._change:
+            while not (self._closed or self._free or self._tails or self._made < self._limit):
+                self._change.wait()
+                self.waited_seconds += time.monotonic() - began
+                began = time.monotonic()
+            if self._closed:
+                raise Closed
+            if self._tails:
+                return self._tails.pop()
+            if self._free:
+                return self._whole(self._free.popleft())
+            self._made += 1
+        try:
+            block = Block(self._size)
+        except OSError:
+            with self._change:
+                self._limit = self._made = self._made - 1  # the machine has no more: go on with what there is
+                if self._made < 2:
+                    raise
+            return self.take()
+        with self._change:
+            return self._whole(block)
+
+    def _whole(self, block: Block) -> Span:
+        block.spans = 1
+        return Span(memoryview(block.memory), block)
+
+    def rest(self, span: Span, used: int) -> None:
+        """Only the first `used` bytes of a span are needed: what lies behind may serve somebody else."""
+        with self._change:
+            if span.size - used >= TAIL_BYTES and not self._closed:
+                span.block.spans += 1
+                self._tails.append(Span(span.view[used:], span.block))
+                span.view = span.view[:used]
+                self._change.notify()
+
+    def use(self, span: Span) -> None:
+        """One more needs it."""
+        with self._change:
+            span.uses += 1
+
+    def give(self, span: Span) -> None:
+        """One less needs it."""
+        with self._change:
+            span.uses -= 1
+            if span.uses:
+                return
+            block = span.block
+            block.spans -= 1
+            idle = [t for t in self._tails if t.block is block]
+            if block.spans == len(idle):
+                self._tails = [t for t in self._tails if t.block is not block]
+                self._free.append(block)
+            self._change.notify()
+
+    def close(self) -> None:
+        """Give the memory back as soon as the last one lets go of it; whoever waits gets Closed. Idempotent."""
+        with self._change:
+            self._closed = True
+            self._free.clear()
+            self._tails.clear()
+            self._change.notify_all()
+
+
+def _advise(memory: mmap.mmap, advice: int) -> bool:
+    try:
+        memory.madvise(advice)
+    except OSError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- how much
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an image will probably need. `touched` before the freeze, `limit` at most."""
+
+    touched_bytes: int
+    limit_bytes: int
+    fits: bool  # the freeze need not wait for the store
+
+
+def wanted(image_bytes: int, new_share: float | None, allowed_bytes: int, *, final: bool) -> Wanted:
+    """How much memory to take. `new_share` of the pages is probably not in the base; None: there is no base."""
+    need = image_bytes + SLACK_BYTES
+    if new_share is not None:
+        need = int(image_bytes * min(1.0, CAUTION * new_share)) + SLACK_BYTES
+    if final:
+        limit = min(FINAL_BYTES, allowed_bytes)
+        return Wanted(min(need, limit), limit, need <= limit)
+    return Wanted(min(need, allowed_bytes), allowed_bytes, need <= allowed_bytes)
+
+
+def allowed(setting_bytes: int) -> int:
+    """How much a save may hold: the setting, else half of what is free; never more than three quarters of what is free."""
+    free = free_bytes()
+    return min(setting_bytes, free * 3 // 4) if setting_bytes else free // 2
+
+
+def image_bytes(pids: list[int]) -> int:
+    """About how many bytes of memory CRIU will write for these processes: private pages of each, shared ones once."""
+    return sum(_image_bytes(pid) for pid in pids)
+
+
+_COUNTED = ("Anonymous:", "Pss_Shmem:", "Swap:")
+
+
+def _image_bytes(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_COUNTED))

@@ -1,0 +1,273 @@
+"""The receiving side of `criu dump --stream`: CRIU sends each image file through a pipe of its own, named on a socket.
+
+The pipes hold *references* to the job's pages, not copies. So two rules stand above all else:
+
+1. A job that is to run on may do so only when `drained` said that every pipe was read to its end: what is read later is not
+   what the memory was when the job stood still, and nothing would tell.
+2. Bytes are read into memory of our own at once, never passed on from pipe to pipe.
+
+CRIU is stopped at its post-dump hook when `drained` is asked, so everything that it announced is in the socket by then. It must
+not be waited for until the socket closes: the statistics come after the hook.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+SOCKET = "streamer-capture.sock"
+ADDRESS_BYTES_MAX = 107  # of a Unix socket; CRIU uses the whole path
+NAME_BYTES_MAX = 4096
+PIPE_BYTES = 4 << 20
+_SET_PIPE_SIZE = 1031
+_FIRST_FIELD_TEXT = 0x0A  # the only field of CRIU's request: the file's name
+
+
+class StreamError(OSError):
+    """The image could not be received; a sentence."""
+
+
+class Sink(Protocol):
+    """Takes one file, in order. May raise anything: the dump then fails and the job runs on."""
+
+    def room(self) -> memoryview:
+        """Where the next bytes go, at least one; may wait until there is room."""
+        ...
+
+    def filled(self, count: int) -> None:
+        """So many bytes were put into what `room` gave last."""
+        ...
+
+    def end(self) -> None:
+        """The file is complete."""
+        ...
+
+    def abort(self) -> None:
+        """It never will be; called after a failure instead of `end`."""
+        ...
+
+
+class Receiver:
+    """Listens in the folder of the images from the moment it is made. `sinks` makes a sink for each file's name."""
+
+    def __init__(self, folder: Path, sinks: Callable[[str], Sink]) -> None:
+        """Raises StreamError where the folder's path is too long for a socket."""
+        self._path = folder / SOCKET
+        if len(os.fsencode(self._path)) > ADDRESS_BYTES_MAX:
+            raise StreamError(0, f"the path {self._path} is too long for a socket: choose a shorter base folder")
+        self._sinks = sinks
+        self._lock = threading.Lock()  # held while one announcement is taken in
+        self._readers: list[threading.Thread] = []
+        self._control: socket.socket | None = None
+        self._failure: BaseException | None = None
+        self._closed = False
+        self.received_bytes = 0
+        self._listener = _listen(self._path)
+        self._stop, self._stopper = os.pipe()  # readable when all are to stop
+        self._thread = threading.Thread(target=self._serve, name="image stream", daemon=True)
+        self._thread.start()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The first thing that went wrong."""
+        return self._failure
+
+    def drained(self, timeout_seconds: float) -> bool:
+        """Whether everything that CRIU announced so far was read to its end. CRIU stands at its hook or has ended.
+
+        Raises the first failure of a sink.
+        """
+        end = time.monotonic() + timeout_seconds
+        while True:
+            readers = self._announced()
+            if readers is not None and self._wait(readers, end):
+                self._raise()
+                return True
+            if time.monotonic() >= end:
+                self._raise()
+                return False
+            time.sleep(0.001)
+
+    def _wait(self, readers: list[threading.Thread], end: float) -> bool:
+        """Whether they all ended. None can be added meanwhile: CRIU stands still."""
+        for thread in readers:
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                return False
+        return True
+
+    def _announced(self) -> list[threading.Thread] | None:
+        """All readers, or None while an announcement lies unread."""
+        with self._lock:
+            if self._control is not None and _ready(self._control.fileno(), 0):
+                return None
+            return list(self._readers)
+
+    def _raise(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Stop receiving; a CRIU that still sends gets a broken pipe and lets its job run on. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._halt()
+        self._thread.join()
+        for thread in self._readers:
+            thread.join()
+        self._listener.close()
+        for fd in (self._stop, self._stopper):
+            os.close(fd)
+        self._path.unlink(missing_ok=True)
+
+    # ------------------------------------------------------------ announcements
+
+    def _serve(self) -> None:
+        try:
+            if self._asked(self._listener):
+                control, _ = self._listener.accept()
+                with self._lock:
+                    self._control = control
+                while self._asked(control) and self._take(control):
+                    pass
+        except (OSError, ValueError) as e:
+            self._fail(e)
+        finally:
+            with self._lock:
+                if self._control is not None:
+                    self._control.close()  # and with it pipes that were announced and not taken: CRIU must not wait for them
+                self._control = None
+
+    def _asked(self, s: socket.socket) -> bool:
+        """Wait for it; False when it is time to stop."""
+        _ready(s.fileno(), None, self._stop)
+        return not _ready(self._stop, 0)
+
+    def _take(self, control: socket.socket) -> bool:
+        """One announcement becomes a running reader, in one step for whoever asks `drained`. False: CRIU hung up."""
+        with self._lock:
+            name = _name(control)
+            if name is None:
+                return False
+            _, fds, _, _ = socket.recv_fds(control, 1, 1)
+            if not fds:
+                raise StreamError(0, f"CRIU announced {name} without a pipe")
+            _widen(fds[0])
+            reader = threading.Thread(target=self._read, args=(name, fds[0]), name=f"image {name}", daemon=True)
+            reader.start()  # before it is listed: who lists it may join it
+            self._readers.append(reader)
+        return True
+
+    # ------------------------------------------------------------ pipes
+
+    def _read(self, name: str, fd: int) -> None:
+        sink: Sink | None = None
+        try:
+            sink = self._sinks(name)
+            self.pump(name, fd, sink)
+            sink.end()
+        except BaseException as e:
+            self._fail(e)
+            if sink is not None:
+                with contextlib.suppress(Exception):
+                    sink.abort()
+        finally:
+            os.close(fd)
+
+    def pump(self, name: str, fd: int, sink: Sink) -> None:  # noqa: ARG002 -- a slow receiver in tests asks for the name
+        """From one pipe into its sink, to the end."""
+        os.set_blocking(fd, False)
+        while True:
+            room = sink.room()
+            try:
+                count = os.readv(fd, [room])
+            except BlockingIOError:
+                _ready(fd, None, self._stop)
+                if _ready(self._stop, 0):
+                    raise StreamError(0, "the receiver of the image was stopped") from None
+                continue
+            if not count:
+                return
+            self.received_bytes += count
+            sink.filled(count)
+
+    def _fail(self, e: BaseException) -> None:
+        """Remember it, and let every other pipe break too: CRIU must not come to its end."""
+        if self._failure is None:
+            self._failure = e
+        self._halt()
+
+    def _halt(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._stopper, b"x")
+
+
+def _ready(fd: int, timeout_ms: int | None, other: int | None = None) -> bool:
+    """Whether it (or the other) can be read or has ended; waits for so long."""
+    look = select.poll()
+    for each in (fd, other):
+        if each is not None:
+            look.register(each, select.POLLIN)
+    return bool(look.poll(timeout_ms))
+
+
+def _name(control: socket.socket) -> str | None:
+    """The file that CRIU wants to send, or None at the end of the conversation. Raises StreamError."""
+    head = _exactly(control, 4)
+    if head is None:
+        return None
+    (length,) = struct.unpack("=I", head)
+    body = _exactly(control, length) if 2 <= length <= NAME_BYTES_MAX else None
+    if body is None or body[0] != _FIRST_FIELD_TEXT or body[1] != length - 2 or body[1] > 127:
+        raise StreamError(0, "CRIU announced an image file in a way that this version does not know")
+    name = body[2:].decode()
+    if not name or "/" in name or name.startswith("."):
+        raise StreamError(0, f"CRIU announced an image file named {name!r}")
+    return name
+
+
+def _exactly(s: socket.socket, count: int) -> bytes | None:
+    data = b""
+    while len(data) < count:
+        piece = s.recv(count - len(data))
+        if not piece:
+            return None
+        data += piece
+    return data
+
+
+def _widen(fd: int) -> None:
+    """The larger the pipe, the fewer turns: as large as we may make it."""
+    for size in (PIPE_BYTES, _largest_pipe()):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, _SET_PIPE_SIZE, size)
+            return
+
+
+def _largest_pipe() -> int:
+    try:
+        return int(Path("/proc/sys/fs/pipe-max-size").read_text())
+    except (OSError, ValueError):
+        return 1 << 20
+
+
+def _listen(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        s.bind(str(path))
+        s.listen(1)
+    except OSError:
+        s.close()
+        raise
+    return s

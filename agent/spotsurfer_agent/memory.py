@@ -1,0 +1,46 @@
+"""How much memory this process could still get: what the machine has, and what its control groups allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from spotsurfer_agent import cgroup
+
+# By hierarchy: limit, usage, and what of the usage gives way when memory is short.
+_V2 = ("memory.max", "memory.current", ("inactive_file", "active_file"))
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
+
+
+def free_bytes() -> int:
+    """Bytes that could still be used without anything being killed for it."""
+    return min([_machine(), *(_left(folder) for folder in _own_folders())])
+
+
+def _machine() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _own_folders() -> Iterator[Path]:
+    """The control groups of this process that may limit memory, innermost first."""
+    found = cgroup.places(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+    for name in ("memory", cgroup.UNIFIED):
+        if name in found:
+            folder, top = found[name]
+            yield folder
+            yield from (p for p in folder.parents if p.is_relative_to(top))
+
+
+def _left(folder: Path) -> int:
+    for limit, usage, soft in (_V2, _V1):
+        try:
+            allowed = int((folder / limit).read_text())
+            used = int((folder / usage).read_text())
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        except (OSError, ValueError):  # another hierarchy, or "max"
+            continue
+        return max(0, allowed - used + sum(int(stat.get(name, 0)) for name in soft))
+    return 1 << 62
