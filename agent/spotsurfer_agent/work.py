@@ -6,6 +6,7 @@ the engine's), head entry. The end: output, result files, head entry. Whoever se
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.logs import Logs
 from spotsurfer_agent.mailbox import Fenced, Heads, InDoubt, Mailbox
 from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.pins import CondemnedChunk, Pins
 from spotsurfer_agent.protocol import Done, Head, HeadKind, ProtocolError, SaveFacts, Spec
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.store import StoreError
@@ -140,11 +142,27 @@ class Work:
             commit=lambda image: self._commit(image, final=final),
             progress=self._progress,
         )
-        saved = self.engine.save(request)
+        saved = self._pinned(request)
         memory = self.state.memory
         self.last_save = saved
         self.state.update(saves=memory.saves + 1, frozen_seconds=memory.frozen_seconds + saved.frozen_seconds)
         return Outcome(task, self.now(), save=saved)
+
+    def _pinned(self, request: SaveRequest) -> SaveFacts:
+        """The save itself. Its intent stays behind where its outcome is not known: a later entry of the head log ends it."""
+        pins = Pins(self.store, self.job)
+        pins.begin(request.checkpoint, request.base)
+        try:
+            saved = self.engine.save(request)
+        except InDoubt:
+            raise
+        except BaseException:
+            with contextlib.suppress(StoreError):
+                pins.end(request.checkpoint)
+            raise
+        with contextlib.suppress(StoreError):
+            pins.end(request.checkpoint)
+        return saved
 
     def _progress(self, stage: str) -> None:
         self.stage = stage
@@ -154,6 +172,7 @@ class Work:
         self.stage = "committing"
         try:
             self.logs.flush(image.log)
+            self._unclaimed(image)
             self.heads.append(lambda base: _committed(base, image, final), final, self.store.check, self.wait)
         except InDoubt:
             raise  # the job stays frozen: it must never run on after its final entry
@@ -161,6 +180,18 @@ class Work:
             self._refused = f"checkpoint {image.id} was not committed: {e}"
             return False
         return True
+
+    def _unclaimed(self, image: Manifest) -> None:
+        """Its manifest is in the store; does the collector claim a chunk of it? Raises CondemnedChunk, StoreError."""
+        for tries in range(1, READ_TRIES + 1):
+            try:
+                Pins(self.store, self.job).check(image.chunks)
+            except StoreError as e:
+                if tries == READ_TRIES or isinstance(e, CondemnedChunk):
+                    raise
+                self.wait(READ_PAUSE_SECONDS)
+            else:
+                return
 
     def _settle(self) -> Outcome:
         """A final save whose agent died: complete it if its manifest is there, else let the job run on.
@@ -175,6 +206,11 @@ class Work:
         image = self._manifest(pending)
         if image is not None and not self.heads.view.own_final:
             self.logs.flush(image.log)
+            try:
+                self._unclaimed(image)
+            except CondemnedChunk:
+                self.engine.settle(False)
+                raise
             self.heads.append(lambda base: _committed(base, image, True), True, self.store.check, self.wait)
         self.engine.settle(image is not None)
         return Outcome(Task.SETTLE, self.now())
