@@ -16,6 +16,7 @@ from pathlib import Path
 from spotsurfer_agent.memory import free_bytes
 
 BLOCK_BYTES = 16 << 20
+BLOCKS_MIN = 4  # a file that ends, one that begins, and what is being sent of both
 TAIL_BYTES = 1 << 20  # a rest of a block is worth using from this size on
 SLACK_BYTES = 64 << 20  # what estimates of an image may be wrong by
 FINAL_BYTES = 256 << 20  # a final save waits for its bytes to be durable anyway: no need to hold them
@@ -58,9 +59,9 @@ class Reserve:
     """Blocks of one save. `take` and `give` may be called from any thread."""
 
     def __init__(self, touched_bytes: int, limit_bytes: int, block_bytes: int = BLOCK_BYTES) -> None:
-        """Touches its memory now. It never holds more than `limit_bytes`, but at least two blocks."""
+        """Touches its memory now. It never holds more than `limit_bytes`, but at least BLOCKS_MIN blocks."""
         self._size = block_bytes
-        self._limit = max(2, limit_bytes // block_bytes)
+        self._limit = max(BLOCKS_MIN, limit_bytes // block_bytes)
         self._change = threading.Condition()
         self._free: deque[Block] = deque()
         self._tails: list[Span] = []

@@ -1,0 +1,237 @@
+"""Which pages of an image the store holds already: 16 bytes remember a page, and two numbers where its contents lie.
+
+Fingerprints (xxh3, 128 bits) find equal pages within one job; they are fast enough for a frozen job to wait for. They name
+nothing: chunks are named by a keyed cryptographic digest. A page of the base that is met again is not sent, it is referred to.
+
+Chunks of which little is still in use are not offered: their pages are sent anew, or an image would hang on many almost
+empty ones.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from spotsurfer_agent.manifest import Entry, Extents, Manifest, live_bytes
+
+PAGE = 4096
+PRINT = 16
+OFFERED_SHARE = 0.5  # of a chunk must be in use, or its pages are written anew
+NEW, ZERO = -1, -2  # positions that are none
+_MARK = b"SSFP1\n"
+
+Numbers = npt.NDArray[np.int64]
+Pairs = npt.NDArray[np.uint64]  # rows of two: a fingerprint's halves
+
+
+def of_pages(data: memoryview) -> bytes:
+    """The fingerprints of whole pages, one after the other."""
+    digest = xxhash.xxh3_128_digest
+    return b"".join([digest(data[at : at + PAGE]) for at in range(0, len(data), PAGE)])
+
+
+ZERO_PRINT = of_pages(memoryview(bytes(PAGE)))
+
+
+def pairs(prints: bytes) -> Pairs:
+    """As numbers."""
+    return np.frombuffer(prints, dtype=np.uint64).reshape(-1, 2)
+
+
+_ZERO_PAIR = pairs(ZERO_PRINT)
+
+
+def is_zero(prints: Pairs) -> npt.NDArray[np.bool_]:
+    """Which of them are of pages that hold nothing."""
+    same: npt.NDArray[np.bool_] = (prints == _ZERO_PAIR).all(axis=1)
+    return same
+
+
+def is_pages(entry: Entry) -> bool:
+    """Whether an image file consists of memory pages."""
+    return entry.kind == "file" and is_pages_name(entry.path)
+
+
+def is_pages_name(name: str) -> bool:
+    """Whether CRIU names files of memory pages so."""
+    return name.startswith("pages-") and name.endswith(".img")
+
+
+class Index:
+    """The pages of one checkpoint. Positions count through all its page files, in the order of their names."""
+
+    def __init__(self, image: Manifest) -> None:
+        """Nothing is known of the contents yet, but which pages are empty: `learn` or `fill` adds it."""
+        self.checkpoint, self.table = image.id, image.chunks
+        self.begins: dict[str, int] = {}
+        self.lengths: dict[str, int] = {}
+        parts, total = list[Numbers](), 0
+        for entry in sorted((e for e in image.image if is_pages(e)), key=lambda e: e.path):
+            self.begins[entry.path], self.lengths[entry.path] = total, entry.size // PAGE
+            parts.append(refs(entry.extents, entry.size // PAGE))
+            total += entry.size // PAGE
+        whole = np.concatenate(parts) if parts else np.empty((0, 2), dtype=np.int64)
+        self.refs = whole.astype(np.int32)  # of each page: chunk number (or ZERO), and page within the chunk
+        self._prints = bytearray(total * PRINT)
+        self._withheld = ~_offered(image)[self.refs[:, 0]]
+        self._rows()[self.refs[:, 0] == ZERO] = _ZERO_PAIR
+        self._lock = threading.Lock()
+        self._sorted: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.refs)
+
+    @property
+    def prints(self) -> memoryview:
+        """All fingerprints; those of pages that are unknown or not offered are zeros."""
+        return memoryview(self._prints)
+
+    def _rows(self) -> Pairs:
+        return np.frombuffer(self._prints, dtype=np.uint64).reshape(-1, 2)
+
+    def learn(self, name: str, page: int, data: memoryview) -> None:
+        """Pages of a file that pass by, from this number on; for a restore. Safe from several threads."""
+        if name in self.begins:
+            self.fill(name, page, of_pages(data))
+
+    def fill(self, name: str, page: int, prints: bytes) -> None:
+        """Fingerprints of pages of a file, from this number on; what lies behind its end is ignored."""
+        at = self.begins[name] + page
+        count = max(0, min(len(prints) // PRINT, self.lengths[name] - page))
+        with self._lock:
+            rows = self._rows()[at : at + count]
+            rows[:] = pairs(prints)[:count]
+            rows[self._withheld[at : at + count]] = 0
+            self._sorted = None
+
+    def find(self, wanted: Pairs) -> Numbers:
+        """Positions of pages with these fingerprints, NEW where there is none and ZERO for empty pages."""
+        out = np.full(len(wanted), NEW, dtype=np.int64)
+        keys, order = self.prepare()
+        if len(keys):
+            at = np.minimum(np.searchsorted(keys, wanted[:, 0]), len(keys) - 1)
+            place = order[at]
+            hit = (self._rows()[place] == wanted).all(axis=1)
+            out[hit] = place[hit]
+        out[is_zero(wanted)] = ZERO
+        return out
+
+    def prepare(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
+        """Make what `find` needs, so that it is there before the freeze."""
+        with self._lock:
+            if self._sorted is None:
+                first = self._rows()[:, 0]
+                known = np.flatnonzero((first != 0) & (self.refs[:, 0] >= 0)).astype(np.int32)
+                order = known[np.argsort(first[known], kind="stable")]
+                self._sorted = first[order], order
+            return self._sorted
+
+    def rest(self) -> None:
+        """Give back what `prepare` made."""
+        with self._lock:
+            self._sorted = None
+
+    # ------------------------------------------------------------ on the machine's disk
+
+    def save(self, path: Path) -> None:
+        """Keep the fingerprints for an agent that is started anew. Raises OSError."""
+        head = json.dumps({"checkpoint": self.checkpoint, "lengths": self.lengths}).encode()
+        fresh = path.with_suffix(".new")
+        with fresh.open("wb") as f:
+            f.write(_MARK + head + b"\n" + xxhash.xxh3_128_digest(self._prints))
+            f.write(self._prints)
+        fresh.replace(path)
+
+    @staticmethod
+    def load(path: Path, image: Manifest) -> Index | None:
+        """What was kept for this checkpoint, or None."""
+        try:
+            with path.open("rb") as f:
+                if f.readline() != _MARK:
+                    return None
+                head = json.loads(f.readline())
+                seal, prints = f.read(PRINT), f.read()
+        except (OSError, ValueError):
+            return None
+        index = Index(image)
+        same = head == {"checkpoint": image.id, "lengths": index.lengths} and len(prints) == len(index) * PRINT
+        if not same or xxhash.xxh3_128_digest(prints) != seal:
+            return None
+        index._prints[:] = prints
+        return index
+
+
+def refs(extents: Extents, count: int) -> Numbers:
+    """Of each page of a file: chunk number (ZERO for none) and page within the chunk. Pages cut in pieces have neither."""
+    out = np.full((count, 2), ZERO, dtype=np.int64)
+    rows = extents.table.astype(np.int64)
+    whole = (rows % PAGE)[:, [0, 1, 3]].sum(axis=1) == 0
+    for offset, length, _, _ in rows[~whole].tolist():
+        out[offset // PAGE : -(-(offset + length) // PAGE), 0] = NEW
+    rows = rows[whole]
+    lengths = rows[:, 1] // PAGE
+    along = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    places = np.repeat(rows[:, 0] // PAGE, lengths) + along
+    out[places, 0] = np.repeat(rows[:, 2], lengths)
+    out[places, 1] = np.repeat(rows[:, 3] // PAGE, lengths) + along
+    return out
+
+
+def _offered(image: Manifest) -> npt.NDArray[np.bool_]:
+    """By chunk number, ZERO and NEW included: they count from the end."""
+    sizes = np.array([c.size for c in image.chunks], dtype=np.float64)
+    offered = np.array(live_bytes(image), dtype=np.float64) >= OFFERED_SHARE * sizes
+    return np.append(offered, [True, False])
+
+
+class Follower:
+    """Goes through the base beside a stream of pages, and gets back in step where pages came or went."""
+
+    def __init__(self, base: Index, name: str) -> None:
+        self._base, self._at = base, base.begins.get(name, 0)
+
+    def match(self, prints: bytes) -> Numbers:
+        """Position in the base of each page: of equal contents, NEW where it is not at its place, ZERO where it is empty.
+
+        A page that is NEW may still be found elsewhere, by `Index.find`: that can be asked when the job is not waiting.
+        """
+        count, at = len(prints) // PRINT, self._at
+        self._at = at + count
+        kept = self._base.prints[at * PRINT : (at + count) * PRINT].tobytes()
+        if kept == prints:
+            return np.arange(at, at + count)
+        here, there = pairs(prints), pairs(kept)
+        same = np.zeros(count, dtype=np.bool_)
+        same[: len(there)] = (here[: len(there)] == there).all(axis=1)
+        out = np.where(same, np.arange(at, at + count), NEW)
+        out[is_zero(here)] = ZERO
+        if np.count_nonzero(out == NEW) * 2 > count:
+            self._search(here, out)
+        return out
+
+    def _search(self, here: Pairs, out: Numbers) -> None:
+        """More than half is not where it was: look everywhere, and go on behind the last page that was found."""
+        new = np.flatnonzero(out == NEW)
+        out[new] = self._base.find(here[new])
+        found = np.flatnonzero(out >= 0)
+        if len(found):
+            last = int(found[-1])
+            self._at = int(out[last]) + len(out) - last
+
+
+def joined(chunk: Numbers, page: Numbers) -> npt.NDArray[np.uint64]:
+    """Rows of extents for pages that lie in these chunks (none where negative) at these pages of them."""
+    there = chunk >= 0
+    follows = np.zeros(len(chunk), dtype=np.bool_)
+    follows[1:] = there[1:] & there[:-1] & (chunk[1:] == chunk[:-1]) & (page[1:] == page[:-1] + 1)
+    first = np.flatnonzero(there & ~follows)
+    last = np.flatnonzero(there & ~np.append(follows[1:], False))
+    rows = np.empty((len(first), 4), dtype=np.uint64)
+    rows[:, 0], rows[:, 1] = first * PAGE, (last - first + 1) * PAGE
+    rows[:, 2], rows[:, 3] = chunk[first], page[first] * PAGE
+    return rows

@@ -1,0 +1,263 @@
+"""Pages of an image on their way to chunks: nothing lost, nothing at the wrong place, known ones not sent again."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from concurrent.futures import Future
+
+import blake3
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spotsurfer_agent.chunks.table import Table
+from spotsurfer_agent.engines import reserve
+from spotsurfer_agent.engines.fingerprints import PAGE, Index, of_pages, refs
+from spotsurfer_agent.engines.pages import Pages, compact
+from spotsurfer_agent.engines.reserve import Reserve, wanted
+from spotsurfer_agent.manifest import Extents, Manifest, Stored
+
+BLOCK = 64 * PAGE
+NAME = "pages-1.img"
+
+
+class Store:
+    """Takes chunks as the writer does, and gives them back."""
+
+    def __init__(self, fails_after: int = 1 << 30) -> None:
+        self.plain: dict[str, bytes] = {}
+        self.table, self.sent, self.left = Table(), 0, fails_after
+
+    def add(self, data, done):
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(5, "no such luck")
+        plain = bytes(data)
+        name = blake3.blake3(plain).hexdigest()
+        self.sent += len(plain) if name not in self.plain else 0
+        self.plain[name] = plain
+        done()
+        future: Future[Stored] = Future()
+        future.set_result(Stored(name, len(plain)))
+        return future
+
+    def index_of(self, chunk):
+        return self.table.index_of(chunk)
+
+    def read(self, entry) -> bytes:
+        out = bytearray(entry.size)
+        for e in entry.extents:
+            out[e.offset : e.offset + e.length] = self.plain[self.table.rows[e.chunk].digest][e.skip : e.skip + e.length]
+        return bytes(out)
+
+
+def save(store: Store, images: dict[str, bytes], base: Index | None = None, blocks: int = 400, release_first: bool = False):
+    """Stream the images through; returns entries and the index of what they became."""
+    store.table = Table()
+    memory = Reserve(blocks * BLOCK, blocks * BLOCK, BLOCK)
+    pages = Pages(memory, store, base)
+    if release_first:
+        pages.release()
+    for name, data in images.items():
+        feed(pages.sink(name), data)
+    pages.finish()
+    results = pages.results()
+    memory.close()
+    entries = [e for e, _ in results]
+    image = manifest(entries, store.table.rows)
+    index = Index(image)
+    for entry, prints in results:
+        index.fill(entry.path, 0, prints)
+    return entries, index
+
+
+def feed(sink, data: bytes) -> None:
+    at, view = 0, memoryview(data)
+    while at < len(data):
+        room = sink.room()
+        count = min(len(room), len(data) - at, 37 * PAGE + 11)
+        room[:count] = view[at : at + count]
+        sink.filled(count)
+        at += count
+    sink.end()
+
+
+def manifest(entries, table) -> Manifest:
+    return Manifest("c", "j", 1, 1, "live", "criu", {}, entries, [], {}, {}, 0.0, 0.0, 0, "", chunks=table)
+
+
+def content(*kinds: int) -> bytes:
+    """One page for each number; 0 is an empty page."""
+    return b"".join(random.Random(k).randbytes(PAGE) if k else bytes(PAGE) for k in kinds)
+
+
+numbers = st.lists(st.integers(0, 60), max_size=300)
+
+
+@settings(max_examples=60, deadline=None)
+@given(numbers, numbers, st.lists(st.tuples(st.integers(0, 300), st.integers(0, 400)), max_size=30), st.sampled_from([4, 400]))
+def test_what_comes_out_is_what_went_in_and_known_pages_are_not_sent(first, other, changes, blocks):
+    store = Store()
+    images = {NAME: content(*first), "pages-2.img": content(*other)}
+    entries, index = save(store, images, blocks=blocks)
+    assert [store.read(e) for e in entries] == list(images.values())
+    kinds = list(first)
+    for at, kind in changes:
+        if kind < 300:
+            kinds[at : at + kind % 2] = [kind]
+        elif kinds:
+            del kinds[at % len(kinds)]
+    moved = {NAME: content(*kinds, *other), "pages-7.img": content(*first)}
+    store.sent = 0
+    again, _ = save(store, moved, index, blocks=blocks)
+    assert [store.read(e) for e in again] == list(moved.values())
+    offered = {bytes(index.prints[i * 16 : i * 16 + 16]) for i in range(len(index))}
+    new = sum(of_pages(memoryview(content(k))) not in offered for k in kinds if k)
+    assert store.sent <= new * PAGE + sum(bytes(16) == p for p in offered) * len(first + other) * PAGE
+
+
+def test_a_tenth_changed_sends_a_tenth_and_chunks_with_little_left_are_written_anew():
+    store, rng = Store(), random.Random(1)
+    kinds = list(range(1, 2001))
+    _, index = save(store, {NAME: content(*kinds)})
+    fresh, sent = 10_000, []
+    for _ in range(12):
+        for at in rng.sample(range(2000), 200):
+            fresh += 1
+            kinds[at] = fresh
+        store.sent = 0
+        entries, index = save(store, {NAME: content(*kinds)}, index)
+        sent.append(store.sent // PAGE)
+        assert store.read(entries[0]) == content(*kinds)
+        live = sum(c.size for c in store.table.rows)
+        assert live <= 2.6 * len(kinds) * PAGE  # what is kept alive stays bounded
+    assert sent[0] == 200
+    assert all(200 <= n < 1200 for n in sent)
+    assert max(sent) > 200
+
+
+def test_pages_that_moved_are_found():
+    store = Store()
+    _, index = save(store, {NAME: content(*range(1, 600))})
+    store.sent = 0
+    _, _ = save(store, {NAME: content(9000, 9001, *range(1, 300), 9002, *range(300, 600))}, index)
+    assert store.sent == 3 * PAGE
+
+
+def test_a_base_learned_in_a_restore_is_as_good(tmp_path):
+    store = Store()
+    images = {NAME: content(*range(1, 400)), "pages-2.img": content(0, 0, 5, 0)}
+    entries, index = save(store, images)
+    learned = Index(manifest(entries, store.table.rows))
+    for name, data in images.items():
+        for page in range(0, len(data) // PAGE, 7):
+            learned.learn(name, page, memoryview(data)[page * PAGE : (page + 7) * PAGE])
+    assert learned.prints == index.prints
+    learned.save(tmp_path / "kept")
+    image = manifest(entries, store.table.rows)
+    loaded = Index.load(tmp_path / "kept", image)
+    assert loaded is not None
+    assert loaded.prints == index.prints
+    data = bytearray((tmp_path / "kept").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "kept").write_bytes(data)
+    assert Index.load(tmp_path / "kept", image) is None
+    assert Index.load(tmp_path / "absent", image) is None
+
+
+def test_pages_that_are_cut_in_pieces_are_not_offered():
+    image = Extents.of([(0, PAGE, 0, 0), (PAGE, 100, 1, 0), (2 * PAGE, 2 * PAGE, 1, PAGE)])
+    assert refs(image, 5).tolist() == [[0, 0], [-1, -2], [1, 1], [1, 2], [-2, -2]]
+
+
+def test_short_memory_sends_while_the_job_stands_still_and_counts_the_wait():
+    store = Store()
+    memory = Reserve(0, 4 * BLOCK, BLOCK)
+    pages = Pages(memory, store, None)
+    data = content(*range(1, 64 * 12))
+    feed(pages.sink(NAME), data)  # never released
+    pages.finish()
+    assert memory.held_bytes == 4 * BLOCK
+    ((entry, _),) = pages.results()
+    assert store.read(entry) == data
+
+
+def test_a_failure_of_the_writer_reaches_readers_that_wait_for_memory():
+    memory = Reserve(0, 4 * BLOCK, BLOCK)
+    pages = Pages(memory, Store(fails_after=2), None)
+    with pytest.raises(reserve.Closed):
+        feed(pages.sink(NAME), content(*range(1, 64 * 12)))
+    with pytest.raises(OSError, match="no such luck"):
+        pages.finish()
+    pages.abandon()
+
+
+def test_abandoning_frees_a_reader_that_waits():
+    class Stuck(Store):
+        def add(self, data, done):
+            future: Future[Stored] = Future()
+            return future  # never done
+
+    memory = Reserve(0, 4 * BLOCK, BLOCK)
+    pages = Pages(memory, Stuck(), None)
+    ended = []
+
+    def read():
+        try:
+            feed(pages.sink(NAME), content(*range(1, 64 * 12)))
+        except reserve.Closed:
+            ended.append(True)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    time.sleep(0.1)
+    pages.abandon()
+    thread.join(5)
+    assert ended == [True]
+    assert memory.waited_seconds > 0.05
+
+
+def test_a_file_that_ends_within_a_page_is_refused():
+    pages = Pages(Reserve(0, 4 * BLOCK, BLOCK), Store(), None)
+    with pytest.raises(OSError, match="middle of a page"):
+        feed(pages.sink(NAME), bytes(PAGE + 1))
+    pages.abandon()
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=200))
+def test_compact_keeps_order(keep):
+    view = memoryview(bytearray(np.repeat(np.arange(len(keep), dtype=np.uint8), PAGE).tobytes()))
+    kept = np.flatnonzero(keep)
+    compact(view, kept)
+    assert [view[i * PAGE] for i in range(len(kept))] == kept.tolist()
+
+
+@pytest.mark.parametrize(
+    ("image", "share", "allowed", "final", "touched", "fits"),
+    [
+        (4 << 30, None, 16 << 30, False, (4 << 30) + (64 << 20), True),
+        (4 << 30, None, 1 << 30, False, 1 << 30, False),
+        (4 << 30, 0.1, 16 << 30, False, int((4 << 30) * 0.15000000000000002) + (64 << 20), True),
+        (4 << 30, None, 16 << 30, True, 256 << 20, False),
+        (1 << 20, None, 16 << 30, True, 65 << 20, True),
+        (4 << 30, 0.9, 16 << 30, False, (4 << 30) + (64 << 20), True),
+    ],
+)
+def test_how_much_memory_is_taken(image, share, allowed, final, touched, fits):
+    got = wanted(image, share, allowed, final=final)
+    assert (got.touched_bytes, got.fits) == (touched, fits)
+    assert got.limit_bytes <= (reserve.FINAL_BYTES if final else allowed)
+
+
+def test_rests_of_spans_serve_the_next_and_blocks_come_back_whole():
+    memory = Reserve(0, 8 << 20, 8 << 20)
+    first = memory.take()
+    memory.rest(first, 2 << 20)
+    second = memory.take()
+    assert (first.size, second.size, memory.held_bytes) == (2 << 20, 6 << 20, 8 << 20)
+    memory.rest(second, 1 << 20)
+    memory.give(first)
+    memory.give(second)
+    assert memory.take().size == 8 << 20
