@@ -200,10 +200,9 @@ class Apply:
         )
         if log.append(head) is Appended.LOST:
             return lambda _: ("the head moved meanwhile: decided again", None)
-        return lambda c: (self._granted(c, attempt, head), None)
+        return lambda c: (self._granted(c, attempt, head, action.reason), None)
 
-    def _granted(self, c: Connection, attempt: Attempt, head: Head) -> str:
-        start = f"from checkpoint {head.checkpoint}" if head.checkpoint else "from the beginning"
+    def _granted(self, c: Connection, attempt: Attempt, head: Head, start: str) -> str:
         saved = self._step(
             c, attempt, AttemptEvent.EPOCH_GRANTED, start, from_checkpoint=head.checkpoint, head_number=head.number
         )
@@ -293,6 +292,7 @@ class Apply:
     def _wish(self, c: Connection, action: SetWish) -> str:
         job = rows.load_job(c, action.job)
         changed = replace(job, move=None) if action.clear_move else job
+        changed = replace(changed, rewind=None) if action.clear_rewind else changed
         if action.wish is not None:
             changed = replace(changed, wish=action.wish, reason=action.reason)
         saved = rows.save_job(c, changed)

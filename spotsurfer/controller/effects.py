@@ -20,6 +20,17 @@ COOLDOWN_SECONDS: dict[type[ProviderError], tuple[float, float]] = {
     ProviderDenied: (600.0, 3600.0),
     Invalid: (600.0, 3600.0),
 }
+# The first of these that an attempt takes is why it ended.
+SAY_WHY = frozenset(
+    {
+        AttemptEvent.RESTORE_FAILED,
+        AttemptEvent.STORE_FAILED,
+        AttemptEvent.SILENT,
+        AttemptEvent.INSTANCE_GONE,
+        AttemptEvent.LAUNCH_REFUSED,
+        AttemptEvent.TERMINATE_CALLED,
+    }
+)
 
 
 def refusal(error: ProviderError) -> bool:
@@ -58,12 +69,12 @@ def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, see
     """The attempt after one edge of its table; raises IllegalTransition."""
     state = advance(ATTEMPT, attempt.state, event)
     moved = replace(attempt, state=state, since=now)
-    if event in (AttemptEvent.RESTORE_FAILED, AttemptEvent.SILENT, AttemptEvent.INSTANCE_GONE, AttemptEvent.LAUNCH_REFUSED):
-        moved = replace(moved, reason=moved.reason or reason)
-    if event is AttemptEvent.TERMINATE_CALLED:
+    if event in SAY_WHY:
         moved = replace(moved, reason=moved.reason or reason)
     if event is AttemptEvent.RESTORE_FAILED:
         moved = replace(moved, restore_failed=True)
+    if event is AttemptEvent.STORE_FAILED:
+        moved = replace(moved, store_failed=True)
     if event is AttemptEvent.EPOCH_GRANTED:
         moved = replace(moved, granted_at=now)
     if state in (AttemptState.RELEASED, AttemptState.REFUSED):

@@ -110,6 +110,8 @@ def restored(c: Case, _: Plans) -> Action | None:
         return _mark(c, E.WORKLOAD_STARTED, "the head shows work of this attempt")
     if c.over_by_head:
         return _mark(c, E.WORKLOAD_STARTED, "the job was closed meanwhile")
+    if c.agent is not None and c.agent.state == "broken" and c.agent.error_kind == "store":
+        return _mark(c, E.STORE_FAILED, c.agent.error or "the store did not answer")
     if c.agent is not None and c.agent.state == "broken":
         return _mark(c, E.RESTORE_FAILED, c.agent.error or "the agent could not start the job")
     if c.agent is not None and c.agent.state in WORKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from spotsurfer.core.rewind import going_back
 from spotsurfer.model.job import HOLDS, Attempt, AttemptState, JobState, Wish
 from spotsurfer.model.snapshot import AgentSeen, HeadSeen, InstanceSeen, JobSeen, Limits, Snapshot
 
@@ -101,6 +102,8 @@ def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[Case]:
 def finished(seen: JobSeen) -> bool:
     """The head says that the job is over for good: done, closed, or failed once more often than its user allows."""
     h = seen.head
+    if going_back(seen) is not None:
+        return False
     if h is None or not h.done:
         return seen.job.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
     return h.cancelled or h.exit_code == 0 or h.failures > seen.job.spec.retries

@@ -8,8 +8,9 @@ from datetime import datetime
 from spotsurfer.core.attempts import Plans, decide_attempt
 from spotsurfer.core.case import Case, cases, finished, wanted
 from spotsurfer.core.limits import over_budget
-from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, ready, unsafe
+from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, passed_over, ready, unsafe
 from spotsurfer.core.planning import Planner
+from spotsurfer.core.rewind import going_back
 from spotsurfer.model.actions import Action, Close, Decision, EndJob, Grant, Retry, SetWish, Sweep
 from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
@@ -75,7 +76,7 @@ def _of_job(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case], planner: Pla
         if head is None:
             planner.note(job.id, "the store can't be read")
         return None
-    if head.done:
+    if head.done and going_back(seen) is None:
         return _of_done(seen)
     if job.wish is Wish.CANCEL:
         return Close(job.id, head.number, job.reason or "cancelled")
@@ -119,14 +120,14 @@ def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> Action
     if len(never_ran) >= snapshot.limits.launch_failures_max:
         why = f"{len(never_ran)} machines in a row never got the job to run; the last: {never_ran[-1]}"
         return SetWish(job.id, Wish.HOLD, why)
-    return _settled_move(seen, own)
+    return _settled_move(seen, own) or _settled_rewind(seen, own)
 
 
 def _never_ran(own: Sequence[Case]) -> list[str]:
     """Reasons of the newest attempts in a row that were ordered and never owned the job."""
     reasons: list[str] = []
     for c in reversed(own):
-        if c.attempt.granted_at is not None:
+        if c.attempt.granted_at is not None and not c.attempt.store_failed:
             break
         if c.attempt.launched_at is not None and c.attempt.state not in WAITS and c.attempt.reason:
             reasons.insert(0, c.attempt.reason)
@@ -143,12 +144,30 @@ def _settled_move(seen: JobSeen, own: Sequence[Case]) -> Action | None:
         return SetWish(job.id, None, "moved", clear_move=True)
     if serving and all(c.attempt.state in (A.REFUSED, A.RELEASING, A.RELEASED, A.LOST) for c in serving):
         return SetWish(job.id, None, f"the move failed: {serving[-1].attempt.reason}", clear_move=True)
-    holder = next((c for c in own if c.attempt.state in HOLDS), None)
-    if holder and holder.attempt.state is A.DRAINING and holder.agent is not None:
-        failed = holder.agent.drain_failed == holder.attempt.desired_sequence != 0
-        if failed and holder.agent.notice_id is None:
-            return SetWish(job.id, None, f"the move failed, the job runs on: {holder.agent.error}", clear_move=True)
-    return None
+    failed = _failed_drain(own)
+    return None if failed is None else SetWish(job.id, None, f"the move failed, the job runs on: {failed}", clear_move=True)
+
+
+def _settled_rewind(seen: JobSeen, own: Sequence[Case]) -> Action | None:
+    """Going back is over when the head shows it, or when the drain that it needs failed: nothing is thrown away for it."""
+    job = seen.job
+    if job.rewind is None:
+        return None
+    if going_back(seen) is None:
+        return SetWish(job.id, None, f"it went back to checkpoint {job.rewind.checkpoint}", clear_rewind=True)
+    failed = _failed_drain(own)
+    if failed is None:
+        return None
+    why = f"going back to {job.rewind.checkpoint} failed, the job runs on: {failed}"
+    return SetWish(job.id, None, why, clear_rewind=True)
+
+
+def _failed_drain(own: Sequence[Case]) -> str | None:
+    """What the holder says of the final save that was asked for and failed; None where none did."""
+    holder = next((c for c in own if c.attempt.state is A.DRAINING), None)
+    if holder is None or holder.agent is None or holder.agent.notice_id is not None:
+        return None
+    return holder.agent.error if holder.agent.drain_failed == holder.attempt.desired_sequence != 0 else None
 
 
 def _grant(
@@ -166,5 +185,6 @@ def _grant(
     except NothingLeft as e:
         return SetWish(seen.job.id, Wish.HOLD, str(e))
     start = f"from checkpoint {checkpoint}" if checkpoint else "from the beginning"
+    start += passed_over(seen, checkpoint)
     head = seen.head
     return Grant(waiter.attempt.job, waiter.attempt.number, head.number, checkpoint, head.sequence, start)

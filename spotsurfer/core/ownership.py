@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spotsurfer.core.case import Case
+from spotsurfer.core.rewind import going_back
 from spotsurfer.model.job import HOLDS
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import JobSeen, Limits
@@ -35,11 +36,13 @@ def choose_checkpoint(seen: JobSeen, limits: Limits) -> str | None:
 
     Raises NothingLeft where every one failed: work that was saved is never thrown away by starting over without being asked.
     """
-    head = seen.head
+    head, back = seen.head, going_back(seen)
+    if back is not None:
+        return back.checkpoint
     if head is None or head.checkpoint is None or head.done:
         candidates: list[str | None] = [None]
     else:
-        older = [c for c in head.checkpoints if c < head.checkpoint]
+        older = [c for c in head.checkpoints if c != head.checkpoint]
         candidates = [head.checkpoint, *reversed(older)]
     for candidate in candidates:
         failed = sum(1 for a in seen.attempts if a.restore_failed and a.from_checkpoint == candidate)
@@ -48,3 +51,14 @@ def choose_checkpoint(seen: JobSeen, limits: Limits) -> str | None:
     last = max((a for a in seen.attempts if a.restore_failed), key=lambda a: a.number)
     what = "restored from any checkpoint" if head and head.checkpoint else "started"
     raise NothingLeft(f"it could not be {what}: {last.reason}")
+
+
+def passed_over(seen: JobSeen, chosen: str | None) -> str:
+    """Why the chosen checkpoint is not the newest, to be put behind its name; empty when it is."""
+    if going_back(seen) is not None:
+        return ", as its user asked"
+    newest = seen.head.checkpoint if seen.head is not None and not seen.head.done else None
+    if newest is None or newest == chosen:
+        return ""
+    failed = [a for a in seen.attempts if a.restore_failed and a.from_checkpoint == newest]
+    return f": the newest, {newest}, could not be restored {len(failed)} times ({failed[-1].reason})"

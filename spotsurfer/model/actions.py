@@ -105,12 +105,13 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class SetWish:
-    """A limit holds the job, or a move request is settled."""
+    """A limit holds the job, or an order of its user (a move, going back) is settled."""
 
     job: JobId
     wish: Wish | None
     reason: str
     clear_move: bool = False
+    clear_rewind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,23 @@ class MoveRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewind:
+    """A user's order to go on from a certain checkpoint. It is carried out by the first grant from it after entry `after`."""
+
+    checkpoint: str
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """Where a job comes from that was copied from another one."""
+
+    job: JobId
+    checkpoint: str
+    rehearsal: bool = False  # it lives only to show that the checkpoint does; its cost is its parent's
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A row of the job table. `version` guards every write."""
 
@@ -109,6 +126,9 @@ class Job:
     failures: int = 0  # of the command itself, counted against spec.retries
     exit_code: int | None = None
     ended_at: datetime | None = None
+    rewind: Rewind | None = None
+    parent: Parent | None = None
+    lineage: str = ""  # the job whose keys name and seal its chunks; "" = itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,4 +159,5 @@ class Attempt:
     launched_at: datetime | None = None
     released_at: datetime | None = None
     restore_failed: bool = False
+    store_failed: bool = False  # it could not restore because the store did not answer: no fault of the checkpoint
     reclaimed: bool = False  # the cloud says that it took the machine

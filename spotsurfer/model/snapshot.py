@@ -55,7 +55,8 @@ class HeadSeen:
     cancelled: bool = False
     exit_code: int | None = None
     failures: int = 0  # times that the command ended by itself with a non-zero code
-    checkpoints: tuple[str, ...] = ()  # since the job last began from the beginning, oldest first
+    checkpoints: tuple[str, ...] = ()  # those that led to the newest, oldest first
+    grants: tuple[tuple[int, str | None], ...] = ()  # number of the entry, checkpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class AttemptEvent(StrEnum):
     EPOCH_GRANTED = "epoch granted"
     WORKLOAD_STARTED = "workload started"
     RESTORE_FAILED = "restore failed"
+    STORE_FAILED = "store failed"
     DRAIN_ASKED = "drain asked"
     SAVE_FAILED = "save failed"
     DRAIN_WITHDRAWN = "drain withdrawn"
@@ -52,6 +53,7 @@ class JobEvent(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    REOPENED = "reopened"
 
 
 E = AttemptEvent
@@ -81,6 +83,7 @@ ATTEMPT: dict[A, dict[E, A]] = {
     A.RESTORING: {
         E.WORKLOAD_STARTED: A.RUNNING,  # the job goes on there
         E.RESTORE_FAILED: A.LOST,  # the agent says why; the next attempt may take an older checkpoint
+        E.STORE_FAILED: A.LOST,  # the image could not be fetched: the next attempt takes the same one
         E.DRAIN_ASKED: A.DRAINING,  # noticed or unwanted before it ran
         E.INSTANCE_GONE: A.LOST,  # reclaimed while restoring
         E.SILENT: A.LOST,  # stopped reporting
@@ -124,9 +127,9 @@ JOB: dict[J, dict[JobEvent, J]] = {
         JobEvent.RESUMED: J.ACTIVE,  # by its user, or the limit was raised
         JobEvent.CANCELLED: J.CANCELLED,  # by its user
     },
-    J.SUCCEEDED: {},
-    J.FAILED: {},
-    J.CANCELLED: {},
+    J.SUCCEEDED: {JobEvent.REOPENED: J.ACTIVE},  # its user goes back to a checkpoint
+    J.FAILED: {JobEvent.REOPENED: J.ACTIVE},  # the same
+    J.CANCELLED: {JobEvent.REOPENED: J.ACTIVE},  # the same
 }
 
 S = TypeVar("S", A, J)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from spotsurfer.model.job import Attempt, AttemptState, Job, JobSpec, JobState, MarketChoice, MoveRequest, Wish
+from spotsurfer.model.job import Attempt, AttemptState, Job, JobSpec, JobState, MarketChoice, MoveRequest, Parent, Rewind, Wish
 from spotsurfer.model.market import Cooldown, Market, Pool
 
 
@@ -37,6 +37,8 @@ def job_to_row(job: Job) -> dict[str, Any]:
     row: dict[str, Any] = {f.name: getattr(job, f.name) for f in dataclasses.fields(job)}
     row["spec"] = spec_to_doc(job.spec)
     row["move"] = None if job.move is None else _move_to_doc(job.move)
+    row["rewind"] = None if job.rewind is None else dataclasses.asdict(job.rewind)
+    row["parent"] = None if job.parent is None else dataclasses.asdict(job.parent)
     row["state"], row["wish"] = str(job.state), str(job.wish)
     row["submitted_at"], row["ended_at"] = text_of(job.submitted_at), text_of(job.ended_at)
     return row
@@ -47,6 +49,8 @@ def job_from_row(row: Any) -> Job:
     values = dict(row)
     values["spec"] = spec_from_doc(row["spec"])
     values["move"] = None if row["move"] is None else _move_from_doc(row["move"])
+    values["rewind"] = None if row["rewind"] is None else Rewind(**row["rewind"])
+    values["parent"] = None if row["parent"] is None else Parent(**row["parent"])
     values["state"], values["wish"] = JobState(row["state"]), Wish(row["wish"])
     values["submitted_at"], values["ended_at"] = instant(row["submitted_at"]), instant(row["ended_at"])
     return Job(**values)

@@ -23,6 +23,9 @@ job = Table(
     Column("save_at_least", Integer, nullable=False),
     Column("moves_asked", Integer, nullable=False),
     Column("move", JSON),
+    Column("rewind", JSON),
+    Column("parent", JSON),
+    Column("lineage", String, nullable=False, server_default=""),
     Column("spec", JSON, nullable=False),
 )
 
@@ -53,6 +56,7 @@ attempt = Table(
     Column("launched_at", String),
     Column("released_at", String),
     Column("restore_failed", Boolean, nullable=False),
+    Column("store_failed", Boolean, nullable=False, server_default="0"),
     Column("reclaimed", Boolean, nullable=False),
 )
 

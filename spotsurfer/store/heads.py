@@ -60,6 +60,7 @@ def summary(entries: Sequence[Head]) -> HeadSeen:
         exit_code=done.exit_code if done else None,
         failures=failures,
         checkpoints=tuple(_since_beginning(entries)),
+        grants=tuple((e.number, e.checkpoint) for e in entries if e.kind is HeadKind.GRANT),
     )
 
 
