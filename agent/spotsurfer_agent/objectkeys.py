@@ -16,6 +16,7 @@ Layout (DESIGN: "the store is the meeting place"); every key is made by a functi
     jobs/<job>/out/<attempt>/<path>              outputs; the DONE entry names the attempt whose outputs count
     jobs/<job>/checkpoints/<id>/MANIFEST         written last: its existence makes the checkpoint
     jobs/<job>/chunks/<ab>/<hash>                content-addressed; the hash is keyed by the job's lineage
+    jobs/<job>/order.json                        where the job touched its memory first after its last restore; by the agent
     jobs/<job>/packs/<ab>/<hash>                 small chunks, several in one object
     live/<job>.<attempt>                         agent -> controller; one flat folder, one listing shows all changes
     runtime/<sha256>.tar.gz                      the agent and its interpreter
@@ -142,6 +143,11 @@ def packs_prefix(job: str) -> str:
 def pack_key(job: str, name: str) -> str:
     """Key of an object that holds several small chunks; `name` is the hex digest of its bytes."""
     return f"jobs/{job}/packs/{name[:2]}/{name}"
+
+
+def order_key(job: str) -> str:
+    """Key of the hint in which order a job's memory is wanted after a restore."""
+    return f"jobs/{job}/order.json"
 
 
 def live_prefix() -> str:
