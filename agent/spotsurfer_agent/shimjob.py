@@ -65,6 +65,7 @@ class Job:
             "start": self.start,
             "restore": self.restore,
             "dump": self.begin_dump,
+            "alive": self.still_there,
             "verdict": self.give_verdict,
             "hold": lambda _o, _r: self.hold(),
             "release": lambda _o, _r: self.release(),
@@ -212,6 +213,14 @@ class Job:
         pid = self._criu(request, fill, enter, final=final)
         self._dump = Dump(str(request["checkpoint"]), final, pid, owner, float(request["verdict_seconds"]), time.monotonic())
 
+    def still_there(self, _owner: Owner, request: Request) -> Reply:
+        """The owner of a dump works on what the frozen tree wrote: its verdict may take longer."""
+        d = self._dump
+        if d is None or not d.waits or d.checkpoint != request["checkpoint"]:
+            raise Refused("no save waits for this sign of life")
+        d.heard_at = time.monotonic()
+        return {}
+
     def give_verdict(self, owner: Owner, request: Request) -> None:
         """Live: go on, the snapshot was taken (or not). Final: die, the image is committed (or live).
 
@@ -238,7 +247,7 @@ class Job:
                 self._frozen(d)
 
     def _frozen(self, d: Dump) -> None:
-        d.frozen_at = time.monotonic()
+        d.frozen_at = d.heard_at = time.monotonic()
         try:
             self._drain()  # output that can't be kept would be missing after a restore
             if d.final and self._cgroup is not None:
@@ -362,7 +371,7 @@ class Job:
             self._try_again()
         if d is None or d.frozen_at is None:
             return
-        if d.waits and not d.final and now > d.frozen_at + d.verdict_seconds:
+        if d.waits and not d.final and now > d.heard_at + d.verdict_seconds:
             self._answer_hook(d, False)
         if d.pid and d.answered_at is not None and now > d.answered_at + CRIU_END_SECONDS:
             with contextlib.suppress(ProcessLookupError):

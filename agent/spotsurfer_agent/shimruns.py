@@ -25,6 +25,7 @@ class Dump:
     verdict_seconds: float
     seized_at: float  # monotonic; from before the first process is stopped
     frozen_at: float | None = None
+    heard_at: float = 0.0  # last sign of life of the owner since then
     verdict: bool | None = None
     answered_at: float | None = None
 

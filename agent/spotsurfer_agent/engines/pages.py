@@ -111,22 +111,25 @@ class Pages:
             raise self.failure
 
     def abandon(self) -> None:
-        """Give up; readers that wait for memory get an error. Idempotent."""
+        """Give up what was not handed over yet; the readers have ended. Idempotent."""
         with self._change:
             self._ended = True
             self._batches.clear()
             self._change.notify_all()
-        self._reserve.close()
         self._thread.join()
+
+    def free(self) -> None:
+        """Let the memory go; readers that wait for some get an error."""
+        self._reserve.close()
 
     def results(self) -> list[tuple[Entry, bytes]]:
         """Each file as an entry, and the fingerprints of its pages; after `finish`. Raises what the writer's chunks raise."""
         return [(self._entry(f), b"".join(f.prints)) for f in sorted(self._files, key=lambda f: f.name)]
 
     @property
-    def total_bytes(self) -> int:
-        """Of all page files so far."""
-        return sum(f.count for f in self._files) * PAGE
+    def new_share(self) -> float:
+        """Which part of all pages had to be sent; after `finish`."""
+        return sum(len(numbers) for f in self._files for numbers, _ in f.sent) / max(1, sum(f.count for f in self._files))
 
     # ------------------------------------------------------------ for the sinks
 

@@ -21,12 +21,17 @@ TAIL_BYTES = 1 << 20  # a rest of a block is worth using from this size on
 SLACK_BYTES = 64 << 20  # what estimates of an image may be wrong by
 FINAL_BYTES = 256 << 20  # a final save waits for its bytes to be durable anyway: no need to hold them
 FIRST_GUESS = 0.25  # share of a job's pages that changed since its base, while none was measured
+PATIENCE_SECONDS = 60.0  # nothing was sent for so long: give up, the job stands still
 CAUTION = 1.5  # pages change faster now and then
 _HUGE, _POPULATE_WRITE = 14, 23  # madvise(2)
 
 
 class Closed(Exception):
     """The save is over: there is no memory any more."""
+
+
+class Exhausted(OSError):
+    """No memory came back for too long; a sentence."""
 
 
 @dataclass(eq=False, slots=True)
@@ -83,13 +88,10 @@ class Reserve:
         return self._made >= self._limit and len(self._free) < 2
 
     def take(self) -> Span:
-        """A span to write to; waits where the limit was reached. Raises Closed."""
-        began = time.monotonic()
+        """A span to write to; waits where the limit was reached. Raises Closed and Exhausted."""
         with self._change:
             while not (self._closed or self._free or self._tails or self._made < self._limit):
-                self._change.wait()
-                self.waited_seconds += time.monotonic() - began
-                began = time.monotonic()
+                self._wait()
             if self._closed:
                 raise Closed
             if self._tails:
@@ -107,6 +109,13 @@ class Reserve:
             return self.take()
         with self._change:
             return self._whole(block)
+
+    def _wait(self) -> None:
+        began = time.monotonic()
+        moved = self._change.wait(PATIENCE_SECONDS)
+        self.waited_seconds += time.monotonic() - began
+        if not moved:
+            raise Exhausted(0, f"nothing of the image was sent for {PATIENCE_SECONDS:.0f} s: the store is too slow or does not answer")
 
     def _whole(self, block: Block) -> Span:
         block.spans = 1

@@ -1,0 +1,92 @@
+"""Takes the image of one dump in as it streams: memory pages on to chunks, all other files to a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from spotsurfer_agent.engines.fingerprints import Index, is_pages_name
+from spotsurfer_agent.engines.pages import Pages, Taker
+from spotsurfer_agent.engines.reserve import Closed, Reserve
+from spotsurfer_agent.engines.stream import Receiver, Sink, StreamError
+
+LOOK_SECONDS = 1.0
+STALL_SECONDS = 60.0  # a frozen job of which nothing was read or sent for so long is let go
+BUFFER_BYTES = 1 << 18
+
+
+class Intake:
+    """One dump's image. CRIU is started when it is there. `folder` gets the files that are not memory pages."""
+
+    def __init__(self, folder: Path, memory: Reserve, writer: Taker, base: Index | None) -> None:
+        """Raises StreamError and OSError."""
+        self._folder = folder
+        self.pages = Pages(memory, writer, base)
+        try:
+            self._receiver = Receiver(folder, self._sink)
+        except OSError:
+            self.pages.abandon()
+            raise
+
+    def _sink(self, name: str) -> Sink:
+        return self.pages.sink(name) if is_pages_name(name) else _OnDisk(self._folder / name)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What went wrong first; a dump that failed meanwhile failed for that reason."""
+        found = self._receiver.failure
+        return self.pages.failure or found if found is None or isinstance(found, Closed) else found
+
+    def drained(self, alive: Callable[[], None]) -> None:
+        """Wait until all that CRIU announced was read; it stands at its hook. `alive` is called now and then meanwhile.
+
+        Raises the first failure, and StreamError when nothing moves any more.
+        """
+        seen, at = -1, time.monotonic()
+        while True:
+            try:
+                if self._receiver.drained(LOOK_SECONDS):
+                    return
+            except Closed:
+                raise self.pages.failure or StreamError(0, "the image's memory was taken away") from None
+            alive()
+            moved = self._receiver.received_bytes
+            if moved != seen:
+                seen, at = moved, time.monotonic()
+            elif time.monotonic() - at > STALL_SECONDS:
+                raise StreamError(0, f"nothing of the image moved for {STALL_SECONDS:.0f} s: the store is too slow or does not answer")
+
+    def close(self, *, keeps_memory: bool = False) -> None:
+        """Stop; a CRIU that still sends fails, and the job runs on. Idempotent. `keeps_memory`: another intake will use it."""
+        if not keeps_memory:
+            self.pages.free()
+        self._receiver.close()
+        self.pages.abandon()
+
+
+class _OnDisk:
+    """A small image file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._room = memoryview(bytearray(BUFFER_BYTES))
+
+    def room(self) -> memoryview:
+        return self._room
+
+    def filled(self, count: int) -> None:
+        data = self._room[:count]
+        while data:
+            data = data[os.write(self._file, data) :]
+
+    def end(self) -> None:
+        os.close(self._file)
+
+    def abort(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._file)
+
+
