@@ -1,0 +1,285 @@
+"""What every engine that keeps a job under a shim has in common: start, status, freezing, output, the end.
+
+It holds no state that a restarted agent would miss: what runs is known by the shim, what is saved by the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import pwd
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from spotsurfer_agent import jobroot, launch, netns, scratch, shimwire, spool, trees
+from spotsurfer_agent.cgroup import JobCgroup
+from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.engines.port import EngineError, Status, WorkloadState
+from spotsurfer_agent.manifest import Stored
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.tools import Tools
+
+SHIM_START_SECONDS = 20.0
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PHASES = {
+    "idle": WorkloadState.ABSENT,
+    "starting": WorkloadState.ABSENT,
+    "running": WorkloadState.RUNNING,
+    "exited": WorkloadState.EXITED,
+}
+
+
+class Hosted:
+    """The job of one base folder on this machine, under its shim. Engines add how it is saved and restored."""
+
+    def __init__(self, base: Path, job: str, store: ObjectStore, tools: Tools, keys: Keys | None = None) -> None:
+        self._base, self._job, self._store, self._tools = base, job, store, tools
+        self._keys = keys or Keys.derive(b"", job)
+        self._folder = base / "job"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for name in ("root", "log", "images"):
+            (self._folder / name).mkdir(exist_ok=True)
+        self._scratch = scratch.Scratch(base, tools.btrfs)
+        self._scratch.make()
+        self._shim: subprocess.Popen[bytes] | None = None
+        self._group: JobCgroup | None = None
+        self._known: dict[str, dict[str, Stored]] = {}  # chunks in the store by digest, by the manifest that says so
+        self._last = Status(WorkloadState.ABSENT)
+
+    # ------------------------------------------------------------ the port
+
+    def scratch(self) -> str:
+        """Absolute path of the job's scratch as the agent sees it."""
+        return str(self._scratch.path)
+
+    def start(self, spec: Spec) -> None:
+        """Start the command from the beginning. Raises EngineError("start")."""
+        try:
+            plan = self._plan(spec)
+            self._fresh_logs()
+            self._spawn()
+            self._ask("start", plan=dataclasses.asdict(plan), log={}, **self._resources())
+        except (OSError, shimwire.ShimGone, shimwire.ShimRefused, trees.UnsafePath) as e:
+            self.kill()
+            raise EngineError("start", f"the job could not be started: {getattr(e, 'strerror', None) or e}") from e
+
+    def status(self) -> Status:
+        """The workload now."""
+        try:
+            told = self._ask("status")
+        except (shimwire.ShimGone, shimwire.ShimRefused):
+            return self._status_without_shim()
+        group = self._cgroup()
+        state = PHASES[str(told["phase"])]
+        if state is WorkloadState.ABSENT:
+            return self._absent()
+        self._last = Status(
+            state,
+            told["exit_code"],
+            bool(told["held"]),
+            max(0.0, group.cpu_seconds() - told["cpu_baseline"]),
+            group.memory_bytes(),
+            dict(told["log"]),
+            told["pending_final"],
+        )
+        return self._last
+
+    def hold(self) -> None:
+        """Stop all processes of the job where they are. Idempotent."""
+        try:
+            self._ask("hold")
+        except shimwire.ShimGone:
+            if self._cgroup().exists():
+                self._cgroup().freeze()
+
+    def release(self) -> None:
+        """Undo `hold`. Idempotent."""
+        try:
+            self._ask("release")
+        except shimwire.ShimGone:
+            self._cgroup().thaw()
+
+    def kill(self) -> None:
+        """Kill all processes of the job, drop its scratch and whatever a save left. Idempotent."""
+        self._end()
+        self._scratch.empty()
+        self._scratch.make()
+        (self._folder / shimwire.EXIT).unlink(missing_ok=True)
+        self._known = {}
+
+    def adopt(self) -> Status:
+        """Take over what an earlier agent of this machine left running."""
+        with contextlib.suppress(shimwire.ShimGone):
+            told = shimwire.ask(self._folder, "hello")
+            if told["version"] > shimwire.VERSION:
+                raise EngineError(
+                    "start", f"the job's keeper speaks version {told['version']}, this agent only {shimwire.VERSION}"
+                )
+        status = self.status()
+        if self._dumping() is None:
+            self._clean_images()
+        return status
+
+    def settle(self, committed: bool) -> None:
+        """Give the verdict for `pending_final`."""
+        checkpoint = self.status().pending_final
+        if checkpoint is None:
+            return
+        self._ask("verdict", checkpoint=checkpoint, good=committed)
+        self._clean_images()
+        if committed:
+            self._end()
+
+    def read_log(self, stream: str, offset: int, limit: int) -> bytes:
+        """Output of the job from an absolute offset."""
+        return spool.read(self._folder / "log", stream, offset, limit)
+
+    # ------------------------------------------------------------ parts
+
+    def _plan(self, spec: Spec) -> launch.LaunchPlan:
+        uid, gid, groups, user = _account(spec.user)
+        place = self._scratch.path
+        folder = "work" if spec.folder in ("", ".") else "work/" + "/".join(trees.parts(spec.folder))
+        (place / folder).mkdir(parents=True, exist_ok=True)
+        for name in ("work", "home"):
+            scratch.own(place / name, uid, gid)
+        environment = {
+            "PATH": PATH,
+            "HOME": f"{self._base}/home",
+            "USER": user,
+            "LANG": "C.UTF-8",
+            "SPOTSURFER_JOB": self._job,
+            **spec.environment,
+        }
+        argv = [f"{self._base}/{self._init()}", "-g", "--", *spec.command]
+        return self._frame(argv=argv, environment=environment, folder=f"{self._base}/{folder}", uid=uid, gid=gid, groups=groups)
+
+    def _frame(
+        self, *, argv: list[str], environment: dict[str, str], folder: str, uid: int, gid: int, groups: list[int]
+    ) -> launch.LaunchPlan:
+        return launch.LaunchPlan(
+            argv=argv,
+            environment=environment,
+            folder=folder,
+            uid=uid,
+            gid=gid,
+            groups=groups,
+            root=str(self._folder / "root"),
+            base=str(self._base),
+            scratch=str(self._scratch.path),
+            cgroups=self._cgroup().entries(),
+        )
+
+    def _init(self) -> str:
+        """The static init inside the scratch: its file is part of every image, so it travels along. Path below the scratch."""
+        data = Path(self._tools.tini).read_bytes()
+        inside = f".spotsurfer/tini-{hashlib.sha256(data).hexdigest()[:16]}"
+        path = self._scratch.path / inside
+        path.write_bytes(data)
+        path.chmod(0o755)
+        return inside
+
+    def _spawn(self) -> None:
+        """A shim for this job; returns when it answers."""
+        for name in (shimwire.EXIT, shimwire.STARTED):
+            (self._folder / name).unlink(missing_ok=True)
+        self._cgroup().create()
+        self._tool_group().create()
+        shimwire.write_durably(self._folder / "cgroup.json", self._cgroup().folders)
+        with (self._folder / "shim.log").open("ab") as log:
+            self._shim = subprocess.Popen(
+                [*self._tools.python, "-m", "spotsurfer_agent.shim", str(self._base)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
+            )  # fmt: skip
+        end = time.monotonic() + SHIM_START_SECONDS
+        while self._shim.poll() is None and time.monotonic() < end:
+            with contextlib.suppress(shimwire.ShimGone):
+                if self._ask("hello")["pid"] == self._shim.pid:
+                    return
+            time.sleep(0.01)
+        raise shimwire.ShimGone(f"the job's keeper did not come up: see {self._folder}/shim.log")
+
+    def _ask(self, verb: str, **arguments: object) -> dict[str, Any]:
+        return shimwire.ask(self._folder, verb, 120.0, **arguments)
+
+    def _resources(self) -> dict[str, object]:
+        return {"tools": dataclasses.asdict(self._tools), "cgroup": self._cgroup().folders}
+
+    def _cgroup(self) -> JobCgroup:
+        """The job's control group: the one in use, or where a new one would be."""
+        if self._group is None:
+            used = shimwire.read_json(self._folder / "cgroup.json")
+            if used is not None and JobCgroup(used).exists():
+                self._group = JobCgroup(used)
+            else:
+                st = self._base.stat()
+                self._group = JobCgroup.below_own(f"spotsurfer-{st.st_dev:x}-{st.st_ino:x}")
+        return self._group
+
+    def _tool_group(self) -> JobCgroup:
+        """CRIU's own group while it dumps, so that it can be found when the shim is gone."""
+        return JobCgroup({name: folder + "-tools" for name, folder in self._cgroup().folders.items()})
+
+    def _mounts(self) -> list[jobroot.Mount]:
+        return jobroot.mounts(str(self._base), str(self._scratch.path))
+
+    def _status_without_shim(self) -> Status:
+        ended = shimwire.read_json(self._folder / shimwire.EXIT)
+        if ended is not None:
+            return Status(WorkloadState.EXITED, ended["exit_code"], False, self._last.cpu_seconds, 0, dict(ended["log"]))
+        if (self._folder / shimwire.STARTED).exists():
+            return dataclasses.replace(self._absent(), state=WorkloadState.LOST)
+        return self._absent()
+
+    def _absent(self) -> Status:
+        """Nothing runs; what it used and wrote while it did is still known."""
+        return Status(WorkloadState.ABSENT, cpu_seconds=self._last.cpu_seconds, log=self._last.log)
+
+    def _dumping(self) -> object:
+        with contextlib.suppress(shimwire.ShimGone, shimwire.ShimRefused):
+            return self._ask("status")["dumping"]
+        return None
+
+    def _end(self) -> None:
+        """Kill the processes and the shim; files stay."""
+        with contextlib.suppress(shimwire.ShimGone, shimwire.ShimRefused):
+            self._ask("kill")
+        for group in (self._cgroup(), self._tool_group()):
+            if not group.kill():
+                raise EngineError("save", "some processes of the job can't be killed: they hang in the kernel")
+            group.remove()
+        if self._shim is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._shim.wait(10.0)
+            self._shim = None
+        netns.remove(self._tools)
+        self._clean_images()
+        (self._folder / shimwire.STARTED).unlink(missing_ok=True)
+        (self._folder / "cgroup.json").unlink(missing_ok=True)
+        self._group = None
+
+    def _clean_images(self) -> None:
+        shutil.rmtree(self._folder / "images", ignore_errors=True)
+        (self._folder / "images").mkdir()
+        self._scratch.drop_kept()
+
+    def _fresh_logs(self) -> None:
+        spool.clear(self._folder / "log")
+        self._last = Status(WorkloadState.ABSENT)
+
+
+def _account(user: str | None) -> tuple[int, int, list[int], str]:
+    """Numbers, groups and name of the job's user; root where none is named. Raises OSError for an unknown one."""
+    if user is None:
+        return os.getuid(), os.getgid(), [], "root"
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError as e:
+        raise OSError(0, f"the user {user!r} does not exist on this machine") from e
+    return found.pw_uid, found.pw_gid, os.getgrouplist(user, found.pw_gid), user
