@@ -1,0 +1,141 @@
+"""The agent's side of a pager: starting one, waiting for it, and what its files say of a job whose memory still arrives."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spotsurfer_agent import manifest
+from spotsurfer_agent.cgroup import JobCgroup
+from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.pager import plan as pager
+from spotsurfer_agent.pager.plan import Loss, Phase, Plan, State
+
+READY_SECONDS = 600.0  # a slow store may have to send small files first
+LOOK_SECONDS = 0.005
+PRINTS = "arrived.prints"  # fingerprints of the pages that a pager brought
+_DEAD = "the processes that brought the job's memory were killed: the job was killed before it could see a wrong page"
+# One thread until the holders are made: numpy would start some of its own.
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+class CantBring(OSError):
+    """The pager gave up before the job ran; its sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How a process of its own reaches the store, and how it may restore."""
+
+    store_url: str
+    store_options: dict[str, str] = field(default_factory=dict)
+    key: str = ""  # the lineage's secret, in hexadecimal digits
+    lazy: bool = True
+    memory_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a restore happens."""
+
+    folder: Path  # the job's
+    images: Path  # CRIU looks for the image server there
+    work: Path  # and for the server of faults there
+    job: str
+    group: JobCgroup  # the job's
+    entries: list[str]  # of the control group that the pager joins
+    python: tuple[str, ...]
+
+
+class Bringing:
+    """A pager that was started for one restore. It outlives the agent while memory arrives."""
+
+    def __init__(self, place: Place) -> None:
+        """Start it: it loads its modules while the files are put in place. Raises OSError."""
+        self._place = place
+        pager.forget(place.folder)
+        with (place.folder / "pager.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*place.python, "-m", "spotsurfer_agent.pager"],
+                stdin=subprocess.PIPE, stdout=log, stderr=log, cwd="/", start_new_session=True,
+                env={**os.environ, **_ENVIRONMENT},
+            )  # fmt: skip
+
+    def begin(self, image: Manifest, keys: Keys, origin: Origin) -> None:
+        """Tell it what to bring. Raises OSError."""
+        p = self._place
+        path = p.work / "manifest"
+        path.write_bytes(manifest.encode(image, keys))
+        told = Plan(
+            store_url=origin.store_url,
+            store_options=origin.store_options,
+            job=p.job,
+            key=origin.key,
+            lineage=keys.lineage,
+            encrypts=keys.encrypts,
+            manifest=str(path),
+            folder=str(p.folder),
+            images=str(p.images),
+            work=str(p.work),
+            lazy=origin.lazy,
+            cgroup=p.group.folders,
+            enter=p.entries,
+            prints=str(p.folder / PRINTS),
+            memory_bytes=origin.memory_bytes,
+        )
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(told.to_json().encode())
+            self._process.stdin.close()
+
+    def ready(self) -> bool:
+        """Wait until CRIU may connect; True for a lazy restore. Raises CantBring."""
+        end = time.monotonic() + READY_SECONDS
+        while time.monotonic() < end:
+            state = State.read(self._place.folder)
+            if state is not None and state.phase is not Phase.STARTING and state.phase is not Phase.FAILED:
+                return state.lazy
+            if self._process.poll() is not None:
+                break
+            time.sleep(LOOK_SECONDS)
+        raise CantBring(0, self.why() or f"its memory can't be brought: see {self._place.folder}/pager.log")
+
+    def why(self) -> str:
+        """What went wrong there; empty when nothing did."""
+        state, loss = State.read(self._place.folder), Loss.read(self._place.folder)
+        return loss.sentence if loss is not None else state.error if state is not None else ""
+
+    def stop(self) -> None:
+        """End it with what belongs to it: the restore failed. Idempotent."""
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What is known of memory on its way."""
+
+    arriving_bytes: int | None = None  # None: all is there
+    loss: Loss | None = None
+
+
+def arrival(folder: Path, group: JobCgroup) -> Arrival:
+    """How it stands. Where nobody is left who would kill a job without its memory, this does."""
+    loss, state = Loss.read(folder), State.read(folder)
+    if loss is not None or state is None or not state.lazy or state.phase not in (Phase.READY, Phase.ARRIVING):
+        return Arrival(None, loss)
+    if pager.alive(state.pid):
+        return Arrival(state.arriving_bytes)
+    state = State.read(folder)
+    if state is not None and state.phase is Phase.DONE:
+        return Arrival()
+    loss = Loss.read(folder) or Loss(_DEAD)
+    loss.write(folder)
+    group.kill()
+    return Arrival(None, loss)

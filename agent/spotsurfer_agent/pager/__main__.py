@@ -1,0 +1,159 @@
+"""`python -m spotsurfer_agent.pager`: one restore, as told on standard input. Ends when all memory is there."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from spotsurfer_agent import launch, manifest, objectkeys
+from spotsurfer_agent.chunks.fetcher import BadChunk
+from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.engines.fingerprints import Index, is_pages_name
+from spotsurfer_agent.memory import free_bytes
+from spotsurfer_agent.pager import choice, lazy, sources, uffd
+from spotsurfer_agent.pager.content import Content
+from spotsurfer_agent.pager.feeder import Feeder
+from spotsurfer_agent.pager.holder import Holders, lose
+from spotsurfer_agent.pager.images import Pagemap
+from spotsurfer_agent.pager.layout import Layout, Use
+from spotsurfer_agent.pager.order import Order
+from spotsurfer_agent.pager.plan import ORDER, Loss, Phase, Plan, myself
+from spotsurfer_agent.pager.streamer import Streamer
+from spotsurfer_agent.store import StoreError, open_store
+
+log = logging.getLogger("pager")
+
+
+class Pager:
+    """One restore."""
+
+    def __init__(self, plan: Plan, holders: Holders) -> None:
+        self._plan, self._holders, self._folder = plan, holders, Path(plan.folder)
+        keys = Keys.of_hex(plan.key, plan.lineage, plan.encrypts)
+        self._store = open_store(plan.store_url, plan.store_options)
+        self._image = manifest.decode(Path(plan.manifest).read_bytes(), keys)
+        self._index = Index(self._image)
+        chunks = sources.reader(plan, self._store, keys)
+        self._content = Content(self._image, chunks, self._index.learn)
+        self._told = lazy.Told()
+
+    def run(self) -> None:
+        """Serve to the end. Raises what makes a restore impossible."""
+        maps = self._content.maps()
+        files = {name: e.extents for name, e in self._content.files.items() if is_pages_name(name)}
+        why = "the settings say so" if not self._plan.lazy else ""
+        why = why or choice.plain_because(maps, files, choice.Machine(uffd.available(), free_bytes()))
+        log.info("plain restore: %s" if why else "lazy restore %s", why)
+        if why:
+            self._plain()
+        else:
+            self._lazy(maps)
+
+    def _plain(self) -> None:
+        """CRIU gets everything, and that is all."""
+        read, write = os.pipe()
+        failures: list[Exception] = []
+
+        def ended(failure: Exception | None) -> None:
+            failures.extend([failure] if failure else [])
+            os.write(write, b"x")
+
+        Streamer(Path(self._plan.images), self._content.whole, ended).start()
+        myself(Phase.READY).write(self._folder)
+        os.read(read, 1)
+        if failures:
+            raise failures[0]
+        self._done()
+
+    def _lazy(self, maps: dict[int, Pagemap]) -> None:
+        layout = Layout({m.file: self._content.files[m.file].extents for m in maps.values() if m.file in self._content.files})
+        maps = {pid: m for pid, m in maps.items() if m.file in layout.files}
+        order = Order(maps, layout, self._learned())
+        feeder = Feeder(layout, self._content.plain, self._passes, self._failed)
+        server = lazy.Server(Path(self._plan.work), lazy.Image(maps, layout, order), feeder, self._tell)
+        eager = {m.file: m for m in maps.values()}
+
+        def content(name: str) -> Iterator[bytes | memoryview] | None:
+            if name not in eager:
+                return self._content.whole(name)
+            parts = [(r.at * uffd.PAGE, (r.at + r.pages) * uffd.PAGE) for r in eager[name].runs if not r.lazy]
+            return self._content.pieces(self._content.files[name], parts)
+
+        self._told = server.told
+        Streamer(Path(self._plan.images), content, self._streamed).start()
+        feeder.start(self._plan.threads)
+        self._content.ahead(order.first_chunks())
+        total = sum(m.lazy_pages for m in maps.values())
+        myself(Phase.READY, lazy=True, arriving_bytes=total * uffd.PAGE).write(self._folder)
+        server.run()
+        fresh = self._folder / f"{ORDER}.new"
+        fresh.write_bytes(order.learned())
+        fresh.replace(self._folder / ORDER)
+        self._done(lazy=True, faults=server.told.faults)
+
+    def _learned(self) -> bytes | None:
+        try:
+            return self._store.get(objectkeys.order_key(self._plan.job))
+        except StoreError as e:
+            log.warning("the order of pages is not known: %s", e)
+            return None
+
+    def _passes(self, uses: Iterable[Use], data: bytes) -> None:
+        for use in uses:
+            self._index.learn(use.file, use.page, memoryview(data)[use.skip : use.skip + use.pages * uffd.PAGE])
+
+    def _tell(self, told: lazy.Told) -> None:
+        phase = Phase.ARRIVING if told.running else Phase.READY
+        arriving = told.missing_pages * uffd.PAGE
+        myself(phase, lazy=True, arriving_bytes=arriving, faults=told.faults).write(self._folder)
+
+    def _done(self, *, lazy: bool = False, faults: int = 0) -> None:
+        if self._plan.prints:
+            self._index.save(Path(self._plan.prints))
+        myself(Phase.DONE, lazy=lazy, faults=faults).write(self._folder)
+        self._holders.dismiss()
+
+    # ------------------------------------------------------------ when it can't be
+
+    def _streamed(self, failure: Exception | None) -> None:
+        if failure is not None:
+            self._failed(failure, [])
+
+    def _failed(self, e: Exception, uses: list[Use]) -> None:  # noqa: ARG002
+        """From any thread: the job can't have its memory."""
+        give_up(self._plan, self._holders, e)
+
+
+def give_up(plan: Plan, holders: Holders, e: BaseException) -> None:
+    """Kill what there is of the job, say why, and end this process."""
+    blame = "image" if isinstance(e, BadChunk) else "machine"
+    sentence = str(e) or type(e).__name__
+    myself(Phase.FAILED, error=sentence).write(Path(plan.folder))
+    lose(plan, Loss(sentence, blame))
+    holders.dismiss()
+    os._exit(1)
+
+
+def main() -> None:
+    """Serve the plan on standard input."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # it ends with the memory or with the job
+    os.umask(0o077)
+    plan = Plan.from_json(sys.stdin.read())
+    launch.enter_cgroups(plan.enter)
+    holders = Holders(plan)
+    try:
+        Pager(plan, holders).run()
+    except BaseException as e:
+        log.exception("the memory can't be brought")
+        give_up(plan, holders, e)
+    os._exit(0)  # threads may still wait for a store
+
+
+if __name__ == "__main__":
+    main()

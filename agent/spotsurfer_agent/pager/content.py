@@ -1,0 +1,95 @@
+"""The bytes of image files, straight from their chunks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from spotsurfer_agent.extents import Extent
+from spotsurfer_agent.manifest import Entry, Manifest, Stored
+from spotsurfer_agent.pager.images import Pagemap, pagemap
+from spotsurfer_agent.pager.layout import in_order
+from spotsurfer_agent.pager.uffd import PAGE
+
+ZEROS = bytes(1 << 20)
+SMALL_BYTES = 64 << 20  # a map of pages that is larger is none
+Passes = Callable[[str, int, memoryview], None]  # file, page number, whole pages
+
+
+class Chunks(Protocol):
+    """Where plain bytes come from. Every method may raise StoreError, and BadChunk for what no repetition mends."""
+
+    def plain(self, chunk: Stored) -> bytes:
+        """The verified bytes of a chunk."""
+        ...
+
+    def ahead(self, chunks: Iterable[Stored]) -> None:
+        """These will be asked for in this order."""
+        ...
+
+
+class Content:
+    """The image of one manifest. Safe to use from several threads."""
+
+    def __init__(self, image: Manifest, chunks: Chunks, passes: Passes) -> None:
+        self._table, self._chunks, self._passes = image.chunks, chunks, passes
+        self.files = {e.path: e for e in image.image if e.kind == "file"}
+
+    def plain(self, chunk: int) -> bytes:
+        """A chunk by its number."""
+        return self._chunks.plain(self._table[chunk])
+
+    def ahead(self, chunks: Iterable[int]) -> None:
+        """These will be wanted soon."""
+        self._chunks.ahead([self._table[c] for c in chunks])
+
+    def maps(self) -> dict[int, Pagemap]:
+        """Which pages each process has, by its number in the image. Raises BadImage, BadChunk, StoreError."""
+        names = {name: name.removeprefix("pagemap-").removesuffix(".img") for name in self.files if name.startswith("pagemap-")}
+        return {int(number): pagemap(self._small(name)) for name, number in names.items() if number.isdigit()}
+
+    def _small(self, name: str) -> bytes:
+        entry = self.files[name]
+        if entry.size > SMALL_BYTES:
+            raise ValueError(f"{name} has {entry.size} bytes")
+        return b"".join(self.pieces(entry, [(0, entry.size)]))
+
+    def whole(self, name: str) -> Iterator[bytes | memoryview] | None:
+        """A file from its beginning to its end; None where the image has none of that name."""
+        entry = self.files.get(name)
+        return None if entry is None else self.pieces(entry, [(0, entry.size)])
+
+    def pieces(self, entry: Entry, parts: Iterable[tuple[int, int]]) -> Iterator[bytes | memoryview]:
+        """Parts of a file (first and last byte), one after the other."""
+        wanted = list(parts)
+        rows = list(itertools.chain.from_iterable(_between(entry, first, last) for first, last in wanted))
+        self._chunks.ahead([self._table[c] for c in in_order([[e.chunk for e in rows]])])
+        for first, last in wanted:
+            at = first
+            for e in _between(entry, first, last):
+                yield from _zeros(e.offset - at)
+                data = memoryview(self.plain(e.chunk))[e.skip : e.skip + e.length]
+                if e.offset % PAGE == 0:
+                    self._passes(entry.path, e.offset // PAGE, data)
+                yield data
+                at = e.offset + e.length
+            yield from _zeros(last - at)
+
+
+def _between(entry: Entry, first: int, last: int) -> Iterator[Extent]:
+    """The extents of a part of a file, cut to it."""
+    table = entry.extents.table
+    lower = int((table[:, 0] + table[:, 1]).searchsorted(first, side="right")) if len(table) else 0
+    for offset, length, chunk, skip in table[lower:].tolist():
+        if offset >= last:
+            return
+        begin, end = max(offset, first), min(offset + length, last)
+        yield Extent(begin, end - begin, chunk, skip + begin - offset)
+
+
+def _zeros(count: int) -> Iterator[memoryview]:
+    while count > 0:
+        piece = memoryview(ZEROS)[:count]
+        yield piece
+        count -= len(piece)

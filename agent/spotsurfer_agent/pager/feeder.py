@@ -1,0 +1,170 @@
+"""Several fetches in flight: what somebody waits for first, all else behind it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from spotsurfer_agent.pager.layout import Layout, Use
+from spotsurfer_agent.pager.task import Task
+from spotsurfer_agent.pager.uffd import PAGE
+from spotsurfer_agent.store import StoreError
+
+log = logging.getLogger(__name__)
+
+WINDOW = 16  # pages put first around one that somebody waits for
+BEHIND = 2  # fetches ahead that go on while somebody waits
+RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A chunk that somebody waits for, and the page of a file that he touched."""
+
+    chunk: int
+    file: str
+    page: int
+
+
+class Feeder:
+    """Brings chunks to the tasks. `failed` is called, from any thread, with what can't be mended."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        fetch: Callable[[int], bytes],
+        passes: Callable[[list[Use], bytes], None],
+        failed: Callable[[Exception, list[Use]], None],
+    ) -> None:
+        self._layout, self._fetch, self._passes, self._failed = layout, fetch, passes, failed
+        self.tasks: dict[str, list[Task]] = {name: [] for name in layout.files}  # by file; only ever grow
+        self._turn = threading.Condition()
+        self._wanted: deque[Wanted] = deque()
+        self._ahead: Iterator[int] = iter(())
+        self._flying: set[int] = set()
+        self._urgent = 0  # of those that fly
+        self._open = self._ended = False
+        self.trouble = ""  # why nothing comes just now
+
+    def start(self, threads: int) -> None:
+        """Begin to serve what is wanted; nothing is fetched ahead yet."""
+        for _ in range(threads):
+            threading.Thread(target=self._work, name="feeder", daemon=True).start()
+
+    def want(self, wanted: Wanted) -> None:
+        """Somebody waits for this."""
+        with self._turn:
+            if wanted.chunk not in self._flying:
+                self._wanted.append(wanted)
+                self._turn.notify()
+
+    def fetch_ahead(self, chunks: Iterable[int]) -> None:
+        """From now on bring all of these, in this order, whenever nobody waits."""
+        with self._turn:
+            self._ahead, self._open = iter(chunks), True
+            self._turn.notify_all()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing flies, nothing is wanted, and all that was to be fetched ahead was."""
+        with self._turn:
+            return not self._open and not self._flying and not self._wanted
+
+    def stop(self) -> None:
+        """No further fetch begins."""
+        with self._turn:
+            self._ended = True
+            self._turn.notify_all()
+
+    # ------------------------------------------------------------ a worker
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            chunk, wanted = job
+            uses = self._layout.uses(chunk)
+            try:
+                data = self._fetched(chunk)
+                self._bring(uses, data, wanted)
+                self._passes(uses, data)
+            except Exception as e:
+                log.exception("chunk %d can't be brought", chunk)
+                self._failed(e, uses)
+                return
+            finally:
+                self._landed(chunk, wanted)
+
+    def _next(self) -> tuple[int, Wanted | None] | None:
+        with self._turn:
+            while not self._ended:
+                while self._wanted:
+                    wanted = self._wanted.popleft()
+                    if wanted.chunk not in self._flying:
+                        self._flying.add(wanted.chunk)
+                        self._urgent += 1
+                        return wanted.chunk, wanted
+                if self._open and (not self._urgent or len(self._flying) - self._urgent < BEHIND):
+                    chunk = self._next_ahead()
+                    if chunk is not None:
+                        self._flying.add(chunk)
+                        return chunk, None
+                self._turn.wait()
+        return None
+
+    def _next_ahead(self) -> int | None:
+        for chunk in self._ahead:
+            if chunk not in self._flying and self._is_needed(chunk):
+                return chunk
+        self._open = False
+        return None
+
+    def _is_needed(self, chunk: int) -> bool:
+        """Cheap and without locks: a page that is noted too late costs one fetch."""
+        return any(
+            next(task.space.stretches(use.page, use.page + use.pages), None) is not None
+            for use in self._layout.uses(chunk)
+            for task in list(self.tasks[use.file])
+            if not task.over
+        )
+
+    def _landed(self, chunk: int, wanted: Wanted | None) -> None:
+        with self._turn:
+            self._flying.discard(chunk)
+            self._urgent -= wanted is not None
+            self._turn.notify_all()
+
+    def _fetched(self, chunk: int) -> bytes:
+        """Patient with a store that fails: the job waits; that its machine may no longer own it is the agent's to judge."""
+        tries = 0
+        while True:
+            try:
+                data = self._fetch(chunk)
+            except StoreError as e:
+                if self._ended:
+                    raise
+                self.trouble = str(e)
+                time.sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
+                tries += 1
+            else:
+                self.trouble = ""
+                return data
+
+    def _bring(self, uses: list[Use], data: bytes, wanted: Wanted | None) -> None:
+        base = int(np.frombuffer(data, dtype=np.uint8).ctypes.data)
+        if wanted is not None:
+            for use in uses:
+                if use.file == wanted.file and use.page <= wanted.page < use.page + use.pages:
+                    first = max(use.page, wanted.page - wanted.page % WINDOW)
+                    last = min(use.page + use.pages, wanted.page - wanted.page % WINDOW + WINDOW)
+                    self._put(use, first, last, base)
+        for use in uses:
+            self._put(use, use.page, use.page + use.pages, base)
+
+    def _put(self, use: Use, first: int, last: int, base: int) -> None:
+        for task in self.tasks[use.file]:  # a child that is born meanwhile is appended, and so gets its part too
+            task.put(first, last, base + use.skip + (first - use.page) * PAGE)

@@ -1,0 +1,139 @@
+"""The server of page faults: takes the descriptors that CRIU hands over and brings what the running processes touch.
+
+On its socket CRIU sends, for each task, the pid as in the image (negative: a zombie, nothing follows) and one byte with the
+descriptor; after all of them, just before the tasks go on, a mark. Faults are served at once; other pages only behind the mark.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_agent import shimwire
+from spotsurfer_agent.pager.feeder import Feeder, Wanted
+from spotsurfer_agent.pager.images import Pagemap
+from spotsurfer_agent.pager.layout import Layout, runs
+from spotsurfer_agent.pager.order import Order
+from spotsurfer_agent.pager.space import Space
+from spotsurfer_agent.pager.streamer import exactly
+from spotsurfer_agent.pager.task import Task
+
+log = logging.getLogger(__name__)
+
+SOCKET = "lazy-pages.socket"
+_RESTORED = 0x52535446
+TICK_SECONDS = 0.2
+
+
+class LazyError(Exception):
+    """CRIU and the server do not understand each other, or CRIU failed; a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What is to be brought: the pages of each process, where they lie, and in which order they come."""
+
+    maps: dict[int, Pagemap]
+    layout: Layout
+    order: Order
+
+
+@dataclass(slots=True)
+class Told:
+    """What is going on, for whoever watches."""
+
+    running: bool = False
+    faults: int = 0
+    missing_pages: int = 0
+
+
+class Server:
+    """Serves one tree of processes. `tell` is called now and then from its loop."""
+
+    def __init__(self, folder: Path, image: Image, feeder: Feeder, tell: Callable[[Told], None]) -> None:
+        self._image, self._feeder, self._tell = image, feeder, tell
+        self._listener = shimwire.listen(folder / SOCKET)
+        self._listener.setblocking(True)
+        self._poll = select.epoll()
+        self._tasks: dict[int, Task] = {}
+        self.told = Told()
+
+    def run(self) -> None:
+        """Until all memory is there. Raises LazyError when CRIU goes away before the job runs, Unplaceable."""
+        control, _ = self._listener.accept()
+        with control:
+            self._poll.register(control.fileno(), select.EPOLLIN)
+            told_at = 0.0
+            while not self.told.running or self._left():
+                for fd, _ in self._poll.poll(TICK_SECONDS):
+                    if fd == control.fileno():
+                        self._hear(control)
+                    elif (task := self._tasks.get(fd)) is not None:
+                        task.listen()
+                if time.monotonic() - told_at > TICK_SECONDS:
+                    told_at = time.monotonic()
+                    self._tell(self.told)
+        self._feeder.stop()
+
+    def _left(self) -> bool:
+        """Whether anything is missing; tasks that are complete are let go."""
+        self.told.missing_pages = 0
+        for fd, task in list(self._tasks.items()):
+            if not task.missing:
+                task.listen()  # a child that was just born
+            if not task.missing:
+                del self._tasks[fd]
+                task.close()
+            self.told.missing_pages += task.missing
+        if self._tasks and self._feeder.idle:
+            self._again()
+        return bool(self._tasks)
+
+    def _again(self) -> None:
+        """All was fetched once and something is missing still: a child was born while its parent's page was on the way."""
+        files = self._image.layout.files
+        left = [(files[t.file], s) for t in self._tasks.values() for s in t.space.left()]
+        lists = [file.chunks(s.run.at + s.first, s.run.at + s.last) for file, s in left]
+        self._feeder.fetch_ahead([c for chunks in lists for c in chunks])
+
+    # ------------------------------------------------------------ CRIU
+
+    def _hear(self, control: socket.socket) -> None:
+        data = exactly(control, 4)
+        if data is None:
+            raise LazyError("CRIU went away before the job ran")
+        (pid,) = struct.unpack("=i", data)
+        if pid == _RESTORED:
+            self._poll.unregister(control.fileno())
+            self.told.running = True
+            log.info("the job runs; %d processes, %d faults so far", len(self._tasks), self.told.faults)
+            self._feeder.fetch_ahead(self._image.order.all_chunks())
+        elif pid > 0:
+            _, fds, _, _ = socket.recv_fds(control, 1, 1)
+            if not fds or pid not in self._image.maps:
+                raise LazyError(f"CRIU restores a process {pid} that the image does not have")
+            self._take(pid, fds[0])
+
+    def _take(self, pid: int, fd: int) -> None:
+        pages = self._image.maps[pid]
+        space = Space(runs(pages, self._image.layout.files[pages.file]))
+        self._add(Task(pid, pages.file, (fd, space), self._add, self._faulted))
+
+    def _add(self, task: Task) -> None:
+        """A process, or the child of one: then the caller has its parent's lock, and no page passes it by."""
+        self._feeder.tasks[task.file].append(task)
+        self._tasks[task.fd] = task
+        self._poll.register(task.fd, select.EPOLLIN)
+
+    def _faulted(self, task: Task, page: int, address: int) -> None:
+        self.told.faults += 1
+        self._image.order.touched(task.pid, address)
+        chunk = self._image.layout.files[task.file].chunk_of(page)
+        assert chunk is not None, "a space has only pages that lie in chunks"
+        self._feeder.want(Wanted(chunk, task.file, page))

@@ -1,0 +1,122 @@
+"""What a pager is told on its standard input, and what it tells in files of the job's folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from spotsurfer_agent import shimwire
+
+STATE = "pager.json"
+LOSS = "loss.json"  # written durably before the job is killed: its end is no exit of its command
+ORDER = "order.json"  # what was touched first, for the next restore
+
+
+class Phase(StrEnum):
+    """How far a pager is."""
+
+    STARTING = "starting"
+    READY = "ready"  # CRIU may connect
+    ARRIVING = "arriving"  # the job runs, its memory comes
+    DONE = "done"
+    FAILED = "failed"  # before the job ran
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One restore. Paths are absolute."""
+
+    store_url: str
+    store_options: dict[str, str]
+    job: str
+    key: str
+    lineage: str
+    encrypts: bool
+    manifest: str  # file
+    folder: str  # the job's
+    images: str  # where CRIU looks for the image server
+    work: str  # where CRIU looks for the server of faults
+    lazy: bool  # allowed; whether it helps is decided by looking at the image
+    cgroup: dict[str, str]  # the job's
+    enter: list[str] = field(default_factory=list)  # files of the control group that the pager belongs to
+    prints: str = ""  # file for the fingerprints of the pages that passed; "" = nobody wants them
+    threads: int = 8  # fetches at once
+    memory_bytes: int = 256 << 20
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """The plan from its JSON form; raises TypeError and ValueError."""
+        return Plan(**json.loads(text))
+
+    def to_json(self) -> str:
+        """The reverse."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a pager says of itself."""
+
+    pid: int
+    phase: Phase
+    lazy: bool = False
+    arriving_bytes: int = 0
+    error: str = ""
+    faults: int = 0
+
+    def write(self, folder: Path) -> None:
+        """Replace what was said before. Not durable: after a power cut there is no job."""
+        fresh = folder / f"{STATE}.{self.pid}"
+        fresh.write_text(json.dumps(asdict(self)))
+        fresh.replace(folder / STATE)
+
+    @staticmethod
+    def read(folder: Path) -> State | None:
+        """What the newest pager said last; None where there is none."""
+        raw: dict[str, Any] | None = shimwire.read_json(folder / STATE)
+        if raw is None:
+            return None
+        return State(**{**raw, "phase": Phase(raw["phase"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Why the job was killed: its memory can't be brought. `blame` is "image" when every other try must fail as well."""
+
+    sentence: str
+    blame: str = "machine"
+
+    def write(self, folder: Path) -> None:
+        """Write it down durably, unless another one is there."""
+        if not (folder / LOSS).exists():
+            shimwire.write_durably(folder / LOSS, asdict(self))
+
+    @staticmethod
+    def read(folder: Path) -> Loss | None:
+        """What was lost, or None."""
+        raw = shimwire.read_json(folder / LOSS)
+        return None if raw is None else Loss(str(raw.get("sentence", "")), str(raw.get("blame", "machine")))
+
+
+def forget(folder: Path) -> None:
+    """Nothing is known of an earlier pager any more."""
+    for name in (STATE, LOSS, ORDER):
+        (folder / name).unlink(missing_ok=True)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        with open(f"/proc/{pid}/stat") as f:  # noqa: PTH123 -- read often
+            return f.read().rpartition(") ")[2][:1] not in ("Z", "X", "")
+    except OSError:
+        return False
+
+
+def myself(phase: Phase, **more: Any) -> State:
+    """The state of the calling process."""
+    return State(os.getpid(), phase, **more)

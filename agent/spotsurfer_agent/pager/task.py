@@ -1,0 +1,191 @@
+"""One process whose memory arrives: its descriptor, its space, and the rules by which the two stay true to each other.
+
+The kernel tells what the process does to its memory by messages, and refuses to put pages (EAGAIN) from the moment it begins to
+do so until the message was read. So whoever puts pages holds the lock from looking up an address to noting that it is done, and
+messages are read, and acted on in their order, under the same lock. A child has what its parent had when the message was read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from spotsurfer_agent.pager import uffd
+from spotsurfer_agent.pager.space import Run, Space
+from spotsurfer_agent.pager.uffd import PAGE, Kind
+
+ZEROS = 256 << 10  # so much is filled with zeros at once
+_PAUSE_SECONDS = 0.0005
+_TRIES = 40  # for what should pass by itself: memory short, a mapping in transition
+
+
+class Unplaceable(Exception):
+    """The kernel does not take a page that the process needs; a sentence."""
+
+
+class Task:
+    """One process. `born` is told of children; `faulted` of pages of the file that somebody waits for."""
+
+    def __init__(
+        self,
+        pid: int,
+        file: str,
+        where: tuple[int, Space],
+        born: Callable[[Task], None],
+        faulted: Callable[[Task, int, int], None],
+        *,
+        forked: bool = False,
+    ) -> None:
+        self.pid, self.file = pid, file  # as in the image
+        self.fd, self.space = where
+        self._born, self._faulted, self._forked = born, faulted, forked
+        self._lock = threading.RLock()
+        self.over = False
+        os.set_blocking(self.fd, False)
+
+    @property
+    def missing(self) -> int:
+        """Pages that are not there yet."""
+        return 0 if self.over else self.space.missing
+
+    def listen(self) -> None:
+        """Act on all messages that wait. Raises Unplaceable."""
+        with self._lock:
+            self._read()
+
+    def put(self, first: int, last: int, source: int) -> None:
+        """Bring pages `first` to `last` of the file; the first lies at address `source` of ours. Raises Unplaceable."""
+        tries = 0
+        while not self._put_now(first, last, source):
+            tries += 1
+            time.sleep(_PAUSE_SECONDS * min(tries, 20))
+
+    def spoil(self, first: int, last: int) -> None:
+        """Let whoever touches these pages die of it."""
+        with self._lock:
+            for run, lower, upper in self.space.stretches(first, last):
+                uffd.poison(self.fd, run.start + lower * PAGE, (upper - lower) * PAGE)
+
+    def close(self) -> None:
+        """Stop serving: what is not there is zeros from now on. Idempotent."""
+        with self._lock:
+            if not self.over:
+                self.over = True
+                os.close(self.fd)
+
+    # ------------------------------------------------------------ pages
+
+    def _put_now(self, first: int, last: int, source: int) -> bool:
+        """False: the process is in the middle of something that it has not told yet."""
+        with self._lock:
+            while not self.over and not self._put_all(first, last, source):
+                if not self._read():
+                    return False
+        return True
+
+    def _put_all(self, first: int, last: int, source: int) -> bool:
+        """False where a message has to be read before more can be put."""
+        for run, lower, upper in self.space.stretches(first, last):
+            if not self._put_some(run, lower, upper, source + (run.at + lower - first) * PAGE):
+                return False
+        return True
+
+    def _put_some(self, run: Run, first: int, last: int, source: int) -> bool:
+        at, tries = first, 0
+        want = last - first
+        while at < last:
+            want = min(want, last - at)
+            done, error = uffd.copy(self.fd, run.start + at * PAGE, source + (at - first) * PAGE, want * PAGE)
+            if done:
+                self.space.mark(run, at, at + done // PAGE)
+                at += done // PAGE
+            elif error == errno.EAGAIN:
+                return False
+            elif error == errno.ESRCH:
+                self.over = True  # the process is gone, or became another program
+                os.close(self.fd)
+                return True
+            elif error == errno.EEXIST:
+                self._is_there(run, at)
+                at += 1
+            elif want > 1 and error in (errno.ENOENT, errno.EINVAL):
+                want = (want + 1) // 2  # it reaches across two mappings
+                continue
+            else:
+                tries += 1
+                if self._gone(run, at, error, tries):
+                    at += 1
+            want = last - at if done or error == errno.EEXIST else want
+        return True
+
+    def _is_there(self, run: Run, page: int) -> None:
+        self.space.mark(run, page, page + 1)
+        uffd.wake(self.fd, run.start + page * PAGE, PAGE)
+
+    def _gone(self, run: Run, page: int, error: int, tries: int) -> bool:
+        """A page that can't be put. True: it is not needed. Raises Unplaceable."""
+        if error == errno.ENOENT and self._forked:
+            self.space.mark(run, page, page + 1)  # the parent had asked that children don't get this mapping
+            return True
+        if tries > _TRIES or error not in (errno.ENOMEM, errno.ENOENT):
+            raise Unplaceable(
+                f"memory of process {self.pid} can't be put at {run.start + page * PAGE:#x}: {os.strerror(error)}"
+            )
+        time.sleep(_PAUSE_SECONDS * tries)
+        return False
+
+    # ------------------------------------------------------------ messages
+
+    def _read(self) -> bool:
+        """Read until there is nothing more; faults last, for their answer depends on all else. True if there was anything."""
+        faults: list[int] = []
+        found = False
+        while not self.over:
+            messages = uffd.read(self.fd)
+            if not messages and not faults:
+                return found
+            found = True
+            for m in messages:
+                if m.kind is Kind.FAULT:
+                    faults.append(m.a & ~(PAGE - 1))
+                else:
+                    self._happened(m)
+            if not messages:
+                faults = [address for address in faults if not self._answer(address)]
+                time.sleep(_PAUSE_SECONDS if faults else 0)
+        return found
+
+    def _happened(self, m: uffd.Message) -> None:
+        if m.kind is Kind.FORK:
+            child = Task(self.pid, self.file, (m.a, self.space.copy()), self._born, self._faulted, forked=True)
+            self._born(child)
+        elif m.kind is Kind.REMAP:
+            self.space.move(m.a, m.b, m.c)
+        else:
+            self.space.drop(m.a, m.b)
+
+    def _answer(self, address: int) -> bool:
+        """Zeros at once, pages of the file as soon as they are here. False: come again, after reading."""
+        found = self.space.find(address)
+        if found is None:
+            return self._zero(address)
+        run, page = found
+        if run.done[page]:
+            uffd.wake(self.fd, address, PAGE)
+        else:
+            self._faulted(self, run.at + page, address)
+        return True
+
+    def _zero(self, address: int) -> bool:
+        lower, upper = self.space.gap(address, ZEROS)
+        error = uffd.zero(self.fd, lower, upper - lower)
+        if error in (errno.ENOENT, errno.EINVAL, errno.EEXIST, errno.EAGAIN):
+            error = uffd.zero(self.fd, address, PAGE)
+        if error == errno.EAGAIN:
+            return False
+        if error == errno.EEXIST:
+            uffd.wake(self.fd, address, PAGE)
+        return True
