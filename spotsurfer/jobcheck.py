@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from spotsurfer.model.job import JobSpec
+from spotsurfer.hints import did_you_mean
+from spotsurfer.model.job import CPU_CAPS, ENGINES, TCP_MODES, JobSpec
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -15,6 +16,8 @@ CPUS_MAX = 4096
 MEMORY_MIN_BYTES = 16 << 20
 RETRIES_MAX = 1000
 INTERVAL_MIN_SECONDS = 1.0
+WAIT_MAX_SECONDS = 3600.0
+SIGNALS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT", "ALRM", "CONT", "WINCH", "URG")
 TEXT_MAX_BYTES = 128 << 10  # of the command, the environment, the tags: each is part of small objects and of argv
 
 
@@ -23,6 +26,7 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from _texts(spec)
     yield from _paths(spec)
     yield from _numbers(spec)
+    yield from _protection(spec)
 
 
 def _texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
@@ -40,6 +44,10 @@ def _texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
         ("environment", tuple(spec.environment.values())),
         ("tags", (*spec.tags, *spec.tags.values())),
         ("on_end", spec.on_end),
+        ("before_freeze", spec.before_freeze),
+        ("after_restore", spec.after_restore),
+        ("app.command", spec.app_command),
+        ("app.restart_command", spec.app_restart_command),
     ):
         if any("\0" in v for v in values):
             yield key, "holds a zero byte"
@@ -48,7 +56,9 @@ def _texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _paths(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    for key, values in (("folder", (spec.folder,)), ("outputs", spec.outputs)):
+    own = (("app.file", spec.app_file), ("app.done_file", spec.app_done_file))
+    given = ((key, (value,)) for key, value in own if value)
+    for key, values in (("folder", (spec.folder,)), ("outputs", spec.outputs), *given):
         for value in values:
             if why := leaves_folder(value):
                 yield key, f"is {value!r}, which {why}: write a path relative to the job's folder"
@@ -75,3 +85,43 @@ def _numbers(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "checkpoint_interval", f"is {interval:g} seconds, expected at least {INTERVAL_MIN_SECONDS:g}"
     if spec.budget_usd_micros is not None and spec.budget_usd_micros <= 0:
         yield "budget_usd", "is nothing: the job could never start"
+
+
+def _protection(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    for key, value, known in (("engine", spec.engine, ENGINES), ("tcp", spec.tcp, TCP_MODES), ("cpu", spec.cpu, CPU_CAPS)):
+        if value not in known:
+            yield key, f"is {value!r}. {did_you_mean(value, known)}"
+    for key, seconds in (("hook_limit", spec.hook_seconds), ("app.deadline", spec.app_deadline_seconds)):
+        if not 0 < seconds <= WAIT_MAX_SECONDS:
+            yield key, f"is {seconds:g} seconds, expected more than 0 and at most {WAIT_MAX_SECONDS:g}"
+    if spec.engine == "app" and not spec.saves_itself:
+        yield "engine", "is 'app', but nothing tells the program to save itself: add [app] with signal, command or file"
+    yield from _self_save(spec)
+
+
+def _self_save(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    ways = [name for name in ("signal", "command", "file") if getattr(spec, f"app_{name}")]
+    done = [name for name in ("done_file", "done_output") if getattr(spec, f"app_{name}")]
+    done += ["done_exit"] if spec.app_done_exit is not None else []
+    if len(ways) > 1:
+        yield f"app.{ways[1]}", f"is one way too many to tell the program to save itself: keep it or {ways[0]}"
+    if len(done) > 1:
+        yield f"app.{done[1]}", f"is one sign too many that the program has saved itself: keep it or {done[0]}"
+    if done and not ways:
+        yield (
+            f"app.{done[0]}",
+            "says when the program has saved itself, but nothing asks it to: add signal, command or file",
+        )
+    if ways and not done and ways != ["command"]:
+        yield (
+            f"app.{ways[0]}",
+            "asks the program to save itself, but nothing says when it has: add done_file or its like",
+        )
+    if spec.app_signal and spec.app_signal not in SIGNALS:
+        yield "app.signal", f"is {spec.app_signal!r}, expected one of {', '.join(SIGNALS)}"
+    if spec.app_done_exit is not None and not 0 <= spec.app_done_exit <= 255:
+        yield "app.done_exit", f"is {spec.app_done_exit}, expected an exit code, 0 to 255"
+    try:
+        re.compile(spec.app_done_output)
+    except re.error as e:
+        yield "app.done_output", f"is {spec.app_done_output!r}, no regular expression ({e})"

@@ -95,7 +95,7 @@ def _market(value: object) -> MarketChoice:
         raise ValueError(f"is {value!r}. {did_you_mean(str(value), list(MarketChoice))}") from None
 
 
-# THE keys of a job file: key -> (name in JobSpec, parser). "resources" is the only table of keys.
+# THE keys of a job file: key -> (name in JobSpec, parser).
 KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "name": ("name", _text),
     "command": ("command", _command),
@@ -112,7 +112,22 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "on_end": ("on_end", _command),
     "resources.cpu": ("cpus", _count),
     "resources.memory": ("memory_bytes", parse_bytes),
+    "engine": ("engine", _text),
+    "tcp": ("tcp", _text),
+    "cpu": ("cpu", _text),
+    "before_freeze": ("before_freeze", _command),
+    "after_restore": ("after_restore", _command),
+    "hook_limit": ("hook_seconds", parse_seconds),
+    "app.signal": ("app_signal", _text),
+    "app.command": ("app_command", _command),
+    "app.file": ("app_file", _text),
+    "app.deadline": ("app_deadline_seconds", parse_seconds),
+    "app.done_file": ("app_done_file", _text),
+    "app.done_output": ("app_done_output", _text),
+    "app.done_exit": ("app_done_exit", _count),
+    "app.restart_command": ("app_restart_command", _command),
 }
+TABLES = {"resources": 'cpu = 2, memory = "4G"', "app": 'signal = "USR1", done_file = "state.ckpt"'}  # of keys, with an example
 
 
 def read_jobfile(path: Path, overrides: Mapping[str, object] | None = None) -> JobRequest:
@@ -166,10 +181,10 @@ def _flat(table: Mapping[str, Any], origin: Origin) -> dict[str, object]:
     """Dotted keys to values; refuses keys that nobody reads."""
     flat: dict[str, object] = {}
     for key, value in table.items():
-        if key == "resources":
+        if key in TABLES:
             if not isinstance(value, dict):
-                raise JobFileError(f'{origin.at(key)} is {value!r}, expected a table: [resources] cpu = 2, memory = "4G".')
-            flat |= {f"resources.{k}": v for k, v in value.items()}
+                raise JobFileError(f"{origin.at(key)} is {value!r}, expected a table: [{key}] {TABLES[key]}.")
+            flat |= {f"{key}.{k}": v for k, v in value.items()}
         else:
             flat[key] = value
     for key in flat:

@@ -35,6 +35,7 @@ from spotsurfer_agent.objectkeys import live_prefix as live_prefix
 from spotsurfer_agent.objectkeys import log_key as log_key
 from spotsurfer_agent.objectkeys import log_prefix as log_prefix
 from spotsurfer_agent.objectkeys import manifest_key as manifest_key
+from spotsurfer_agent.objectkeys import order_key as order_key
 from spotsurfer_agent.objectkeys import output_prefix as output_prefix
 from spotsurfer_agent.objectkeys import pack_key as pack_key
 from spotsurfer_agent.objectkeys import protected_key as protected_key
@@ -85,6 +86,23 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
+class SelfSave:
+    """A program that saves itself: how it is told to (one of the first three), and how it is known that it has done so.
+
+    Paths are relative to the job's folder. With none of `done_…` the exit code 0 of `command` says so.
+    """
+
+    signal: str = ""  # a name without SIG, sent to the whole process group of the job
+    command: list[str] = field(default_factory=list)  # run beside the job, as its user
+    file: str = ""  # written anew each time; the program looks for it
+    deadline_seconds: float = 60.0
+    done_file: str = ""  # appears, or changes, and then rests
+    done_output: str = ""  # a regular expression that a new line of the job's output matches
+    done_exit: int | None = None  # the program ends with this code
+    restart_command: list[str] = field(default_factory=list)  # goes on from the saved files; empty = the job's command
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """What the agent needs to run the job; written once at submission.
 
@@ -100,6 +118,13 @@ class Spec:
     environment: dict[str, str] = field(default_factory=dict)
     user: str | None = None
     checkpoint_interval_seconds: float | None = None
+    engine: str = "auto"  # "auto" | "criu" | "app" | "none"
+    app: SelfSave | None = None
+    tcp: str = "close"  # connections to the outside: "close" | "keep" | "forbid"; see engines.inspect
+    cpu: str = "any"  # or a key of engines.cpucap.CAPS: what programs may choose of the processor
+    before_freeze: list[str] = field(default_factory=list)  # run inside the job before each save
+    after_restore: list[str] = field(default_factory=list)  # run inside the job after each restore
+    hook_seconds: float = 30.0  # limit of each of the two
 
 
 # ---------------------------------------------------------------- desired and report
@@ -205,7 +230,11 @@ class Report:
     cpu_seconds: float = 0.0  # of the job under this attempt
     memory_bytes: int = 0
     error: str = ""  # one sentence with the remedy
-    error_kind: str = ""  # "restore" | "start" | "save" | "store" | "input" | "output" | "lost"
+    error_kind: str = ""  # "restore" | "refused" | "start" | "save" | "store" | "input" | "output" | "hook" | "lost"
+    protection: str = ""  # the rung that the job stands on: "criu" | "app" | "none"; "" = nothing runs yet
+    unprotected: str = ""  # why it does not stand on a better one, in one sentence
+    unfit: str = ""  # standing by: why this machine could not continue the newest checkpoint, both values named
+    processor: str = ""  # of this machine, with what its facts hash to
     at: str = ""
 
 

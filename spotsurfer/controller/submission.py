@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from spotsurfer_agent import protocol
-from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.protocol import SelfSave, Spec
 from spotsurfer_agent.store import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
@@ -119,6 +119,13 @@ class Submission:
             environment=spec.environment,
             user=spec.user,
             checkpoint_interval_seconds=spec.checkpoint_interval_seconds or self._interval_seconds,
+            engine=spec.engine,
+            app=_self_save(spec),
+            tcp=spec.tcp,
+            cpu=spec.cpu,
+            before_freeze=list(spec.before_freeze),
+            after_restore=list(spec.after_restore),
+            hook_seconds=spec.hook_seconds,
         )
         if not self._store.create(protocol.spec_key(job), protocol.encode(wire)):
             raise Conflict(f"job {job} exists already")
@@ -147,6 +154,21 @@ class Submission:
             except NotFound:
                 return False
         return True
+
+
+def _self_save(spec: JobSpec) -> SelfSave | None:
+    if not spec.saves_itself:
+        return None
+    return SelfSave(
+        signal=spec.app_signal,
+        command=list(spec.app_command),
+        file=spec.app_file,
+        deadline_seconds=spec.app_deadline_seconds,
+        done_file=spec.app_done_file,
+        done_output=spec.app_done_output,
+        done_exit=spec.app_done_exit,
+        restart_command=list(spec.app_restart_command),
+    )
 
 
 def _inside(path: str) -> str:

@@ -53,6 +53,11 @@ OVER = frozenset({AttemptState.RELEASED, AttemptState.REFUSED})
 ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 
+ENGINES = ("auto", "criu", "app", "none")
+TCP_MODES = ("close", "keep", "forbid")
+CPU_CAPS = ("any", "portable", "x86-64-v2", "x86-64-v3")
+
+
 class Wish(StrEnum):
     """What is wanted of a job, by its user or by a limit."""
 
@@ -80,6 +85,25 @@ class JobSpec:
     user: str | None = None
     budget_usd_micros: int | None = None
     on_end: tuple[str, ...] = ()  # command on the controller's host when the job is done, failed or held
+    engine: str = "auto"  # how it is saved: ENGINES
+    tcp: str = "close"  # what becomes of connections to the outside: TCP_MODES
+    cpu: str = "any"  # what its programs may choose of the processor: CPU_CAPS
+    before_freeze: tuple[str, ...] = ()  # run inside the job before each save
+    after_restore: tuple[str, ...] = ()  # run inside the job after each restore
+    hook_seconds: float = 30.0  # limit of each of the two
+    app_signal: str = ""  # app_…: the program saves itself; see protocol.SelfSave
+    app_command: tuple[str, ...] = ()
+    app_file: str = ""
+    app_deadline_seconds: float = 60.0
+    app_done_file: str = ""
+    app_done_output: str = ""
+    app_done_exit: int | None = None
+    app_restart_command: tuple[str, ...] = ()
+
+    @property
+    def saves_itself(self) -> bool:
+        """The user said how the program is told to save itself."""
+        return bool(self.app_signal or self.app_command or self.app_file)
 
 
 @dataclass(frozen=True, slots=True)

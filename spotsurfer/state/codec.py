@@ -28,7 +28,7 @@ def spec_to_doc(spec: JobSpec) -> dict[str, Any]:
 
 def spec_from_doc(doc: Mapping[str, Any]) -> JobSpec:
     """A specification from JSON."""
-    lists = {k: tuple(doc[k]) for k in ("command", "inputs", "outputs", "on_end")}
+    lists = {k: tuple(v) for k, v in doc.items() if isinstance(v, list)}
     return JobSpec(**{**doc, **lists, "market": MarketChoice(doc["market"])})
 
 

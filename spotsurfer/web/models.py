@@ -59,6 +59,20 @@ class SpecBody(Asked):
     user: str | None = None
     budget_usd_micros: int | None = None
     on_end: list[str] = []
+    engine: str = "auto"
+    tcp: str = "close"
+    cpu: str = "any"
+    before_freeze: list[str] = []
+    after_restore: list[str] = []
+    hook_seconds: float = 30.0
+    app_signal: str = ""
+    app_command: list[str] = []
+    app_file: str = ""
+    app_deadline_seconds: float = 60.0
+    app_done_file: str = ""
+    app_done_output: str = ""
+    app_done_exit: int | None = None
+    app_restart_command: list[str] = []
 
     def to_spec(self) -> JobSpec:
         """The noun; raises JobFileError naming the key for values that no job may have."""

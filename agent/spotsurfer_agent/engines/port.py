@@ -12,7 +12,7 @@ from spotsurfer_agent.protocol import SaveFacts, Spec
 
 
 class EngineError(Exception):
-    """One sentence for the user. `kind` is "start", "save", "restore" or "refused" (a restore that facts forbid)."""
+    """One sentence for the user. `kind` is "start", "save", "restore" or "refused" (facts forbid it: nothing was touched)."""
 
     def __init__(self, kind: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -39,6 +39,17 @@ class Status:
     memory_bytes: int = 0
     log: dict[str, int] | None = None  # stream -> absolute bytes spooled so far
     pending_final: str | None = None  # a final save waits, frozen, for its verdict: the checkpoint's id
+    arriving_bytes: int | None = None  # memory still missing after a lazy restore; None = all is there
+    lost_because: str = ""  # LOST: what is known of it, a sentence
+    image_is_bad: bool = False  # LOST: every restore from the same checkpoint would end so
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """How the job is saved here: the rung of the ladder, and why not a better one (one sentence; empty = it is the best)."""
+
+    rung: str = ""  # "criu" | "app" | "none"; "" = nothing runs
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,7 @@ class SaveRequest:
     base: str | None
     commit: Callable[[Manifest], bool]
     progress: Callable[[str], None]  # a short stage name, whenever it changes
+    urgent: bool = False  # the cloud takes the machine: what is only desirable must not stand in the way
 
 
 class Engine(Protocol):
