@@ -60,6 +60,7 @@ class ControllerSection(_Section):
     listen: str | None = None
     token_file: AbsolutePath | None = None
     tick_seconds: Interval = 4.0
+    hurry_seconds: Interval = 0.25
     offers_seconds: Interval = 30.0
     log_level: str = "info"
     log_format: str = "auto"
@@ -110,6 +111,8 @@ class LimitsSection(_Section):
     launch_failures_max: int = Field(20, ge=1)
     last_report_seconds: Seconds = 10.0
     release_again_seconds: Interval = 60.0
+    warm_wait_seconds: Seconds = 0.0
+    precopy_gain_seconds: Seconds = 1.0
     cooldown_seconds: Interval | None = None
 
     def as_limits(self) -> Limits:
@@ -126,6 +129,8 @@ class AgentSection(_Section):
     notice_seconds: Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)] = 1.0
     drain_margin_seconds: Seconds = 5.0
     limit_seconds: Seconds = 0.0
+    hurry_seconds: Interval = 0.25
+    cache_bytes: int = Field(0, ge=0)
     checkpoint_interval: Interval = 600.0
 
 

@@ -42,6 +42,7 @@ from spotsurfer.store.reports import Reports
 
 log = structlog.get_logger()
 PRESIGNED_SECONDS = 3600
+LISTING_SECONDS = 2.0  # between two listings of the cloud at least: looks that follow each other at once are about the store
 
 
 def plugin(group: str, name: str) -> Callable[..., Any]:
@@ -117,7 +118,9 @@ class _Base:
 def _assemble(settings: Settings, base: _Base) -> Controller:
     heads, reports = Heads(base.store), Reports(base.store)
     limits = settings.limits.as_limits()
-    observer = Observer(base.engine, base.provider, reports, heads, limits, settings.controller.offers_seconds)
+    own = settings.controller
+    listing = min(own.tick_seconds, LISTING_SECONDS)
+    observer = Observer(base.engine, base.provider, reports, heads, limits, (own.offers_seconds, listing))
     hooks = Hooks(base.engine, base.clock, settings.hooks.on_end)
     ports = Ports(
         engine=base.engine,
@@ -138,7 +141,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         failure.append(error)
         stopped.set()
 
-    schedule = Schedule(loop.tick, settings.controller.tick_seconds, fatal)
+    schedule = Schedule(loop.tick, (own.tick_seconds, own.hurry_seconds), fatal)
     _close_journal(base.engine, base.clock)
     hooks.again()
     identity = Identity(base.family, base.generation, base.provider.name, settings.store_url, limits)
@@ -244,6 +247,10 @@ def _agent_config(
         lease_seconds=settings.limits.lease_seconds,
         limit_seconds=agent.limit_seconds,
         drain_margin_seconds=agent.drain_margin_seconds,
+        notice_window_seconds=provider.capabilities.notice_seconds,
+        warm_wait_seconds=settings.limits.warm_wait_seconds,
+        hurry_seconds=agent.hurry_seconds,
+        cache_bytes=agent.cache_bytes,
     )
 
 

@@ -151,7 +151,8 @@ def forecast(samples: Sequence[Sample], base_age_seconds: float, window: Window)
     if model is None:
         return None
     now = model.durable_seconds(base_age_seconds)
-    fresh = model.durable_seconds(min(now, base_age_seconds))  # a base made by a save that takes as long as this one
+    # A live save takes as long as this one would, and the next machine as long again to fetch it: the base is that old then.
+    fresh = model.durable_seconds(min(2 * now, base_age_seconds))
     room = max(window.notice_seconds - window.margin_seconds, 0.0) if window.notice_seconds > 0 else None
     oldest, verdict = _judge(model, room, now)
     return Fit(
@@ -160,7 +161,7 @@ def forecast(samples: Sequence[Sample], base_age_seconds: float, window: Window)
         durable_seconds=now,
         window_seconds=room,
         verdict=verdict,
-        reserve_seconds=now * SAFETY,
+        reserve_seconds=now * SAFETY + window.margin_seconds,
         gain_seconds=max(now - fresh, 0.0),
         live_seconds=now,
         base_age_seconds=base_age_seconds,

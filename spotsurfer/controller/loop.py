@@ -16,7 +16,7 @@ from spotsurfer.controller.chronicle import Chronicle
 from spotsurfer.controller.leadership import Leadership
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
-from spotsurfer.model.actions import Action, Decision
+from spotsurfer.model.actions import Action, Decision, Grant, Mark
 from spotsurfer.model.errors import ProviderError, SpotsurferError
 from spotsurfer.model.ids import JobId
 from spotsurfer.ports.clock import Clock
@@ -61,11 +61,16 @@ class Loop:
 
     def _carry_out(self, actions: Sequence[Action]) -> dict[JobId, list[str]]:
         done: dict[JobId, list[str]] = defaultdict(list)
+        unmarked: set[JobId] = set()
         for action in actions:
-            outcome = self._try(action)
             job = getattr(action, "job", None)
+            if isinstance(action, Grant) and job in unmarked:
+                continue  # it was decided for attempts as they were to be after their marks
+            outcome = self._try(action)
             if outcome is not None and job is not None:
                 done[job].append(outcome)
+            if outcome is None and isinstance(action, Mark):
+                unmarked.add(action.job)
         return done
 
     def _try(self, action: Action) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from spotsurfer_agent.fit import Fit
 from spotsurfer_agent.protocol import WORKLOAD_DEAD, ProtocolError
 from spotsurfer_agent.store import StoreError
 from sqlalchemy import Engine
@@ -15,7 +16,7 @@ from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState, Job, Wish
 from spotsurfer.model.market import Offer
-from spotsurfer.model.snapshot import AgentSeen, HeadSeen, InstanceSeen, JobSeen, Limits, Snapshot
+from spotsurfer.model.snapshot import AgentSeen, FitSeen, HeadSeen, InstanceSeen, JobSeen, Limits, Snapshot
 from spotsurfer.ports.provider import InstanceState, InstanceView, Provider
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import market
@@ -44,8 +45,10 @@ class Observer:
     """Looks at the whole world once a tick."""
 
     def __init__(
-        self, engine: Engine, provider: Provider, reports: Reports, heads: Heads, limits: Limits, offers_seconds: float
+        self, engine: Engine, provider: Provider, reports: Reports, heads: Heads, limits: Limits, pace: tuple[float, float]
     ) -> None:
+        """`pace`: seconds between questions for prices, and at least between listings of the cloud, however often one looks."""
+        offers_seconds, listing_seconds = pace
         self._engine = engine
         self._provider = provider
         self.reports = reports
@@ -55,6 +58,8 @@ class Observer:
         self._offers: tuple[Offer, ...] = ()
         self._offers_at: datetime | None = None
         self._offers_every = timedelta(seconds=offers_seconds)
+        self._listing_every = timedelta(seconds=listing_seconds)
+        self._listing_complete = False
         self._listing: dict[str, InstanceView] = {}
         self._listing_at: datetime | None = None
         self.changed: set[tuple[str, int]] = set()
@@ -94,6 +99,12 @@ class Observer:
         return self._offers
 
     def _list_instances(self, now: datetime) -> bool:
+        if self._listing_complete and self._listing_at is not None and now - self._listing_at < self._listing_every:
+            return True  # what it says is as old as `listing_at` says
+        self._listing_complete = self._list_afresh(now)
+        return self._listing_complete
+
+    def _list_afresh(self, now: datetime) -> bool:
         try:
             listing = self._provider.describe()
         except ProviderError as e:
@@ -157,8 +168,8 @@ def _instance(view: InstanceView) -> InstanceSeen:
 def _agent(heard: Heard) -> AgentSeen:
     r = heard.report
     deadline = None
-    if r.notice is not None and r.notice.seconds_left is not None and heard.notice_at is not None:
-        deadline = heard.notice_at + timedelta(seconds=r.notice.seconds_left)
+    if r.notice is not None and r.notice.seconds_left is not None:
+        deadline = heard.changed_at + timedelta(seconds=r.notice.seconds_left)  # what is left counts from this very report
     return AgentSeen(
         state=str(r.state),
         sequence=r.sequence,
@@ -171,6 +182,12 @@ def _agent(heard: Heard) -> AgentSeen:
         notice_id=r.notice.id if r.notice else None,
         notice_deadline_at=deadline,
         notice_kind=r.notice.kind if r.notice else "",
+        warm_checkpoint=r.warm.checkpoint if r.warm else None,
+        fit=None if r.fit is None else _fit(r.fit),
         error=r.error,
         error_kind=r.error_kind,
     )
+
+
+def _fit(fit: Fit) -> FitSeen:
+    return FitSeen(fit.durable_seconds, fit.reserve_seconds, fit.gain_seconds, fit.verdict)

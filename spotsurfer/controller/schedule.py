@@ -19,10 +19,13 @@ AGAIN_SECONDS = 0.5  # after a tick that acted; an action that keeps failing is 
 class Schedule:
     """Calls `tick` every so many seconds, and at once when poked; never twice at the same time."""
 
-    def __init__(self, tick: Callable[[], Decision], tick_seconds: float, fatal: Callable[[BaseException], None]) -> None:
+    def __init__(self, tick: Callable[[], Decision], pace: tuple[float, float], fatal: Callable[[BaseException], None]) -> None:
+        """`pace`: seconds between ticks, and while a job stands still on its way from one machine to another."""
+        tick_seconds, hurry_seconds = pace
         self._tick = tick
         self._fatal = fatal
         self._again_seconds = min(AGAIN_SECONDS, tick_seconds)
+        self._hurry_seconds = min(hurry_seconds, self._again_seconds)
         defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
         executors = {"default": ThreadPoolExecutor(1)}
         self._scheduler = BackgroundScheduler(job_defaults=defaults, executors=executors, timezone=UTC)
@@ -47,7 +50,10 @@ class Schedule:
     def _guarded(self) -> None:
         """A tick that fails is logged and tried again: the world may be better next time. Losing the lead is final."""
         try:
-            if self._tick().actions:
+            decision = self._tick()
+            if decision.hurry:
+                self.poke(self._hurry_seconds)
+            elif decision.actions:
                 self.poke(self._again_seconds)  # one step often makes the next one possible
         except Superseded as e:
             self._fatal(e)

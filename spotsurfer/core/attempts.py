@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spotsurfer.core.case import WORKING, Case, finished
+from spotsurfer.core.moves import Leaving
 from spotsurfer.model.actions import Action, Ask, Launch, Mark, Terminate
 from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, Wish
 from spotsurfer.model.job import AttemptState as A
@@ -20,10 +21,9 @@ Rule = Callable[[Case, "Plans"], Action | None]
 class Plans:
     """What the job as a whole intends, as far as its attempts must know."""
 
-    def __init__(self, unwanted: frozenset[int], drain: str | None, seconds_left: float | None) -> None:
+    def __init__(self, unwanted: frozenset[int], leaving: Leaving) -> None:
         self.unwanted = unwanted  # waiters that are no longer needed
-        self.drain = drain  # why the holder should drain, or None
-        self.seconds_left = seconds_left
+        self.leaving = leaving  # what the holder should do about a machine that waits
 
 
 def decide_attempt(case: Case, plans: Plans) -> Action | None:
@@ -95,7 +95,7 @@ def booted(c: Case, _: Plans) -> Action | None:
         return None
     if c.agent.workload_dead:
         return _terminate(c, c.agent.error or f"the agent is {c.agent.state}")
-    if c.agent.notice_id is not None and c.agent.notice_kind == "interruption":
+    if c.noticed:
         return _terminate(c, "the cloud will take the machine before it was needed")
     if c.attempt.state is A.BOOTING and c.agent.state != "boot":
         return _mark(c, E.AGENT_READY, "the agent stands by")
@@ -130,10 +130,8 @@ def drained(c: Case, _: Plans) -> Action | None:
     """The head holds the final checkpoint, asked for or made by the agent alone."""
     if not (c.owns and c.head is not None and c.head.final):
         return None
-    if c.attempt.state is A.DRAINING:
+    if c.attempt.state in (A.RUNNING, A.DRAINING):
         return _mark(c, E.FINAL_SAVED, f"checkpoint {c.head.checkpoint} is final")
-    if c.attempt.state is A.RUNNING:
-        return _mark(c, E.DRAIN_ASKED, "the agent drained by itself")
     return None
 
 
@@ -150,7 +148,7 @@ def save_failed(c: Case, _: Plans) -> Action | None:
 def withdrawn(c: Case, plans: Plans) -> Action | None:
     """The reason to drain is gone before the drain was."""
     a = c.attempt
-    if a.state is A.DRAINING and plans.drain is None:
+    if a.state is A.DRAINING and plans.leaving.drain is None:
         return Ask(a.job, a.number, "run", a.desired_save, None, E.DRAIN_WITHDRAWN, "there is no reason to leave any more")
     return None
 
@@ -168,16 +166,29 @@ def silent(c: Case, _: Plans) -> Action | None:
 def drain(c: Case, plans: Plans) -> Action | None:
     """Ask the holder to save for the last time."""
     a = c.attempt
-    if a.state in (A.RESTORING, A.RUNNING) and plans.drain is not None:
-        return Ask(a.job, a.number, "drain", a.desired_save, plans.seconds_left, E.DRAIN_ASKED, plans.drain)
+    plan = plans.leaving
+    if a.state in (A.RESTORING, A.RUNNING) and plan.drain is not None:
+        return Ask(a.job, a.number, "drain", a.desired_save, plan.seconds_left, E.DRAIN_ASKED, plan.drain)
     return None
 
 
-def save(c: Case, _: Plans) -> Action | None:
-    """The user asked for a checkpoint."""
+def hurry(c: Case, plans: Plans) -> Action | None:
+    """Who stands by is told that the job comes: it looks at the head more often from then on."""
+    a = c.attempt
+    if a.state is A.READY and plans.leaving.hurry and a.desired_want != "hurry":
+        return Ask(a.job, a.number, "hurry", 0, None, None, "the job is about to come")
+    return None
+
+
+def save(c: Case, plans: Plans) -> Action | None:
+    """The user asked for a checkpoint, or a move wants a fresh one."""
     a, want = c.attempt, c.seen.job.save_at_least
-    if a.state is A.RUNNING and c.head is not None and want > max(c.head.sequence, a.desired_save):
+    if a.state is not A.RUNNING or c.head is None:
+        return None
+    if want > max(c.head.sequence, a.desired_save):
         return Ask(a.job, a.number, "run", want, None, None, "a checkpoint was asked for")
+    if plans.leaving.save is not None and a.desired_save <= c.head.sequence:
+        return Ask(a.job, a.number, "run", c.head.sequence + 1, None, None, f"a checkpoint, {plans.leaving.save}")
     return None
 
 
@@ -223,6 +234,7 @@ RULES: tuple[Rule, ...] = (
     withdrawn,
     silent,
     drain,
+    hurry,
     save,
     release,
     release_again,

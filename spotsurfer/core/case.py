@@ -64,6 +64,11 @@ class Case:
         return self.listing_at - appeared >= timedelta(seconds=self.limits.listing_lag_seconds)
 
     @property
+    def noticed(self) -> bool:
+        """The cloud said that it takes the machine."""
+        return self.agent is not None and self.agent.notice_id is not None and self.agent.notice_kind == "interruption"
+
+    @property
     def harmless(self) -> bool:
         """Nothing of the job can run under this attempt any more, so another may own it.
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from spotsurfer.core.attempts import Plans, decide_attempt
 from spotsurfer.core.case import Case, cases, finished, wanted
 from spotsurfer.core.limits import over_budget
+from spotsurfer.core.moves import in_transit, leaving
 from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, passed_over, ready, unsafe
 from spotsurfer.core.planning import Planner
 from spotsurfer.core.rewind import going_back
-from spotsurfer.model.actions import Action, Close, Decision, EndJob, Grant, Retry, SetWish, Sweep
+from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Mark, Retry, SetWish, Sweep
 from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import JobSeen, Snapshot
-from spotsurfer.model.transitions import JobEvent
+from spotsurfer.model.transitions import ATTEMPT, JobEvent, advance
 from spotsurfer.ports.policy import Policy
 
 
@@ -28,17 +30,18 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Decision:
     if snapshot.listing_complete:
         actions += [Sweep(o.id, "it belongs to no attempt of ours") for o in snapshot.orphans if not o.gone]
     wake = min((c.until for c in snapshot.cooldowns if c.until > now), default=None)
-    return Decision(tuple(actions), tuple(planner.rejected), wake, dict(planner.notes))
+    hurry = any(in_transit(cases(snapshot, s, now)) for s in snapshot.jobs)
+    return Decision(tuple(actions), tuple(planner.rejected), wake, dict(planner.notes), hurry)
 
 
 def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
     own = cases(snapshot, seen, now)
     actions = _of_attempts(own, planner)
-    acted = {getattr(a, "attempt", None) for a in actions}
+    acted = {getattr(a, "attempt", None) for a in actions if not (isinstance(a, Ask) and a.event is None)}
     job_level = _of_job(snapshot, seen, own, planner)
     if job_level is not None:
         return [*actions, job_level]
-    grant = _grant(snapshot, seen, own, planner, acted)
+    grant = _grant(snapshot, seen, _marked(own, actions), planner, acted)
     if grant is not None:
         actions.append(grant)
     plan = planner.plan(seen, own)
@@ -46,27 +49,20 @@ def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: dateti
 
 
 def _of_attempts(own: Sequence[Case], planner: Planner) -> list[Action]:
-    reason, left = _drain_reason(own, planner)
-    plans = Plans(planner.unwanted(own), reason, left)
+    plans = Plans(planner.unwanted(own), leaving(own, planner))
     found = (decide_attempt(c, plans) for c in own)
     return [a for a in found if a is not None]
 
 
-def _drain_reason(own: Sequence[Case], planner: Planner) -> tuple[str | None, float | None]:
-    """Why the holder should save for the last time, and how long it has."""
-    holder = next((c for c in own if c.attempt.state in HOLDS), None)
-    if holder is None or finished(holder.seen):
-        return None, None
-    agent = holder.agent
-    if agent is not None and agent.notice_id is not None and agent.notice_kind == "interruption":
-        deadline = agent.notice_deadline_at
-        return "the cloud gave notice", (deadline - holder.now).total_seconds() if deadline else None
-    if holder.seen.job.wish is Wish.HOLD:
-        return f"suspended: {holder.seen.job.reason}", None
-    waiter = ready(own)
-    if waiter is not None and planner.needed(waiter, holder):
-        return f"attempt {waiter.attempt.number} stands by on {waiter.attempt.pool}: {waiter.attempt.purpose}", None
-    return None, None
+def _marked(own: Sequence[Case], actions: Sequence[Action]) -> list[Case]:
+    """The attempts as they will be when what was seen has been recorded: a grant need not wait for another look."""
+    events = {a.attempt: a.event for a in actions if isinstance(a, Mark)}
+    return [
+        replace(c, attempt=replace(c.attempt, state=advance(ATTEMPT, c.attempt.state, events[c.attempt.number])))
+        if c.attempt.number in events
+        else c
+        for c in own
+    ]
 
 
 def _of_job(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case], planner: Planner) -> Action | None:

@@ -81,8 +81,7 @@ class Planner:
 
     def _leaving(self, holder: Case) -> str | None:
         """Why the holder will be gone whatever anybody wants."""
-        agent = holder.agent
-        if agent is not None and agent.notice_id is not None and agent.notice_kind == "interruption":
+        if holder.noticed:
             return NOTICED
         if holder.owns and holder.head is not None and holder.head.final:
             return DRAINED

@@ -159,3 +159,4 @@ class Decision:
     rejected: tuple[Rejected, ...] = ()
     wake_at: datetime | None = None
     notes: dict[JobId, str] = field(default_factory=dict)  # why a job waits, one sentence
+    hurry: bool = False  # a job stands still until the next step: look again at once

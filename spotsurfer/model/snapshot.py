@@ -24,6 +24,16 @@ class InstanceSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class FitSeen:
+    """What an agent forecasts of a final save, in seconds; `verdict` as in the agent's `fit`."""
+
+    durable_seconds: float
+    reserve_seconds: float  # so long before the end of a notice it must begin
+    gain_seconds: float  # a live save made just before would shorten it by so much
+    verdict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AgentSeen:
     """What an agent says, and since when *on our clock* it has said nothing new."""
 
@@ -38,6 +48,8 @@ class AgentSeen:
     notice_id: str | None = None
     notice_deadline_at: datetime | None = None  # our clock
     notice_kind: str = ""
+    warm_checkpoint: str | None = None  # held whole by a machine that stands by
+    fit: FitSeen | None = None  # None = nothing measured yet
     error: str = ""
     error_kind: str = ""
 
@@ -86,6 +98,8 @@ class Limits:
     launch_failures_max: int = 20  # machines in a row that never got the job to run, before it is held
     last_report_seconds: float = 10.0  # a machine with nothing left to do gets so long for its last report
     release_again_seconds: float = 60.0  # after so long the order to end a machine is repeated
+    warm_wait_seconds: float = 300.0  # a machine that stands by gets so long to fetch before the old one drains; 0 = none
+    precopy_gain_seconds: float = 1.0  # a live save before a move must shorten its pause by so much
 
     @property
     def silence_seconds(self) -> float:

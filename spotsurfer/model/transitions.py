@@ -90,6 +90,7 @@ ATTEMPT: dict[A, dict[E, A]] = {
     },
     A.RUNNING: {
         E.DRAIN_ASKED: A.DRAINING,  # notice, move, suspend or limit
+        E.FINAL_SAVED: A.DRAINED,  # the agent drained by itself: it needs nobody to ask it
         E.WORKLOAD_EXITED: A.FINISHED,  # the head says done
         E.INSTANCE_GONE: A.LOST,  # reclaimed without notice
         E.SILENT: A.LOST,  # no news for longer than its lease

@@ -193,8 +193,10 @@ def moving(**request: Any) -> dict[str, Any]:
 def test_a_move_orders_a_machine_then_drains() -> None:
     plan = find(Plan, seen([an_attempt(1)], SAVED, **moving()))
     assert plan.for_move == 1
-    both = seen([an_attempt(1), waiter(for_move=1)], SAVED, **moving())
-    assert find(Ask, both).want == "drain"
+    agents = {1: an_agent(), 2: an_agent("standby", warm_checkpoint=SAVED.checkpoint)}
+    both = seen([an_attempt(1), waiter(for_move=1)], SAVED, agents=agents, **moving())
+    asked = {a.attempt: a.want for a in actions(both) if isinstance(a, Ask)}
+    assert asked == {1: "drain", 2: "hurry"}
 
 
 def test_a_move_to_a_type_that_is_not_offered_fails_with_a_sentence() -> None:

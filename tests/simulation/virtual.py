@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from spotsurfer_agent import protocol
+from spotsurfer_agent.fit import Fit
 from spotsurfer_agent.headlog import Appended, HeadLog
-from spotsurfer_agent.protocol import AgentState, Desired, Done, Head, HeadKind, Notice, Report, Want
+from spotsurfer_agent.protocol import AgentState, Desired, Done, Head, HeadKind, Notice, Report, Want, Warm
 from spotsurfer_agent.store import Listed, StoreError
 
 from spotsurfer.model.errors import NoCapacity, ProviderError
@@ -99,6 +100,8 @@ class Machine:
 NOTICE_SECONDS = 12
 LEASE_SECONDS = 8.0
 SAVE_EVERY = 25
+RESERVE_SECONDS = 9.0  # the longest final save, and a bit
+OLD_BASE_SECONDS = 12.0  # of work since the newest checkpoint: a live save before a move pays
 
 
 class Agent:
@@ -117,6 +120,11 @@ class Agent:
         self.desired: Desired | None = None
         self.failed, self.error, self.last_saved = 0, "", 0.0
         self.draining_for = 0
+        self.error_kind = ""
+        self.warm: str | None = None
+        self.wanted: str | None = None
+        self.fetching = 0
+        self.saves = 0
 
     @property
     def executing(self) -> bool:
@@ -166,6 +174,11 @@ class Agent:
         if head is not None and head.epoch == self.number and head.kind is HeadKind.GRANT:
             self.state, self.busy, self.work = AgentState.RESTORING, self.rand.randint(0, 5), head.cpu_seconds
             self.last_saved = self.work
+        elif head is not None and head.checkpoint != self.wanted:
+            self.wanted, self.fetching = head.checkpoint, self.rand.randint(0, 12)
+        self.fetching = max(self.fetching - 1, 0)
+        if self.fetching == 0:
+            self.warm = self.wanted
 
     def _restoring(self) -> None:
         self.busy -= 1
@@ -173,17 +186,28 @@ class Agent:
             broken = self.rand.random() < self.chances.restore_fails
             self.state = AgentState.BROKEN if broken else AgentState.RUNNING
             self.error = "the restore failed" if broken else ""
+            self.error_kind = self.rand.choice(["restore", "store"]) if broken else ""
 
     def _running(self) -> None:
         want = self.desired
         asked = want is not None and want.want is Want.DRAIN and want.sequence != self.failed
         if self.work >= self.total:
             self._done()
-        elif self.noticed_at is not None or asked:
+        elif asked or self._time_to_go():
             self.state, self.busy = AgentState.DRAINING, self.rand.randint(2, 8)
             self.draining_for = want.sequence if asked and want else 0
         elif self.work - self.last_saved >= SAVE_EVERY or (want is not None and want.save_at_least > self._sequence()):
             self._commit(final=False)
+
+    def _time_to_go(self) -> bool:
+        """With a notice: at once where no save was measured here, else when the time gets short."""
+        if self.noticed_at is None:
+            return False
+        return self.saves == 0 or self._left() <= RESERVE_SECONDS
+
+    def _left(self) -> float:
+        assert self.noticed_at is not None
+        return NOTICE_SECONDS - (self.now - self.noticed_at)
 
     def _draining(self) -> None:
         self.busy -= 1
@@ -226,7 +250,7 @@ class Agent:
     def _commit(self, final: bool) -> bool:
         sequence = self._sequence() + 1
         name = protocol.checkpoint_id(self.number, sequence)
-        self.last_saved = self.work
+        self.last_saved, self.saves = self.work, self.saves + 1
         return self._append(self._entry(HeadKind.COMMIT, checkpoint=name, sequence=sequence, final=final))
 
     def _done(self) -> None:
@@ -236,7 +260,8 @@ class Agent:
 
     def _report(self) -> None:
         self.sequence += 1
-        notice = None if self.noticed_at is None else Notice("interruption", "n1", NOTICE_SECONDS)
+        notice = None if self.noticed_at is None else Notice("interruption", "n1", max(self._left(), 0.0))
+        gain = 3.0 if self.work - self.last_saved > OLD_BASE_SECONDS else 0.0
         report = Report(
             job=self.job,
             attempt=self.number,
@@ -248,7 +273,10 @@ class Agent:
             desired=self.desired.sequence if self.desired else 0,
             drain_failed=self.failed,
             notice=notice,
+            warm=Warm(self.warm, 0, 0) if self.state is AgentState.STANDBY else None,
+            fit=Fit(1.0, 1, 5.0, 10.0, "fits", RESERVE_SECONDS, gain, 5.0, 1.0) if self.saves else None,
             error=self.error,
+            error_kind=self.error_kind,
             cpu_seconds=self.work,
         )
         self.store.put(protocol.live_key(self.job, self.number), protocol.encode(report))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,6 +39,7 @@ LIMITS = Limits(
     launch_failures_max=1000,
     last_report_seconds=3.0,
     release_again_seconds=5.0,
+    warm_wait_seconds=15.0,
 )
 
 
@@ -91,6 +92,7 @@ class World:
         self.committed: dict[str, float] = {}
         self.most_alive = 0
         self.users_busy = True
+        self.rewinds: dict[JobId, set[str]] = defaultdict(set)
         claim_store(self.store, "fam", "memory:///")
         self._controller()
         self.ids = [JobId(f"job-{i}") for i in range(jobs)]
@@ -111,7 +113,7 @@ class World:
         generation = leadership.take()
         heads, reports = Heads(flaky(self.store, self)), Reports(self.store)
         provider = flaky(self.cloud, self)
-        observer = Observer(self.engine, provider, reports, heads, LIMITS, offers_seconds=5.0)
+        observer = Observer(self.engine, provider, reports, heads, LIMITS, (5.0, 0.0))
         ports = Ports(
             engine=self.engine,
             provider=provider,
@@ -193,8 +195,20 @@ class World:
                     self.commands.checkpoint(job.id)
                 elif wish < 0.0092:
                     self.commands.cancel(job.id)
+                elif wish < 0.0107:
+                    self._go_back(job)
             except Conflict:
                 continue
+
+    def _go_back(self, job: Job) -> None:
+        """A user goes back: now and then, and a job that ended only once, or no run would end."""
+        log = HeadLog(self.store, job.id)
+        log.refresh()
+        made = [e.checkpoint for e in log.entries if e.kind is HeadKind.COMMIT and e.checkpoint]
+        if made and (job.state not in ENDED or not self.rewinds[job.id]):
+            checkpoint = self.rand.choice(made)
+            self.rewinds[job.id].add(checkpoint)
+            self.commands.go_back(job.id, checkpoint)
 
     def _jobs(self) -> list[Job]:
         with self.engine.connect() as c:
@@ -243,6 +257,8 @@ class World:
         for entry in log.entries:
             if entry.kind is HeadKind.GRANT and entry.checkpoint is None:
                 work = 0.0
+            if entry.kind is HeadKind.GRANT and entry.checkpoint in self.rewinds[job]:
+                work, published = entry.cpu_seconds, 0  # its user went back, maybe after the end
             if entry.kind is HeadKind.COMMIT:
                 assert entry.cpu_seconds >= work, f"{job}: committed work went back at {entry.number}"
                 work = entry.cpu_seconds

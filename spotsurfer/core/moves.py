@@ -1,0 +1,121 @@
+"""When does the holder of a job that leaves its machine save for the last time? Not before the next machine is warm.
+
+The job stands still from its final save until it runs again elsewhere. So everything that can be done before is: the next
+machine is up and has fetched the newest checkpoint, and where that is old, a live one is made first while the job runs on. What
+is left for the final save is then the difference alone. Waiting has bounds: a setting for a move that is merely wanted, and for
+a reclaim the notice: the final save begins while there is time for it, whoever is ready or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spotsurfer.core.case import Case, finished
+from spotsurfer.core.ownership import ready
+from spotsurfer.core.planning import Planner
+from spotsurfer.core.rewind import going_back
+from spotsurfer.model.job import HOLDS, Wish
+from spotsurfer.model.job import AttemptState as A
+
+NOTICED = "the cloud gave notice"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """What is wanted of the holder, each with its reason: the final save, or a live one before it."""
+
+    drain: str | None = None
+    seconds_left: float | None = None
+    save: str | None = None
+    hurry: bool = False  # the job is about to change hands: who waits for it should look often
+
+
+STAY = Leaving()
+
+
+def leaving(own: Sequence[Case], planner: Planner) -> Leaving:
+    """Whether the holder should save for the last time now, or do something before."""
+    holder = next((c for c in own if c.attempt.state in HOLDS), None)
+    if holder is None or finished(holder.seen):
+        return STAY
+    if holder.noticed:
+        return _noticed(holder, ready(own), planner)
+    if holder.seen.job.wish is Wish.HOLD:
+        return Leaving(f"suspended: {holder.seen.job.reason}")
+    back = going_back(holder.seen)
+    if back is not None:
+        return Leaving(f"its user goes back to checkpoint {back.checkpoint}")
+    waiter = ready(own)
+    if waiter is None or not planner.needed(waiter, holder):
+        return STAY
+    reason = f"attempt {waiter.attempt.number} stands by on {waiter.attempt.pool}: {waiter.attempt.purpose}"
+    return _wanted(holder, waiter, reason, planner)
+
+
+def _noticed(holder: Case, waiter: Case | None, planner: Planner) -> Leaving:
+    """With a notice: as late as is safe, but at once when the next machine is warm or nothing is known of how long it takes."""
+    agent = holder.agent
+    assert agent is not None
+    deadline = agent.notice_deadline_at
+    left = (deadline - holder.now).total_seconds() if deadline else None
+    now = Leaving(NOTICED, left, hurry=True)
+    begun = holder.attempt.state is A.DRAINING or agent.state == "draining"
+    if (
+        begun
+        or left is None
+        or agent.fit is None
+        or holder.limits.warm_wait_seconds <= 0
+        or holder.attempt.state is not A.RUNNING
+    ):
+        return now
+    if left <= agent.fit.reserve_seconds or (waiter is not None and warm(waiter)):
+        return now
+    planner.note(holder.seen.job.id, "the cloud gave notice: the job runs on until the next machine is warm or time is short")
+    return STAY
+
+
+def _wanted(holder: Case, waiter: Case, reason: str, planner: Planner) -> Leaving:
+    """A move that is merely worth it: live save, fetch, then drain. Whoever drains already goes on."""
+    drain = Leaving(reason, hurry=True)
+    patience = holder.limits.warm_wait_seconds
+    if holder.attempt.state is not A.RUNNING or patience <= 0 or waiter.age_seconds > patience:
+        return drain
+    number, head = waiter.attempt.number, holder.head
+    if head is None:
+        return STAY
+    if holder.attempt.desired_save > head.sequence:
+        planner.note(holder.seen.job.id, f"a live checkpoint is made before the move to attempt {number}")
+        return STAY
+    if head.checkpoint is None or (warm(waiter) and _pays(holder)):
+        return Leaving(save=f"so that the move to attempt {number} has little left to send")
+    if not warm(waiter):
+        planner.note(holder.seen.job.id, f"attempt {number} stands by and fetches the newest checkpoint first")
+        return STAY
+    return drain
+
+
+def warm(waiter: Case) -> bool:
+    """The machine holds the newest checkpoint whole; without one there is nothing to hold."""
+    head = waiter.head
+    if head is None or head.checkpoint is None:
+        return head is not None
+    return waiter.agent is not None and waiter.agent.warm_checkpoint == head.checkpoint
+
+
+def _pays(holder: Case) -> bool:
+    """Another live save would shorten the pause, by what the agent said when it knew of the newest checkpoint."""
+    agent, head = holder.agent, holder.head
+    if agent is None or agent.fit is None or head is None or agent.head < head.number or agent.state != "running":
+        return False
+    return agent.fit.gain_seconds >= holder.limits.precopy_gain_seconds
+
+
+def in_transit(own: Sequence[Case]) -> bool:
+    """The job stands still, or soon will, until the controller takes a step: look again at once."""
+    holder = next((c for c in own if c.attempt.state in HOLDS), None)
+    if holder is None:
+        return ready(own) is not None
+    if holder.attempt.state is A.RESTORING:
+        return holder.attempt.from_checkpoint is not None
+    return holder.attempt.state is A.DRAINING or (holder.agent is not None and holder.agent.state == "draining")

@@ -1,0 +1,169 @@
+"""Warm moves: what is done before the final save, how long it is waited for, and that nothing waits after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from spotsurfer_policies.cheapest import Cheapest
+from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, noticed, seen
+
+from spotsurfer.core.decide import decide
+from spotsurfer.model.actions import Action, Ask, Decision, Grant, Mark
+from spotsurfer.model.job import Attempt, MoveRequest, Wish
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.snapshot import AgentSeen, FitSeen, HeadSeen, JobSeen, Limits
+
+POLICY = Cheapest(60, 0.2)
+SAVED = a_head(number=3, checkpoint="000001-000002", sequence=2, checkpoints=("000001-000001", "000001-000002"))
+BARE = a_head(number=1)
+SMALL = FitSeen(durable_seconds=2.0, reserve_seconds=8.0, gain_seconds=0.2)
+LARGE = FitSeen(durable_seconds=60.0, reserve_seconds=95.0, gain_seconds=50.0)
+HOLDER = an_agent(fit=SMALL)
+COLD = an_agent("standby")
+HALF = an_agent("standby", warm_checkpoint="000001-000001")
+WARM = an_agent("standby", warm_checkpoint="000001-000002")
+
+
+def decided(holder: AgentSeen, waiter: AgentSeen, head: HeadSeen = SAVED, here: Attempt | None = None, **more: Any) -> Decision:
+    """A move for its user: attempt 1 holds the job, attempt 2 stands by for 100 s."""
+    since = more.pop("ready_since", ago(100))
+    limits = more.pop("limits", Limits())
+    job = more.pop("job", a_job(move=MoveRequest(1, NOW)))
+    there = an_attempt(2, A.READY, for_move=1, since=since, desired_want=more.pop("wants", "run"))
+    world = seen([here or an_attempt(1), there], head, agents={1: replace(holder, head=head.number), 2: waiter}, job=job)
+    return decide(a_snapshot(world, limits=limits), POLICY, NOW)
+
+
+def asked(decision: Decision) -> dict[int, str]:
+    """What is asked of whom: drain, hurry, or save."""
+    asks = [a for a in decision.actions if isinstance(a, Ask)]
+    return {a.attempt: "save" if a.want == "run" and a.save_at_least else a.want for a in asks}
+
+
+# ---- a move that is merely wanted
+
+
+def test_it_waits_until_the_next_machine_holds_the_newest_checkpoint() -> None:
+    assert asked(decided(HOLDER, COLD)) == {}
+    assert asked(decided(HOLDER, HALF)) == {}
+    assert asked(decided(HOLDER, WARM)) == {1: "drain", 2: "hurry"}
+
+
+def test_why_it_waits_is_told_without_figures_that_change() -> None:
+    assert "attempt 2 stands by and fetches" in decided(HOLDER, COLD).notes[a_job().id]
+
+
+def test_it_waits_no_longer_than_the_setting() -> None:
+    assert asked(decided(HOLDER, COLD, ready_since=ago(301)))[1] == "drain"
+    assert asked(decided(HOLDER, COLD, limits=Limits(warm_wait_seconds=90)))[1] == "drain"
+
+
+def test_without_patience_it_never_waits() -> None:
+    assert asked(decided(HOLDER, COLD, ready_since=NOW, limits=Limits(warm_wait_seconds=0)))[1] == "drain"
+
+
+def test_an_old_base_is_renewed_before_the_drain() -> None:
+    assert asked(decided(replace(HOLDER, fit=LARGE), WARM)) == {1: "save"}
+    assert asked(decided(replace(HOLDER, fit=LARGE), COLD)) == {}, "the fetch of what is there comes first"
+
+
+def test_it_is_renewed_only_where_that_pays() -> None:
+    assert asked(decided(HOLDER, WARM, limits=Limits(precopy_gain_seconds=0.1))) == {1: "save"}
+    assert asked(decided(replace(HOLDER, fit=None), WARM)) == {1: "drain", 2: "hurry"}
+
+
+def test_a_job_without_any_checkpoint_gets_one_first() -> None:
+    assert asked(decided(replace(HOLDER, fit=None), COLD, BARE)) == {1: "save"}
+
+
+def test_the_save_under_way_is_awaited_and_asked_for_once() -> None:
+    here = an_attempt(1, desired_save=3)
+    assert asked(decided(replace(HOLDER, fit=LARGE), WARM, here=here)) == {}
+    assert asked(decided(replace(HOLDER, fit=LARGE, state="saving"), WARM))[1] == "drain", "one is under way already"
+
+
+def test_a_forecast_from_before_the_newest_checkpoint_says_nothing() -> None:
+    world = decided(replace(HOLDER, fit=LARGE), WARM)
+    assert asked(world) == {1: "save"}
+    stale = replace(HOLDER, fit=LARGE, head=2)
+    there = an_attempt(2, A.READY, for_move=1)
+    job = a_job(move=MoveRequest(1, NOW))
+    late = decide(a_snapshot(seen([an_attempt(1), there], SAVED, agents={1: stale, 2: WARM}, job=job)), POLICY, NOW)
+    assert asked(late)[1] == "drain"
+
+
+def test_a_drain_that_began_goes_on_whatever_the_next_machine_holds() -> None:
+    here = an_attempt(1, A.DRAINING, desired_sequence=1, desired_want="drain")
+    assert asked(decided(replace(HOLDER, state="draining"), COLD, here=here)) == {2: "hurry"}
+
+
+def test_the_next_machine_is_told_once() -> None:
+    here = an_attempt(1, A.DRAINING, desired_sequence=1, desired_want="drain")
+    assert asked(decided(replace(HOLDER, state="draining"), COLD, here=here, wants="hurry")) == {}
+
+
+def test_a_suspended_job_waits_for_nobody() -> None:
+    assert asked(decided(HOLDER, COLD, job=a_job(wish=Wish.HOLD)))[1] == "drain"
+
+
+# ---- a reclaim
+
+
+def reclaimed(left: float, fit: FitSeen | None, waiter: AgentSeen | None, **more: Any) -> Decision:
+    agent = replace(noticed(), fit=fit, head=3, notice_deadline_at=NOW + timedelta(seconds=left), **more)
+    there = [an_attempt(2, A.READY, purpose="the cloud gave notice on the present machine")] if waiter else []
+    agents = {1: agent} | ({2: waiter} if waiter else {})
+    return decide(a_snapshot(seen([an_attempt(1), *there], SAVED, agents=agents)), POLICY, NOW)
+
+
+def test_a_noticed_job_runs_on_until_the_next_machine_is_warm() -> None:
+    assert asked(reclaimed(100, SMALL, None)) == {}
+    assert asked(reclaimed(100, SMALL, COLD)) == {}
+    assert asked(reclaimed(100, SMALL, WARM)) == {1: "drain", 2: "hurry"}
+
+
+def test_but_never_so_long_that_the_final_save_would_be_late() -> None:
+    assert asked(reclaimed(8, SMALL, COLD))[1] == "drain"
+    assert asked(reclaimed(94, LARGE, None)) == {1: "drain"}
+
+
+def test_a_job_nobody_measured_drains_at_once() -> None:
+    assert asked(reclaimed(100, None, None)) == {1: "drain"}
+
+
+def test_who_drains_by_itself_is_not_held_back_and_the_next_machine_is_told() -> None:
+    assert asked(reclaimed(100, SMALL, COLD, state="draining")) == {1: "drain", 2: "hurry"}
+
+
+# ---- the hand-over
+
+
+def handed_over(state: A, head: HeadSeen) -> list[Action]:
+    here = an_attempt(1, state, desired_sequence=1)
+    there = an_attempt(2, A.READY, desired_want="hurry")
+    world = seen([here, there], head, agents={1: an_agent("draining"), 2: COLD})
+    return list(decide(a_snapshot(world), POLICY, NOW).actions)
+
+
+def test_the_grant_comes_with_the_look_that_sees_the_final_checkpoint() -> None:
+    for state in (A.DRAINING, A.RUNNING):
+        mark, grant = handed_over(state, replace(SAVED, number=4, final=True))
+        assert isinstance(mark, Mark)
+        assert isinstance(grant, Grant)
+        assert (grant.attempt, grant.after) == (2, 4)
+
+
+def hurries(*attempts: Attempt, **agents: AgentSeen) -> bool:
+    world: JobSeen = seen(list(attempts), SAVED)
+    return decide(a_snapshot(replace(world, agents={**world.agents, **agents})), POLICY, NOW).hurry
+
+
+def test_looks_follow_each_other_at_once_only_while_a_job_stands_still() -> None:
+    assert hurries(an_attempt(1, A.DRAINING))
+    assert hurries(an_attempt(1, A.DRAINED), an_attempt(2, A.READY))
+    assert hurries(an_attempt(1, A.RELEASED), an_attempt(2, A.RESTORING, from_checkpoint="000001-000002"))
+    assert not hurries(an_attempt(1))
+    assert not hurries(an_attempt(1), an_attempt(2, A.BOOTING))
+    assert not hurries(an_attempt(1, A.RESTORING)), "a start from the beginning loses nothing by waiting"
