@@ -8,15 +8,16 @@ from dataclasses import replace
 from sqlalchemy import Engine
 
 from spotsurfer.controller.events import Kind
-from spotsurfer.model.errors import Conflict
+from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import ENDED, HOLDS, Job, JobState, MoveRequest, Wish
+from spotsurfer.model.job import ENDED, HOLDS, Job, JobState, MoveRequest, Rewind, Wish
 from spotsurfer.model.market import Market
+from spotsurfer.model.transitions import JOB, JobEvent, advance
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
-from spotsurfer.store.heads import Heads
+from spotsurfer.store.heads import Heads, chosen
 
 TRIES = 5
 
@@ -24,7 +25,16 @@ TRIES = 5
 class Commands:
     """Wishes of users."""
 
-    def __init__(self, engine: Engine, clock: Clock, heads: Heads, poke: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        heads: Heads,
+        poke: Callable[[], None],
+        has: Callable[[str, str], bool] = lambda _job, _checkpoint: True,
+    ) -> None:
+        """`has`: whether a checkpoint that the head log names is still in the store."""
+        self._has = has
         self._engine = engine
         self._clock = clock
         self._heads = heads
@@ -43,6 +53,45 @@ class Commands:
             return replace(row, wish=Wish.RUN, reason="")
 
         return self._change(job, "resume", change)
+
+    def go_back(self, job: str, checkpoint: str) -> Job:
+        """Go on from a checkpoint of the user's choice: a held, ended or running job. Conflict, NotFound."""
+        for left in reversed(range(TRIES)):
+            try:
+                saved = self._go_back(job, checkpoint)
+            except rows.Stale:
+                if not left:
+                    raise
+                continue
+            self.poke()
+            return saved
+        raise AssertionError("unreachable")
+
+    def _go_back(self, name: str, wanted: str) -> Job:
+        with self._engine.connect() as connection:
+            job = rows.find_job(connection, name)
+        if job.state not in ENDED and job.wish is Wish.CANCEL:
+            raise Conflict(f"job {job.id} is being cancelled: go back when it has ended")
+        head = self._heads.seen(job.id, self._clock.now(), fresh=True)
+        checkpoint = chosen(wanted, self._heads.log(job.id).entries)
+        if checkpoint is None or not self._has(job.id, checkpoint):
+            raise NotFound(f"job {job.id} has no checkpoint {wanted!r}; `spotsurfer checkpoints {job.id}` lists them")
+        state = advance(JOB, job.state, JobEvent.REOPENED) if job.state in ENDED else job.state
+        changed = replace(
+            job,
+            state=state,
+            wish=Wish.RUN,
+            reason="",
+            move=None,
+            exit_code=None,
+            ended_at=None,
+            rewind=Rewind(checkpoint, head.number),
+        )
+        with self._engine.begin() as connection:
+            saved = rows.save_job(connection, changed)
+            text = f"go back to checkpoint {checkpoint}, asked by its user"
+            timeline.add(connection, Moment(self._clock.now(), job.id, None, str(Kind.WISH), text, {"checkpoint": checkpoint}))
+        return saved
 
     def cancel(self, job: str) -> Job:
         """End it without results."""

@@ -80,3 +80,12 @@ def _since_beginning(entries: Sequence[Head]) -> list[str]:
         line[tip] = None
         tip = parent.get(tip)
     return list(line)[::-1]
+
+
+def chosen(wanted: str, entries: Sequence[Head]) -> str | None:
+    """The committed checkpoint that a user means: by its name, or by its sequence number alone; None = there is none."""
+    made = [e.checkpoint for e in entries if e.kind is HeadKind.COMMIT and e.checkpoint]
+    if wanted in made:
+        return wanted
+    by_number = [c for c in made if wanted.isdecimal() and int(c.rpartition("-")[2]) == int(wanted)]
+    return by_number[-1] if by_number else None
