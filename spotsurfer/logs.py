@@ -31,6 +31,10 @@ class Event(StrEnum):
     ACTION_REFUSED = "action.refused"
     HOOK_DONE = "hook.done"
     JOURNAL_OPEN = "journal.open"
+    KEEPER_COLLECTED = "keeper.collected"
+    KEEPER_TROUBLE = "keeper.trouble"
+    KEEPER_FAILED = "keeper.failed"
+    ERRAND_FAILED = "errand.failed"
 
 
 class Log:

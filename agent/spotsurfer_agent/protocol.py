@@ -229,6 +229,7 @@ class Report:
     save_age_seconds: float | None = None  # since the newest durable checkpoint's freeze (or the start)
     cpu_seconds: float = 0.0  # of the job under this attempt
     memory_bytes: int = 0
+    arriving_bytes: int | None = None  # of a lazy restore's memory, still missing; None = all is there
     error: str = ""  # one sentence with the remedy
     error_kind: str = ""  # "restore" | "refused" | "start" | "save" | "store" | "input" | "output" | "hook" | "lost"
     protection: str = ""  # the rung that the job stands on: "criu" | "app" | "none"; "" = nothing runs yet
@@ -256,6 +257,15 @@ class Condemned:
 
     names: list[str] = field(default_factory=list)
     at: str = ""  # for people
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A checkpoint was restored and its job went on, with all of its memory."""
+
+    attempt: int  # 0 = a rehearsal
+    why: str
+    at: str  # for people
 
 
 # ---------------------------------------------------------------- store and controllers

@@ -57,6 +57,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         save_age_seconds=max(facts.now - state.freeze_at, 0.0) if memory.began else None,
         cpu_seconds=extras.status.cpu_seconds,
         memory_bytes=extras.status.memory_bytes,
+        arriving_bytes=extras.status.arriving_bytes,
         error=state.error or facts.refusal,
         error_kind=state.error_kind or ("store" if facts.refusal else ""),
     )

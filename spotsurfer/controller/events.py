@@ -21,6 +21,10 @@ class Kind(StrEnum):
     RETRY = "retry"
     FROZEN = "frozen"  # an agent holds its job still: it can't be sure to own it
     THAWED = "thawed"
+    PROVEN = "proven"  # a job went on from the checkpoint
+    DROPPED = "dropped"  # checkpoints that the rules of retention let go
+    FORKED = "forked"  # a copy of the job goes its own way
+    REHEARSED = "rehearsed"
     ENDED = "ended"  # an edge of the job table
     HOOK = "hook"
     SWEPT = "swept"

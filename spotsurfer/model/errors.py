@@ -141,6 +141,20 @@ class Superseded(SpotsurferError):
     meaning = "a newer controller has taken over; this one stopped"
 
 
+class StoreDamaged(SpotsurferError):
+    """Something in the store is missing or was changed."""
+
+    exit_code = 34
+    meaning = "the store is damaged: a checkpoint lacks something; the message or the list names it"
+
+
+class RehearsalFailed(SpotsurferError):
+    """The checkpoint did not come to life on another machine; the job itself runs on."""
+
+    exit_code = 35
+    meaning = "the rehearsal failed: the checkpoint did not come to life elsewhere; the job itself runs on"
+
+
 class IllegalTransition(SpotsurferError):
     """Our own table has no such edge: a bug, nothing was changed."""
 
