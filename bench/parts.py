@@ -10,6 +10,7 @@ from bench.figures import Figure, median, ratio
 from bench.machine import scene
 
 DISK_SPARE_BYTES = 4 << 30
+LINK_BYTES_MAX = 1 << 30  # behind a link more of the same tells no more
 Part = Callable[["Order"], Iterable[Figure]]
 
 
@@ -90,6 +91,33 @@ def _dirty(order: Order) -> Iterable[Figure]:
     yield Figure("scratch_dirty_freeze_growth_seconds", after - quiet, compared, {"rounds": rounds})
 
 
+def _link(order: Order) -> Iterable[Figure]:
+    rounds = scene("upload", min(order.size, LINK_BYTES_MAX), disk_bytes=order.disk)["rounds"]
+    sent, took = median(rounds, "wire_bytes"), median(rounds, "durable")
+    compared = f"{sent / 1e6:,.0f} MB over the wire of 1 Gbit/s in {took:.2f} s from freeze to durable"
+    yield Figure("link_use", median(rounds, "use"), compared, {"rounds": rounds})
+
+
+def _lazy_link(order: Order) -> Iterable[Figure]:
+    rounds = scene("download", order.size, disk_bytes=order.disk)["rounds"]
+    compared = f"order to first new line; all in after {median(rounds, 'all_in'):.2f} s"
+    yield Figure("lazy_first_seconds_1gbit", median(rounds, "first_line"), compared, {"rounds": rounds})
+
+
+def _repos(order: Order) -> Iterable[Figure]:
+    rounds = scene("repos", order.size, disk_bytes=order.disk)["rounds"]
+    ours, best = median(rounds, "durable"), min(median(rounds, "restic"), median(rounds, "borg"))
+    compared = f"{ours:.2f} s against restic {median(rounds, 'restic'):.2f} s, borg {median(rounds, 'borg'):.2f} s"
+    yield Figure("repo_ratio", best / ours, compared, {"rounds": rounds})
+
+
+def _torn(order: Order) -> Iterable[Figure]:
+    raw = scene("torn", order.dumps, "yes")
+    yield Figure("torn", raw["torn"], f"of {raw['dumps']} live dumps with a slow, a paused and a starved receiver", raw)
+    raw = scene("torn", max(6, order.dumps // 10), "no")
+    yield Figure("torn_without_wait", raw["torn"], f"of {raw['dumps']}, the wait for the receiver taken out", raw)
+
+
 PARTS: dict[str, Part] = {
     "freeze": _freeze,
     "durable": _durable,
@@ -98,6 +126,10 @@ PARTS: dict[str, Part] = {
     "share": _share,
     "restore": _restore,
     "lazy": _lazy,
+    "repos": _repos,
+    "link": _link,
+    "lazy1gbit": _lazy_link,
+    "torn": _torn,
     "dirty": _dirty,
 }
 About = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from bench.scenes import kit, restores, saves
+from bench.scenes import kit, network, repos, restores, saves, torn
 
 SCENES = {
     "freeze": saves.freeze,
@@ -16,6 +16,11 @@ SCENES = {
     "dirty": saves.dirty,
     "restore": restores.restore,
     "lazy": restores.lazy,
+    "upload": network.upload,
+    "download": network.download,
+    "torn": torn.torn,
+    "torn_saves": torn.torn_saves,
+    "repos": repos.repos,
 }
 
 if __name__ == "__main__":

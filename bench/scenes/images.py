@@ -9,7 +9,10 @@ from pathlib import Path
 
 import xxhash
 from spotsurfer_agent import trees
+from spotsurfer_agent.chunks.fetcher import Fetcher
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.store import open_store
 from support import engine_kit
 
 from bench.scenes import kit
@@ -20,11 +23,10 @@ ZERO = bytes(PAGE)
 
 def build(image: Manifest, folder: Path) -> None:
     """The image's files below a new folder."""
-    from spotsurfer_agent.chunks.fetcher import Fetcher
-
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    trees.build(folder, image.image, Fetcher(engine_kit.open_store(f"file://{kit.STORE}"), engine_kit.JOB))
+    keys = Keys.derive(b"", engine_kit.JOB)
+    trees.build(folder, image.image, image.chunks, Fetcher(open_store(f"file://{kit.STORE}"), engine_kit.JOB, keys))
 
 
 def pages(folder: Path) -> Iterator[bytes]:
@@ -45,14 +47,10 @@ def counted(folder: Path) -> Counter[bytes]:
 
 def new_bytes(image: Manifest, base: Manifest) -> int:
     """Plain bytes of the chunks that the image has and its base has not."""
-    old = set(_chunks(base))
-    return sum(size for digest, size in _chunks(image).items() if digest not in old)
+    old = {c.digest for c in base.chunks}
+    return sum(c.size for c in image.chunks if c.digest not in old)
 
 
 def all_bytes(image: Manifest) -> int:
-    """Plain bytes of the memory that the image holds, zeros left out."""
-    return sum(_chunks(image).values())
-
-
-def _chunks(image: Manifest) -> dict[str, int]:
-    return {c.digest: c.length for e in (*image.image, *image.scratch) for c in e.chunks}
+    """Plain bytes of all that the image holds, zeros left out."""
+    return sum(e.extents.bytes for e in image.entries())

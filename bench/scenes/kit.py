@@ -10,15 +10,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from spotsurfer_agent import protocol
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import SaveFacts, Spec
+from spotsurfer_agent.store import open_store
 from support import engine_kit
 
 BASE, STORE, SHARE = engine_kit.BASE, Path("/run/store"), engine_kit.SHARE
 TMPFS = Path("/mnt")
+T = TypeVar("T")
 JOBS = Path(__file__).parents[1] / "jobs"
 LOOK_SECONDS = 0.002
 SETTLE_SECONDS = 0.3
@@ -106,14 +109,14 @@ class Runner:
                 found.append(Line(int(words[1]), int(words[2]) / 1e9, int(words[3]) / 1e9))
         return found
 
-    def gap(self, what: Callable[[], object]) -> float:
-        """The longest pause that the job itself saw while `what` happened, in seconds, by its own clock."""
+    def gap(self, what: Callable[[], T]) -> tuple[float, T]:
+        """The longest pause in seconds that the job itself saw while `what` happened, by its own clock; and its result."""
         at = max(0, self.position() - 200)
-        what()
+        result = what()
         time.sleep(SETTLE_SECONDS)
         beats = [x.monotonic for x in self.lines(at)]
         assert len(beats) > 2, "the job printed nothing"
-        return max(b - a for a, b in itertools.pairwise(beats))
+        return max(b - a for a, b in itertools.pairwise(beats)), result
 
     def first_line(self, order: Callable[[], object]) -> float:
         """Seconds from the order until the job printed something; the order may return before or after that."""
@@ -124,7 +127,7 @@ class Runner:
 
     def read_from(self) -> int:
         """Where the output of the newest image ends: a restored job prints on from there."""
-        return int(engine_kit.newest(engine_kit.open_store(f"file://{STORE}")).log["out"])
+        return int(engine_kit.newest(open_store(f"file://{STORE}")).log["out"])
 
     def forget(self) -> None:
         """Let the store be empty again, as before a job's first save."""
@@ -133,7 +136,7 @@ class Runner:
 
     def newest(self) -> Manifest:
         """The manifest of the last save."""
-        return engine_kit.newest(engine_kit.open_store(f"file://{STORE}"))
+        return engine_kit.newest(open_store(f"file://{STORE}"))
 
 
 def settle() -> None:

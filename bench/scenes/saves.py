@@ -38,24 +38,22 @@ def _live(size: int, noise: int, plain: Callable[[], None]) -> Figures:
 
 def _one_live(run: Runner, plain: Callable[[], None], base: str | None = None) -> Figures:
     """One save of ours and one of CRIU's own, with what the job saw of each."""
-    facts = []
     with memory.watch() as peak:
-        gap = run.gap(lambda: facts.append(run.save(base=base)))
+        gap, facts = run.gap(lambda: run.save(base=base))
     kit.settle()
-    seconds = []
-    plain_gap = run.gap(lambda: seconds.append(kit.timed(plain)))
+    plain_gap, seconds = run.gap(lambda: kit.timed(plain))
     kit.settle()
     return {
         "freeze": gap,
-        "freeze_by_engine": facts[0].frozen_seconds,
-        "durable": facts[0].durable_seconds,
-        "image_bytes": facts[0].image_bytes,
-        "sent_bytes": facts[0].new_bytes,
+        "freeze_by_engine": facts.frozen_seconds,
+        "durable": facts.durable_seconds,
+        "image_bytes": facts.image_bytes,
+        "sent_bytes": facts.new_bytes,
         "agent_above_idle_bytes": peak.above_idle,
         "agent_idle_bytes": peak.idle,
         "criu_freeze": plain_gap,
-        "criu_seconds": seconds[0],
-        "checkpoint": facts[0].checkpoint,
+        "criu_seconds": seconds,
+        "checkpoint": facts.checkpoint,
     }
 
 
@@ -133,14 +131,13 @@ def dirty(size: str, megabytes: str) -> Figures:
         run.forget()
         Path(run.engine.scratch(), "work/big").unlink(missing_ok=True)
         kit.settle()
-        quiet = run.gap(run.save)
+        quiet, _ = run.gap(run.save)
         run.forget()
         run.tell(f"file {megabytes}", "file")
-        facts = []
-        gap = run.gap(lambda facts=facts: facts.append(run.save()))  # type: ignore[misc]
+        gap, facts = run.gap(run.save)
         rounds.append({
-            "freeze_quiet": quiet, "freeze_dirty": gap, "durable": facts[0].durable_seconds,
-            "freeze_by_engine": facts[0].frozen_seconds, "dirty_bytes": int(megabytes) << 20,
+            "freeze_quiet": quiet, "freeze_dirty": gap, "durable": facts.durable_seconds,
+            "freeze_by_engine": facts.frozen_seconds, "dirty_bytes": int(megabytes) << 20,
         })  # fmt: skip
         kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
         if int(megabytes) > 2048:

@@ -1,0 +1,57 @@
+"""Backup repositories fed with the files of the same image, beside our save from freeze to durable."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from typing import Any
+
+from bench.scenes import kit, reference
+from bench.scenes.kit import Runner
+
+ROUNDS_SMALL, LARGE_BYTES = 3, 2 << 30
+Figures = dict[str, Any]
+
+
+def repos(size: str) -> Figures:
+    """restic and borg with their defaults, into a new repository each time, on the disk of our store."""
+    run = Runner()
+    run.start("stamped", int(size), 50)
+    files = kit.SHARE / "image"
+    reference.dump(files)
+    rounds = []
+    wanted = ROUNDS_SMALL if int(size) < LARGE_BYTES else 1
+    for number in range(wanted):
+        run.forget()
+        facts = run.save()
+        kit.settle()
+        took = {name: _into(name) for name in ("restic", "borg")}
+        rounds.append({"durable": facts.durable_seconds, "image_bytes": facts.image_bytes, **took})
+        kit.say(f"round {number + 1} of {wanted}: {rounds[-1]}")
+    run.engine.kill()
+    return {"rounds": rounds}
+
+
+def _into(name: str) -> float:
+    """Seconds of a first backup, synced; making the empty repository is not counted."""
+    place, home = kit.SHARE / "repository", kit.SHARE / "home"
+    for folder in (place, home):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+    words = {
+        "restic": (["init"], ["backup", "image"]),
+        "borg": (["init", "--encryption", "repokey"], ["create", "::image", "image"]),
+    }[name]
+    secrets = {"RESTIC_PASSWORD": "benchmark", "BORG_PASSPHRASE": "benchmark"}
+    places = {"RESTIC_REPOSITORY": str(place), "BORG_REPO": str(place), "HOME": str(home)}
+    environment = {**os.environ, **places, **secrets, "XDG_CACHE_HOME": str(home), "BORG_BASE_DIR": str(home)}
+    kit.run([name, *words[0]], env=environment, cwd=kit.SHARE)
+    kit.settle()
+    began = time.monotonic()
+    kit.run([name, *words[1]], env=environment, cwd=kit.SHARE)
+    os.sync()
+    seconds = time.monotonic() - began
+    shutil.rmtree(place)
+    kit.settle()
+    return seconds
