@@ -111,7 +111,7 @@ class LimitsSection(_Section):
     launch_failures_max: int = Field(20, ge=1)
     last_report_seconds: Seconds = 10.0
     release_again_seconds: Interval = 60.0
-    warm_wait_seconds: Seconds = 0.0
+    warm_wait_seconds: Seconds = 300.0
     precopy_gain_seconds: Seconds = 1.0
     cooldown_seconds: Interval | None = None
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from spotsurfer_agent.engines.port import WorkloadState
+from spotsurfer_agent.fit import Fit
 from spotsurfer_agent.protocol import Desired, Head, SaveFacts
 
 INTERRUPTION = "interruption"
@@ -54,6 +55,7 @@ class Rules:
     lease_seconds: float = 60.0
     limit_seconds: float = 0.0  # owning nothing for so long: power off; 0 = never
     margin_seconds: float = 5.0  # of a notice window left unused
+    patient: bool = False  # with a notice the job runs on while there is time: the next machine is fetching meanwhile
     last_words_seconds: float = 120.0  # the last report may take so long before the power goes all the same
 
 
@@ -77,6 +79,7 @@ class Facts:
     busy: Task | None = None
     outcome: Outcome | None = None  # of the task that ended since the last step; shown once
     lease_age_seconds: float = float("inf")
+    fit: Fit | None = None  # a final save now; None = nothing measured yet
     reported: bool = False  # the present state, as shown, is durable in the store
     refusal: str = ""  # an object that this version may not read
 
@@ -94,6 +97,13 @@ class Facts:
     def interrupted(self) -> bool:
         """The cloud said that it takes this machine."""
         return self.warning is not None and self.warning.kind == INTERRUPTION
+
+    @property
+    def notice_left_seconds(self) -> float | None:
+        """Until the cloud takes the machine; None where no time was said."""
+        if self.warning is None or self.warning.deadline_at is None:
+            return None
+        return self.warning.deadline_at - self.now
 
 
 # ---------------------------------------------------------------- effects

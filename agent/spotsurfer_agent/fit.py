@@ -37,6 +37,17 @@ class Sample:
     durable_seconds: float  # freeze to committed
 
 
+    def to_row(self) -> list[float | None]:
+        """For a file."""
+        return [self.age_seconds, self.image_bytes, self.sent_bytes, self.frozen_seconds, self.durable_seconds]
+
+    @staticmethod
+    def from_row(row: Sequence[float | None]) -> Sample:
+        """The reverse."""
+        age, image, sent, frozen, durable = row
+        return Sample(age, int(image or 0), int(sent or 0), frozen or 0.0, durable or 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """What was agreed. `notice_seconds` 0: the cloud gives no notice; `interval_seconds` None: saves only when asked."""

@@ -11,6 +11,7 @@ from spotsurfer_agent.protocol import Want
 from spotsurfer_agent.table import TERMINAL, Event, State
 
 E = Event
+PRECOPY_GAIN_SECONDS = 1.0  # with a notice: a live save is made while there is time if it shortens the final one by so much
 OVERRUN_GRACE_SECONDS = 60.0  # a final save under way at the deadline may go on for so long: machines die late
 
 Check = Callable[[State, Facts], bool]
@@ -30,7 +31,16 @@ def asked(s: State, f: Facts) -> bool:
 
 
 def _drain(s: State, f: Facts) -> bool:
-    return f.interrupted or asked(s, f)
+    return asked(s, f) or (f.interrupted and _time_to_go(f))
+
+
+def _time_to_go(f: Facts) -> bool:
+    """With a notice: at once, unless it is known how long the final save takes and there is more time than that."""
+    left = f.notice_left_seconds
+    if not f.rules.patient or f.fit is None or left is None:
+        return True
+    under_way = f.fit.live_seconds if f.busy is Task.LIVE else 0.0
+    return left <= f.fit.reserve_seconds + under_way
 
 
 def _lost_it(_: State, f: Facts) -> bool:
@@ -94,9 +104,19 @@ def may_save(s: State, f: Facts) -> bool:
 def _save_due(s: State, f: Facts) -> bool:
     if not may_save(s, f) or f.workload is not W.RUNNING or f.head is None:
         return False
+    if f.interrupted:
+        return _save_before_leaving(f)
     interval = f.rules.interval_seconds
     asked = f.desired is not None and f.desired.save_at_least > f.head.sequence
     return asked or (interval is not None and f.now - s.freeze_at >= interval)
+
+
+def _save_before_leaving(f: Facts) -> bool:
+    """With a notice and time enough: a live save now makes the final one short, whoever is ready for the job by then."""
+    left = f.notice_left_seconds
+    if f.fit is None or left is None or f.fit.gain_seconds < PRECOPY_GAIN_SECONDS:
+        return False
+    return left > f.fit.live_seconds + f.fit.reserve_seconds
 
 
 def _final_saved(s: State, f: Facts) -> bool:
@@ -104,7 +124,7 @@ def _final_saved(s: State, f: Facts) -> bool:
 
 
 def _withdrawn(s: State, f: Facts) -> bool:
-    return _idle(s, f) and f.pending_final is None and not _drain(s, f)
+    return _idle(s, f) and f.pending_final is None and not (f.interrupted or asked(s, f))
 
 
 _HOLDER = ((E.LOST_IT, _lost_it), (E.STOPPED, _stop))

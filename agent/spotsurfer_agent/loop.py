@@ -12,20 +12,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spotsurfer_agent import clock
+from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import Engine, EngineError, Status, WorkloadState
 from spotsurfer_agent.facts import Do, Effect, Facts, Hold, PowerOff, Release, Renew, Rules, Shut
+from spotsurfer_agent.fit import Fit, Window
 from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.logs import LogPlace, Logs
 from spotsurfer_agent.machine import step
 from spotsurfer_agent.mailbox import Heads, Mailbox
+from spotsurfer_agent.measure import Measures
 from spotsurfer_agent.notices.watcher import Watcher
-from spotsurfer_agent.protocol import AgentConfig
+from spotsurfer_agent.protocol import AgentConfig, AgentState, Want
 from spotsurfer_agent.reporter import Extras, Reporter, build
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.store import FileStore
 from spotsurfer_agent.table import State
 from spotsurfer_agent.threads import Ticker, Worker
+from spotsurfer_agent.warm import Standby
 from spotsurfer_agent.work import Work
 
 log = logging.getLogger(__name__)
@@ -33,6 +37,7 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 LOG_SECONDS = 3.0
 STEPS_MAX = 8  # of one tick: edges that follow each other at once
+STIR_SECONDS = 30.0  # for so long after something happened while we stand by the head is looked at often
 
 
 @dataclass
@@ -44,6 +49,7 @@ class Surroundings:
     watcher: Watcher
     state: StateFile
     keys: Keys
+    cache: Cache | None = None  # where a machine that stands by keeps what it fetched ahead
     now: Callable[[], float] = clock.monotonic
     beat: Callable[[], None] = field(default=lambda: None)  # tells the respawner that we are alive
 
@@ -53,10 +59,13 @@ class Agent:
 
     def __init__(self, config: AgentConfig, given: Surroundings) -> None:
         self.config, self._given, self._now = config, given, given.now
-        self.gate = Gate(given.store)
+        cached = CachedStore(given.store, given.cache) if given.cache is not None and config.warm_wait_seconds > 0 else None
+        self.gate = Gate(given.store if cached is None else cached)
         self.engine = given.make_engine(self.gate)
         self.heads = Heads(self.gate, config.job, config.attempt, given.now)
         self.mailbox = Mailbox(given.store, self.heads, config.job, config.attempt, given.now)
+        self.standby = Standby(cached, config.job, given.keys, lambda: self.heads.newest) if cached is not None else None
+        self.measures = Measures(given.state, given.now)
         self.logs = Logs(self.gate, self.engine.read_log, LogPlace(config.job, config.attempt))
         self.work = Work(
             config.job,
@@ -74,18 +83,33 @@ class Agent:
         self.reporter = Reporter(given.store, given.state, (config.poll_seconds, unchanged), given.now)
         self.worker = Worker(self.work.do, self.wake)
         self.state = State(since=given.now(), drain_failed=given.state.memory.drain_failed)
+        self._stirred_at, self._stirred_by = given.now(), (0, "")
         self.over = False  # everything is said: the machine may go
         self._status, self._woken, self._stopped = Status(WorkloadState.ABSENT), threading.Event(), False
         self._tickers = self._make_tickers()
 
     def _make_tickers(self) -> dict[str, Ticker]:
         c, poll = self.config, min(self.config.poll_seconds, self.config.lease_seconds / 4)
+        hurry = min(c.hurry_seconds, poll)
         return {
-            "mailbox": Ticker("mailbox", self.mailbox.poll, poll, self.wake),
+            "mailbox": Ticker(
+                "mailbox",
+                lambda: self.mailbox.poll(poll if self.hurries else 0.0),
+                lambda: hurry if self.hurries else poll,
+                self.wake,
+            ),
+            "warm": Ticker("warm", self.standby.look if self.standby else lambda: None, poll, self.wake),
             "reporter": Ticker("reporter", self.reporter.send, min(1.0, poll), self.wake),
             "logs": Ticker("logs", self.push_logs, LOG_SECONDS, lambda: None),
             "notices": Ticker("notices", self._given.watcher.look, c.notice_seconds, self.wake),
         }
+
+    @property
+    def hurries(self) -> bool:
+        """The job may be ours at any moment: it stands still until we see that it is."""
+        desired = self.mailbox.mail.desired
+        told = desired is not None and desired.want is Want.HURRY
+        return self.state.name is AgentState.STANDBY and (told or self._now() - self._stirred_at < STIR_SECONDS)
 
     def wake(self) -> None:
         """Make the loop look now."""
@@ -121,7 +145,9 @@ class Agent:
         """Look, step, act; again while edges follow each other."""
         for _ in range(STEPS_MAX):
             before, facts = self.state.name, self._gather()
+            self._learn(facts)
             self.state, effects = step(self.state, facts)
+            self._stand_by(facts)
             if self.state.name is not before:
                 log.info("%s -> %s%s", before, self.state.name, f": {self.state.error}" if self.state.error else "")
             for effect in effects:
@@ -130,6 +156,27 @@ class Agent:
             self._report(facts)
             if self.state.name is before:
                 return
+
+    def _learn(self, facts: Facts) -> None:
+        """Measure a save that ended, before the state forgets the age of its base."""
+        if facts.outcome is not None and facts.outcome.save is not None:
+            save = facts.outcome.save
+            self.measures.note(save, facts.outcome.at - save.durable_seconds - self.state.freeze_at)
+
+    def _stand_by(self, facts: Facts) -> None:
+        """Fetch ahead while we wait, and give the disk back when the job has all that it needs."""
+        if self.standby is None:
+            return
+        by = (facts.head.number if facts.head else 0, self.standby.warm.checkpoint or "")
+        if by != self._stirred_by:
+            self._stirred_at, self._stirred_by = facts.now, by
+            self._tickers["warm"].poke()
+        if self.state.name is AgentState.STANDBY:
+            self.standby.resume()
+        elif self.state.name is AgentState.RUNNING and self._status.arriving_bytes is None:
+            self.standby.clear()
+        else:
+            self.standby.stop()
 
     def _gather(self) -> Facts:
         """In this order: what a task changed is seen no later than that it ended."""
@@ -157,14 +204,23 @@ class Agent:
             busy=busy,
             outcome=outcome,
             lease_age_seconds=now - min(head_at, report_at),
+            fit=self._fit(now),
             reported=self.reporter.is_out(self.state.shown),
             refusal=mail.refusal,
         )
 
     def _rules(self) -> Rules:
-        c, spec = self.config, self.mailbox.mail.spec
-        interval = spec.checkpoint_interval_seconds if spec is not None else None
-        return Rules(c.attempt, interval, c.lease_seconds, c.limit_seconds, c.drain_margin_seconds)
+        c, fit = self.config, self._fit(self._now())
+        interval = fit.interval_seconds if fit is not None else self._interval()
+        return Rules(c.attempt, interval, c.lease_seconds, c.limit_seconds, c.drain_margin_seconds, c.warm_wait_seconds > 0)
+
+    def _interval(self) -> float | None:
+        spec = self.mailbox.mail.spec
+        return spec.checkpoint_interval_seconds if spec is not None else None
+
+    def _fit(self, now: float) -> Fit | None:
+        window = Window(self.config.notice_window_seconds, self.config.drain_margin_seconds, self._interval())
+        return self.measures.fit(now - self.state.freeze_at, window)
 
     def _look_at_job(self) -> None:
         try:
@@ -202,6 +258,7 @@ class Agent:
             self._given.state.memory,
             self.work.stage,
             self.work.last_save,
+            self.standby.warm if self.standby is not None and self.state.name is AgentState.STANDBY else None,
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self._tickers["reporter"].poke()

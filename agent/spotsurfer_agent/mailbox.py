@@ -172,15 +172,19 @@ class Mailbox:
         self._store, self.heads, self._job, self._attempt, self._now = store, heads, job, attempt, now
         self.mail = Mail()
         self._renew = False
+        self._desired_at = float("-inf")
 
     def renew(self) -> None:
         """Win a head entry with the next poll: nothing changes but that decisions made before can't land any more."""
         self._renew = True
 
-    def poll(self) -> None:
-        """One look. Errors become part of `mail`; nothing is raised but bugs."""
+    def poll(self, desired_seconds: float = 0.0) -> None:
+        """One look; at desired only where the last one is older than `desired_seconds`: quick looks are for the head alone.
+
+        Errors become part of `mail`; nothing is raised but bugs.
+        """
         try:
-            self._poll()
+            self._poll(desired_seconds)
         except StoreError as e:
             self._set(trouble=str(e))
         except ProtocolError as e:
@@ -188,7 +192,7 @@ class Mailbox:
         except Fenced:
             self._renew = False  # the newest head says it all
 
-    def _poll(self) -> None:
+    def _poll(self, desired_seconds: float) -> None:
         if self.mail.spec is None:
             self._read_spec()
         began = self._now()
@@ -197,7 +201,10 @@ class Mailbox:
         if self._renew:
             self._renew = False
             self.heads.append(_renewed, False, lambda: None, lambda _: None)
+        if began - self._desired_at < desired_seconds:
+            return
         data = self._store.get(protocol.desired_key(self._job, self._attempt))
+        self._desired_at = began
         if data is not None:
             self._set(desired=protocol.decode(Desired, data))
 

@@ -192,6 +192,7 @@ class SaveFacts:
     new_bytes: int  # bytes that had to be sent
     frozen_seconds: float
     durable_seconds: float  # freeze to committed
+    waited_seconds: float = 0.0  # of the freeze: for want of memory the store was waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,6 @@ class Report:
     saves: int = 0
     frozen_seconds: float = 0.0  # by checkpoints of this attempt, in all
     restore_seconds: float | None = None
-    running_seconds: float | None = None  # since the job started or went on here; None = not yet
     warm: Warm | None = None
     fit: Fit | None = None  # a final save now; None = nothing measured yet
     save_stage: str = ""  # what a running save is doing, for people

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from spotsurfer_agent import __version__, clock, protocol
 from spotsurfer_agent.engines.port import Status
 from spotsurfer_agent.facts import Facts
-from spotsurfer_agent.protocol import AgentState, Notice, Report, SaveFacts
+from spotsurfer_agent.protocol import AgentState, Notice, Report, SaveFacts, Warm
 from spotsurfer_agent.statefile import Memory, StateFile
 from spotsurfer_agent.store import ObjectStore
 from spotsurfer_agent.table import State
@@ -28,6 +28,7 @@ class Extras:
     memory: Memory
     stage: str
     last_save: SaveFacts | None
+    warm: Warm | None = None
 
 
 def build(state: State, facts: Facts, extras: Extras) -> Report:
@@ -53,6 +54,8 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         saves=memory.saves,
         frozen_seconds=memory.frozen_seconds,
         restore_seconds=memory.restore_seconds,
+        warm=extras.warm,
+        fit=facts.fit,
         save_stage=extras.stage,
         save_age_seconds=max(facts.now - state.freeze_at, 0.0) if memory.began else None,
         cpu_seconds=extras.status.cpu_seconds,
@@ -67,7 +70,10 @@ def _urgent(report: Report) -> tuple[object, ...]:
     """What somebody may be waiting for: a change of it is sent at once."""
     notice = report.notice.id if report.notice else ""
     last = report.last_save.checkpoint if report.last_save else ""
-    return (report.state, report.desired, report.drain_failed, report.frozen, notice, last, report.error, report.instance)
+    warm = report.warm.checkpoint if report.warm else ""
+    fit = (report.fit.verdict, report.fit.interval_seconds) if report.fit else ()
+    told = (report.desired, report.drain_failed, report.frozen, notice, last, report.error, report.instance)
+    return (report.state, warm, fit, *told)
 
 
 class Reporter:

@@ -33,6 +33,7 @@ class Memory:
     drain_failed: int = 0
     saves: int = 0
     frozen_seconds: float = 0.0
+    samples: list[list[float | None]] = field(default_factory=list)  # saves as `fit.Sample` has them, newest last
     restore_seconds: float | None = None
     head_at: float = float("-inf")  # monotonic: the lease goes on across processes
     report_at: float = float("-inf")

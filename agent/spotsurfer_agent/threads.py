@@ -13,10 +13,13 @@ log = logging.getLogger(__name__)
 
 
 class Ticker:
-    """Calls `look` each `seconds`, or at once when poked, in a thread of its own. A failing look is logged and repeated."""
+    """Calls `look` each `seconds()`, or at once when poked, in a thread of its own. A failing look is logged and repeated."""
 
-    def __init__(self, name: str, look: Callable[[], object], seconds: float, after: Callable[[], None]) -> None:
-        self._name, self._look, self._seconds, self._after = name, look, seconds, after
+    def __init__(
+        self, name: str, look: Callable[[], object], seconds: float | Callable[[], float], after: Callable[[], None]
+    ) -> None:
+        self._name, self._look, self._after = name, look, after
+        self._seconds: Callable[[], float] = seconds if callable(seconds) else lambda: seconds
         self._poked, self._over = threading.Event(), threading.Event()
 
     def start(self) -> None:
@@ -40,7 +43,7 @@ class Ticker:
             except Exception:
                 log.exception("%s failed; it is repeated", self._name)
             self._after()
-            self._poked.wait(self._seconds)
+            self._poked.wait(self._seconds())
 
 
 class Worker:

@@ -1,0 +1,40 @@
+"""The samples of this job on this machine, and the forecast made from them: what `fit` is asked, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spotsurfer_agent.fit import SAMPLES_MAX, Fit, Sample, Window, forecast
+from spotsurfer_agent.protocol import SaveFacts
+from spotsurfer_agent.statefile import StateFile
+
+AGAIN_SECONDS = 5.0  # a forecast changes with the age of the base, slowly
+WHOLE_SHARE = 0.9  # a first save that sends more of its image than this knew nothing of its base
+
+
+class Measures:
+    """Remembers saves across restarts of the agent, and forecasts the next one."""
+
+    def __init__(self, state: StateFile, now: Callable[[], float]) -> None:
+        self._state, self._now = state, now
+        self._fit: Fit | None = None
+        self._asked_at = float("-inf")
+        self._for: Window | None = None
+
+    def note(self, save: SaveFacts, age_seconds: float) -> None:
+        """A save was committed; its freeze came `age_seconds` after that of its base."""
+        first = not self._state.memory.samples
+        blind = first and save.new_bytes > WHOLE_SHARE * save.image_bytes
+        age = None if blind or age_seconds <= 0 else age_seconds
+        sample = Sample(age, save.image_bytes, save.new_bytes, save.frozen_seconds, save.durable_seconds)
+        self._state.update(samples=[*self._state.memory.samples, sample.to_row()][-SAMPLES_MAX:])
+        self._asked_at = float("-inf")
+
+    def fit(self, base_age_seconds: float, window: Window) -> Fit | None:
+        """A final save now; None before the first save here."""
+        now = self._now()
+        if now - self._asked_at >= AGAIN_SECONDS or window != self._for:
+            samples = [Sample.from_row(row) for row in self._state.memory.samples]
+            self._fit = forecast(samples, max(base_age_seconds, 0.0), window)
+            self._asked_at, self._for = now, window
+        return self._fit

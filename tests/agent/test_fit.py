@@ -1,0 +1,119 @@
+"""Forecasts of a final save: never rosier than what was measured, and right about what follows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spotsurfer_agent.fit import AGE_SECONDS_MAX, INTERVAL_SECONDS_MIN, Fit, Sample, Window, forecast, learn
+
+GB = 10**9
+LINK = 125e6  # bytes a second: 1 Gbit/s
+AWS = Window(notice_seconds=120.0, margin_seconds=5.0, interval_seconds=600.0)
+
+
+def save(age: float | None, image: int, share: float, rate: float = LINK, freeze: float = 5e9) -> Sample:
+    """A save as a machine with these rates makes it."""
+    frozen, sent = image / freeze, int(image * share)
+    return Sample(age, image, sent, frozen, frozen + sent / rate + 0.1)
+
+
+def ask(*samples: Sample, age: float = 600.0, window: Window = AWS) -> Fit:
+    found = forecast(samples, age, window)
+    assert found is not None
+    return found
+
+
+FOUR = (save(None, 4 * GB, 1.0), save(600, 4 * GB, 0.10), save(600, 4 * GB, 0.11))
+
+
+def test_nothing_is_said_before_the_first_save() -> None:
+    assert forecast([], 10.0, AWS) is None
+
+
+def test_what_was_seen_is_forecast_again() -> None:
+    fit = ask(*FOUR)
+    assert fit.send_bytes == pytest.approx(0.11 * 4 * GB, rel=0.01)
+    assert fit.durable_seconds == pytest.approx(0.8 + 0.44 * GB / LINK, rel=0.1)
+    assert fit.frozen_seconds == pytest.approx(0.8, rel=0.01)
+    assert (fit.verdict, fit.window_seconds) == ("fits", 115.0)
+
+
+def test_a_base_that_gets_too_old_is_late_and_the_age_at_which_it_will_be_is_known() -> None:
+    samples = (save(None, 40 * GB, 1.0), save(600, 40 * GB, 0.1))
+    assert ask(*samples).verdict == "fits"
+    oldest = ask(*samples).base_age_max_seconds
+    assert oldest is not None
+    assert ask(*samples, age=oldest * 0.99).verdict == "fits"
+    assert ask(*samples, age=oldest * 1.01).verdict == "late"
+
+
+def test_the_interval_is_shortened_only_where_the_base_would_be_too_old() -> None:
+    assert ask(*FOUR).interval_seconds == 600.0
+    large = ask(save(None, 40 * GB, 1.0), save(600, 40 * GB, 0.4))
+    assert large.base_age_max_seconds is not None
+    assert large.interval_seconds is not None
+    assert INTERVAL_SECONDS_MIN <= large.interval_seconds < large.base_age_max_seconds < 600
+    never = Window(120.0, 5.0, None)
+    assert ask(*FOUR, window=never).interval_seconds is None
+
+
+def test_a_job_that_can_never_fit_is_said_to_and_its_interval_left_alone() -> None:
+    fit = ask(save(None, 800 * GB, 1.0), save(600, 800 * GB, 0.1))
+    assert (fit.verdict, fit.base_age_max_seconds, fit.interval_seconds) == ("never", None, 600.0)
+
+
+def test_a_small_job_fits_with_any_base() -> None:
+    fit = ask(save(None, GB // 10, 1.0))
+    assert (fit.verdict, fit.base_age_max_seconds) == ("fits", None)
+
+
+def test_without_a_notice_there_is_no_window() -> None:
+    fit = ask(*FOUR, window=Window(0.0, 5.0, 600.0))
+    assert (fit.verdict, fit.window_seconds, fit.interval_seconds) == ("no notice", None, 600.0)
+
+
+def test_a_live_save_first_pays_for_an_old_base_and_not_for_a_fresh_one() -> None:
+    assert ask(*FOUR, age=600).gain_seconds > 2.5
+    assert ask(*FOUR, age=5).gain_seconds < 0.2
+
+
+def test_the_final_save_begins_before_margin_and_forecast_are_used_up() -> None:
+    fit = ask(*FOUR)
+    assert fit.reserve_seconds == pytest.approx(1.5 * fit.durable_seconds + 5.0)
+
+
+def test_a_save_with_next_to_nothing_to_send_does_not_make_the_link_look_slow() -> None:
+    quiet = Sample(600, GB, 1000, 0.2, 0.9)
+    model = learn([quiet, quiet])
+    assert model is not None
+    assert model.send_bytes_per_second > 10e6
+
+
+sizes = st.integers(1, 10**12)
+seconds = st.floats(0.001, 10_000)
+samples_of_any_kind = st.builds(
+    Sample, st.none() | st.floats(0.01, AGE_SECONDS_MAX), sizes, st.integers(0, 10**12), seconds, seconds
+)
+
+
+@given(st.lists(samples_of_any_kind, min_size=1, max_size=20), st.floats(0, 1e6), st.floats(0, 1e6))
+def test_an_older_base_is_never_forecast_to_be_better(samples: list[Sample], one: float, other: float) -> None:
+    model = learn(samples)
+    assert model is not None
+    young, old = sorted((one, other))
+    assert model.durable_seconds(young) <= model.durable_seconds(old) * (1 + 1e-9)
+    assert 0.0 <= model.share(old) <= 1.0
+
+
+@given(st.lists(samples_of_any_kind, min_size=1, max_size=20), st.floats(0, 1e6))
+def test_an_interval_is_never_made_longer(samples: list[Sample], age: float) -> None:
+    fit = ask(*samples, age=age)
+    assert fit.interval_seconds is not None
+    assert fit.interval_seconds <= 600.0
+    assert fit.gain_seconds >= 0.0
+
+
+def test_rows_round_trip() -> None:
+    for sample in (*FOUR, Sample(None, 1, 0, 0.0, 0.5)):
+        assert Sample.from_row(sample.to_row()) == sample

@@ -1,0 +1,227 @@
+"""Fetching ahead: what is held, what is answered from it, and that it is never needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent.cachestore import Cache, CachedStore
+from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.engines.port import WorkloadState as W
+from spotsurfer_agent.facts import Facts, Rules, Task, Warning
+from spotsurfer_agent.fit import Fit
+from spotsurfer_agent.guards import happened
+from spotsurfer_agent.manifest import Manifest, Stored
+from spotsurfer_agent.protocol import AgentState, Desired, Head, HeadKind, Want, Warm
+from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.table import Event, State
+from spotsurfer_agent.warm import Standby, objects
+from support.agent_world import JOB, DictStore
+
+KEYS = Keys.derive(b"", JOB)
+PACK = "ab" * 32
+
+
+def chunk(n: int) -> Stored:
+    return Stored(f"{n:064x}", 1000)
+
+
+def image(name: str, *chunks: Stored) -> Manifest:
+    return Manifest(
+        id=name, job=JOB, epoch=1, sequence=1, kind="live", engine="fake", facts={}, image=[], scratch=[], log={},
+        init_pipes={}, cpu_seconds=0.0, frozen_seconds=0.0, image_bytes=0, at="", chunks=list(chunks),
+    )  # fmt: skip
+
+
+class Scene:
+    """A store with checkpoints, and a machine that stands by."""
+
+    def __init__(self, folder: Path, bytes_max: int = 1 << 20) -> None:
+        self.store, self.cache = DictStore(), Cache(folder / "cache", bytes_max)
+        self.cached = CachedStore(self.store, self.cache)
+        self.head: Head | None = None
+        self.standby = Standby(self.cached, JOB, KEYS, lambda: self.head)
+        self.standby.resume()
+        self.read: list[str] = []
+        self.store.before = lambda verb, key: self.read.append(key) if verb == "get" else None
+
+    def commit(self, name: str, *chunks: Stored) -> None:
+        for c in chunks:
+            if not c.pack:
+                self.store.objects[protocol.chunk_key(JOB, c.digest)] = c.digest.encode()[:8] * 100
+        self.store.objects[protocol.manifest_key(JOB, name)] = manifest.encode(image(name, *chunks), KEYS)
+        number = self.head.number + 1 if self.head else 1
+        self.head = Head(number, HeadKind.COMMIT, 1, name, 1, False, None, 0.0, "n", "")
+
+    def look(self) -> Warm:
+        self.read.clear()
+        self.standby.look()
+        return self.standby.warm
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_everything_of_the_newest_checkpoint_is_fetched_once(scene: Scene) -> None:
+    scene.commit("000001-000001", chunk(1), chunk(2))
+    assert scene.look() == Warm("000001-000001", 2000, 2000)
+    scene.look()
+    assert scene.read == []
+
+
+def test_of_a_new_checkpoint_only_what_is_new(scene: Scene) -> None:
+    scene.commit("000001-000001", chunk(1), chunk(2))
+    scene.look()
+    scene.commit("000001-000002", chunk(2), chunk(3))
+    assert scene.look() == Warm("000001-000002", 2000, 2000)
+    chunks = [k for k in scene.read if "/chunks/" in k]
+    assert chunks == [protocol.chunk_key(JOB, chunk(3).digest)]
+
+
+def test_a_pack_is_fetched_once_for_all_its_chunks(scene: Scene) -> None:
+    packed = [replace(chunk(n), pack=PACK, at=n * 10, length=10) for n in range(3)]
+    scene.store.objects[protocol.pack_key(JOB, PACK)] = bytes(range(30))
+    scene.commit("000001-000001", *packed)
+    assert scene.look() == Warm("000001-000001", 3000, 3000)
+    assert [k for k in scene.read if "/packs/" in k] == [protocol.pack_key(JOB, PACK)]
+    scene.store.objects.clear()
+    assert scene.cached.get_range(protocol.pack_key(JOB, PACK), 10, 10) == bytes(range(10, 20))
+
+
+def test_reads_are_answered_from_the_disk_and_what_is_missing_from_the_store(scene: Scene) -> None:
+    scene.commit("000001-000001", chunk(1))
+    scene.look()
+    key = protocol.chunk_key(JOB, chunk(1).digest)
+    was = scene.store.objects.pop(key)
+    assert scene.cached.get(key) == was
+    scene.standby.clear()
+    assert scene.cached.get(key) is None
+    scene.store.objects[key] = b"again"
+    assert scene.cached.get(key) == b"again"
+    assert not (scene.cache.folder).exists()
+
+
+def test_what_changes_is_never_answered_from_the_disk(scene: Scene) -> None:
+    head = protocol.head_key(JOB, 1)
+    scene.cache.put(head, b"old")
+    scene.store.objects[head] = b"new"
+    assert scene.cached.get(head) == b"new"
+
+
+def test_a_range_that_is_not_whole_on_the_disk_comes_from_the_store(scene: Scene) -> None:
+    key = protocol.pack_key(JOB, PACK)
+    scene.cache.put(key, b"torn")
+    scene.store.objects[key] = b"whole object"
+    assert scene.cached.get_range(key, 6, 6) == b"object"
+
+
+def test_a_full_cache_holds_what_it_can_and_says_so(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, bytes_max=2500)
+    scene.commit("000001-000001", *(chunk(n) for n in range(9)))
+    warm = scene.look()
+    assert warm.checkpoint == "000001-000001", "nobody must wait for what there is no room for"
+    assert 0 < warm.held_bytes < warm.needed_bytes == 9000
+    assert scene.cache.held_bytes <= 2500
+
+
+def test_old_chunks_make_room_for_new_ones(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, bytes_max=4000)
+    scene.commit("000001-000001", chunk(1), chunk(2), chunk(3))
+    scene.look()
+    scene.commit("000001-000002", chunk(4), chunk(5), chunk(6))
+    assert scene.look() == Warm("000001-000002", 3000, 3000)
+
+
+def test_a_store_that_fails_costs_only_time(scene: Scene) -> None:
+    scene.commit("000001-000001", chunk(1), chunk(2))
+    fails = [True]
+
+    def stumble(verb: str, key: str) -> None:
+        if fails[0] and "/chunks/" in key:
+            raise StoreError("no route")
+
+    scene.store.before = stumble
+    assert scene.look().checkpoint is None
+    fails[0] = False
+    assert scene.look().checkpoint == "000001-000001"
+
+
+def test_who_got_the_job_fetches_no_more(scene: Scene) -> None:
+    scene.commit("000001-000001", chunk(1))
+    scene.standby.stop()
+    assert scene.look() == Warm(None, 0, 0)
+    assert scene.read == []
+
+
+def test_a_commit_in_the_middle_makes_it_turn_to_the_new_one(scene: Scene) -> None:
+    scene.commit("000001-000001", *(chunk(n) for n in range(40)))
+    scene.standby.threads = 1
+    turned = [False]
+
+    def overtake(verb: str, key: str) -> None:
+        if "/chunks/" in key and not turned[0]:
+            turned[0] = True
+            scene.commit("000001-000002", *(chunk(n) for n in range(41)))
+
+    scene.store.before = overtake
+    assert scene.look().checkpoint is None
+    assert scene.look() == Warm("000001-000002", 41_000, 41_000)
+
+
+def test_a_forged_manifest_is_not_followed(scene: Scene) -> None:
+    scene.commit("000001-000001", chunk(1))
+    scene.store.objects[protocol.manifest_key(JOB, "000001-000001")] = b"forged" * 20
+    assert scene.look().checkpoint is None
+
+
+def test_no_key_leaves_the_folder(scene: Scene) -> None:
+    with pytest.raises(ValueError, match="no key"):
+        scene.cache.put("jobs/../../etc/passwd", b"x")
+    assert scene.cache.get("jobs//x") is None
+
+
+def test_what_a_manifest_needs_by_key() -> None:
+    found = objects(image("c", chunk(1), replace(chunk(2), pack=PACK), replace(chunk(3), pack=PACK)), JOB)
+    assert found == {protocol.chunk_key(JOB, chunk(1).digest): 1000, protocol.pack_key(JOB, PACK): 2000}
+
+
+# ---- when a noticed machine drains by itself
+
+QUICK = Fit(0.5, 1, 2.0, 115.0, "fits", 8.0, 0.0, 2.0, 1.0)
+OLD = replace(QUICK, durable_seconds=30.0, reserve_seconds=50.0, gain_seconds=25.0, live_seconds=30.0)
+HERE = State(name=AgentState.RUNNING, booted=True, freeze_at=900.0)
+
+
+def noticed(left: float, fit: Fit | None = QUICK, patient: bool = True, **more: object) -> Facts:
+    head = Head(3, HeadKind.GRANT, 2, "000001-000001", 1, False, None, 5.0, "n3", "")
+    rules = Rules(attempt=2, interval_seconds=1000.0, patient=patient)
+    base = Facts(now=1000.0, rules=rules, head=head, head_read=True, workload=W.RUNNING, lease_age_seconds=1.0, fit=fit)
+    return replace(base, warning=Warning("interruption", "x", 1000.0 + left), **more)  # type: ignore[arg-type]
+
+
+def test_with_a_notice_the_job_runs_on_while_there_is_time() -> None:
+    assert happened(HERE, noticed(100)) is None
+    assert happened(HERE, noticed(8)) is Event.DRAIN
+    assert happened(HERE, noticed(100, fit=None)) is Event.DRAIN, "nobody knows how long it takes"
+    assert happened(HERE, noticed(100, patient=False)) is Event.DRAIN
+    assert happened(HERE, noticed(100, desired=Desired(1, Want.DRAIN))) is Event.DRAIN, "the next machine is warm"
+
+
+def test_an_old_base_is_renewed_first_if_there_is_time_for_both() -> None:
+    assert happened(HERE, noticed(100, OLD)) is Event.SAVE_DUE
+    assert happened(HERE, noticed(75, OLD)) is None
+    assert happened(HERE, noticed(49, OLD)) is Event.DRAIN
+
+
+def test_a_live_save_under_way_is_reckoned_with() -> None:
+    saving = replace(HERE, name=AgentState.SAVING)
+    assert happened(saving, noticed(90, OLD, busy=Task.LIVE)) is None
+    assert happened(saving, noticed(79, OLD, busy=Task.LIVE)) is Event.DRAIN
+
+
+def test_a_drain_that_began_for_want_of_time_is_not_given_up() -> None:
+    assert happened(replace(HERE, name=AgentState.DRAINING), noticed(60, OLD)) is None
