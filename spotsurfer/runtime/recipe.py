@@ -8,7 +8,7 @@ SUITE = "unstable"  # the only Debian suite with a CRIU of at least 4.2
 CRIU_VERSION_MIN = (4, 2)
 
 # The packages that are asked for; what they need is found from their dependencies.
-SEEDS = (f"python{PYTHON}", "criu", "iproute2", "nftables", "btrfs-progs", "tini-static", "libgcc-s1")
+SEEDS = (f"python{PYTHON}", "criu", "iproute2", "nftables", "btrfs-progs", "tini-static", "libgcc-s1", "libstdc++6")
 
 # Dependencies that only a package's installation scripts or its human user need; none of their files would be kept.
 NOT_FOLLOWED = frozenset({"debconf", "cdebconf", "netbase", "media-types", "tzdata", "readline-common", "libtirpc-common"})
