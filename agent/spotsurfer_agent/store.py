@@ -79,6 +79,14 @@ class FileStore(ObjectStore, Protocol):
         ...
 
 
+class CopyingStore(FileStore, Protocol):
+    """A store that copies objects by itself, without a byte passing through us."""
+
+    def copy(self, source: str, target: str) -> None:
+        """Make `target` the same as `source`, durably; StoreError where `source` is absent."""
+        ...
+
+
 class ObstoreStore:
     """Any store that obstore speaks to."""
 
@@ -124,6 +132,14 @@ class ObstoreStore:
             return None
         except (BaseError, OSError) as e:
             raise _error(e, key) from e
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy within the store; in a local one it is a hard link."""
+        try:
+            obstore.copy(self._store, source, target, overwrite=True)
+            self._make_durable(target)
+        except (BaseError, OSError) as e:
+            raise _error(e, source) from e
 
     def put_file(self, key: str, path: Path) -> int:
         """Write or overwrite from a file, in parts where it is large."""

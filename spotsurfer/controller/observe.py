@@ -76,6 +76,7 @@ class Observer:
             attempts = rows.attempts(connection, [j.id for j in jobs])
             tokens = rows.tokens(connection)
             cools = market.cooldowns(connection)
+            self.costs.pay_for(jobs)
             self.costs.refresh(connection, attempts, now)
         seen = [self._job(j, attempts[j.id], now) for j in jobs]
         orphans = [_instance(v) for t, v in self._listing.items() if t not in tokens and v.state is not InstanceState.GONE]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection
 
 from spotsurfer.ledger.billing import Charge, charge
 from spotsurfer.model.ids import AttemptNumber, JobId
-from spotsurfer.model.job import OVER, Attempt
+from spotsurfer.model.job import OVER, Attempt, Job
 from spotsurfer.ports.provider import BillingRule
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import market
@@ -25,12 +25,15 @@ class Costs:
         self._settled: dict[Key, Charge] = {}
         self._running: dict[Key, Charge] = {}
         self._loaded = False
+        self._payer: dict[JobId, JobId] = {}  # of rehearsals: their parents
 
     def refresh(self, connection: Connection, attempts: Mapping[JobId, Sequence[Attempt]], now: datetime) -> None:
         """Bring the figures up to `now`; `attempts` is what was just read of open jobs, so that it is not read twice."""
         more = {job for job, _ in self._running}  # those that ended since: their last bill is still to be settled
         if not self._loaded:
-            more = {j.id for j in rows.all_jobs(connection)}
+            everybody = rows.all_jobs(connection)
+            self.pay_for(everybody)
+            more = {j.id for j in everybody}
             self._loaded = True
         missing = sorted(more - set(attempts))
         found = {**attempts, **(rows.attempts(connection, missing) if missing else {})}
@@ -39,6 +42,10 @@ class Costs:
         for some in found.values():
             for a in some:
                 self._add(a, steps.get((a.job, a.number), []), now)
+
+    def pay_for(self, jobs: Iterable[Job]) -> None:
+        """Rehearsals among these jobs are counted for their parents."""
+        self._payer |= {j.id: j.parent.job for j in jobs if j.parent is not None and j.parent.rehearsal}
 
     def _add(self, a: Attempt, steps: list[tuple[datetime, int]], now: datetime) -> None:
         key = (a.job, a.number)
@@ -52,8 +59,9 @@ class Costs:
         return self._settled.get(key) or self._running.get(key) or Charge(0.0, 0, 0)
 
     def of_job(self, job: JobId) -> int:
-        """A job's bill so far, micro-dollars."""
-        return sum(c.usd_micros for d in (self._settled, self._running) for (j, _), c in d.items() if j == job)
+        """A job's bill so far, its rehearsals included, micro-dollars."""
+        both = (self._settled, self._running)
+        return sum(c.usd_micros for d in both for (j, _), c in d.items() if job in (j, self._payer.get(j)))
 
     def total(self) -> int:
         """Everything ever spent, micro-dollars."""

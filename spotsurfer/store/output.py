@@ -28,6 +28,8 @@ def chain(entries: Sequence[Head], attempt: int | None) -> list[int]:
     """The attempts whose output makes up the job's present life, or the life that `attempt` belonged to, oldest first."""
     lives: list[list[int]] = []
     for e in entries:
+        if e.kind is HeadKind.COMMIT and e.epoch == 0:
+            lives.append([0])  # a copy: what its origin had printed is kept as that of an attempt 0
         if e.kind is HeadKind.GRANT:
             if e.checkpoint is None or not lives:
                 lives.append([])

@@ -1,0 +1,192 @@
+"""Copies of a job that go their own way from a checkpoint. Made in the store; no byte passes through here.
+
+A copy has everything of its own (chunks are hard links in a local store, copied by the service in a cloud), so that neither
+job's end touches the other. It shares its origin's *lineage*: the keys that name and seal the chunks. The order of writes ends
+with the row: before it there is no job, and what a crash left is removed at the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent.headlog import HeadLog
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.protocol import Head, HeadKind, ProtocolError, Spec
+from spotsurfer_agent.store import CopyingStore, StoreError
+
+from spotsurfer.controller.errands import Errand
+from spotsurfer.controller.events import Kind
+from spotsurfer.controller.keeper import Keeper, Shop, trouble
+from spotsurfer.model.errors import NotFound
+from spotsurfer.model.ids import JobId
+from spotsurfer.model.job import Job, JobState, Parent
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import journal, timeline
+from spotsurfer.store.collector import objects_of
+from spotsurfer.store.heads import chosen
+from spotsurfer.store.output import chain, segments
+
+THREADS = 8
+FIRST = protocol.checkpoint_id(0, 1)  # of a copy: older than any that an attempt makes
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to copy. `checkpoint` None = the newest; a rehearsal takes no inputs and publishes nothing."""
+
+    job: str
+    checkpoint: str | None = None
+    name: str | None = None
+    rehearsal: bool = False
+
+
+class Forks:
+    """Makes copies."""
+
+    def __init__(
+        self, shop: Shop, store: CopyingStore, keeper: Keeper, new_id: Callable[[str], JobId], poke: Callable[[], None]
+    ) -> None:
+        self._shop, self._store, self._keeper, self._new_id, self._poke = shop, store, keeper, new_id, poke
+
+    def fork(self, order: Order, errand: Errand) -> Job:
+        """A new job that will go on from the checkpoint. Raises NotFound, StoreUnwritable, StoreDamaged, CalledOff."""
+        with self._shop.engine.connect() as c:
+            parent = rows.find_job(c, order.job)
+        log = HeadLog(self._store, parent.id)
+        child = self._new_id(order.name or parent.spec.name)
+        with self._keeper.lock(parent.id), self._shop.engine.begin() as c:
+            entry = journal.begin(c, f"fork/{parent.id}/{child}", self._shop.clock.now())
+        try:
+            with self._keeper.lock(parent.id):
+                log.refresh()
+                made = self._copy(parent, child, _wanted(parent, order, log.entries), log.entries, order, errand)
+        except (StoreError, ProtocolError) as e:
+            self._remove(child)
+            raise trouble(e, f"{parent.id} can't be copied") from e
+        except BaseException:
+            self._remove(child)
+            raise
+        finally:
+            with self._shop.engine.begin() as c:
+                journal.finish(c, entry, "done", self._shop.clock.now())
+        self._poke()
+        return made
+
+    def again(self) -> None:
+        """At start-up: remove what a crash left of copies that never became jobs."""
+        with self._shop.engine.connect() as c:
+            left = [(n, a.split("/")[2]) for n, a in journal.unfinished(c) if a.startswith("fork/")]
+            known = {j.id for j in rows.all_jobs(c)}
+        for number, child in left:
+            if child not in known:
+                self._remove(child)
+            with self._shop.engine.begin() as c:
+                journal.finish(c, number, "left by a crash", self._shop.clock.now())
+
+    def _remove(self, child: str) -> None:
+        try:
+            self._store.delete([x.key for x in self._store.list(protocol.job_prefix(child))])
+        except StoreError:
+            return  # it is no job, nobody looks at it; `store stats` shows it
+
+    def _copy(self, parent: Job, child: JobId, checkpoint: str, entries: Sequence[Head], order: Order, errand: Errand) -> Job:
+        lineage = parent.lineage or parent.id
+        keys = self._shop.keys_of(lineage)
+        data = self._store.get(protocol.manifest_key(parent.id, checkpoint))
+        if data is None:
+            raise NotFound(f"checkpoint {checkpoint} of {parent.id} was removed; `spotsurfer checkpoints` lists what there is")
+        image = manifest.decode(data, keys)
+        self._objects(parent.id, child, image, errand)
+        if not order.rehearsal:
+            self._inputs(parent.id, child)
+            self._output(parent.id, child, image, entries)
+        mine = replace(image, id=FIRST, job=child, epoch=0, sequence=1, base=None, lineage=lineage)
+        self._store.create(protocol.manifest_key(child, FIRST), manifest.encode(mine, keys))
+        self._store.create(protocol.head_key(child, 1), protocol.encode(self._first_head(child, mine)))
+        self._spec(parent.id, child, order)
+        return self._row(parent, child, checkpoint, order)
+
+    def _objects(self, parent: str, child: str, image: Manifest, errand: Errand) -> None:
+        packs = {c.pack for c in image.chunks if c.pack}
+        names = sorted(objects_of(image))
+        pairs = [
+            (protocol.pack_key(parent, n), protocol.pack_key(child, n))
+            if n in packs
+            else (protocol.chunk_key(parent, n), protocol.chunk_key(child, n))
+            for n in names
+        ]
+        with ThreadPoolExecutor(THREADS) as pool:
+            for n, _ in enumerate(pool.map(lambda p: self._store.copy(*p), pairs)):
+                errand.progress("copying", n + 1, len(pairs))
+
+    def _inputs(self, parent: str, child: str) -> None:
+        prefix = protocol.input_key(parent, "")
+        for x in self._store.list(prefix):
+            self._store.copy(x.key, protocol.input_key(child, x.key.removeprefix(prefix)))
+
+    def _output(self, parent: str, child: str, image: Manifest, entries: Sequence[Head]) -> None:
+        """What the job had printed by then is part of the copy, as that of an attempt 0."""
+        pieces = {x.key: x for x in self._store.list(protocol.log_prefix(parent))}
+        for stream, length in image.log.items():
+            for s in segments(list(pieces.values()), stream, chain(entries, image.epoch)):
+                end, key = min(s.end, length), protocol.log_key(child, 0, stream, s.start)
+                if s.start >= end:
+                    continue
+                if s.skip == 0 and pieces[s.key].size == end - s.start:
+                    self._store.copy(s.key, key)
+                else:
+                    self._store.create(key, (self._store.get(s.key) or b"")[s.skip : s.skip + end - s.start])
+
+    def _first_head(self, child: str, image: Manifest) -> Head:
+        return Head(
+            number=1,
+            kind=HeadKind.COMMIT,
+            epoch=0,
+            checkpoint=FIRST,
+            sequence=1,
+            final=False,
+            done=None,
+            cpu_seconds=image.cpu_seconds,
+            nonce=f"fork-{child}",
+            at=self._shop.clock.now().isoformat(),
+        )
+
+    def _spec(self, parent: str, child: str, order: Order) -> None:
+        data = self._store.get(protocol.spec_key(parent))
+        if data is None:
+            raise ProtocolError(f"{parent} has no specification in the store")
+        spec = replace(protocol.decode(Spec, data), job=child)
+        if order.rehearsal:
+            spec = replace(spec, outputs=[], checkpoint_interval_seconds=None)
+        self._store.create(protocol.spec_key(child), protocol.encode(spec))
+
+    def _row(self, parent: Job, child: JobId, checkpoint: str, order: Order) -> Job:
+        now = self._shop.clock.now()
+        name = order.name or (f"{parent.spec.name}-rehearsal" if order.rehearsal else parent.spec.name)
+        spec = replace(parent.spec, name=name)
+        if order.rehearsal:
+            spec = replace(spec, on_end=(), outputs=(), retries=0)
+        origin = Parent(parent.id, checkpoint, order.rehearsal)
+        row = Job(child, spec, JobState.QUEUED, 1, now, parent=origin, lineage=parent.lineage or parent.id)
+        what = "rehearsal" if order.rehearsal else "copy"
+        with self._shop.engine.begin() as c:
+            rows.add_job(c, row)
+            text = f"{spec.name}: a {what} of {parent.id} from checkpoint {checkpoint}"
+            timeline.add(c, Moment(now, child, None, str(Kind.SUBMITTED), text))
+            data: dict[str, str | int | float | bool | None] = {"job": child, "checkpoint": checkpoint}
+            told = f"a {what}, {child}, goes on from checkpoint {checkpoint}"
+            timeline.add(c, Moment(now, parent.id, None, str(Kind.FORKED), told, data))
+        return row
+
+
+def _wanted(parent: Job, order: Order, entries: Sequence[Head]) -> str:
+    newest = entries[-1].checkpoint if entries else None
+    found = newest if order.checkpoint is None else chosen(order.checkpoint, entries)
+    if found is None:
+        what = f"no checkpoint {order.checkpoint!r}" if order.checkpoint else "no checkpoint yet"
+        raise NotFound(f"job {parent.id} has {what}; `spotsurfer checkpoints {parent.id}` lists them")
+    return found

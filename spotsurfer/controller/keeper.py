@@ -1,0 +1,201 @@
+"""Looks after checkpoints in the background: marks the proven, drops the old, removes what nobody needs.
+
+Never in the tick: listing and reading manifests may take long, and nobody waits for it. One job at a time, under a lock of that
+job, so that a copy that is being made of it loses nothing. What is known lies in the store; a keeper that dies starts over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+from spotsurfer_agent import protocol
+from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.protocol import ProtocolError, Report
+from spotsurfer_agent.store import ObjectStore, StoreError
+from sqlalchemy import Engine
+
+from spotsurfer.controller.events import Kind
+from spotsurfer.core.case import WORKING
+from spotsurfer.core.retention import Rules
+from spotsurfer.model.errors import SpotsurferError, Superseded
+from spotsurfer.model.job import ENDED, OVER, Attempt, Job
+from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import market, timeline
+from spotsurfer.store.collector import Asked, Collector, Step
+from spotsurfer.store.heads import Heads
+
+log = structlog.get_logger()
+SWEEP_EVERY = 60  # looks: chunks that a failed save left behind are looked for so often where nothing changes
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The operator's settings, seconds."""
+
+    newest: int = 3
+    ended_seconds: float = 7 * 86400.0
+    wait_seconds: float = 600.0
+    every_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """What keeping works with."""
+
+    engine: Engine
+    clock: Clock
+    store: ObjectStore
+    heads: Heads
+    keys_of: Callable[[str], Keys]  # of a lineage
+    lead: Callable[[], None]
+
+
+class Keeper:
+    """One background thread; `look` is one pass over all jobs and may be called by anybody."""
+
+    def __init__(self, shop: Shop, settings: Retention) -> None:
+        self._shop, self._settings = shop, settings
+        self.collector = Collector(shop.store, settings.wait_seconds, shop.lead)
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._proven: set[tuple[str, str]] = set()
+        self._settled: dict[str, tuple[object, int]] = {}  # job -> what it looked like when all was clean, looks since
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the call under way."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(10.0)
+
+    def lock(self, job: str) -> threading.Lock:
+        """Whoever holds it can rely on every object of the job that a checkpoint names."""
+        return self._locks[job]
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._settings.every_seconds):
+            try:
+                self.look()
+            except Superseded:
+                return
+            except Exception:
+                log.exception("keeper.failed")
+
+    def look(self) -> None:
+        """Mark and collect for every job; the trouble of one is no other's."""
+        with self._shop.engine.connect() as c:
+            jobs = rows.all_jobs(c)
+            attempts = rows.attempts(c, [j.id for j in jobs])
+            reports = market.last_reports(c)
+        for job in jobs:
+            if self._stop.is_set():
+                return
+            try:
+                self._prove(job, attempts[job.id], reports)
+                self._keep(job, attempts[job.id])
+            except (StoreError, ProtocolError) as e:
+                log.warning("keeper.trouble", job=job.id, error=str(e))
+
+    # ---------------------------------------------------------------- proof
+
+    def _prove(self, job: Job, attempts: Iterable[Attempt], reports: dict[tuple[str, int], Report]) -> None:
+        for a in attempts:
+            report = reports.get((job.id, a.number))
+            if a.from_checkpoint is not None and report is not None and lives(a, report):
+                self.prove(job, a.from_checkpoint, a.number, f"attempt {a.number} went on from it")
+
+    def prove(self, job: Job, checkpoint: str, attempt: int | None, why: str) -> None:
+        """Mark a checkpoint for good; only one that still has its manifest. Raises StoreError."""
+        if (job.id, checkpoint) in self._proven:
+            return
+        key = protocol.proven_key(job.id, checkpoint)
+        if self._shop.store.get(protocol.manifest_key(job.id, checkpoint)) is not None:
+            mark = protocol.Proof(attempt or 0, why, self._shop.clock.now().isoformat())
+            if self._shop.store.create(key, protocol.encode(mark)):
+                moment = Moment(
+                    self._shop.clock.now(),
+                    job.id,
+                    attempt,
+                    str(Kind.PROVEN),
+                    f"checkpoint {checkpoint} is proven: {why}",
+                    {"checkpoint": checkpoint},
+                )
+                with self._shop.engine.begin() as c:
+                    timeline.add(c, moment)
+        self._proven.add((job.id, checkpoint))
+
+    # ---------------------------------------------------------------- collection
+
+    def asked(self, job: Job, sweep: bool = True) -> Asked:
+        """What the collector is to do for a job now."""
+        ended_for = self._shop.clock.now() - job.ended_at if job.ended_at is not None else timedelta(0)
+        over = job.state in ENDED and ended_for.total_seconds() >= self._settings.ended_seconds
+        wanted = {job.rewind.checkpoint: "its user goes back to it"} if job.rewind is not None else {}
+        keys = self._shop.keys_of(job.lineage or job.id)
+        return Asked(job.id, Rules(self._settings.newest, over), keys, wanted, sweep, self._shop.heads.log(job.id))
+
+    def collect(self, job: Job) -> Step:
+        """One step for one job, and a moment in its timeline where something was removed. Raises StoreError, ProtocolError."""
+        with self._locks[job.id]:
+            step = self.collector.step(self.asked(job))
+        self._say(job, step)
+        return step
+
+    def plan(self, job: Job) -> Step:
+        """What collection would do. Raises StoreError, ProtocolError."""
+        with self._locks[job.id]:
+            return self.collector.plan(self.asked(job))
+
+    def _keep(self, job: Job, attempts: Iterable[Attempt]) -> None:
+        newest = self._shop.heads.log(job.id).newest
+        marks = sum(1 for j, _ in self._proven if j == job.id)
+        over = self.asked(job, False).rules.ended
+        looks_like = (newest.number if newest else 0, marks, over, job.rewind, all(a.state in OVER for a in attempts))
+        settled, looks = self._settled.get(job.id, (None, 0))
+        ended = job.state in ENDED
+        if settled == looks_like and (ended or looks < SWEEP_EVERY):
+            self._settled[job.id] = (settled, looks + 1)
+            return
+        step = self.collect(job)
+        if step.clean and not step.dropped:
+            self._settled[job.id] = (looks_like, 0)
+
+    def forget(self, job: str) -> None:
+        """Something of it changed that the head log does not show: look again."""
+        self._settled.pop(job, None)
+
+    def _say(self, job: Job, step: Step) -> None:
+        if not step.dropped and not step.deleted:
+            return
+        log.info("keeper.collected", job=job.id, checkpoints=step.dropped, objects=step.deleted)
+        if step.dropped:
+            why = {v.id: v.why for v in step.verdicts}
+            text = "; ".join(f"checkpoint {c} was dropped: {why[c]}" for c in step.dropped)
+            with self._shop.engine.begin() as c:
+                timeline.add(c, Moment(self._shop.clock.now(), job.id, None, str(Kind.DROPPED), text))
+
+
+def lives(attempt: Attempt, report: Report) -> bool:
+    """The job went on there with all of its memory."""
+    went_on = report.state in WORKING and not attempt.restore_failed
+    return went_on and not report.arriving_bytes and report.restore_seconds is not None
+
+
+def trouble(error: Exception, what: str) -> SpotsurferError:
+    """A store's failure as a user should hear it."""
+    from spotsurfer.model.errors import StoreDamaged, StoreUnwritable
+
+    if isinstance(error, ProtocolError):
+        return StoreDamaged(f"{what}: {error}; `spotsurfer store check` shows the extent")
+    return StoreUnwritable(f"{what}: {error}; check store.url and its rights")
