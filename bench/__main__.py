@@ -13,7 +13,8 @@ from pathlib import Path
 from bench import figures
 from bench.figures import Figure
 from bench.machine import WORK
-from bench.parts import PARTS, Order
+from bench.order import Order
+from bench.parts import PARTS
 
 
 def main(argv: list[str] | None = None) -> int:

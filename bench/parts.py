@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
 
+from bench import moves
 from bench.figures import Figure, median, ratio
 from bench.machine import scene
+from bench.order import Order
 
-DISK_SPARE_BYTES = 4 << 30
 LINK_BYTES_MAX = 1 << 30  # behind a link more of the same tells no more
-Part = Callable[["Order"], Iterable[Figure]]
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What to measure. Sizes in bytes."""
-
-    size: int
-    dirty_bytes: int
-    dumps: int
-
-    @property
-    def disk(self) -> int:
-        """A disk with room for plain image files of the job."""
-        return 2 * self.size + DISK_SPARE_BYTES
+Part = Callable[[Order], Iterable[Figure]]
 
 
 def _freeze(order: Order) -> Iterable[Figure]:
@@ -131,5 +116,6 @@ PARTS: dict[str, Part] = {
     "lazy1gbit": _lazy_link,
     "torn": _torn,
     "dirty": _dirty,
+    "warm": moves.warm,
+    "idle": moves.idle,
 }
-About = dict[str, Any]
