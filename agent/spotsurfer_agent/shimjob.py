@@ -24,7 +24,7 @@ from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.shimruns import Dump, Owner, Restore, spawn
 from spotsurfer_agent.tools import Tools
 
-IDLE, STARTING, RUNNING, EXITED = "idle", "starting", "running", "exited"
+IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
 CRIU_END_SECONDS = 10.0  # after its verdict CRIU has only to let go
 RETRY_SECONDS = 1.0
 Reply = dict[str, Any]
@@ -328,6 +328,9 @@ class Job:
     def _exited(self, code: int) -> None:
         if self._killed:
             self._phase = IDLE  # its death was ours: no exit of the command
+            return
+        if (self._folder / shimwire.LOSS).exists():
+            self._phase = LOST  # its memory could not be brought
             return
         self._exit_code = code if code >= 0 else 128 - code
         try:

@@ -19,6 +19,7 @@ VERSION = 1
 SOCKET = "shim.sock"
 STARTED = "shim.json"  # written when something of the job runs here for the first time
 EXIT = "exit.json"
+LOSS = "loss.json"  # the job was killed because its memory could not be brought: its end is no exit
 HOOK = "hook.sh"
 HOOK_ASKS, HOOK_ANSWERS, HOOK_FINAL = "hook.asks", "hook.answers", "hook.final"
 LINE_BYTES = 1 << 22

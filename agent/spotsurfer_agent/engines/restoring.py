@@ -37,6 +37,7 @@ class Origin:
     key: str = ""  # the lineage's secret, in hexadecimal digits
     lazy: bool = True
     memory_bytes: int = 256 << 20
+    cache: str = ""  # folder of objects that were fetched ahead; "" = there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Bringing:
         told = Plan(
             store_url=origin.store_url,
             store_options=origin.store_options,
+            cache=origin.cache,
             job=p.job,
             key=origin.key,
             lineage=keys.lineage,

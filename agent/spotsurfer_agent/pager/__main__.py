@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from spotsurfer_agent import launch, manifest, objectkeys
+from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.fetcher import BadChunk
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.fingerprints import Index, is_pages_name
@@ -21,7 +22,7 @@ from spotsurfer_agent.pager.holder import Holders, lose
 from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.layout import Layout, Use
 from spotsurfer_agent.pager.order import Order
-from spotsurfer_agent.pager.plan import ORDER, Loss, Phase, Plan, myself
+from spotsurfer_agent.pager.plan import BLAME_IMAGE, BLAME_MACHINE, ORDER, Loss, Phase, Plan, myself
 from spotsurfer_agent.pager.streamer import Streamer
 from spotsurfer_agent.store import StoreError, open_store
 
@@ -34,7 +35,8 @@ class Pager:
     def __init__(self, plan: Plan, holders: Holders) -> None:
         self._plan, self._holders, self._folder = plan, holders, Path(plan.folder)
         keys = Keys.of_hex(plan.key, plan.lineage, plan.encrypts)
-        self._store = open_store(plan.store_url, plan.store_options)
+        opened = open_store(plan.store_url, plan.store_options)
+        self._store = CachedStore(opened, Cache(Path(plan.cache))) if plan.cache else opened
         self._image = manifest.decode(Path(plan.manifest).read_bytes(), keys)
         self._index = Index(self._image)
         chunks = sources.reader(plan, self._store, keys)
@@ -130,7 +132,7 @@ class Pager:
 
 def give_up(plan: Plan, holders: Holders, e: BaseException) -> None:
     """Kill what there is of the job, say why, and end this process."""
-    blame = "image" if isinstance(e, BadChunk) else "machine"
+    blame = BLAME_IMAGE if isinstance(e, BadChunk) else BLAME_MACHINE
     sentence = str(e) or type(e).__name__
     myself(Phase.FAILED, error=sentence).write(Path(plan.folder))
     lose(plan, Loss(sentence, blame))

@@ -12,8 +12,10 @@ from typing import Any
 from spotsurfer_agent import shimwire
 
 STATE = "pager.json"
-LOSS = "loss.json"  # written durably before the job is killed: its end is no exit of its command
 ORDER = "order.json"  # what was touched first, for the next restore
+
+
+BLAME_IMAGE, BLAME_MACHINE = "image", "machine"
 
 
 class Phase(StrEnum):
@@ -44,6 +46,7 @@ class Plan:
     cgroup: dict[str, str]  # the job's
     enter: list[str] = field(default_factory=list)  # files of the control group that the pager belongs to
     prints: str = ""  # file for the fingerprints of the pages that passed; "" = nobody wants them
+    cache: str = ""  # folder of objects that were fetched ahead; "" = there is none
     threads: int = 8  # fetches at once
     memory_bytes: int = 256 << 20
 
@@ -85,26 +88,26 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why the job was killed: its memory can't be brought. `blame` is "image" when every other try must fail as well."""
+    """Why the job was killed: its memory can't be brought. `blame`: with BLAME_IMAGE every other try must fail as well."""
 
     sentence: str
-    blame: str = "machine"
+    blame: str = BLAME_MACHINE
 
     def write(self, folder: Path) -> None:
         """Write it down durably, unless another one is there."""
-        if not (folder / LOSS).exists():
-            shimwire.write_durably(folder / LOSS, asdict(self))
+        if not (folder / shimwire.LOSS).exists():
+            shimwire.write_durably(folder / shimwire.LOSS, asdict(self))
 
     @staticmethod
     def read(folder: Path) -> Loss | None:
         """What was lost, or None."""
-        raw = shimwire.read_json(folder / LOSS)
-        return None if raw is None else Loss(str(raw.get("sentence", "")), str(raw.get("blame", "machine")))
+        raw = shimwire.read_json(folder / shimwire.LOSS)
+        return None if raw is None else Loss(str(raw.get("sentence", "")), str(raw.get("blame", BLAME_MACHINE)))
 
 
 def forget(folder: Path) -> None:
     """Nothing is known of an earlier pager any more."""
-    for name in (STATE, LOSS, ORDER):
+    for name in (STATE, shimwire.LOSS, ORDER):
         (folder / name).unlink(missing_ok=True)
 
 
