@@ -1,0 +1,269 @@
+"""What a job's processes hold that can't be saved: each thing named with its process, descriptor or path, and the remedy.
+
+Looked at before protection is promised and before each save, so it reads /proc only: a few milliseconds for a usual job. Each
+kind of thing is a row of a table; what no row names is left to CRIU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spotsurfer_agent.engines import sockets
+from spotsurfer_agent.jobroot import mount_lines
+
+# Anonymous descriptors that CRIU saves, by the name that the kernel gives them.
+SAVED = frozenset({"eventfd", "eventpoll", "timerfd", "signalfd", "inotify", "fanotify", "pidfd"})
+# What to do about the others; `other` stands for all that have no row.
+ANONYMOUS = {
+    "io_uring": "an io_uring, which can't be saved: make the program use another way of I/O (UV_USE_IO_URING=0 and the like)",
+    "userfaultfd": "a userfaultfd, which can't be saved: switch off what uses it",
+    "perf_event": "a performance counter, which can't be saved: run it without the profiler",
+    "other": "a descriptor of kind {kind}, which can't be saved: switch off what uses it",
+}
+# Devices that are the same everywhere: null, zero, full, random, urandom; tty, console, ptmx and the job's own terminals.
+DEVICES = frozenset({(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)})
+TERMINALS = range(136, 144)
+NAMESPACES = {
+    "pid": "process numbers",
+    "mnt": "mounts",
+    "user": "users",
+    "net": "network",
+    "ipc": "System V objects",
+    "uts": "host name",
+}
+OWN = ("/tmp/", "/var/tmp/", "/dev/shm/", "/memfd:", "/SYSV", "/proc/", "/dev/")  # noqa: S108 -- the job's own, or not on a disk
+HUGE = re.compile(r"/anon_hugepage|/dev/hugepages/")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process: its number as we see it and as the job does, and what people call it."""
+
+    pid: int
+    inside: int
+    command: str
+
+    def __str__(self) -> str:
+        return f"process {self.inside} ({self.command})"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is looked at. `base` is the agent's folder: the job's own disk."""
+
+    pids: Sequence[int]
+    base: str
+    tcp: str = "close"
+    root: int = 0  # the first process; 0 = the one that is number 1 inside, else the first of `pids`
+
+
+@dataclass(slots=True)
+class _Tree:
+    """The processes with what is shared by all checks."""
+
+    job: Job
+    processes: list[Process]
+    root: int
+    own_sockets: set[int] = field(default_factory=set)
+
+
+def findings(job: Job) -> list[str]:
+    """Everything that can't be saved, one sentence each; empty = nothing is known that stands in the way."""
+    processes = [p for pid in job.pids if (p := _process(pid)) is not None]
+    if not processes:
+        return []
+    root = job.root or next((p.pid for p in processes if p.inside == 1), processes[0].pid)
+    tree = _Tree(job, processes, root)
+    tree.own_sockets = {n for p in processes for _, name in _descriptors(p.pid) if (n := _socket_inode(name))}
+    found: list[str] = []
+    for p in processes:
+        with contextlib.suppress(OSError):  # it ended while it was looked at
+            for check in CHECKS:
+                found += [f"{p} {what}" for what in check(tree, p)]
+    found += _fuse(root)
+    return list(dict.fromkeys(found))
+
+
+def connections(job: Job) -> list[str]:
+    """Open TCP connections that leave the job, one sentence each."""
+    found = []
+    for pid in job.pids:
+        p = _process(pid)
+        if p is not None:
+            found += [f"{p} is connected to {there}" for _, there in _outside(p.pid)]
+    return list(dict.fromkeys(found))
+
+
+def sentence(found: Sequence[str]) -> str:
+    """All of it as one sentence; empty for nothing."""
+    if not found:
+        return ""
+    more = f" (and {len(found) - 1} more such things)" if len(found) > 1 else ""
+    return f"the job can't be saved: {found[0]}{more}"
+
+
+# ---------------------------------------------------------------- processes
+
+
+def _process(pid: int) -> Process | None:
+    try:
+        status = _status(pid)
+        if status.get("State", "Z").startswith(("Z", "X")):
+            return None
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        name = " ".join(" ".join(words).split()) or status["Name"]
+        return Process(pid, int(status.get("NSpid", str(pid)).split()[-1]), name if len(name) <= 60 else name[:57] + "…")
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
+
+
+def _descriptors(pid: int) -> Iterator[tuple[int, str]]:
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 -- names are wanted
+            with contextlib.suppress(OSError):
+                yield int(name), os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115 -- many of them
+
+
+def _socket_inode(name: str) -> int:
+    return int(name[8:-1]) if name.startswith("socket:[") else 0
+
+
+# ---------------------------------------------------------------- checks; each yields the second half of a sentence
+
+
+def _traced(_: _Tree, p: Process) -> Iterator[str]:
+    tracer = _status(p.pid).get("TracerPid", "0")
+    if tracer != "0":
+        yield f"is traced by process {tracer} (a debugger or strace), which saving needs itself: detach it"
+
+
+def _nested(tree: _Tree, p: Process) -> Iterator[str]:
+    for name, what in NAMESPACES.items():
+        here, root = (_link(f"/proc/{pid}/ns/{name}") for pid in (p.pid, tree.root))
+        if here and root and here != root:
+            yield f"has a namespace of its own for {what}: run it without a container or sandbox inside the job"
+            return
+
+
+def _anonymous(_: _Tree, p: Process) -> Iterator[str]:
+    for fd, name in _descriptors(p.pid):
+        if name.startswith("anon_inode:"):
+            kind = name.removeprefix("anon_inode:").strip("[]")
+            if kind not in SAVED:
+                text = ANONYMOUS.get(kind.strip("[]"), ANONYMOUS["other"]).format(kind=kind)
+                yield f"holds, as descriptor {fd}, {text}"
+
+
+def _files(tree: _Tree, p: Process) -> Iterator[str]:
+    for fd, name in _descriptors(p.pid):
+        if not name.startswith("/"):
+            continue
+        st = os.stat(f"/proc/{p.pid}/fd/{fd}")  # noqa: PTH116
+        if stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode):
+            yield from _device(fd, name, st)
+        elif stat.S_ISREG(st.st_mode) and not _own(name, tree.job.base) and _writes(p.pid, fd):
+            yield (
+                f"has {name} open for writing (descriptor {fd}), which lies outside the job's folder: "
+                "it would not be carried along; write below the job's folder"
+            )
+
+
+def _own(name: str, base: str) -> bool:
+    return name.endswith(" (deleted)") or name.startswith((*OWN, base + "/"))
+
+
+def _device(fd: int, name: str, st: os.stat_result) -> Iterator[str]:
+    number = (os.major(st.st_rdev), os.minor(st.st_rdev))
+    same = stat.S_ISCHR(st.st_mode) and (number in DEVICES or number[0] in TERMINALS)
+    if not same:
+        yield f"has the device {name} open (descriptor {fd}), whose state is the machine's: close it, or run it elsewhere"
+
+
+def _writes(pid: int, fd: int) -> bool:
+    for line in Path(f"/proc/{pid}/fdinfo/{fd}").read_text().splitlines():
+        if line.startswith("flags:"):
+            return int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
+    return False
+
+
+def _sockets(tree: _Tree, p: Process) -> Iterator[str]:
+    held = [(fd, _socket_inode(name)) for fd, name in _descriptors(p.pid) if name.startswith("socket:[")]
+    if not held:
+        return
+    peers = sockets.unix_peers(p.pid)
+    for fd, inode in held:
+        if (odd := sockets.odd_kind(p.pid, fd)) is not None:
+            yield f"holds, as descriptor {fd}, a socket of family {odd}, which can't be saved: make it use TCP or UDP"
+        peer = peers.get(inode)
+        if peer is not None and peer not in tree.own_sockets:
+            name = sockets.unix_name(p.pid, fd) or "without a name"
+            yield (
+                f"talks over the Unix socket {name} (descriptor {fd}) to a program outside of the job: "
+                "start that program inside the job, or do without it"
+            )
+
+
+def _tcp(tree: _Tree, p: Process) -> Iterator[str]:
+    if tree.job.tcp == "forbid":
+        for fd, there in _outside(p.pid):
+            yield f'is connected to {there} (descriptor {fd}), which tcp = "forbid" rules out: close it, or say tcp = "close"'
+
+
+def _outside(pid: int) -> Iterator[tuple[int, str]]:
+    for fd, name in _descriptors(pid):
+        if name.startswith("socket:[") and (there := sockets.outside(pid, fd)) is not None:
+            yield fd, there
+
+
+def _mappings(_: _Tree, p: Process) -> Iterator[str]:
+    for line in Path(f"/proc/{p.pid}/maps").read_text(errors="surrogateescape").splitlines():
+        at = line.find("/")
+        if at >= 0 and HUGE.match(line, at):
+            yield f"has mapped huge pages ({line[at:].strip()}), which a target may lack: use transparent huge pages instead"
+            return
+
+
+def _system_v(_: _Tree, p: Process) -> Iterator[str]:
+    """Segments inside an own namespace travel along; in the machine's they don't."""
+    if _link(f"/proc/{p.pid}/ns/ipc") != _link("/proc/self/ns/ipc"):
+        return
+    for line in Path(f"/proc/{p.pid}/maps").read_text(errors="surrogateescape").splitlines():
+        if "/SYSV" in line:
+            name = line.split(None, 5)[-1].removesuffix(" (deleted)")
+            yield f"has mapped the System V segment {name} of the machine: give the job an IPC namespace of its own"
+            return
+
+
+Check = Callable[[_Tree, Process], Iterable[str]]
+CHECKS: tuple[Check, ...] = (_anonymous, _files, _sockets, _tcp, _traced, _nested, _mappings, _system_v)
+
+
+def _fuse(root: int) -> list[str]:
+    try:
+        lines = mount_lines(Path(f"/proc/{root}/mountinfo").read_text())
+    except OSError:
+        return []
+    inside = _link(f"/proc/{root}/ns/mnt") != _link("/proc/self/ns/mnt")
+    return [
+        f"{x.point} is a FUSE file system ({x.kind}), whose server can't be saved: copy what is needed into the job's folder"
+        for x in lines
+        if inside and x.kind.startswith("fuse") and x.kind != "fusectl"
+    ]
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)  # noqa: PTH115
+    except OSError:
+        return ""

@@ -1,0 +1,93 @@
+"""What can't be saved is found in real processes, and CRIU says the same of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from spotsurfer_agent.engines import inspect
+from spotsurfer_agent.engines.inspect import Job
+from support.held_things import THINGS, Thing, start
+from support.minibox import minibox
+
+pytestmark = pytest.mark.boxes
+
+
+def looked_at(code: str, **job: object) -> list[str]:
+    p = start(code)
+    try:
+        return inspect.findings(Job(tree(p.pid), "/var/lib/spotsurfer", root=p.pid, **job))  # type: ignore[arg-type]
+    finally:
+        os.killpg(p.pid, signal.SIGKILL)
+        p.communicate()
+
+
+def tree(root: int) -> list[int]:
+    children = Path(f"/proc/{root}/task/{root}/children").read_text().split()
+    return [root, *(x for c in children for x in tree(int(c)))]
+
+
+def test_every_thing_is_named_and_criu_agrees(tmp_path):
+    """On a small machine: what we say of each program, and whether CRIU by itself would dump it."""
+    with minibox(tmp_path / "box", tmp_path / "store", module="support.held_scenes") as box:
+        found = json.loads(box.run("all_things").splitlines()[-1])
+    assert {t.name for t in THINGS} - set(found) <= {"vsock", "kernel crypto"}, "only what a kernel may be built without"
+    assert [wrong for t in THINGS if t.name in found and (wrong := mismatch(t, *found[t.name]))] == []
+
+
+def mismatch(thing: Thing, told: list[str], dumped: bool) -> str:
+    if bool(told) != bool(thing.told) or thing.told not in " ".join(told):
+        return f"{thing.name}: told {told}"
+    if (thing.criu or not thing.told) and dumped == thing.criu:
+        return f"{thing.name}: CRIU {'dumps' if dumped else 'refuses'} it"
+    return ""
+
+
+def test_the_outside_end_of_a_unix_socket_is_named(tmp_path):
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        p = start(f"s=socket.socket(socket.AF_UNIX); s.connect({path!r})")
+        held, _ = server.accept()
+        try:
+            told = inspect.findings(Job([p.pid], "/var/lib/spotsurfer"))
+        finally:
+            p.kill()
+            p.communicate()
+            held.close()
+    assert len(told) == 1
+    assert f"Unix socket {path} (descriptor 3)" in told[0]
+
+
+@pytest.mark.parametrize(("mode", "count"), [("close", 0), ("keep", 0), ("forbid", 1)])
+def test_outside_connections_count_where_they_are_forbidden(mode, count, monkeypatch):
+    monkeypatch.setattr("spotsurfer_agent.engines.sockets._inside", lambda address: False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        p = start(f"s=socket.create_connection(('127.0.0.1', {port}))")
+        try:
+            job = Job([p.pid], "/x", mode)
+            told, open_now = inspect.findings(job), inspect.connections(job)
+        finally:
+            p.kill()
+            p.communicate()
+    assert len(told) == count
+    assert len(open_now) == 1
+    assert f"127.0.0.1 port {port}" in open_now[0]
+
+
+def test_many_findings_are_one_sentence():
+    assert inspect.sentence([]) == ""
+    assert inspect.sentence(["a", "b", "c"]) == "the job can't be saved: a (and 2 more such things)"
+
+
+def test_a_process_that_is_gone_is_no_finding():
+    p = start("")
+    p.kill()
+    p.communicate()
+    assert inspect.findings(Job([p.pid], "/x")) == []

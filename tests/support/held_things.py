@@ -1,0 +1,81 @@
+"""Small programs that hold something: what can't be saved, and its harmless relatives. Each says "ready" and sleeps."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+HEAD = """
+import os, socket, sys, time, ctypes, mmap, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def done(r): assert r >= 0, os.strerror(ctypes.get_errno()); return r
+"""
+TAIL = "\nprint('ready', flush=True)\ntime.sleep(1000)\n"
+
+
+class Lacking(Exception):
+    """This kernel was built without it."""
+
+
+@dataclass(frozen=True)
+class Thing:
+    """`told`: part of the sentence, or "" where nothing may be said. `criu`: whether CRIU by itself refuses to dump it."""
+
+    name: str
+    code: str
+    told: str = ""
+    criu: bool = False
+
+
+RING = "params = ctypes.create_string_buffer(120); done(libc.syscall(425, 4, params))"
+THINGS = (
+    Thing("nothing", ""),
+    Thing("usual descriptors", "import select, signal\nk=select.epoll(); r,w=os.pipe(); k.register(r); e=libc.eventfd(0,0); "
+          "t=libc.timerfd_create(1,0); n=libc.inotify_init(); a,b=socket.socketpair(); m=os.memfd_create('x')"),
+    Thing("harmless devices", "x=[open('/dev/'+n,'rb') for n in ('zero','full','random','urandom','null')]"),
+    Thing("io_uring", RING, "holds, as descriptor 3, an io_uring", True),
+    Thing("userfaultfd", "done(libc.syscall(323, 0))", "a userfaultfd", True),
+    Thing("performance counter", "attr=ctypes.create_string_buffer(struct.pack('<IIQ',1,128,0),128); "
+          "done(libc.syscall(298, attr, 0, -1, -1, 0))", "a performance counter", True),
+    Thing("a device with state", "x=open('/dev/loop-control')", "the device /dev/loop-control open (descriptor 3)", True),
+    Thing("the kernel's log", "x=open('/dev/kmsg')", "the device /dev/kmsg open (descriptor 3)"),
+    Thing("vsock", "s=socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)", "a socket of family AF_VSOCK", True),
+    Thing("kernel crypto", "s=socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)", "a socket of family AF_ALG", True),
+    Thing("packet socket", "s=socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)", "a socket of family AF_PACKET"),
+    Thing("multipath", "s=socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)", "a socket of family MPTCP", True),
+    Thing("plain sockets", "s=[socket.create_server(('127.0.0.1',0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]; "
+          "c=socket.create_connection(s[0].getsockname()); a=s[0].accept()"),
+    Thing("unaccepted", "s=socket.socket(socket.AF_UNIX); s.bind('\\0here-%d' % os.getpid()); s.listen(); "
+          "c=socket.socket(socket.AF_UNIX); c.connect(s.getsockname())"),
+    Thing("own child", "a,b=socket.socketpair()\nif os.fork()==0:\n  a.close(); time.sleep(1000)\nb.close()"),
+    Thing("nested process numbers", "done(libc.unshare(0x20000000))\nif os.fork()==0: time.sleep(1000)",
+          "a namespace of its own for process numbers", True),
+    Thing("nested mounts", "if os.fork()==0:\n  done(libc.unshare(0x20000)); time.sleep(1000)\ntime.sleep(0.3)",
+          "a namespace of its own for mounts"),
+    Thing("nested users", "if os.fork()==0:\n  done(libc.unshare(0x10000000)); time.sleep(1000)\ntime.sleep(0.3)",
+          "a namespace of its own for users", True),
+    Thing("nested network", "if os.fork()==0:\n  done(libc.unshare(0x40000000)); time.sleep(1000)\ntime.sleep(0.3)",
+          "a namespace of its own for network"),
+    Thing("System V segment of the machine", "i=done(libc.shmget(0, 4096, 0o1600)); libc.shmat.restype=ctypes.c_void_p; "
+          "a=libc.shmat(i, None, 0); libc.shmctl(i, 0, None)", "System V segment", True),
+    Thing("a file outside", "x=open('/mnt/outside','w')", "/mnt/outside open for writing (descriptor 3)"),
+    Thing("a file outside, read", "x=open('/etc/passwd')"),
+    Thing("a deleted file", "x=open('/mnt/gone','w'); os.unlink('/mnt/gone')"),
+    Thing("traced", "p=os.getpid()\nif os.fork()==0:\n  done(libc.ptrace(0x4206, p, 0, 0)); time.sleep(1000)\ntime.sleep(0.3)",
+          "is traced by process", True),
+)  # fmt: skip
+
+
+def start(code: str) -> subprocess.Popen[str]:
+    """A process in a session of its own that holds the thing."""
+    p = subprocess.Popen(
+        [sys.executable, "-c", HEAD + code + TAIL],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert p.stdout is not None
+    if p.stdout.readline() != "ready\n":
+        p.kill()
+        error = p.communicate()[1]
+        raise (Lacking if "Address family not supported" in error else AssertionError)(error)
+    return p
