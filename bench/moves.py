@@ -91,7 +91,10 @@ def _move(order: Order, warm_wait: int) -> Figures:
         time.sleep(5)
         world.wait(lambda: world.attempt(job, "running", 2), "output of the second machine", 60)
         lines = _lines(world, job)
-        facts: Figures = {"pause": max(b - a for a, b in itertools.pairwise(lines)), "call_to_running": time.monotonic() - began}
+        facts: Figures = {
+            "pause": max(b - a for a, b in itertools.pairwise(lines)),
+            "call_to_running": time.monotonic() - began,
+        }
         facts |= {"moments": [f"{m['at'][11:23]} {m['attempt']} {m['kind']} {m['text']}" for m in world.moments(job)]}
         world.client.post(f"/v1/jobs/{job}/cancel", {})
         world.wait_end(job, MOVE_SECONDS)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from spotsurfer_agent import protocol
 from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import SaveFacts, Spec
 from spotsurfer_agent.store import open_store
+from spotsurfer_agent.tools import Tools
 from support import engine_kit
 
 BASE, STORE, SHARE = engine_kit.BASE, Path("/run/store"), engine_kit.SHARE
@@ -40,9 +43,15 @@ class Line:
 class Runner:
     """An engine with a job, as the agent drives it."""
 
-    def __init__(self, engine: CriuEngine | None = None) -> None:
-        self.engine = engine or engine_kit.engine()
+    def __init__(self, url: str = f"file://{STORE}", options: Mapping[str, str] | None = None) -> None:
+        tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
+        self._origin = Origin(url, dict(options or {}))
+        self.engine = CriuEngine(BASE, engine_kit.JOB, open_store(url, options), tools, origin=self._origin)
         self._number = 0
+
+    def set_lazy(self, lazy: bool) -> None:
+        """Choose how the engine brings memory back."""
+        self.engine._origin = dataclasses.replace(self._origin, lazy=lazy)
 
     def start(self, kind: str, size_bytes: int, noise_percent: int = 50) -> None:
         """Start a job of `bench/jobs`; its memory is filled when this returns."""

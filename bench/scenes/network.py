@@ -1,115 +1,24 @@
-"""A store behind a link: the gateway in a network namespace of its own, both directions shaped by `tc tbf`."""
+"""Scenes with a store behind a link of 1 Gbit/s."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import linux
-from spotsurfer_agent.store import FileStore, open_store
-from spotsurfer_providers.local.gateway import Gateway
-from spotsurfer_providers.local.network import listening_socket
-from spotsurfer_providers.local.objects import Objects
-from spotsurfer_providers.local.scope import Scope
-from support import engine_kit
+from support.link import BITS_PER_SECOND, link
 
-from bench.scenes import kit
+from bench.scenes import kit, restores
 from bench.scenes.kit import Runner
 
-NEAR, FAR, PORT = "10.202.0.2", "10.202.0.1", 9000
-NEAR_DEVICE, FAR_DEVICE = "uplink0", "uplink1"
-BITS_PER_SECOND = 10**9
-BURST_BYTES = 1 << 20
-LATENCY = "50ms"
 ROUNDS = 3
 Figures = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """The way to the store."""
-
-    store: FileStore
-
-    @property
-    def sent_bytes(self) -> int:
-        """Bytes on the wire, from here to the store, since the machine began."""
-        lines = (x.partition(":") for x in Path("/proc/net/dev").read_text().splitlines())
-        return next(int(rest.split()[8]) for name, _, rest in lines if name.strip() == NEAR_DEVICE)
-
-    def cut(self) -> None:
-        """Nothing passes any more."""
-        _ip("link", "set", NEAR_DEVICE, "down")
-
-    def mend(self) -> None:
-        """It passes again."""
-        _ip("link", "set", NEAR_DEVICE, "up")
-
-
-@contextlib.contextmanager
-def link(bits_per_second: int = BITS_PER_SECOND) -> Iterator[Link]:
-    """A store that is reached through a link of this rate."""
-    ready, go = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            _far_end(ready[1], go[0])
-        finally:
-            os._exit(1)
-    os.read(ready[0], 1)
-    _ip("link", "add", NEAR_DEVICE, "type", "veth", "peer", "name", FAR_DEVICE, "netns", str(child))
-    _ip("address", "add", f"{NEAR}/24", "dev", NEAR_DEVICE)
-    _ip("link", "set", NEAR_DEVICE, "up")
-    shape(NEAR_DEVICE, bits_per_second)
-    os.write(go[1], b"x")
-    os.read(ready[0], 1)
-    options = {
-        "endpoint": f"http://{FAR}:{PORT}", "access_key_id": "a", "secret_access_key": "b", "region": "us-east-1",
-        "virtual_hosted_style_request": "false", "allow_http": "true",
-    }  # fmt: skip
-    try:
-        yield Link(open_store("s3://store", options))
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        subprocess.run(["ip", "link", "delete", NEAR_DEVICE], capture_output=True, check=False)  # gone with its peer
-
-
-def _far_end(ready: int, go: int) -> None:
-    linux.unshare(linux.CLONE_NEWNET)
-    os.write(ready, b"x")
-    os.read(go, 1)
-    _ip("link", "set", "lo", "up")
-    _ip("address", "add", f"{FAR}/24", "dev", FAR_DEVICE)
-    _ip("link", "set", FAR_DEVICE, "up")
-    shape(FAR_DEVICE, BITS_PER_SECOND)
-    gateway = Gateway(listening_socket(FAR, PORT), Objects(kit.STORE, "bench"), Scope(engine_kit.JOB, 1))
-    os.write(ready, b"x")
-    gateway.serve_forever()
-
-
-def shape(device: str, bits_per_second: int) -> None:
-    """Limit what leaves through a device."""
-    rule = ["rate", f"{bits_per_second}bit", "burst", str(BURST_BYTES), "latency", LATENCY]
-    kit.run(["tc", "qdisc", "replace", "dev", device, "root", "tbf", *rule])
-
-
-def _ip(*words: str) -> None:
-    kit.run(["ip", *words])
 
 
 def upload(size: str) -> Figures:
     """First live saves of noise through the link: how much of its rate is used from the freeze until it is durable."""
     rounds = []
     with link() as way:
-        run = Runner(engine_kit.engine(way.store))
+        run = Runner(way.url, way.options)
         run.start("stamped", int(size), 100)
         for number in range(ROUNDS):
             run.forget()
@@ -127,11 +36,9 @@ def upload(size: str) -> Figures:
 
 def download(size: str) -> Figures:
     """Lazy restores through the link."""
-    from bench.scenes import restores
-
     rounds = []
     with link() as way:
-        run = Runner(engine_kit.engine(way.store))
+        run = Runner(way.url, way.options)
         run.start("stamped", int(size), 50)
         run.forget()
         run.save(final=True)

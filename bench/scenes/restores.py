@@ -46,18 +46,12 @@ def _restores(size: int, *, lazy: bool) -> Figures:
 
 def one(run: Runner, *, lazy: bool) -> Figures:
     """One restore of the newest image, checked page by page in the end."""
-    set_lazy(run, lazy)
+    run.set_lazy(lazy)
     image = run.newest()
     began = time.monotonic()
     first = run.first_line(lambda: run.engine.restore(image, engine_kit.job()))
-    while getattr(run.engine.status(), "arriving_bytes", None) is not None:
+    while run.engine.status().arriving_bytes is not None:
         time.sleep(kit.LOOK_SECONDS * 5)
     all_in = time.monotonic() - began
     wrong = int(run.tell("verify", "verified")[1])
     return {"first_line": first, "all_in": all_in, "wrong_pages": wrong}
-
-
-def set_lazy(run: Runner, lazy: bool) -> None:
-    """Choose how the engine brings memory back."""
-    if hasattr(run.engine, "lazy"):
-        run.engine.lazy = lazy
