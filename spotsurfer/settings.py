@@ -134,6 +134,15 @@ class AgentSection(_Section):
     checkpoint_interval: Interval = 600.0
 
 
+class RetentionSection(_Section):
+    """[retention]: which checkpoints are kept."""
+
+    newest: int = Field(3, ge=1)
+    ended: Seconds = 7 * 86400.0
+    wait: Seconds = 600.0
+    every: Interval = 60.0
+
+
 class _Chosen(BaseModel):
     """A section that names a plug-in and holds free tables for it (and for others, kept for later)."""
 
@@ -189,6 +198,7 @@ class Settings(BaseSettings):
     store: StoreSection = Field(default_factory=StoreSection)
     limits: LimitsSection = Field(default_factory=lambda: LimitsSection.model_validate({}))
     agent: AgentSection = Field(default_factory=AgentSection)
+    retention: RetentionSection = Field(default_factory=lambda: RetentionSection.model_validate({}))
     provider: ProviderSection = Field(default_factory=ProviderSection)
     policy: PolicySection = Field(default_factory=PolicySection)
     hooks: HooksSection = Field(default_factory=HooksSection)

@@ -13,17 +13,21 @@ from typing import Any
 import structlog
 from obstore.exceptions import BaseError
 from spotsurfer_agent import protocol
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.protocol import AgentConfig
-from spotsurfer_agent.store import FileStore, StoreError, StoreFull, open_store
+from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull, open_store
 from sqlalchemy import Engine
 
 from spotsurfer.controller import bootstrap
 from spotsurfer.controller.apply import Apply, Ports
+from spotsurfer.controller.background import Background, Verbs
 from spotsurfer.controller.commands import Commands
 from spotsurfer.controller.hooks import Hooks
+from spotsurfer.controller.keeper import Retention, Shop
 from spotsurfer.controller.leadership import Leadership, claim_store
 from spotsurfer.controller.loop import Loop
 from spotsurfer.controller.observe import Observer
+from spotsurfer.controller.rehearsal import of_job
 from spotsurfer.controller.schedule import Schedule
 from spotsurfer.controller.service import ControllerService, Identity, Parts
 from spotsurfer.controller.submission import Submission
@@ -34,6 +38,7 @@ from spotsurfer.ports.policy import Policy
 from spotsurfer.ports.provider import Provider, ProviderHost
 from spotsurfer.runtime import Runtime, find
 from spotsurfer.settings import Settings
+from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal
 from spotsurfer.state.db import lock_state, new_family, open_database
 from spotsurfer.store.heads import Heads
@@ -61,6 +66,7 @@ class Controller:
     service: ControllerService
     loop: Loop
     schedule: Schedule
+    background: Background
     stopped: threading.Event
     failure: list[BaseException]
     _lock: int
@@ -68,9 +74,11 @@ class Controller:
     def start(self) -> None:
         """Begin to tick."""
         self.schedule.start()
+        self.background.start()
 
     def stop(self) -> None:
         """End after the tick under way; jobs and machines go on without us."""
+        self.background.stop()
         self.schedule.stop()
         os.close(self._lock)
 
@@ -106,7 +114,7 @@ def _build(settings: Settings, lock: int) -> Controller:
 class _Base:
     engine: Engine
     clock: Clock
-    store: FileStore
+    store: CopyingStore
     family: str
     generation: int
     provider: Provider
@@ -142,8 +150,18 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         stopped.set()
 
     schedule = Schedule(loop.tick, (own.tick_seconds, own.hurry_seconds), fatal)
-    _close_journal(base.engine, base.clock)
     hooks.again()
+    shop = Shop(base.engine, base.clock, base.store, heads, _keys_of(settings), base.leadership.check)
+    submission, kept = _submission(settings, base, observer), settings.retention
+    commands = Commands(base.engine, base.clock, heads, schedule.poke, lambda j, c: background.shelf.has(j, c))
+    background = Background(
+        shop,
+        base.store,
+        Retention(kept.newest, kept.ended, kept.wait, kept.every),
+        Verbs(submission.new_job_id, schedule.poke, commands.cancel),
+    )
+    background.forks.again()
+    _close_journal(base.engine, base.clock)
     identity = Identity(base.family, base.generation, base.provider.name, settings.store_url, limits)
     parts = Parts(
         engine=base.engine,
@@ -152,10 +170,12 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         observer=observer,
         heads=heads,
         output=Output(base.store),
-        commands=Commands(base.engine, base.clock, heads, schedule.poke),
-        submission=_submission(settings, base, observer),
+        commands=commands,
+        submission=submission,
+        shelf=background.shelf,
     )
-    return Controller(ControllerService(identity, parts), loop, schedule, stopped, failure, base.lock)
+    service = ControllerService(identity, parts)
+    return Controller(service, loop, schedule, background, stopped, failure, base.lock)
 
 
 def _submission(settings: Settings, base: _Base, observer: Observer) -> Submission:
@@ -174,7 +194,7 @@ def _lock(data_dir: Path) -> int:
         ) from e
 
 
-def _store(settings: Settings) -> FileStore:
+def _store(settings: Settings) -> CopyingStore:
     try:
         return open_store(settings.store_url, settings.store.options)
     except OSError as e:
@@ -224,7 +244,10 @@ def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
 
     def user_data(attempt: Attempt) -> str:
         access = base.provider.store_access(attempt.job, attempt.number)
+        with base.engine.connect() as connection:
+            job = rows.load_job(connection, attempt.job)
         config = _agent_config(settings, base.provider, attempt, access.url, access.options)
+        config = of_job(config, job)
         url = bootstrap.presigned_get(access.url, access.options, protocol.runtime_key(runtime.sha256), PRESIGNED_SECONDS)
         return bootstrap.user_data(config, runtime.sha256, url)
 
@@ -252,6 +275,11 @@ def _agent_config(
         hurry_seconds=agent.hurry_seconds,
         cache_bytes=agent.cache_bytes,
     )
+
+
+def _keys_of(_settings: Settings) -> Callable[[str], Keys]:
+    """The keys of a lineage, as its agents are given them."""
+    return lambda lineage: Keys.derive(b"", lineage)
 
 
 def _close_journal(engine: Engine, clock: Clock) -> None:

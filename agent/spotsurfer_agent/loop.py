@@ -84,6 +84,7 @@ class Agent:
         self.worker = Worker(self.work.do, self.wake)
         self.state = State(since=given.now(), drain_failed=given.state.memory.drain_failed)
         self._stirred_at, self._stirred_by = given.now(), (0, "")
+        self._born = given.now()
         self.over = False  # everything is said: the machine may go
         self._status, self._woken, self._stopped = Status(WorkloadState.ABSENT), threading.Event(), False
         self._tickers = self._make_tickers()
@@ -128,6 +129,7 @@ class Agent:
         while not self.over and not self._stopped:
             self._woken.clear()
             self.tick()
+            self._outlived()
             if self.state.booted:  # only who sees the job can hold it: a beat says that the lease is being judged
                 self._given.beat()
             if not self.over:
@@ -135,6 +137,13 @@ class Agent:
         for ticker in self._tickers.values():
             ticker.stop()
         return self.over
+
+    def _outlived(self) -> None:
+        """A life with a limit ends whatever is going on: the job dies with the machine."""
+        if 0 < self.config.life_seconds <= self._now() - self._born:
+            log.warning("this machine's time is over: it is ended")
+            self.gate.shut("this machine's time is over")
+            self.over = True
 
     def push_logs(self) -> None:
         """Upload new output, unless nothing may be written any more."""

@@ -33,6 +33,17 @@ table ip {TABLE} {{
 """
 
 
+# A table of its own: it is there before the interface is, and stays when a job's network is prepared anew.
+WALL = f"""
+table ip {TABLE}_wall {{
+  chain wall {{
+    type filter hook prerouting priority -310; policy accept;
+    iifname "{PEER}" drop
+  }}
+}}
+"""
+
+
 class NetworkError(OSError):
     """The job's network could not be prepared."""
 
@@ -76,6 +87,14 @@ def prepare(tools: Tools) -> int:
         remove(tools)
         raise NetworkError(e.errno, f"the job's network can't be prepared: {e.strerror}") from e
     return fd
+
+
+def wall_off(tools: Tools) -> None:
+    """From now on the job's namespace gets nothing out of it, for as long as the machine lives. Raises NetworkError."""
+    try:
+        _run([*tools.nft, "-f", "-"], feed=WALL)
+    except OSError as e:
+        raise NetworkError(e.errno, f"the job's network can't be walled off: {e.strerror}") from e
 
 
 def remove(tools: Tools) -> None:

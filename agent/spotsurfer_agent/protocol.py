@@ -304,6 +304,8 @@ class AgentConfig:
     lease_seconds: float = 60.0  # no head read and report written for so long: freeze the job
     limit_seconds: float = 0.0  # power off after so long whatever happens; 0 = never
     drain_margin_seconds: float = 5.0  # of a notice window left unused
+    walled: bool = False  # the job reaches no network but its own loopback: a rehearsal must not be felt anywhere
+    life_seconds: float = 0.0  # the machine ends after so long, whatever it does; 0 = never
     key: str = ""  # secret of the job's lineage, 64 hexadecimal digits; "" = no protection against forgery
     lineage: str = ""  # job whose chunks and keys are used; "" = the job itself, a fork has its origin's
     encrypt: bool = False

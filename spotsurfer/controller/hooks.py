@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy import Connection, Engine
 
 from spotsurfer.controller.events import Kind
-from spotsurfer.model.job import Job
+from spotsurfer.model.job import Job, rehearses
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
@@ -31,6 +31,8 @@ class Hooks:
 
     def on_end(self, connection: Connection, job: Job) -> Callable[[], None] | None:
         """Called inside the transaction that ends or holds the job; what it returns starts the commands."""
+        if rehearses(job):
+            return None
         commands = [c for c in (job.spec.on_end, self._for_all) if c]
         entries = [
             (journal.begin(connection, f"hook/{job.id}/{job.state}/{i}", self._clock.now()), command)

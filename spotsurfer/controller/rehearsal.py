@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spotsurfer_agent import protocol
-from spotsurfer_agent.protocol import Report
+from spotsurfer_agent.protocol import AgentConfig, Report
 from spotsurfer_agent.store import StoreError
 
 from spotsurfer.controller.errands import Errand
@@ -20,13 +20,14 @@ from spotsurfer.controller.events import Kind
 from spotsurfer.controller.forks import Forks, Order
 from spotsurfer.controller.keeper import Keeper, Shop, lives
 from spotsurfer.model.errors import Conflict, RehearsalFailed
-from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobState
+from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobState, rehearses
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import market, timeline
 
 LIVES_SECONDS = 5.0  # it is watched for so long
 LOOK_SECONDS = 0.3
+REPORT_SECONDS = 2.0  # its agent reports at least so often: it is watched for signs of life
 LIMIT_SECONDS = 1800.0  # for a machine to be had, the restore and all; its machine ends itself soon after
 LIFE_SECONDS = 2400.0  # the machine powers itself off then, whoever is still there
 
@@ -177,3 +178,12 @@ def _failed(job: Job, attempt: Attempt | None, report: Report | None) -> str:
     if job.state is JobState.HELD:
         return job.reason
     return "" if job.state not in ENDED else f"it ended by itself ({job.state})"
+
+
+def of_job(config: AgentConfig, job: Job) -> AgentConfig:
+    """What the machines of this job are started with: a copy has its origin's keys, a rehearsal a short and lonely life."""
+    config = replace(config, lineage=job.lineage)
+    if not rehearses(job):
+        return config
+    often = min(config.report_seconds, REPORT_SECONDS)
+    return replace(config, walled=True, life_seconds=LIFE_SECONDS, report_seconds=often)

@@ -14,10 +14,11 @@ from spotsurfer.controller.commands import Commands
 from spotsurfer.controller.loop import Loop
 from spotsurfer.controller.observe import Observer
 from spotsurfer.controller.phases import moves, phase
+from spotsurfer.controller.shelf import Shelf
 from spotsurfer.controller.submission import Submission
 from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
 from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobSpec
+from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobSpec, rehearses
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import HeadSeen, Limits
 from spotsurfer.ports.clock import Clock
@@ -51,6 +52,7 @@ class Parts:
     output: Output
     commands: Commands
     submission: Submission
+    shelf: Shelf
 
 
 class ControllerService:
@@ -75,6 +77,14 @@ class ControllerService:
         self.cancel = parts.commands.cancel
         self.move = parts.commands.move
         self.checkpoint = parts.commands.checkpoint
+        self.go_back = parts.commands.go_back
+        self.checkpoints = parts.shelf.checkpoints
+        self.protect = parts.shelf.protect
+        self.fork = parts.shelf.fork
+        self.rehearse = parts.shelf.rehearse
+        self.store_work = parts.shelf.store_work
+        self.progress = parts.shelf.progress
+        self.call_off = parts.shelf.call_off
 
     def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> Job:
         """Make the job and wake the loop."""
@@ -103,9 +113,10 @@ class ControllerService:
         )
 
     def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:
-        """All jobs, newest first."""
+        """All jobs, newest first; rehearsals are their parents' business."""
         with self._engine.connect() as connection:
             jobs = [j for j in rows.all_jobs(connection) if include_ended or j.state not in ENDED]
+            jobs = [j for j in jobs if not rehearses(j)]
             found = rows.attempts(connection, [j.id for j in jobs])
             reports = market.last_reports(connection)
         return [self._status(j, found[j.id], reports, None) for j in jobs]
@@ -136,7 +147,7 @@ class ControllerService:
             attempts=[self._attempt(a, reports.get((a.job, a.number))) for a in attempts],
             checkpoint=seen.checkpoint,
             checkpoints=seen.checkpoints,
-            usd_micros=sum(c.usd_micros for c in costs),
+            usd_micros=self._observer.costs.of_job(job.id),
             usd_micros_on_demand=sum(c.usd_micros_on_demand for c in costs),
             moves=moves(attempts),
         )
@@ -204,16 +215,22 @@ class ControllerService:
     def costs(self, job: str | None) -> Sequence[CostLine]:
         """What was spent, by attempt."""
         with self._engine.connect() as connection:
-            jobs = [rows.find_job(connection, job)] if job is not None else rows.all_jobs(connection)
+            jobs = rows.all_jobs(connection)
+            if job is not None:
+                one = rows.find_job(connection, job)
+                jobs = [one, *(j for j in jobs if rehearses(j) and j.parent is not None and j.parent.job == one.id)]
             found = rows.attempts(connection, [j.id for j in jobs])
             reports = market.last_reports(connection)
             self._observer.costs.refresh(connection, found, self._clock.now())
-        return [self._cost(a, reports.get((a.job, a.number))) for j in jobs for a in found[j.id] if a.launched_at]
+        payer = {j.id: j.parent.job if rehearses(j) and j.parent is not None else j.id for j in jobs}
+        of = [a for j in jobs for a in found[j.id] if a.launched_at]
+        return [self._cost(a, reports.get((a.job, a.number)), payer[a.job]) for a in of]
 
-    def _cost(self, a: Attempt, r: Report | None) -> CostLine:
+    def _cost(self, a: Attempt, r: Report | None, payer: JobId) -> CostLine:
         cost = self._observer.costs.of((a.job, a.number))
+        rehearsal = "a rehearsal: " if payer != a.job else ""
         return CostLine(
-            job=a.job,
+            job=payer,
             attempt=a.number,
             pool=str(a.pool),
             market=Market(a.market),
@@ -222,5 +239,5 @@ class ControllerService:
             usd_micros_on_demand=cost.usd_micros_on_demand,
             cpu_seconds=r.cpu_seconds if r else 0.0,
             frozen_seconds=r.frozen_seconds if r else 0.0,
-            ended=a.reason if a.state in OVER else str(a.state),
+            ended=rehearsal + (a.reason if a.state in OVER else str(a.state)),
         )

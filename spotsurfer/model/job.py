@@ -155,6 +155,11 @@ class Job:
     lineage: str = ""  # the job whose keys name and seal its chunks; "" = itself
 
 
+def rehearses(job: Job) -> bool:
+    """Whether the job only shows that its parent's checkpoint lives."""
+    return job.parent is not None and job.parent.rehearsal
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """A row of the attempt table. `since` is when the present state was entered."""

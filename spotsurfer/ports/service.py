@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import Attempt, Job, JobSpec
@@ -81,6 +81,37 @@ class CostLine:
     cpu_seconds: float
     frozen_seconds: float
     ended: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint as `checkpoints` lists it. Figures are None where its manifest can't be read or nobody kept them."""
+
+    id: str
+    at: str
+    kind: str  # "live" | "final"
+    image_bytes: int | None
+    new_bytes: int | None
+    base: str | None
+    proven: bool
+    protected: bool
+    counted: bool  # of the line that the job goes on from
+    keep: bool
+    why: str  # it is kept or will go
+    damage: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a long command is; `result` or an error when it is done."""
+
+    id: str
+    what: str
+    done: bool
+    stage: str
+    at: int
+    of: int
+    result: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +195,38 @@ class Service(Protocol):
 
     def move(self, job: JobId, instance_type: str | None, market: Market | None) -> int:
         """Ask for another machine; the number of the request, to be looked for in the timeline. Conflict when not running."""
+        ...
+
+    def go_back(self, job: JobId, checkpoint: str) -> Job:
+        """Go on from that checkpoint: a held, ended or running job. NotFound where it has none, Conflict while cancelled."""
+        ...
+
+    def checkpoints(self, job: JobId) -> Sequence[Checkpoint]:
+        """What is there, oldest first."""
+        ...
+
+    def protect(self, job: JobId, checkpoint: str, wanted: bool) -> str:
+        """Keep it whatever the rules say, or no longer; the checkpoint's full name. NotFound."""
+        ...
+
+    def fork(self, job: JobId, checkpoint: str | None, name: str | None) -> Progress:
+        """Copy the job as of a checkpoint (None: the newest): begun, see `progress`."""
+        ...
+
+    def rehearse(self, job: JobId) -> Progress:
+        """Show that the newest checkpoint lives elsewhere: begun, see `progress`."""
+        ...
+
+    def store_work(self, what: str, job: JobId | None, read: bool, dry_run: bool) -> Progress:
+        """ "check", "stats" or "gc" of one job or all: begun, see `progress`."""
+        ...
+
+    def progress(self, number: str, wait_seconds: float) -> Progress:
+        """How far a long command is; waits so long for its end. Raises its error, NotFound after a restart."""
+        ...
+
+    def call_off(self, number: str) -> None:
+        """A long command need not go on."""
         ...
 
     def checkpoint(self, job: JobId) -> int:
