@@ -36,7 +36,6 @@ class Sample:
     frozen_seconds: float
     durable_seconds: float  # freeze to committed
 
-
     def to_row(self) -> list[float | None]:
         """For a file."""
         return [self.age_seconds, self.image_bytes, self.sent_bytes, self.frozen_seconds, self.durable_seconds]
@@ -72,6 +71,7 @@ class Fit:
     base_age_seconds: float
     base_age_max_seconds: float | None = None  # with an older base it does not fit; None = with any it does, or with none
     interval_seconds: float | None = None  # between live saves, shortened where the base would become too old
+    hastened: bool = False  # the interval is shorter than was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,7 @@ def forecast(samples: Sequence[Sample], base_age_seconds: float, window: Window)
     fresh = model.durable_seconds(min(2 * now, base_age_seconds))
     room = max(window.notice_seconds - window.margin_seconds, 0.0) if window.notice_seconds > 0 else None
     oldest, verdict = _judge(model, room, now)
+    interval = _interval(model, oldest, window.interval_seconds)
     return Fit(
         frozen_seconds=model.frozen_seconds,
         send_bytes=model.send_bytes(base_age_seconds),
@@ -177,7 +178,8 @@ def forecast(samples: Sequence[Sample], base_age_seconds: float, window: Window)
         live_seconds=now,
         base_age_seconds=base_age_seconds,
         base_age_max_seconds=oldest,
-        interval_seconds=_interval(model, oldest, window.interval_seconds),
+        interval_seconds=interval,
+        hastened=interval != window.interval_seconds,
     )
 
 
@@ -202,3 +204,20 @@ def _interval(model: Model, oldest: float | None, asked: float | None) -> float 
     if asked is None or oldest is None:
         return asked
     return min(asked, max(oldest - model.durable_seconds(oldest), INTERVAL_SECONDS_MIN))
+
+
+def say(fit: Fit) -> str:
+    """The forecast in one sentence."""
+    now = f"a final save now would take {fit.durable_seconds:.1f} s ({fit.send_bytes / 1e6:.0f} MB to send)"
+    if fit.window_seconds is None:
+        return f"{now}; this machine is taken without notice, so only checkpoints made before count"
+    room = f"the {fit.window_seconds:.0f} s that a notice leaves"
+    if fit.verdict == "never":
+        return f"{now} and would not fit {room} however fresh its base: it needs a faster link or a smaller job"
+    oldest = (
+        "" if fit.base_age_max_seconds is None else f"; with a base older than {fit.base_age_max_seconds:.0f} s it would not"
+    )
+    hastened = f", so one is made every {fit.interval_seconds:.0f} s" if fit.hastened and fit.interval_seconds else ""
+    if fit.verdict == "late":
+        return f"{now} and does not fit {room}: its base is too old{hastened}"
+    return f"{now} and fits {room}{oldest}{hastened}"

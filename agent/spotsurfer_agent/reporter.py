@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from spotsurfer_agent import __version__, clock, protocol
 from spotsurfer_agent.engines.port import Status
 from spotsurfer_agent.facts import Facts
+from spotsurfer_agent.guards import waits_for_memory
 from spotsurfer_agent.protocol import AgentState, Notice, Report, SaveFacts, Warm
 from spotsurfer_agent.statefile import Memory, StateFile
 from spotsurfer_agent.store import ObjectStore
@@ -56,7 +57,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         restore_seconds=memory.restore_seconds,
         warm=extras.warm,
         fit=facts.fit,
-        save_stage=extras.stage,
+        save_stage=extras.stage or ("memory" if waits_for_memory(state, facts) else ""),
         save_age_seconds=max(facts.now - state.freeze_at, 0.0) if memory.began else None,
         cpu_seconds=extras.status.cpu_seconds,
         memory_bytes=extras.status.memory_bytes,
@@ -71,8 +72,9 @@ def _urgent(report: Report) -> tuple[object, ...]:
     notice = report.notice.id if report.notice else ""
     last = report.last_save.checkpoint if report.last_save else ""
     warm = report.warm.checkpoint if report.warm else ""
-    fit = (report.fit.verdict, report.fit.interval_seconds) if report.fit else ()
-    told = (report.desired, report.drain_failed, report.frozen, notice, last, report.error, report.instance)
+    fit = (report.fit.verdict, report.fit.hastened) if report.fit else ()
+    arriving = report.arriving_bytes is not None
+    told = (arriving, report.desired, report.drain_failed, report.frozen, notice, last, report.error, report.instance)
     return (report.state, warm, fit, *told)
 
 

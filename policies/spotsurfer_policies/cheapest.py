@@ -7,8 +7,10 @@ from datetime import datetime
 
 from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.market import Market, Offer
+from spotsurfer.ports.policy import PauseSeen
 
 STAY_SECONDS = 60.0
+STAY_PAUSES = 20  # of a machine's time at most a twentieth is lost to leaving it
 MARGIN = 0.2
 
 
@@ -24,12 +26,16 @@ class Cheapest:
         del job, now
         return sorted(offers, key=lambda o: (o.market is not Market.SPOT, o.price_usd_micros_per_hour, o.pool))
 
-    def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime) -> str | None:
-        """Only from on-demand to spot: between spot machines a move is a fresh risk for little."""
+    def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
+        """Only from on-demand to spot: between spot machines a move is a fresh risk for little.
+
+        A machine is kept for at least so many times as long as leaving it stops the job: pauses stay a small part of the time.
+        """
         del job
         if here.market is not Market.ON_DEMAND or there.market is not Market.SPOT:
             return None
-        if (now - here.since).total_seconds() < self._stay_seconds:
+        stay = max(self._stay_seconds, STAY_PAUSES * (pause.expected_seconds or 0.0))
+        if (now - here.since).total_seconds() < stay:
             return None
         if there.price_usd_micros_per_hour > here.price_usd_micros_per_hour * (1 - self._margin):
             return None

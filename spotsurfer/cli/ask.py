@@ -93,6 +93,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("failures", f"{job['failures']} of {spec['retries']} retries used" if job["failures"] else None),
         ("checkpoint", job["checkpoint"]),
         ("moves", job["moves"]),
+        ("pauses", _pauses(job)),
         ("spent", f"{money(job['usd_micros'])} USD (on-demand: {money(job['usd_micros_on_demand'])})"),
     ]
 
@@ -104,10 +105,22 @@ def _now(here: Json) -> list[tuple[str, Any]]:
         ("memory", size(here["memory_bytes"]) if here["memory_bytes"] else None),
         ("at risk", f"{duration(unsaved)} of work since the newest checkpoint" if unsaved is not None else None),
         ("saving", here["save_stage"]),
+        ("final save", here["fit_text"]),
+        ("fetched", _fetched(here["warm"])),
         ("frozen", "held still: its agent can't be sure to own it" if here["frozen"] else None),
         ("silent", duration(silent) if silent is not None and silent >= 10 else None),
         ("trouble", here["error"]),
     ]
+
+
+def _fetched(warm: Json | None) -> str | None:
+    return f"{size(warm['held_bytes'])} of {size(warm['needed_bytes'])} ahead" if warm and warm["needed_bytes"] else None
+
+
+def _pauses(job: Json) -> str | None:
+    """How long moves stopped the job."""
+    pauses = [a["pause_seconds"] for a in job["attempts"] if a["pause_seconds"] is not None]
+    return f"the last move stopped it for {pauses[-1]:.1f} s, the longest {max(pauses):.1f} s" if pauses else None
 
 
 def _attempt(a: Json) -> list[str]:
@@ -179,6 +192,7 @@ def report(job: OptionalJob = None, as_json: AsJson = False) -> None:
             ("work repeated", duration(summary["repeated_seconds"])),
             ("time frozen", duration(summary["frozen_seconds"])),
             ("moves", summary["moves"]),
+            ("stopped by moves", duration(summary["pause_seconds"])),
         ]
     )
 
@@ -195,6 +209,7 @@ def summarize(lines: list[Json], jobs: list[Json]) -> Json:
         "repeated_seconds": sum(repeated_seconds(job) for job in jobs),
         "frozen_seconds": total["frozen_seconds"],
         "moves": sum(job["moves"] for job in jobs),
+        "pause_seconds": sum(a["pause_seconds"] or 0.0 for job in jobs for a in job["attempts"]),
     }
 
 

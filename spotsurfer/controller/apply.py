@@ -8,7 +8,7 @@ nonce makes the second time harmless.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from spotsurfer_agent import protocol
@@ -17,7 +17,7 @@ from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, Want
 from spotsurfer_agent.store import ObjectStore, StoreError
 from sqlalchemy import Connection, Engine
 
-from spotsurfer.controller import effects
+from spotsurfer.controller import effects, pauses
 from spotsurfer.controller.events import Kind
 from spotsurfer.model.actions import (
     Action,
@@ -231,7 +231,12 @@ class Apply:
             entries = self._p.heads.log(action.job).entries
             grant = next(e for e in entries if e.kind is HeadKind.GRANT and e.epoch == action.attempt)
             changes = {"from_checkpoint": grant.checkpoint, "head_number": grant.number}
+        pause = pauses.measure(c, attempt, self._p.clock.now()) if action.event is AttemptEvent.WORKLOAD_STARTED else None
+        if pause is not None:
+            changes = {"pause_seconds": pause.seconds}
         saved = self._step(c, attempt, action.event, action.reason, **changes)
+        if pause is not None:
+            self._say(c, Kind.MOVED, saved, str(pause), pause_seconds=pause.seconds, **asdict(pause))
         if saved.state is AttemptState.RELEASED:
             self._tidy(saved)
         return f"{action.event}: {action.reason}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from spotsurfer_agent.fit import Fit, say
 from spotsurfer_agent.protocol import Report
 from sqlalchemy import Connection, Engine
 
@@ -90,6 +91,9 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
                 "durable_seconds": save.durable_seconds,
             },
         )
+    fit, known = r.fit, before.fit if before is not None else None
+    if fit is not None and (known is None or (fit.verdict, fit.hastened) != (known.verdict, known.hastened)):
+        yield Kind.FIT, say(fit), fit_data(fit)
     was_frozen = before is not None and before.frozen
     if r.frozen and not was_frozen:
         yield Kind.FROZEN, "held still: the agent can't be sure to own the job", {}
@@ -97,3 +101,11 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
         yield Kind.THAWED, "goes on: the agent read that it still owns the job", {}
     if r.error and (before is None or before.error != r.error):
         yield Kind.ALERT, r.error, {"error_kind": r.error_kind}
+
+
+def fit_data(fit: Fit) -> Data:
+    """A forecast for programs."""
+    return {"verdict": fit.verdict, "durable_seconds": fit.durable_seconds, "send_bytes": fit.send_bytes,
+            "frozen_seconds": fit.frozen_seconds, "window_seconds": fit.window_seconds,
+            "base_age_seconds": fit.base_age_seconds, "base_age_max_seconds": fit.base_age_max_seconds,
+            "interval_seconds": fit.interval_seconds}  # fmt: skip

@@ -17,6 +17,8 @@ class Kind(StrEnum):
     NOTICE = "notice"
     SAVED = "saved"  # a checkpoint became durable
     ASKED = "asked"  # drain, save or go on
+    MOVED = "moved"  # the job runs on another machine: how long it stood still
+    FIT = "fit"  # whether a final save would fit the notice has changed, or how often is saved because of it
     WISH = "wish"  # hold, resume, cancel, move, checkpoint: by a user or a limit
     RETRY = "retry"
     FROZEN = "frozen"  # an agent holds its job still: it can't be sure to own it

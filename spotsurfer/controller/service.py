@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from spotsurfer_agent.fit import say
 from spotsurfer_agent.protocol import Head, ProtocolError, Report
 from spotsurfer_agent.store import StoreError
 from sqlalchemy import Engine
@@ -167,6 +168,9 @@ class ControllerService:
             frozen_seconds=r.frozen_seconds if r else 0.0,
             save_stage=r.save_stage if r else "",
             unsaved_seconds=r.save_age_seconds if r else None,
+            fit=r.fit if r else None,
+            fit_text=say(r.fit) if r and r.fit else "",
+            warm=r.warm if r else None,
             error=r.error if r else "",
             usd_micros=self._observer.costs.of((a.job, a.number)).usd_micros,
         )

@@ -14,7 +14,7 @@ from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import JobSeen, Snapshot
-from spotsurfer.ports.policy import Policy
+from spotsurfer.ports.policy import PauseSeen, Policy
 
 NEEDED = "the job needs a machine"
 NOTICED = "the cloud gave notice on the present machine"
@@ -51,7 +51,7 @@ class Planner:
         if holder.attempt.state is A.DRAINING:
             return True  # a policy's move that has begun is not argued about again; a failed save ends it
         offer = self._offer_of(waiter)
-        return self._policy.worth_moving(waiter.seen.job, holder.attempt, offer, self._now) is not None
+        return self._policy.worth_moving(waiter.seen.job, holder.attempt, offer, self._now, pause_of(holder)) is not None
 
     def unwanted(self, own: Sequence[Case]) -> frozenset[int]:
         """Waiters whose reason is gone: the holder is well and no move is on."""
@@ -109,7 +109,7 @@ class Planner:
         if holder is None or holder.attempt.state is not A.RUNNING or (holder.agent and holder.agent.frozen):
             return None
         for offer in self._ranked(seen):
-            why = self._policy.worth_moving(seen.job, holder.attempt, offer, self._now)
+            why = self._policy.worth_moving(seen.job, holder.attempt, offer, self._now, pause_of(holder))
             if why is not None:
                 return self._take(seen, own, offer, why)
         return None
@@ -145,3 +145,10 @@ class Planner:
             spec.cpus,
             spec.memory_bytes,
         )
+
+
+def pause_of(holder: Case) -> PauseSeen:
+    """What is known of how long a move stops this job."""
+    fit = holder.agent.fit if holder.agent is not None else None
+    past = tuple(a.pause_seconds for a in holder.seen.attempts if a.pause_seconds is not None)
+    return PauseSeen(None if fit is None else max(fit.durable_seconds - fit.gain_seconds, 0.0), past)

@@ -190,3 +190,4 @@ class Attempt:
     restore_failed: bool = False
     store_failed: bool = False  # it could not restore because the store did not answer: no fault of the checkpoint
     reclaimed: bool = False  # the cloud says that it took the machine
+    pause_seconds: float | None = None  # the job stood still for so long before it went on here; None = it was not handed over

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from spotsurfer_agent.fit import Fit
+from spotsurfer_agent.protocol import Warm
+
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import Attempt, Job, JobSpec
 from spotsurfer.model.market import Market
@@ -38,6 +41,9 @@ class AttemptStatus:
     frozen_seconds: float
     save_stage: str
     unsaved_seconds: float | None  # work at risk: since the newest durable checkpoint
+    fit: Fit | None  # a final save now, forecast; None = nothing measured on this machine
+    fit_text: str  # the same in one sentence
+    warm: Warm | None  # what a machine that stands by has fetched
     error: str
     usd_micros: int
 

@@ -69,8 +69,15 @@ def set_usage(connection: Connection, report: Report, at: datetime) -> None:
 
 def last_reports(connection: Connection) -> dict[tuple[str, int], Report]:
     """The last report of each attempt."""
-    found: dict[tuple[str, int], Report] = {}
-    for row in connection.execute(select(U.c.job, U.c.attempt, U.c.doc)):
-        data = json.dumps({"protocol": protocol.PROTOCOL, **row.doc}).encode()
-        found[row.job, row.attempt] = protocol.decode(Report, data)
-    return found
+    rows = connection.execute(select(U.c.job, U.c.attempt, U.c.doc))
+    return {(row.job, row.attempt): _report(row.doc) for row in rows}
+
+
+def last_report(connection: Connection, job: str, attempt: int) -> Report | None:
+    """The last report of one attempt."""
+    doc = connection.execute(select(U.c.doc).where(and_(U.c.job == job, U.c.attempt == attempt))).scalar()
+    return None if doc is None else _report(doc)
+
+
+def _report(doc: dict[str, Any]) -> Report:
+    return protocol.decode(Report, json.dumps({"protocol": protocol.PROTOCOL, **doc}).encode())

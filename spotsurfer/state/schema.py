@@ -58,6 +58,7 @@ attempt = Table(
     Column("restore_failed", Boolean, nullable=False),
     Column("store_failed", Boolean, nullable=False, server_default="0"),
     Column("reclaimed", Boolean, nullable=False),
+    Column("pause_seconds", Float),
 )
 
 # What was going to be done: written before the effect, finished after it. An open entry is done again at start-up.

@@ -12,6 +12,8 @@ from spotsurfer.ports.service import Moment, Why
 from spotsurfer.state.schema import decision as D
 from spotsurfer.state.schema import moment as M
 
+STEPS = 100  # of a job's attempts that are looked at: a hand-over takes a handful
+
 
 def add(connection: Connection, moment: Moment) -> None:
     """Append one moment."""
@@ -38,6 +40,15 @@ def read(connection: Connection, job: JobId | None, after: int) -> list[tuple[in
         )
         for r in connection.execute(query).mappings()
     ]
+
+
+def last_entered(connection: Connection, job: JobId, state: str) -> Moment | None:
+    """When an attempt of this job last entered a state, and which."""
+    query = select(M).where(M.c.job == job, M.c.kind == "attempt").order_by(M.c.number.desc()).limit(STEPS)
+    for r in connection.execute(query).mappings():
+        if r["data"].get("to") == state:
+            return Moment(datetime.fromisoformat(r["at"]), r["job"], r["attempt"], r["kind"], r["text"], r["data"])
+    return None
 
 
 def add_decision(connection: Connection, job: JobId, why: Why) -> None:

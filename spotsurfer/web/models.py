@@ -147,6 +147,30 @@ class InfoOut(Wire):
         return cls.model_validate(info)
 
 
+class FitOut(Wire):
+    """A final save now, forecast."""
+
+    frozen_seconds: float
+    send_bytes: int
+    durable_seconds: float
+    window_seconds: float | None
+    verdict: str
+    reserve_seconds: float
+    gain_seconds: float
+    base_age_seconds: float
+    base_age_max_seconds: float | None
+    interval_seconds: float | None
+    hastened: bool
+
+
+class WarmOut(Wire):
+    """What a machine that stands by has fetched of the newest checkpoint."""
+
+    checkpoint: str | None
+    held_bytes: int
+    needed_bytes: int
+
+
 class AttemptOut(Wire):
     """One machine's try at a job."""
 
@@ -179,6 +203,10 @@ class AttemptOut(Wire):
     frozen_seconds: float
     save_stage: str
     unsaved_seconds: float | None
+    pause_seconds: float | None
+    fit: FitOut | None
+    fit_text: str
+    warm: WarmOut | None
     error: str
     usd_micros: int
 

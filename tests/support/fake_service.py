@@ -120,7 +120,7 @@ class FakeService:
         return made
 
     def status(self, attempt: Attempt) -> AttemptStatus:
-        return AttemptStatus(attempt, "running", 1.0, False, 61.5, 3 << 20, 2, 0.4, "", 42.0, "", 12_345)
+        return AttemptStatus(attempt, "running", 1.0, False, 61.5, 3 << 20, 2, 0.4, "", 42.0, None, "", None, "", 12_345)
 
     def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:
         if self.fail is not None:
