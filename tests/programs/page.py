@@ -1,0 +1,67 @@
+"""docs/compatibility.md: one line a program. A run of some programs replaces only their lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from programs.entry import Entry
+from programs.surf import MOVES, SAVES
+
+HEAD = f"""\
+# What can be moved
+
+Unmodified programs from Debian packages. Each was run twice: once undisturbed, once as a job that was saved {SAVES} times and
+moved {MOVES} times between two machines (boxes on one host, the local provider) at random moments. *identical* means: exit
+code, standard output and every result file are the same, byte by byte. `make test-programs` makes this page;
+`PROGRAMS="megahit ngspice" make test-programs` runs some and replaces their lines. How each one is called, and why with these
+options: `tests/programs/entries/`.
+
+"""
+COLUMNS = "| program | version | what it does | what was done | result |\n|---|---|---|---|---|\n"
+LIMITS = """
+## What can't be saved
+
+Such a job is told so in one sentence, and runs on unprotected to its end; its output is the same as undisturbed.
+
+| what it holds | version | what it does | what was done | result |
+|---|---|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line. `good` = it is as the entry promises."""
+
+    entry: Entry
+    result: str
+    good: bool
+
+    @property
+    def line(self) -> str:
+        """As Markdown."""
+        e = self.entry
+        done = "a save asked for" if e.refused else f"{SAVES} saves, {MOVES} moves"
+        cells = (e.title, e.version or "-", e.what, done, self.result)
+        return "| " + " | ".join(c.replace("|", "\\|").replace("\n", " ") for c in cells) + " |"
+
+
+def write(path: Path, rows: list[Row], known: list[Entry]) -> None:
+    """Put these rows in; lines of other known programs stay, lines of programs that are no more go."""
+    old = _lines(path)
+    new = {r.entry.title: r.line for r in rows}
+    text = {e.title: new.get(e.title) or old.get(e.title) for e in known}
+
+    def part(refused: bool) -> str:
+        found = [line for e in known if e.refused is refused and (line := text[e.title]) is not None]
+        return "\n".join(sorted(found, key=str.lower)) + "\n"
+
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(HEAD + COLUMNS + part(False) + LIMITS + part(True))
+
+
+def _lines(path: Path) -> dict[str, str]:
+    if not path.exists():
+        return {}
+    lines = [x for x in path.read_text().splitlines() if x.startswith("| ")]
+    return {x[2:].split(" | ")[0].replace("\\|", "|"): x for x in lines}
