@@ -77,7 +77,7 @@ class Extents:
         return Extents.of_table(rows)
 
     def validate(self, size: int, sizes: npt.NDArray[np.uint64]) -> None:
-        """Raises ProtocolError for what no writer makes. `size`: of the file; `sizes`: plain bytes of each chunk of the table."""
+        """Raises ProtocolError for what no writer makes. `size`: of the file; `sizes`: of the chunks of the table."""
         if not self.rows:
             return
         rows, whole = self.table, np.uint64(size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from spotsurfer_agent.store import FileStore, Listed, StoreDenied
+from spotsurfer_agent.store import Buffer, FileStore, Listed, StoreDenied
 
 
 class GateShut(StoreDenied):
@@ -38,6 +38,15 @@ class Gate:
         self.check()
         return self._store.create(key, data)
 
+    def create_later(self, key: str, data: Buffer) -> bool:
+        """Write if absent; durable once `sync` returned."""
+        self.check()
+        return self._store.create_later(key, data)
+
+    def sync(self) -> None:
+        """What `create_later` wrote is durable when it returns."""
+        self._store.sync()
+
     def put(self, key: str, data: bytes) -> None:
         """Write or overwrite, durably."""
         self.check()
@@ -51,6 +60,10 @@ class Gate:
     def get(self, key: str) -> bytes | None:
         """The whole object, or None."""
         return self._store.get(key)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        """A part of an object, or None."""
+        return self._store.get_range(key, start, length)
 
     def get_file(self, key: str, path: Path) -> int | None:
         """The object into a file."""

@@ -11,14 +11,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import LocalStore, MemoryStore, from_url
 
+from spotsurfer_agent import loosefiles
+from spotsurfer_agent.loosefiles import LooseFiles
+
 RETRY_SECONDS = 10.0  # obstore's default of 180 s would hide an outage from the lease
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
 RANGE_BYTES = 16 << 20  # of a file read piece by piece
 
 
@@ -50,12 +55,24 @@ class ObjectStore(Protocol):
         """Write durably if absent. False: somebody's object is there already, maybe our own after a lost answer."""
         ...
 
+    def create_later(self, key: str, data: Buffer) -> bool:
+        """Write if absent; durable only once `sync` returned. For objects that something else refers to only after that."""
+        ...
+
+    def sync(self) -> None:
+        """Everything that `create_later` wrote, or found, is durable when it returns."""
+        ...
+
     def put(self, key: str, data: bytes) -> None:
         """Write or overwrite, durably. Only for objects with a single writer."""
         ...
 
     def get(self, key: str) -> bytes | None:
         """The whole object, or None where there is none."""
+        ...
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        """A part of an object, shorter where the object ends before; None where there is no such object."""
         ...
 
     def list(self, prefix: str, after: str | None = None) -> list[Listed]:
@@ -93,6 +110,7 @@ class ObstoreStore:
     def __init__(self, store: Any, root: Path | None = None) -> None:
         self._store = store
         self._root = root  # of a local store: obstore does not fsync there, we do
+        self._loose = LooseFiles(root) if root is not None else None
 
     def create(self, key: str, data: bytes) -> bool:
         """Write durably if absent."""
@@ -101,13 +119,29 @@ class ObstoreStore:
         except (BaseError, OSError) as e:
             raise _error(e, key) from e
 
-    def _create(self, key: str, data: bytes) -> bool:
+    def _create(self, key: str, data: Buffer) -> bool:
         try:
             self._put(key, data, "create")
         except AlreadyExistsError:
             self._make_durable(key)  # maybe our own, from before a crash: who hears of it relies on it
             return False
         return True
+
+    def create_later(self, key: str, data: Buffer) -> bool:
+        """Write if absent; durable once `sync` returned. Only a local store knows the difference."""
+        try:
+            made = self._loose.create(key, data) if self._loose is not None else None
+            return made if made is not None else self._create(key, data)
+        except (BaseError, OSError) as e:
+            raise _error(e, key) from e
+
+    def sync(self) -> None:
+        """What `create_later` wrote is durable when it returns."""
+        try:
+            if self._loose is not None:
+                self._loose.sync()
+        except OSError as e:
+            raise _error(e, "the store's folders") from e
 
     def put(self, key: str, data: bytes) -> None:
         """Write or overwrite, durably."""
@@ -116,8 +150,9 @@ class ObstoreStore:
         except (BaseError, OSError) as e:
             raise _error(e, key) from e
 
-    def _put(self, key: str, data: bytes, mode: Any) -> None:
-        obstore.put(self._store, key, data, mode=mode, use_multipart=False)
+    def _put(self, key: str, data: Buffer, mode: Any) -> None:
+        plain: Any = data  # obstore takes any buffer, but says bytes
+        obstore.put(self._store, key, plain, mode=mode, use_multipart=False)
         self._make_durable(key)
 
     def _make_durable(self, key: str) -> None:
@@ -127,7 +162,20 @@ class ObstoreStore:
     def get(self, key: str) -> bytes | None:
         """The whole object, or None."""
         try:
+            if self._root is not None and (data := loosefiles.read(self._root, key)) is not None:
+                return data
             return bytes(obstore.get(self._store, key).bytes())
+        except (NotFoundError, FileNotFoundError):
+            return None
+        except (BaseError, OSError) as e:
+            raise _error(e, key) from e
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        """A part of an object, or None."""
+        try:
+            if self._root is not None and (data := loosefiles.read(self._root, key, start, length)) is not None:
+                return data
+            return bytes(obstore.get_range(self._store, key, start=start, length=length))
         except (NotFoundError, FileNotFoundError):
             return None
         except (BaseError, OSError) as e:
@@ -162,14 +210,11 @@ class ObstoreStore:
             raise _error(e, key) from e
         with path.open("wb") as f:
             for start in range(0, size, RANGE_BYTES):
-                f.write(self._range(key, start, min(RANGE_BYTES, size - start)))
+                piece = self.get_range(key, start, min(RANGE_BYTES, size - start))
+                if piece is None:
+                    raise StoreError(f"{key}: it vanished while it was read")
+                f.write(piece)
         return size
-
-    def _range(self, key: str, start: int, length: int) -> bytes:
-        try:
-            return bytes(obstore.get_range(self._store, key, start=start, length=length))
-        except (BaseError, OSError) as e:
-            raise _error(e, key) from e
 
     def list(self, prefix: str, after: str | None = None) -> list[Listed]:
         """All objects below `prefix` in key order."""
@@ -217,19 +262,11 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> ObstoreSto
 
 def _fsync_up(path: Path, root: Path) -> None:
     """Make file and names durable: the file, then every folder up to the root (each may be new)."""
-    _fsync(path)
+    loosefiles.fsync(path)
     for folder in path.parents:
-        _fsync(folder)
+        loosefiles.fsync(folder)
         if folder == root:
             return
-
-
-def _fsync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _error(e: Exception, key: str) -> StoreError:

@@ -10,8 +10,9 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent.chunks.fetcher import BadChunk, Fetcher
+from spotsurfer_agent.chunks import reader
 from spotsurfer_agent.chunks.pool import Pool
+from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.manifest import Entry, Extent, Stored, sizes
 
@@ -125,16 +126,16 @@ def check(entries: list[Entry], table: list[Stored]) -> None:
         seen[e.path] = e.kind
 
 
-def build(root: Path, entries: list[Entry], table: list[Stored], fetcher: Fetcher) -> None:
+def build(root: Path, entries: list[Entry], table: list[Stored], source: Reader) -> None:
     """Make the tree below the existing, empty folder `root`. Raises UnsafePath, BadChunk, StoreError and OSError."""
     check(entries, table)
     top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         with Pool() as pool:
-            source = _Source(table, fetcher, pool)
+            place = _Filling(table, source, pool)
             for e in entries:
                 with _parent(top, e.path) as (folder, name):
-                    _make(e, folder, name, top, source)
+                    _make(e, folder, name, top, place)
         for e in reversed(entries):  # folders last, deepest first: making things in them changed their times
             if e.kind == "dir":
                 with _parent(top, e.path) as (folder, name):
@@ -166,13 +167,13 @@ class _parent:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _Filling:
     table: list[Stored]
-    fetcher: Fetcher
+    source: Reader
     pool: Pool
 
 
-def _make(e: Entry, folder: int, name: str, top: int, source: _Source) -> None:
+def _make(e: Entry, folder: int, name: str, top: int, filling: _Filling) -> None:
     if e.kind == "dir":
         os.mkdir(name, 0o700, dir_fd=folder)
     elif e.kind == "hardlink":
@@ -189,7 +190,7 @@ def _make(e: Entry, folder: int, name: str, top: int, source: _Source) -> None:
         os.close(fd)
     else:
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
-        _File(e, fd).fill(source)
+        _File(e, fd).fill(filling)
 
 
 class _File:
@@ -206,18 +207,20 @@ class _File:
         if self._fd >= 0:  # pieces were given up
             os.close(self._fd)
 
-    def fill(self, source: _Source) -> None:
+    def fill(self, filling: _Filling) -> None:
         """Hand the file's chunks to the pool."""
         try:
             os.ftruncate(self._fd, self._entry.size)
             for chunk, extents in self._pieces.items():
-                source.pool.submit(self._piece, source.fetcher, source.table[chunk], extents)
+                filling.pool.submit(self._piece, filling.source, filling.table[chunk], extents)
         finally:
             self._done()
 
-    def _piece(self, fetcher: Fetcher, chunk: Stored, extents: list[Extent]) -> None:
+    def _piece(self, source: Reader, chunk: Stored, extents: list[Extent]) -> None:
         try:
-            fetcher.write(chunk, extents, self._fd)
+            data = memoryview(source.plain(chunk, keep=False))
+            for e in extents:
+                reader.put(self._fd, data[e.skip : e.skip + e.length], e.offset)
         finally:
             self._done()
 

@@ -9,7 +9,9 @@ import pytest
 from spotsurfer_agent import trees
 from spotsurfer_agent.chunks.fetcher import Fetcher
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.sender import Sender
+from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.manifest import Entry
 from spotsurfer_agent.store import open_store
 from spotsurfer_agent.trees import UnsafePath, Unsavable
@@ -19,10 +21,10 @@ KEYS = Keys.derive(b"", "j")
 
 def copy(source, target):
     store = open_store("memory:///")
-    sender = Sender(store, "j", KEYS, {})
-    entries = sender.send(trees.walk(source).entries, lambda e: source / e.path)
+    with Writer(store, "j", KEYS, Limits(), {}) as writer:
+        entries = Sender(writer).send(trees.walk(source).entries, lambda e: source / e.path)
     target.mkdir(exist_ok=True)
-    trees.build(target, entries, sender.table.rows, Fetcher(store, "j", KEYS))
+    trees.build(target, entries, writer.table.rows, Fetcher(store, "j", KEYS))
     return entries
 
 

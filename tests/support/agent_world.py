@@ -59,6 +59,15 @@ class DictStore:
         self.writes.append(("put", key))
         self.after("put", key)
 
+    def create_later(self, key: str, data: bytes) -> bool:
+        return self.create(key, bytes(data))
+
+    def sync(self) -> None: ...
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        data = self.get(key)
+        return None if data is None else data[start : start + length]
+
     def put_file(self, key: str, path: Path) -> int:
         data = path.read_bytes()
         self.put(key, data)

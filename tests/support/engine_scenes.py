@@ -191,8 +191,10 @@ def refusals() -> None:
         assert value in told
         assert name in told
     assert mark.exists()
-    digest = image.chunks[-1].digest
-    path = Path("/run/store", protocol.chunk_key(JOB, digest))
+    chunk = image.chunks[-1]
+    digest = chunk.digest
+    key = protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, digest)
+    path = Path("/run/store", key)
     whole = path.read_bytes()
     for damage in (whole[:-1] + bytes([whole[-1] ^ 1]), b"", None):
         path.unlink()

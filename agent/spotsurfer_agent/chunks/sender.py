@@ -1,22 +1,23 @@
-"""From files to chunks in the store: cut, drop zeros, hash, leave out what is known, compress, create."""
+"""From files to chunks: holes and zero pages left out, cut where the content says, the rest handed to the writer."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 
-from spotsurfer_agent import protocol
-from spotsurfer_agent.chunks import codec
-from spotsurfer_agent.chunks.cut import cut
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.pool import Pool
-from spotsurfer_agent.chunks.table import Content, Table
+import numpy as np
+
+from spotsurfer_agent.chunks.cut import PAGE_BYTES, Cutter, fingerprints, is_zero
+from spotsurfer_agent.chunks.table import Content
+from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.manifest import Entry, Extents, Stored
-from spotsurfer_agent.store import ObjectStore
+
+READ_BYTES = 8 << 20  # at a time; a multiple of every page size in use
+
+Placed = list[tuple[int, int]]  # offset in the file and length, in the order in which they follow each other in the chunk
 
 
 class ShortFile(OSError):
@@ -24,58 +25,125 @@ class ShortFile(OSError):
 
 
 class Sender:
-    """Sends files of one job. `known` are chunks that the store holds for certain, by digest."""
+    """Sends files of one job through a writer that others may use as well."""
 
-    def __init__(self, store: ObjectStore, job: str, keys: Keys, known: Mapping[str, Stored]) -> None:
-        self._store, self._job, self._keys, self._known = store, job, keys, dict(known)
-        self.table = Table()
-        self._lock = threading.Lock()
-        self.new_bytes = 0
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
 
     def send(
         self, entries: Iterable[Entry], where: Callable[[Entry], Path], known: Mapping[str, Content] | None = None
     ) -> list[Entry]:
-        """The entries with their extents filled in; those whose content is known, by path, and those without data pass unread.
+        """The entries with their extents filled in, once all their chunks were written.
 
+        Those whose content is known, by path, and those without data pass unread.
         Raises StoreError when the store fails and OSError when a file can't be read.
         """
-        with Pool() as pool:
-            jobs = [
-                (e, self._file(pool, where(e)) if e.kind == "file" and e.size and e.path not in (known or {}) else [])
-                for e in entries
-            ]
-        out = []
-        for entry, pieces in jobs:
-            if known and entry.path in known:
-                out.append(dataclasses.replace(entry, extents=self.table.extents_of(known[entry.path])))
-                continue
-            rows = [(at, c.size, self.table.index_of(c), 0) for p in pieces for at, c in p.result()]
-            out.append(dataclasses.replace(entry, extents=Extents.of(rows)))
-        return out
+        filled = self.begin(entries, where, known)
+        self._writer.flush()
+        return filled()
 
-    def _file(self, pool: Pool, path: Path) -> list[Future[list[tuple[int, Stored]]]]:
+    def begin(
+        self, entries: Iterable[Entry], where: Callable[[Entry], Path], known: Mapping[str, Content] | None = None
+    ) -> Callable[[], list[Entry]]:
+        """The same without waiting: all files are read; the returned call, for after `flush` or `close`, gives the entries."""
+        known = known or {}
+        sent: list[tuple[Entry, _File | Content | None]] = []
+        for e in entries:
+            content = known.get(e.path)
+            if content is None and e.kind == "file" and e.size:
+                sent.append((e, _File(self._writer, where(e))))
+            else:
+                sent.append((e, content))
+        return lambda: [self._filled(e, content) for e, content in sent]
+
+    def _filled(self, e: Entry, content: _File | Content | None) -> Entry:
+        if content is None:
+            return e
+        extents = content.extents() if isinstance(content, _File) else self._writer.table.extents_of(content)
+        return dataclasses.replace(e, extents=extents)
+
+
+class _File:
+    """One file, read and handed in when made."""
+
+    def __init__(self, writer: Writer, path: Path) -> None:
+        self._writer = writer
+        self._chunks: list[tuple[Future[Stored], Placed]] = []
+        self._parts: list[memoryview] = []
+        self._placed: Placed = []
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            pieces = []
-            for offset, length in cut(fd, os.fstat(fd).st_size):
-                data = os.pread(fd, length, offset)
-                if len(data) != length:
-                    raise ShortFile(0, f"{path} became shorter while it was read")
-                pieces.append(pool.submit(self._piece, offset, data))
-            return pieces
+            self._read(fd, path)
         finally:
             os.close(fd)
 
-    def _piece(self, offset: int, data: bytes) -> list[tuple[int, Stored]]:
-        if data == bytes(len(data)):
-            return []
-        name = codec.digest(data, self._keys)
-        with self._lock:
-            known = name in self._known
-        if not known:
-            stored = codec.encode(data)
-            fresh = self._store.create(protocol.chunk_key(self._job, name), stored)
-            with self._lock:
-                self._known[name] = Stored(name, len(data))
-                self.new_bytes += len(stored) if fresh else 0
-        return [(offset, self._known[name])]
+    def extents(self) -> Extents:
+        """What the file consists of; waits for the writer."""
+        rows = []
+        for future, placed in self._chunks:
+            chunk, skip = self._writer.index_of(future.result()), 0
+            for offset, length in placed:
+                rows.append((offset, length, chunk, skip))
+                skip += length
+        return Extents.of(rows)
+
+    def _read(self, fd: int, path: Path) -> None:
+        cutter = Cutter()
+        for offset, length in _pieces(fd, os.fstat(fd).st_size):
+            data = os.pread(fd, length, offset)
+            if len(data) != length:
+                raise ShortFile(0, f"{path} became shorter while it was read")
+            self._cut(cutter, memoryview(data), offset)
+        self._hand_in()
+
+    def _cut(self, cutter: Cutter, data: memoryview, offset: int) -> None:
+        prints = fingerprints(data)
+        rest = is_zero(prints)
+        if len(data) % PAGE_BYTES:  # the last page of a file is seldom whole, so its fingerprint says nothing of zeros
+            rest[-1] = not any(data[len(data) - len(data) % PAGE_BYTES :])
+        pages = np.flatnonzero(~rest)
+        begun = 0
+        for end in (*cutter.cuts(prints[pages]), None):
+            for first, last in _runs(pages[begun:end]):
+                part = data[first * PAGE_BYTES : (last + 1) * PAGE_BYTES]
+                self._parts.append(part)
+                self._placed.append((offset + first * PAGE_BYTES, len(part)))
+            if end is not None:
+                self._hand_in()
+                begun = end
+
+    def _hand_in(self) -> None:
+        if not self._parts:
+            return
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._chunks.append((self._writer.add(data), self._placed))
+        self._parts, self._placed = [], []
+
+
+def _pieces(fd: int, size: int) -> Iterator[tuple[int, int]]:
+    """Offset and length of each piece of a file that may hold data; holes are left out."""
+    at = 0
+    while at < size:
+        at = _next_data(fd, at, size)
+        first = at - at % PAGE_BYTES
+        length = min(READ_BYTES, size - first)
+        if at < size:
+            yield first, length
+        at = first + length
+
+
+def _next_data(fd: int, at: int, size: int) -> int:
+    try:
+        return os.lseek(fd, at, os.SEEK_DATA)
+    except OSError as e:
+        return size if e.errno == 6 else at  # ENXIO: only a hole is left; anything else: the file system can't tell
+
+
+def _runs(pages: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> list[tuple[int, int]]:
+    """First and last page of each row of neighbours."""
+    if not len(pages):
+        return []
+    breaks = np.flatnonzero(np.diff(pages) != 1)
+    firsts = pages[np.concatenate(([0], breaks + 1))]
+    lasts = pages[np.concatenate((breaks, [len(pages) - 1]))]
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))

@@ -1,0 +1,29 @@
+"""What the chunk pipeline may use of a machine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+MEMORY_BYTES_MIN = 64 << 20  # a few of the largest chunks on their way at once
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds. `compression`: "none", "lz4", "zstd", or "auto": lz4, and zstd while the store takes less than zstd gives."""
+
+    memory_bytes: int = 512 << 20  # of data on its way, not counting who handed it in
+    threads: int = 2  # that hash, compress and encrypt
+    puts: int = 16  # requests in flight
+    compression: str = "lz4"
+
+    @classmethod
+    def of_settings(cls, memory_bytes: int, threads: int, compression: str) -> Limits:
+        """From an agent's configuration; 0 bytes = half of what is free now."""
+        wanted = memory_bytes or free_bytes() // 2
+        return cls(max(MEMORY_BYTES_MIN, wanted), max(1, threads), compression=compression)
+
+
+def free_bytes() -> int:
+    """Memory that could be had now without pushing anything out."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

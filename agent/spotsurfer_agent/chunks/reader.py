@@ -1,0 +1,142 @@
+"""From chunks in the store to plain bytes: fetched once, always verified, kept for a while, fetched ahead in a known order."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.chunks import codec
+from spotsurfer_agent.chunks.cache import Cache
+from spotsurfer_agent.chunks.codec import Buffer
+from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.chunks.limits import Limits
+from spotsurfer_agent.chunks.room import Room
+from spotsurfer_agent.manifest import Extents, Stored
+from spotsurfer_agent.store import ObjectStore, StoreError
+
+KEPT_PART = 2  # of the memory: half is for what is kept, half for what was fetched ahead and not asked for yet
+
+
+class BadChunk(Exception):
+    """A chunk is missing, damaged or described in a way that can't be; the sentence names it."""
+
+
+class Reader:
+    """Reads chunks of one job. Safe to use from several threads; a context manager that ends fetching ahead."""
+
+    def __init__(self, store: ObjectStore, job: str, keys: Keys, limits: Limits) -> None:
+        self._store, self._job, self._keys, self._limits = store, job, keys, limits
+        self._plain = Cache[bytes](limits.memory_bytes // KEPT_PART)
+        self._packs = Cache[bytes](limits.memory_bytes // KEPT_PART // 4)
+        self._touched: set[str] = set()  # packs of which a part was read
+        self._room = Room(limits.memory_bytes // KEPT_PART)
+        self._waiting: dict[str, int] = {}  # fetched ahead, not asked for yet: bytes of the room, by digest
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def plain(self, chunk: Stored, keep: bool = True) -> bytes:
+        """The verified bytes; callers must not change them. `keep`: somebody may want them again soon.
+
+        Raises BadChunk (missing or damaged, the sentence says which) and StoreError.
+        """
+        data = self._plain.get(chunk.digest, lambda: self._fetched(chunk), keep)
+        self._taken(chunk.digest)
+        return data
+
+    def ahead(self, chunks: Iterable[Stored]) -> None:
+        """Fetch these in the background, in this order, as far ahead of who asks for them as memory allows.
+
+        What fails is tried again, and said, when it is asked for.
+        """
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._limits.puts, thread_name_prefix="ahead")
+        threading.Thread(target=self._run_ahead, args=(list(chunks), self._threads), name="ahead", daemon=True).start()
+
+    def write(self, table: Sequence[Stored], extents: Extents, fd: int) -> None:
+        """All of a file's extents into their places. Raises BadChunk, StoreError and OSError."""
+        data = b""
+        last = -1
+        for e in sorted(extents, key=lambda x: x.chunk):
+            if e.chunk != last:
+                data, last = self.plain(table[e.chunk], keep=False), e.chunk
+            put(fd, memoryview(data)[e.skip : e.skip + e.length], e.offset)
+
+    def close(self) -> None:
+        """No more is fetched ahead."""
+        self._room.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ parts
+
+    def _fetched(self, chunk: Stored) -> bytes:
+        stored = self._stored(chunk)
+        if stored is None:
+            raise BadChunk(f"chunk {chunk.digest} is missing in the store")
+        try:
+            return codec.decode(stored, chunk, self._keys)
+        except codec.Damaged as e:
+            raise BadChunk(f"chunk {chunk.digest} is damaged: {e}") from e
+
+    def _stored(self, chunk: Stored) -> Buffer | None:
+        if not chunk.pack:
+            return self._store.get(protocol.chunk_key(self._job, chunk.digest))
+        key = protocol.pack_key(self._job, chunk.pack)
+        with self._lock:
+            alone = chunk.pack not in self._touched
+            self._touched.add(chunk.pack)
+        if alone:  # maybe the only one that is wanted of it; whoever wants a second one gets the whole pack
+            with contextlib.suppress(StoreError):  # also the answer of some stores where the pack ends before
+                return self._store.get_range(key, chunk.at, chunk.length)
+        try:
+            return memoryview(self._packs.get(chunk.pack, lambda: self._pack(key)))[chunk.at : chunk.at + chunk.length]
+        except FileNotFoundError:
+            return None
+
+    def _pack(self, key: str) -> bytes:
+        data = self._store.get(key)
+        if data is None:
+            raise FileNotFoundError(key)
+        return data
+
+    def _run_ahead(self, chunks: list[Stored], threads: ThreadPoolExecutor) -> None:
+        for chunk in chunks:
+            if self._plain.has(chunk.digest) or chunk.digest in self._waiting:
+                continue
+            if not self._room.take(chunk.size):
+                return
+            with self._lock:
+                self._waiting[chunk.digest] = chunk.size
+            try:
+                threads.submit(self._fetch_ahead, chunk)
+            except RuntimeError:  # closed meanwhile
+                return
+
+    def _fetch_ahead(self, chunk: Stored) -> None:
+        try:
+            self._plain.get(chunk.digest, lambda: self._fetched(chunk))
+        except Exception:
+            self._taken(chunk.digest)
+
+    def _taken(self, name: str) -> None:
+        with self._lock:
+            size = self._waiting.pop(name, 0)
+        if size:
+            self._room.give(size)
+
+
+def put(fd: int, data: memoryview, at: int) -> None:
+    """All of it into the file at this place. Raises OSError."""
+    while data:
+        n = os.pwrite(fd, data, at)
+        data, at = data[n:], at + n

@@ -1,0 +1,122 @@
+"""Many objects into a folder, quickly and never torn: data first, then its name; names become durable all at once.
+
+A file without a name is filled and written back, many side by side, and linked only then. So whatever has a name is whole,
+also after a power failure, and only the folders are left to be made durable: once for a whole batch instead of once an object.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")  # keys that are their own file names
+CANNOT = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV})  # no files without a name here
+SYNC_THREADS = 16  # flushes of one disk that are asked for together are done together
+
+
+class LooseFiles:
+    """Objects below `root` whose names are not durable yet."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folders: set[Path] = set()
+        self._lock = threading.Lock()
+
+    def create(self, key: str, data: bytes | bytearray | memoryview) -> bool | None:
+        """Write if absent; None where this file system or key needs another way. Raises OSError."""
+        if not _PLAIN.fullmatch(key):
+            return None
+        path = self._root / key
+        with self._lock:
+            self._folders.add(path.parent)
+        if path.exists():
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            fd = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        except OSError as e:
+            if e.errno in CANNOT:
+                return None
+            raise
+        try:
+            _fill(fd, data)
+            return _named(fd, path)
+        finally:
+            os.close(fd)
+
+    def sync(self) -> None:
+        """All names that were given so far are durable when it returns. Raises OSError."""
+        with self._lock:
+            folders, self._folders = self._folders, set()
+        try:
+            fsync_all(_with_parents(folders, self._root))
+        except OSError:
+            with self._lock:
+                self._folders |= folders
+            raise
+
+
+def read(root: Path, key: str, start: int = 0, length: int | None = None) -> bytes | None:
+    """An object or a part of it, in one copy; None where this key needs another way. Raises OSError."""
+    if not _PLAIN.fullmatch(key):
+        return None
+    fd = os.open(root / key, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size if length is None else length
+        data = os.pread(fd, size, start)
+        while len(data) < size and (more := os.pread(fd, size - len(data), start + len(data))):
+            data += more
+        return data
+    finally:
+        os.close(fd)
+
+
+def fsync_all(paths: Iterable[Path]) -> None:
+    """Many files or folders at once: a disk does flushes together that are asked for together."""
+    with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="fsync") as threads:
+        for _ in threads.map(fsync, paths):
+            pass
+
+
+def fsync(path: Path) -> None:
+    """Make a file's content or a folder's names durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _with_parents(folders: Iterable[Path], root: Path) -> set[Path]:
+    out = set[Path]()
+    for folder in folders:
+        while folder not in out:
+            out.add(folder)
+            if folder == root:
+                break
+            folder = folder.parent
+    return out
+
+
+def _fill(fd: int, data: bytes | bytearray | memoryview) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.fdatasync(fd)
+
+
+def _named(fd: int, path: Path, link: Callable[..., None] = os.link) -> bool | None:
+    try:
+        link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)  # a folder makes it linkat, which follows
+    except FileExistsError:
+        return False
+    except OSError as e:
+        if e.errno in CANNOT:
+            return None
+        raise
+    return True
