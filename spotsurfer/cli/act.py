@@ -31,7 +31,7 @@ def add(app: typer.Typer) -> None:
         )
     )(move)
     app.command(epilog=examples("spotsurfer suspend assembly-3f9a1c", "spotsurfer suspend assembly-3f9a1c --wait"))(suspend)
-    app.command(epilog=examples("spotsurfer resume assembly-3f9a1c"))(resume)
+    app.command(epilog=examples("spotsurfer resume assembly-3f9a1c", "spotsurfer resume assembly-3f9a1c --from 12"))(resume)
     app.command(epilog=examples("spotsurfer cancel assembly-3f9a1c"))(cancel)
 
 
@@ -120,8 +120,21 @@ def suspend(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_js
     _say(as_json, answer, f"{answer['job']} will be saved and suspended.")
 
 
-def resume(job: JobArgument, as_json: AsJson = False) -> None:
-    """Let a suspended or held job go on."""
+def resume(
+    job: JobArgument,
+    origin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="CHECKPOINT", help="Go back to this one; the job may be held, running or ended."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a suspended or held job go on; with --from, any job from a checkpoint of your choice."""
+    if origin is not None:
+        from spotsurfer.cli.client import job_path
+
+        answer = SESSION.client().post(job_path(job, "go-back"), {"checkpoint": origin})
+        _say(as_json, answer, f"{answer['job']} goes back to checkpoint {origin} as soon as it has a machine.")
+        return
     _wish(job, "resume", as_json, "goes on as soon as it has a machine")
 
 

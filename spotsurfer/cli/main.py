@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import spotsurfer
-from spotsurfer.cli import act, ask, extra, files, host, submit
+from spotsurfer.cli import act, ask, checkpoints, extra, files, host, storework, submit
 from spotsurfer.cli.common import SESSION, AsJson
 from spotsurfer.cli.screen import put, put_json, tell
 from spotsurfer.model.errors import DiskFull, SpotsurferError, UsageError
@@ -48,7 +48,7 @@ def version(as_json: AsJson = False) -> None:
         put(f"spotsurfer {spotsurfer.__version__}")
 
 
-for room in (submit, ask, act, files, host, extra):
+for room in (submit, ask, act, checkpoints, storework, files, host, extra):
     room.add(app)
 
 

@@ -20,6 +20,7 @@ from spotsurfer.controller.events import Kind
 from spotsurfer.controller.forks import Forks, Order
 from spotsurfer.controller.keeper import Keeper, Shop, lives
 from spotsurfer.model.errors import Conflict, RehearsalFailed
+from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobState, rehearses
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
@@ -50,7 +51,8 @@ class Rehearsals:
 
     def __init__(self, shop: Shop, forks: Forks, keeper: Keeper, cancel: Callable[[str], Job]) -> None:
         self._shop, self._forks, self._keeper, self._cancel = shop, forks, keeper, cancel
-        self._under_way: set[str] = set()
+        self._under_way: set[JobId] = set()
+        self._left: set[JobId] | None = None  # not over, or not removed from the store; None = not looked yet
 
     def rehearse(self, job: str, errand: Errand) -> dict[str, Any]:
         """The figures of one that came to life. Raises RehearsalFailed, NotFound, CalledOff."""
@@ -62,6 +64,8 @@ class Rehearsals:
             raise Conflict(f"{parent.id} is a rehearsal itself")
         child = self._forks.fork(Order(parent.id, rehearsal=True), errand)
         self._under_way.add(child.id)
+        if self._left is not None:
+            self._left.add(child.id)
         assert child.parent is not None
         checkpoint, seen = child.parent.checkpoint, _Seen()
         try:
@@ -80,14 +84,16 @@ class Rehearsals:
     def tidy(self) -> None:
         """Ends rehearsals that nobody watches any more, and removes from the store what is over. Raises StoreError."""
         with self._shop.engine.connect() as c:
-            found = [j for j in rows.all_jobs(c) if j.parent is not None and j.parent.rehearsal]
-            attempts = rows.attempts(c, [j.id for j in found])
+            if self._left is None:
+                self._left = {j.id for j in rows.all_jobs(c) if rehearses(j)}
+            found = [rows.load_job(c, j) for j in sorted(self._left)]
+            attempts = rows.attempts(c, sorted(self._left))
         for child in found:
             if child.state not in ENDED and child.id not in self._under_way:
                 self._end(child)
             if child.state in ENDED and all(a.state in OVER for a in attempts[child.id]):
-                left = [x.key for x in self._shop.store.list(protocol.job_prefix(child.id))]
-                self._shop.store.delete(left)
+                self._shop.store.delete([x.key for x in self._shop.store.list(protocol.job_prefix(child.id))])
+                self._left.discard(child.id)
 
     # ---------------------------------------------------------------- watching
 

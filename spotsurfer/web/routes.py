@@ -80,19 +80,19 @@ def why(job: JobPath, service: Controller, last: Annotated[int, Query(ge=1, le=1
 @router.post("/jobs/{job}/hold", tags=["wishes"])
 def hold(job: JobPath, service: Controller) -> m.CommandOut:
     """Save it and keep it in storage."""
-    return _command(service.hold(JobId(job)))
+    return command(service.hold(JobId(job)))
 
 
 @router.post("/jobs/{job}/resume", tags=["wishes"])
 def resume(job: JobPath, service: Controller) -> m.CommandOut:
     """Undo a hold."""
-    return _command(service.resume(JobId(job)))
+    return command(service.resume(JobId(job)))
 
 
 @router.post("/jobs/{job}/cancel", tags=["wishes"])
 def cancel(job: JobPath, service: Controller) -> m.CommandOut:
     """End it without results."""
-    return _command(service.cancel(JobId(job)))
+    return command(service.cancel(JobId(job)))
 
 
 @router.post("/jobs/{job}/move", status_code=202, tags=["wishes"])
@@ -129,7 +129,8 @@ def costs(service: Controller, job: Annotated[str | None, Query(max_length=100)]
     return m.CostsOut(costs=[m.CostOut.of(x) for x in service.costs(JobId(job) if job else None)])
 
 
-def _command(job: Job) -> m.CommandOut:
+def command(job: Job) -> m.CommandOut:
+    """The answer to a wish."""
     return m.CommandOut(job=job.id, state=job.state, wish=job.wish, reason=job.reason)
 
 

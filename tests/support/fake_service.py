@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 from spotsurfer.model.errors import Conflict, InputMissing, NotFound
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
-from spotsurfer.model.job import ENDED, Attempt, AttemptState, Job, JobSpec, JobState, MoveRequest, Wish
+from spotsurfer.model.job import ENDED, Attempt, AttemptState, Job, JobSpec, JobState, MoveRequest, Rewind, Wish
 from spotsurfer.model.market import Market, Pool
-from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, Why
+from spotsurfer.ports.service import AttemptStatus, Checkpoint, CostLine, Info, JobStatus, Moment, OutputFile, Progress, Why
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 POOL = Pool("local", "local", "local-a", "m6i.large")
@@ -50,6 +50,12 @@ class FakeService:
         self.discarded: list[str] = []
         self.on_move: Callable[[str, int], None] = lambda _job, _number: None
         self.on_checkpoint: Callable[[str, int], None] = lambda _job, _number: None
+        self.protected: set[tuple[str, str]] = set()
+        self.work: dict[str, dict[str, object]] = {}
+        self.work_fails: dict[str, Exception] = {}
+        self.store_results: dict[str, dict[str, object]] = {}
+        self.looks, self.looks_needed = 0, 1
+        self.called_off: list[str] = []
         self.lock = threading.Lock()
 
     def say(self, job: str | None, kind: str, text: str, **data: str | int | float | bool | None) -> None:
@@ -168,6 +174,55 @@ class FakeService:
         found = self._open(job)
         self.on_checkpoint(found.id, 4)
         return 4
+
+    def go_back(self, job: JobId, checkpoint: str) -> Job:
+        found = self._find(job).job
+        if checkpoint not in ("3", "000001-000003"):
+            raise NotFound(f"Job {found.id} has no checkpoint {checkpoint!r}.")
+        self.change(found.id, wish=Wish.RUN, state=JobState.ACTIVE, rewind=Rewind("000001-000003", 1))
+        return self.statuses[found.id].job
+
+    def checkpoints(self, job: JobId) -> Sequence[Checkpoint]:
+        self._find(job)
+        return [
+            Checkpoint("000001-000002", START.isoformat(), "live", 5_000_000, None, None, True, False, True, False, "old"),
+            Checkpoint("000001-000003", "", "", None, 7, "000001-000002", False, True, False, True, "kept", "torn"),
+        ]
+
+    def protect(self, job: JobId, checkpoint: str, wanted: bool) -> str:
+        found = self._find(job).job
+        (self.protected.add if wanted else self.protected.discard)((found.id, checkpoint))
+        return f"000001-{int(checkpoint):06d}"
+
+    def fork(self, job: JobId, checkpoint: str | None, name: str | None) -> Progress:
+        found = self._find(job).job
+        made = {"job": "copy-1", "name": name or found.spec.name, "parent": found.id, "checkpoint": checkpoint or "newest"}
+        return self._begin("fork", made)
+
+    def rehearse(self, job: JobId) -> Progress:
+        figures = {"machine_seconds": 3.0, "restore_seconds": 1.0, "alive_seconds": 5.0, "watched_seconds": 5.0}
+        seen = {"cpu_seconds": 4.5, "printed_bytes": 12, "memory_bytes": 9_000_000}
+        found = self._find(job).job
+        return self._begin("rehearse", {"job": found.id, "rehearsal": "r", "checkpoint": "000001-000003", **figures, **seen})
+
+    def store_work(self, what: str, job: JobId | None, read: bool, dry_run: bool) -> Progress:
+        if job is not None:
+            self._find(job)
+        return self._begin(what, {**self.store_results[what], "read": read, "dry_run": dry_run})
+
+    def _begin(self, what: str, result: dict[str, object]) -> Progress:
+        self.work[what] = result
+        return Progress(what, what, False, "beginning", 0, 0, None)
+
+    def progress(self, number: str, wait_seconds: float) -> Progress:
+        if number in self.work_fails:
+            raise self.work_fails[number]
+        self.looks += 1
+        done = self.looks > self.looks_needed
+        return Progress(number, number, done, "reading", self.looks, 9, self.work[number] if done else None)
+
+    def call_off(self, number: str) -> None:
+        self.called_off.append(number)
 
     def log(self, job: JobId, stream: str, offset: int, limit: int, attempt: int | None = None) -> bytes:
         found = self._find(job).job
