@@ -170,7 +170,8 @@ class Writer:
             self._flushing = self._flushing or flushing
             if not self._pack.members or not now():
                 return
-            pack, self._pack, self._flushing = self._pack, Pack(), False
+            pack, self._pack = self._pack, Pack()
+            self._flushing = self._flushing and self._preparing > 0  # a pack that was merely full is not the last one
         self._puts.submit(self._put_pack, pack)
 
     def _put(self, piece: _Piece, stored: Buffer) -> None:
