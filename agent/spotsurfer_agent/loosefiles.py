@@ -10,12 +10,16 @@ import errno
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")  # keys that are their own file names
 CANNOT = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV})  # no files without a name here
+ALIGNMENT = 4096  # of memory and length, for the disk to read it directly; what every disk takes
+DIRECT_BYTES_MIN = 256 << 10
 SYNC_THREADS = 16  # flushes of one disk that are asked for together are done together
 
 
@@ -38,16 +42,11 @@ class LooseFiles:
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            fd = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+            return _made(path, memoryview(data))
         except OSError as e:
             if e.errno in CANNOT:
                 return None
             raise
-        try:
-            _fill(fd, data)
-            return _named(fd, path)
-        finally:
-            os.close(fd)
 
     def sync(self) -> None:
         """All names that were given so far are durable when it returns. Raises OSError."""
@@ -103,20 +102,32 @@ def _with_parents(folders: Iterable[Path], root: Path) -> set[Path]:
     return out
 
 
-def _fill(fd: int, data: bytes | bytearray | memoryview) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-    os.fdatasync(fd)
+def _is_aligned(view: memoryview) -> bool:
+    """Whether the disk can take it from where it lies: no copy into the page cache, no memory for that."""
+    if len(view) < DIRECT_BYTES_MIN or len(view) % ALIGNMENT:
+        return False
+    return int(np.frombuffer(view, dtype=np.uint8).ctypes.data) % ALIGNMENT == 0
 
 
-def _named(fd: int, path: Path, link: Callable[..., None] = os.link) -> bool | None:
+def _made(path: Path, view: memoryview) -> bool:
+    fd = _nameless(path.parent, os.O_DIRECT if _is_aligned(view) else 0)
     try:
-        link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)  # a folder makes it linkat, which follows
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fdatasync(fd)
+        os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)  # a folder makes it linkat, which follows
     except FileExistsError:
         return False
-    except OSError as e:
-        if e.errno in CANNOT:
-            return None
-        raise
+    finally:
+        os.close(fd)
     return True
+
+
+def _nameless(folder: Path, direct: int) -> int:
+    flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
+    try:
+        return os.open(folder, flags | direct, 0o644)
+    except OSError as e:
+        if not direct or e.errno not in CANNOT:
+            raise
+    return os.open(folder, flags, 0o644)
