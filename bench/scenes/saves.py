@@ -40,6 +40,7 @@ def _one_live(run: Runner, plain: Callable[[], None], base: str | None = None) -
     """One save of ours and one of CRIU's own, with what the job saw of each."""
     with memory.watch() as peak:
         gap, facts = run.gap(lambda: run.save(base=base))
+    stages = run.stages
     kit.settle()
     plain_gap, seconds = run.gap(lambda: kit.timed(plain))
     kit.settle()
@@ -54,6 +55,7 @@ def _one_live(run: Runner, plain: Callable[[], None], base: str | None = None) -
         "criu_freeze": plain_gap,
         "criu_seconds": seconds,
         "checkpoint": facts.checkpoint,
+        "stages": stages,
     }
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,12 @@ from bench.scenes import images, kit
 from bench.scenes.kit import Runner
 
 MAGIC = np.uint64(0x53544D5050414745)
-SIZE = 32 << 20
+SIZE = 16 << 20
 WORDS = 512
-SLOW_RUN_SECONDS, SLOW_STOP_SECONDS = 0.002, 0.02
+SLOW_BYTES, SLOW_SECONDS = 256 << 10, 0.02  # so many at a time, and then a pause
 HOGS = 4
 WHOLE_SECONDS = 60.0
+SLOW = "BENCH_SLOW_RECEIVER"
 Figures = dict[str, Any]
 
 
@@ -40,6 +42,7 @@ def torn(dumps: str, wait: str) -> Figures:
     found: dict[str, list[int]] = {}
     numbers = itertools.count(1)
     for name, disturb in (("slow", _slow), ("paused", _paused), ("starved", _starved)):
+        os.environ[SLOW] = "1" if name == "slow" else ""
         mine = [next(numbers) for _ in range(max(1, int(dumps) // 3 + (name == "slow") * (int(dumps) % 3)))]
         found[name] = _disturbed(mine, disturb, wait == "yes")
         kit.say(f"{name}: {sum(1 for x in found[name] if x)} of {len(mine)} torn, worst {max(found[name])} pages")
@@ -69,6 +72,8 @@ def torn_saves(numbers: str, wait: str) -> Figures:
     e.adopt()
     if wait == "no":
         take_wait_out()
+    if os.environ.get(SLOW):
+        make_slow()
     for n in numbers.split(","):
         e.save(engine_kit.request(int(n), final=False))
     return {}
@@ -85,6 +90,36 @@ def take_wait_out() -> None:
     stream.Receiver.drained = at_once  # type: ignore[method-assign]
 
 
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A sink that takes little at a time, and then rests."""
+
+    whole: stream.Sink
+
+    def room(self) -> memoryview:
+        return self.whole.room()[:SLOW_BYTES]
+
+    def filled(self, count: int) -> None:
+        self.whole.filled(count)
+        time.sleep(SLOW_SECONDS)
+
+    def end(self) -> None:
+        self.whole.end()
+
+    def abort(self) -> None:
+        self.whole.abort()
+
+
+def make_slow() -> None:
+    """Have the receiver read memory slower than CRIU writes it: the last megabytes wait in the pipe for a third of a second."""
+    pump = stream.Receiver.pump
+
+    def slowly(self: stream.Receiver, name: str, fd: int, sink: stream.Sink) -> None:
+        pump(self, name, fd, Small(sink) if name.startswith("pages-") else sink)
+
+    stream.Receiver.pump = slowly  # type: ignore[method-assign]
+
+
 def _whole_then(
     receiver: stream.Receiver, whole: Callable[[stream.Receiver, float], bool], close: Callable[[], None]
 ) -> Callable[[], None]:
@@ -97,13 +132,10 @@ def _whole_then(
     return both
 
 
-def _slow(agent: int) -> Generator[None, None, None]:
-    """It runs for a tenth of the time."""
+def _slow(_agent: int) -> Generator[None, None, None]:
+    """It is slow by itself: see `make_slow`."""
     while True:
-        _signal(agent, signal.SIGSTOP)
-        time.sleep(SLOW_STOP_SECONDS)
-        _signal(agent, signal.SIGCONT)
-        time.sleep(SLOW_RUN_SECONDS)
+        time.sleep(0.05)
         yield
 
 
