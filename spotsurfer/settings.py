@@ -88,6 +88,7 @@ class StoreSection(_Section):
 
     url: str | None = None
     options: dict[str, str] = Field(default_factory=dict)
+    key_file: AbsolutePath | None = None
 
     @field_validator("url")
     @classmethod
@@ -132,6 +133,21 @@ class AgentSection(_Section):
     hurry_seconds: Interval = 0.25
     cache_bytes: int = Field(0, ge=0)
     checkpoint_interval: Interval = 600.0
+
+
+class CheckpointSection(_Section):
+    """[checkpoint]: what making and reading checkpoints may take of a machine, and how they are kept."""
+
+    memory_bytes: int = Field(0, ge=0)
+    threads: int = Field(2, ge=1, le=64)
+    compression: str = "auto"
+    encrypt: bool = False
+    lazy: bool = True
+
+    @field_validator("compression")
+    @classmethod
+    def _compression(cls, value: str) -> str:
+        return _one_of(value.lower(), ("auto", "none", "lz4", "zstd"))
 
 
 class RetentionSection(_Section):
@@ -197,7 +213,8 @@ class Settings(BaseSettings):
     controller: ControllerSection = Field(default_factory=ControllerSection)
     store: StoreSection = Field(default_factory=StoreSection)
     limits: LimitsSection = Field(default_factory=lambda: LimitsSection.model_validate({}))
-    agent: AgentSection = Field(default_factory=AgentSection)
+    agent: AgentSection = Field(default_factory=lambda: AgentSection.model_validate({}))
+    checkpoint: CheckpointSection = Field(default_factory=lambda: CheckpointSection.model_validate({}))
     retention: RetentionSection = Field(default_factory=lambda: RetentionSection.model_validate({}))
     provider: ProviderSection = Field(default_factory=ProviderSection)
     policy: PolicySection = Field(default_factory=PolicySection)
@@ -235,6 +252,11 @@ class Settings(BaseSettings):
     def token_path(self) -> Path:
         """File with the token that TCP clients must show."""
         return self.controller.token_file or self.controller.data_dir / "token"
+
+    @property
+    def key_path(self) -> Path:
+        """File with the secret that checkpoints are named, sealed and encrypted with."""
+        return self.store.key_file or self.controller.data_dir / "store.key"
 
     @property
     def runtime_dir(self) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from typing import Any
 import structlog
 from obstore.exceptions import BaseError
 from spotsurfer_agent import protocol
-from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.protocol import AgentConfig
 from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull, open_store
 from sqlalchemy import Engine
 
+from spotsurfer import storekey
 from spotsurfer.controller import bootstrap
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
@@ -44,6 +44,7 @@ from spotsurfer.state.db import lock_state, new_family, open_database
 from spotsurfer.store.heads import Heads
 from spotsurfer.store.output import Output
 from spotsurfer.store.reports import Reports
+from spotsurfer.storekey import StoreKey
 
 log = structlog.get_logger()
 PRESIGNED_SECONDS = 3600
@@ -102,12 +103,13 @@ def _build(settings: Settings, lock: int) -> Controller:
     engine = open_database(settings.controller.data_dir / "state.db")
     family = new_family(engine)
     store = _store(settings)
-    claim_store(store, family, settings.store_url)
+    key = storekey.load(settings.key_path, settings.checkpoint.encrypt)
+    claim_store(store, family, settings.store_url, key.fingerprint)
     _publish(store, runtime)
     leadership = Leadership(store, clock)
     generation = leadership.take()
     provider = _provider(settings, family, clock)
-    return _assemble(settings, _Base(engine, clock, store, family, generation, provider, leadership, lock, runtime))
+    return _assemble(settings, _Base(engine, clock, store, family, generation, provider, leadership, lock, runtime, key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class _Base:
     leadership: Leadership
     lock: int
     runtime: Runtime
+    key: StoreKey
 
 
 def _assemble(settings: Settings, base: _Base) -> Controller:
@@ -151,7 +154,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
 
     schedule = Schedule(loop.tick, (own.tick_seconds, own.hurry_seconds), fatal)
     hooks.again()
-    shop = Shop(base.engine, base.clock, base.store, heads, _keys_of(settings), base.leadership.check)
+    shop = Shop(base.engine, base.clock, base.store, heads, base.key.keys_of, base.leadership.check)
     submission, kept = _submission(settings, base, observer), settings.retention
     commands = Commands(base.engine, base.clock, heads, schedule.poke, lambda j, c: background.shelf.has(j, c))
     background = Background(
@@ -248,6 +251,7 @@ def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
             job = rows.load_job(connection, attempt.job)
         config = _agent_config(settings, base.provider, attempt, access.url, access.options)
         config = of_job(config, job)
+        config = replace(config, key=base.key.secret_of(config.lineage or config.job))
         url = bootstrap.presigned_get(access.url, access.options, protocol.runtime_key(runtime.sha256), PRESIGNED_SECONDS)
         return bootstrap.user_data(config, runtime.sha256, url)
 
@@ -257,7 +261,7 @@ def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
 def _agent_config(
     settings: Settings, provider: Provider, attempt: Attempt, url: str, options: Mapping[str, str]
 ) -> AgentConfig:
-    agent = settings.agent
+    agent, checkpoint = settings.agent, settings.checkpoint
     return AgentConfig(
         job=attempt.job,
         attempt=attempt.number,
@@ -274,12 +278,12 @@ def _agent_config(
         warm_wait_seconds=settings.limits.warm_wait_seconds,
         hurry_seconds=agent.hurry_seconds,
         cache_bytes=agent.cache_bytes,
+        encrypt=checkpoint.encrypt,
+        checkpoint_memory_bytes=checkpoint.memory_bytes,
+        checkpoint_threads=checkpoint.threads,
+        compression=checkpoint.compression,
+        lazy=checkpoint.lazy,
     )
-
-
-def _keys_of(_settings: Settings) -> Callable[[str], Keys]:
-    """The keys of a lineage, as its agents are given them."""
-    return lambda lineage: Keys.derive(b"", lineage)
 
 
 def _close_journal(engine: Engine, clock: Clock) -> None:

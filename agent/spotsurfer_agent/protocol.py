@@ -277,6 +277,7 @@ class StoreInfo:
 
     family: str
     format: int = 1
+    key: str = ""  # fingerprint of the family's master secret
 
 
 @dataclass(frozen=True, slots=True)

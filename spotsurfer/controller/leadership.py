@@ -12,20 +12,25 @@ from spotsurfer.model.errors import StoreOwned, StoreUnwritable, Superseded
 from spotsurfer.ports.clock import Clock
 
 
-def claim_store(store: ObjectStore, family: str, url: str) -> None:
-    """Make the store ours or see that it is. Raises StoreOwned, StoreUnwritable."""
-    info = protocol.encode(StoreInfo(family))
+def claim_store(store: ObjectStore, family: str, url: str, key: str = "") -> None:
+    """Make the store ours or see that it is. `key`: fingerprint of our secret. Raises StoreOwned, StoreUnwritable."""
+    info = protocol.encode(StoreInfo(family, key=key))
     try:
         if store.create(protocol.store_key(), info):
             return
         there = store.get(protocol.store_key())
     except StoreError as e:
         raise StoreUnwritable(f"the store {url} can't be written: {e}; check store.url, its rights and its free space") from e
-    owner = protocol.decode(StoreInfo, there).family if there else "nobody"
-    if owner != family:
+    owner = protocol.decode(StoreInfo, there) if there else StoreInfo("nobody")
+    if owner.family != family:
         raise StoreOwned(
-            f"the store {url} belongs to the controller family {owner}, this one is {family}: use another store.url, or "
+            f"the store {url} belongs to the controller family {owner.family}, this one is {family}: use another store.url, or "
             "run with the data_dir of that family"
+        )
+    if owner.key and key and owner.key != key:
+        raise StoreOwned(
+            f"the checkpoints in {url} were made with another key than this controller's: bring that key back from a backup "
+            "and name it as [store] key_file, or use another store.url"
         )
 
 

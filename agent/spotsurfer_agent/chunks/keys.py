@@ -12,6 +12,7 @@ import blake3
 
 SECRET_BYTES = 32
 _PURPOSES = {
+    "fingerprint": "spotsurfer 2026-11-21 fingerprint of a master secret",
     "lineage": "spotsurfer 2026-11-21 secret of a lineage",
     "name": "spotsurfer 2026-11-21 names of chunks",
     "seal": "spotsurfer 2026-11-21 seals of manifests",
@@ -59,6 +60,11 @@ class Keys:
 def lineage_secret(master: bytes, lineage: str) -> bytes:
     """What an agent of this lineage is given: it opens nothing of other jobs."""
     return _derived("lineage", master, lineage)
+
+
+def fingerprint(master: bytes) -> str:
+    """Tells two master secrets apart and gives nothing away."""
+    return _derived("fingerprint", master, "").hex()[:32]
 
 
 def _derived(purpose: str, secret: bytes, lineage: str) -> bytes:
