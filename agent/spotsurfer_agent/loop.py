@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from spotsurfer_agent import clock
 from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.engines.port import Engine, EngineError, Status, WorkloadState
-from spotsurfer_agent.facts import Do, Effect, Facts, Hold, PowerOff, Release, Renew, Rules, Shut
+from spotsurfer_agent.engines.port import Engine, EngineError, Protection, Status, WorkloadState
+from spotsurfer_agent.facts import INTERRUPTION, Do, Effect, Facts, Hold, PowerOff, Release, Renew, Rules, Shut
 from spotsurfer_agent.fit import Fit, Window
 from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.logs import LogPlace, Logs
@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 LOG_SECONDS = 3.0
+PROTECTION_SECONDS = 1.0  # between looks whether a look at the job's processes is due
 STEPS_MAX = 8  # of one tick: edges that follow each other at once
 STIR_SECONDS = 30.0  # for so long after something happened while we stand by the head is looked at often
 
@@ -81,6 +82,8 @@ class Agent:
         )
         unchanged = min(config.report_seconds, config.lease_seconds / 3)
         self.reporter = Reporter(given.store, given.state, (config.poll_seconds, unchanged), given.now)
+        self._unfit = ("", "")  # checkpoint, and why this machine could not go on with it
+        self.work.urgent = lambda: given.watcher.warning is not None and given.watcher.warning.kind == INTERRUPTION
         self.worker = Worker(self.work.do, self.wake)
         self.state = State(since=given.now(), drain_failed=given.state.memory.drain_failed)
         self._stirred_at, self._stirred_by = given.now(), (0, "")
@@ -102,6 +105,7 @@ class Agent:
             "warm": Ticker("warm", self.standby.look if self.standby else lambda: None, poll, self.wake),
             "reporter": Ticker("reporter", self.reporter.send, min(1.0, poll), self.wake),
             "logs": Ticker("logs", self.push_logs, LOG_SECONDS, lambda: None),
+            "protection": Ticker("protection", self._examine, PROTECTION_SECONDS, self.wake),
             "notices": Ticker("notices", self._given.watcher.look, c.notice_seconds, self.wake),
         }
 
@@ -144,6 +148,14 @@ class Agent:
             log.warning("this machine's time is over: it is ended")
             self.gate.shut("this machine's time is over")
             self.over = True
+
+    def _examine(self) -> None:
+        """Whether the job can be saved here; standing by, whether this machine could go on with its newest checkpoint."""
+        head = self.heads.newest
+        if self.state.name is not AgentState.STANDBY:
+            self.engine.look()
+        elif head is not None and head.checkpoint is not None and self._unfit[0] != head.checkpoint:
+            self._unfit = (head.checkpoint, self.work.unfit(head.checkpoint))
 
     def push_logs(self) -> None:
         """Upload new output, unless nothing may be written any more."""
@@ -209,6 +221,9 @@ class Agent:
             workload=self._status.state,
             held=self._status.held,
             pending_final=self._status.pending_final,
+            arriving=self._status.arriving_bytes is not None,
+            lost_because=self._status.lost_because,
+            image_is_bad=self._status.image_is_bad,
             began_before=memory.began,
             busy=busy,
             outcome=outcome,
@@ -220,12 +235,12 @@ class Agent:
 
     def _rules(self) -> Rules:
         c, fit = self.config, self._fit(self._now())
-        interval = fit.interval_seconds if fit is not None else self._interval()
+        interval = fit.interval_seconds if fit is not None and self._interval() is not None else self._interval()
         return Rules(c.attempt, interval, c.lease_seconds, c.limit_seconds, c.drain_margin_seconds, c.warm_wait_seconds > 0)
 
     def _interval(self) -> float | None:
         spec = self.mailbox.mail.spec
-        return spec.checkpoint_interval_seconds if spec is not None else None
+        return spec.checkpoint_interval_seconds if spec is not None and spec.engine != "none" else None
 
     def _fit(self, now: float) -> Fit | None:
         window = Window(self.config.notice_window_seconds, self.config.drain_margin_seconds, self._interval())
@@ -268,6 +283,8 @@ class Agent:
             self.work.stage,
             self.work.last_save,
             self.standby.warm if self.standby is not None and self.state.name is AgentState.STANDBY else None,
+            self.engine.protection() if facts.workload is WorkloadState.RUNNING else Protection(),
+            self._unfit[1] if self.state.name is AgentState.STANDBY else "",
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self._tickers["reporter"].poke()

@@ -10,6 +10,7 @@ from spotsurfer_agent.guards import asked, happened, may_save
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.table import TABLE, TERMINAL, State
 
+VANISHED = "the job's processes vanished without an exit status; the next attempt goes on from the last checkpoint"
 BACKOFF_SECONDS = {Task.FINAL: 2.0, Task.SETTLE: 2.0, Task.KILL: 1.0, Task.PUBLISH: 15.0, Task.LIVE: 60.0}
 
 
@@ -40,7 +41,7 @@ def _absorb(s: State, f: Facts) -> State:
         "failures": 0,
         "retry_at": float("-inf"),
         "error": o.note,
-        "error_kind": "output" if o.note else "",
+        "error_kind": (o.kind or "output") if o.note else "",
     }
     if o.task is Task.BOOT:
         changes |= {"booted": True, "freeze_at": o.at}
@@ -74,8 +75,7 @@ def _enter(s: State, name: S, f: Facts) -> State:
     if name is S.BROKEN and f.refusal:
         changes |= {"error": f.refusal, "error_kind": "store"}
     elif name is S.BROKEN and not s.error:
-        sentence = "the job's processes vanished without an exit status; the next attempt goes on from the last checkpoint"
-        changes |= {"error": sentence, "error_kind": "lost"}
+        changes |= {"error": f.lost_because or VANISHED, "error_kind": "restore" if f.image_is_bad else "lost"}
     elif name in (S.PUBLISHING, S.DRAINED):
         changes |= {"error": "", "error_kind": ""}
     elif name is S.RUNNING and s.name is S.BOOT:

@@ -7,10 +7,14 @@ import signal
 import sys
 from pathlib import Path
 
-from spotsurfer_agent import __version__, respawn
+from spotsurfer_agent import __version__, netns, respawn
+from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.chunks.limits import Limits
+from spotsurfer_agent.engines.hosted import Hosted
+from spotsurfer_agent.engines.ladder import Ladder
 from spotsurfer_agent.engines.port import Engine
+from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.engines.unfit import UnfitEngine
 from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.loop import Agent, Surroundings
@@ -22,6 +26,7 @@ from spotsurfer_agent.store import open_store
 from spotsurfer_agent.tools import ToolMissing, Tools
 
 log = logging.getLogger(__name__)
+CACHE = "cache"  # of objects fetched ahead, in the agent's folder
 
 
 def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
@@ -29,12 +34,15 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
     state = StateFile(base / "agent-state.json", config.job, config.attempt)
     began = state.memory.began
     keys = Keys.of_hex(config.key, config.lineage or config.job, config.encrypt)
+    cache = Cache(base / CACHE, config.cache_bytes)
+    cache.clear()  # what another process left was not made durable
     given = Surroundings(
         open_store(config.store_url, config.store_options),
-        lambda gate: _make_engine(base, config.job, gate, keys, began),
+        lambda gate: _make_engine(base, config, gate, keys, began),
         Watcher(dialect),
         state,
         keys,
+        cache,
         beat=respawn.beater(),
     )
     agent = Agent(config, given)
@@ -46,10 +54,22 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
     return over
 
 
-def _make_engine(base: Path, job: str, store: Gate, keys: Keys, began: bool) -> Engine:
+def _make_engine(base: Path, config: AgentConfig, store: Gate, keys: Keys, began: bool) -> Engine:
     """Without its tools the agent still reports why it is of no use."""
     prefix = Path(sys.executable).parent.parent / "prefix"  # of the runtime that this interpreter belongs to
     try:
-        return CriuEngine(base, job, store, Tools.find(prefix if prefix.is_dir() else None), keys)
+        tools = Tools.find(prefix if prefix.is_dir() else None)
+        if config.walled:
+            netns.wall_off(tools)
+        origin = Origin(config.store_url, config.store_options, config.key, config.lazy, cache=str(base / CACHE))
+        memory, threads = config.checkpoint_memory_bytes, config.checkpoint_threads
+        limits = Limits.of_settings(memory, threads, config.compression)
+
+        def make(kind: type[Hosted]) -> Hosted:
+            engine = kind(base, config.job, store, tools, keys, origin)
+            engine.limit(limits, memory)
+            return engine
+
+        return Ladder(base, config.job, store, make)
     except (ToolMissing, OSError) as e:
         return UnfitEngine(str(e), began)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spotsurfer_agent import __version__, clock, protocol
-from spotsurfer_agent.engines.port import Status
+from spotsurfer_agent.engines import needs
+from spotsurfer_agent.engines.port import Protection, Status
 from spotsurfer_agent.facts import Facts
 from spotsurfer_agent.guards import waits_for_memory
 from spotsurfer_agent.protocol import AgentState, Notice, Report, SaveFacts, Warm
@@ -17,6 +18,7 @@ from spotsurfer_agent.store import ObjectStore
 from spotsurfer_agent.table import State
 
 RETRY_SECONDS = 1.0
+NOTHING_RUNS = Protection()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Extras:
     stage: str
     last_save: SaveFacts | None
     warm: Warm | None = None
+    protection: Protection = NOTHING_RUNS
+    unfit: str = ""  # why this machine could not go on with the newest checkpoint
 
 
 def build(state: State, facts: Facts, extras: Extras) -> Report:
@@ -64,6 +68,10 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         arriving_bytes=extras.status.arriving_bytes,
         error=state.error or facts.refusal,
         error_kind=state.error_kind or ("store" if facts.refusal else ""),
+        protection=extras.protection.rung,
+        unprotected=extras.protection.reason,
+        unfit=extras.unfit,
+        processor=needs.processor(),
     )
 
 
@@ -75,7 +83,7 @@ def _urgent(report: Report) -> tuple[object, ...]:
     fit = (report.fit.verdict, report.fit.hastened) if report.fit else ()
     arriving = report.arriving_bytes is not None
     told = (arriving, report.desired, report.drain_failed, report.frozen, notice, last, report.error, report.instance)
-    return (report.state, warm, fit, *told)
+    return (report.state, warm, fit, report.unprotected, report.unfit, *told)
 
 
 class Reporter:

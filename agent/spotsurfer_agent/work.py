@@ -43,6 +43,7 @@ class Work:
     keys: Keys
     now: Callable[[], float] = clock.monotonic
     wait: Callable[[float], None] = time.sleep
+    urgent: Callable[[], bool] = field(default=lambda: False)  # the cloud takes the machine
     stage: str = ""
     last_save: SaveFacts | None = None
     _refused: str = field(default="", init=False)  # why our own commit said no
@@ -61,7 +62,7 @@ class Work:
         try:
             return doing[task]()
         except EngineError as e:
-            return self._fail(task, self._refused or str(e), "restore" if e.kind == "refused" else e.kind)
+            return self._fail(task, self._refused or str(e), e.kind)
         except files.FilesError as e:
             return self._fail(task, str(e), e.kind)
         except (StoreError, Fenced) as e:
@@ -102,13 +103,18 @@ class Work:
         self.engine.restore(image, spec)
         self.logs.begin(image.log)
         self.state.update(began=True, restore_seconds=self.now() - began)
-        return Outcome(Task.BEGIN, self.now())
+        return Outcome(Task.BEGIN, self.now(), kind="hook", note=self.engine.note)
 
     def _spec(self) -> Spec:
         spec = self.mailbox.mail.spec
         if spec is None:
             raise StoreError("the job's specification was not read yet")
         return spec
+
+    def unfit(self, checkpoint: str) -> str:
+        """Why this machine could not go on with a checkpoint; empty = nothing is known against it. Raises StoreError."""
+        image = self._manifest(checkpoint)
+        return self.engine.unfit(image) if image is not None else ""
 
     def _manifest(self, checkpoint: str) -> Manifest | None:
         """A store that stumbles for seconds must not cost an attempt, so it is asked again."""
@@ -129,6 +135,8 @@ class Work:
         head = self.heads.newest
         if head is None:
             raise Fenced("the head log is empty")
+        if final and self._spec().engine == "none":
+            return self._left_unsaved()
         # Each try has its own number: a manifest that lost its race must never be overwritten by another.
         sequence = max(head.sequence, self.state.memory.save_sequence) + 1
         self.state.update(save_sequence=sequence)
@@ -141,12 +149,23 @@ class Work:
             base=head.checkpoint,
             commit=lambda image: self._commit(image, final=final),
             progress=self._progress,
+            urgent=self.urgent(),
         )
         saved = self._pinned(request)
         memory = self.state.memory
         self.last_save = saved
         self.state.update(saves=memory.saves + 1, frozen_seconds=memory.frozen_seconds + saved.frozen_seconds)
-        return Outcome(task, self.now(), save=saved)
+        return Outcome(task, self.now(), save=saved, kind="hook", note=self.engine.note)
+
+    def _left_unsaved(self) -> Outcome:
+        """Drain a job that its user runs without checkpoints: it dies here, and begins again elsewhere.
+
+        In this order, because nothing of it may run after its final entry; output first: it shows that the store can be written.
+        """
+        self.logs.flush(dict(self.engine.status().log or {}))
+        self.engine.kill()
+        self.heads.append(_unsaved, True, self.store.check, self.wait)
+        return Outcome(Task.FINAL, self.now())
 
     def _pinned(self, request: SaveRequest) -> SaveFacts:
         """The save itself. Its intent stays behind where its outcome is not known: a later entry of the head log ends it."""
@@ -248,6 +267,10 @@ def _committed(base: Head, image: Manifest, final: bool) -> Head:
         nonce="",
         at="",
     )
+
+
+def _unsaved(base: Head) -> Head:
+    return Head(0, HeadKind.COMMIT, base.epoch, base.checkpoint, base.sequence, True, None, base.cpu_seconds, "", "")
 
 
 def _closed(base: Head, done: Done, cpu_seconds: float) -> Head:

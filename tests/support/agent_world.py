@@ -12,7 +12,7 @@ from pathlib import Path
 
 from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, WorkloadState
 from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.loop import Agent, Surroundings
 from spotsurfer_agent.manifest import Manifest
@@ -124,10 +124,19 @@ class FakeEngine:
     """The engine's port over a Shim. `trip` is called with the name of each point of a save or restore, and may raise."""
 
     name = "fake"
+    note = ""
 
     def __init__(self, shim: Shim, store: Gate, folder: Path, world: World) -> None:
         self.shim, self._store, self._folder, self._world = shim, store, folder, world
         self._trip = world.trip
+
+    def protection(self) -> Protection:
+        return Protection("criu")
+
+    def look(self) -> None: ...
+
+    def unfit(self, manifest: Manifest) -> str:
+        return ""
 
     def preflight(self) -> list[str]:
         return self._world.unfit

@@ -5,6 +5,7 @@ It holds no state that a restarted agent would miss: what runs is known by the s
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import hashlib
@@ -19,9 +20,15 @@ from typing import Any
 from spotsurfer_agent import jobroot, launch, netns, scratch, shimwire, spool, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.engines.port import EngineError, Status, WorkloadState
-from spotsurfer_agent.manifest import Stored
-from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.chunks.limits import Limits
+from spotsurfer_agent.engines import hooks, needs, preflight
+from spotsurfer_agent.engines.base import Bases
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.engines.restoring import Origin, arrival
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.pager import plan as pager
+from spotsurfer_agent.pager.plan import BLAME_IMAGE
+from spotsurfer_agent.protocol import SaveFacts, Spec
 from spotsurfer_agent.store import ObjectStore
 from spotsurfer_agent.tools import Tools
 
@@ -32,14 +39,20 @@ PHASES = {
     "starting": WorkloadState.ABSENT,
     "running": WorkloadState.RUNNING,
     "exited": WorkloadState.EXITED,
+    "lost": WorkloadState.LOST,
 }
 
 
-class Hosted:
+class Hosted(abc.ABC):
     """The job of one base folder on this machine, under its shim. Engines add how it is saved and restored."""
 
-    def __init__(self, base: Path, job: str, store: ObjectStore, tools: Tools, keys: Keys | None = None) -> None:
-        self._base, self._job, self._store, self._tools = base, job, store, tools
+    name = ""
+
+    def __init__(
+        self, base: Path, job: str, store: ObjectStore, tools: Tools, keys: Keys | None = None, origin: Origin | None = None
+    ) -> None:
+        """`origin`: how other processes reach the same store; needed for a restore."""
+        self._base, self._job, self._store, self._tools, self._origin = base, job, store, tools, origin
         self._keys = keys or Keys.derive(b"", job)
         self._folder = base / "job"
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -49,10 +62,27 @@ class Hosted:
         self._scratch.make()
         self._shim: subprocess.Popen[bytes] | None = None
         self._group: JobCgroup | None = None
-        self._known: dict[str, dict[str, Stored]] = {}  # chunks in the store by digest, by the manifest that says so
+        self._bases = Bases(self._folder, store, job, self._keys)
+        self._limits, self._memory_bytes = Limits(), 0
         self._last = Status(WorkloadState.ABSENT)
 
+    def limit(self, limits: Limits, memory_bytes: int) -> None:
+        """Bounds of saves: of the chunk pipeline, and of memory held for an image (0 = half of what is free)."""
+        self._limits, self._memory_bytes = limits, memory_bytes
+
     # ------------------------------------------------------------ the port
+
+    def preflight(self) -> list[str]:
+        """Why this machine can't keep a job, one sentence each."""
+        return preflight.hosting(self._base)
+
+    @abc.abstractmethod
+    def save(self, request: SaveRequest) -> SaveFacts:
+        """As the port says."""
+
+    @abc.abstractmethod
+    def restore(self, manifest: Manifest, spec: Spec) -> None:
+        """As the port says."""
 
     def scratch(self) -> str:
         """Absolute path of the job's scratch as the agent sees it."""
@@ -61,13 +91,37 @@ class Hosted:
     def start(self, spec: Spec) -> None:
         """Start the command from the beginning. Raises EngineError("start")."""
         try:
-            plan = self._plan(spec)
-            self._fresh_logs()
-            self._spawn()
-            self._ask("start", plan=dataclasses.asdict(plan), log={}, **self._resources())
+            self._launch(spec, {})
         except (OSError, shimwire.ShimGone, shimwire.ShimRefused, trees.UnsafePath) as e:
             self.kill()
             raise EngineError("start", f"the job could not be started: {getattr(e, 'strerror', None) or e}") from e
+
+    def pids(self) -> list[int]:
+        """The processes of the job, as numbered here."""
+        return self._cgroup().pids()
+
+    def machine_facts(self) -> dict[str, str]:
+        """What is compared before an image of this engine is continued here."""
+        return needs.machine(preflight.criu_version(self._tools), str(self._base), [m.target for m in self._mounts()])
+
+    def run_inside(self, words: list[str], limit_seconds: float) -> None:
+        """Run a command beside the job, in its namespaces and as its user. Raises HookFailed."""
+        try:
+            root = int(self._ask("status")["root_pid"])
+        except (shimwire.ShimGone, shimwire.ShimRefused) as e:
+            raise hooks.HookFailed(f"`{' '.join(words)}` was not run: {e}") from e
+        hooks.run(self._tools, root, self._cgroup(), words, limit_seconds)
+
+    def _launch(self, spec: Spec, log: dict[str, int], *, goes_on: bool = False) -> None:
+        """The command under a new shim, on the files that are there; `log` says how much output it has already.
+
+        `goes_on`: on this machine, whose output is kept.
+        """
+        plan = self._plan(spec)
+        if not goes_on:
+            self._fresh_logs()
+        self._spawn()
+        self._ask("start", plan=dataclasses.asdict(plan), log=log, **self._resources())
 
     def status(self) -> Status:
         """The workload now."""
@@ -88,7 +142,17 @@ class Hosted:
             dict(told["log"]),
             told["pending_final"],
         )
-        return self._last
+        return self._arriving(self._last)
+
+    def _arriving(self, status: Status) -> Status:
+        """What is known of memory that comes behind the running job; and that it can't come makes it lost."""
+        if status.state not in (WorkloadState.RUNNING, WorkloadState.LOST):
+            return status
+        seen = arrival(self._folder, self._cgroup())
+        if seen.loss is None:
+            return dataclasses.replace(status, arriving_bytes=seen.arriving_bytes)
+        bad = seen.loss.blame == BLAME_IMAGE
+        return dataclasses.replace(status, state=WorkloadState.LOST, lost_because=seen.loss.sentence, image_is_bad=bad)
 
     def hold(self) -> None:
         """Stop all processes of the job where they are. Idempotent."""
@@ -111,7 +175,7 @@ class Hosted:
         self._scratch.empty()
         self._scratch.make()
         (self._folder / shimwire.EXIT).unlink(missing_ok=True)
-        self._known = {}
+        self._bases.forget()
 
     def adopt(self) -> Status:
         """Take over what an earlier agent of this machine left running."""
@@ -234,7 +298,7 @@ class Hosted:
         if ended is not None:
             return Status(WorkloadState.EXITED, ended["exit_code"], False, self._last.cpu_seconds, 0, dict(ended["log"]))
         if (self._folder / shimwire.STARTED).exists():
-            return dataclasses.replace(self._absent(), state=WorkloadState.LOST)
+            return self._arriving(dataclasses.replace(self._absent(), state=WorkloadState.LOST))
         return self._absent()
 
     def _absent(self) -> Status:
@@ -261,6 +325,7 @@ class Hosted:
         netns.remove(self._tools)
         self._clean_images()
         (self._folder / shimwire.STARTED).unlink(missing_ok=True)
+        pager.forget(self._folder)
         (self._folder / "cgroup.json").unlink(missing_ok=True)
         self._group = None
 

@@ -5,6 +5,8 @@ Each fact is a line of text. Names tell how it is compared: `needs` below is the
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import platform
 import re
@@ -37,6 +39,21 @@ def machine(criu: str, base: str, mounts: Iterable[str]) -> dict[str, str]:
         "folder": base,
         "mounts": " ".join(sorted(mounts)),
     }
+
+
+@functools.cache
+def processor() -> str:
+    """This machine's processor for people: its name, and a hash of what is compared; equal hashes are equal to an image."""
+    text = Path("/proc/cpuinfo").read_text()
+    name = next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")), "")
+    facts = machine("", "", ())
+    compared = "\n".join(facts[key] for key in ("machine", "cpu instructions", "cpu registers", "page size"))
+    return f"{name or platform.machine()} ({hashlib.sha256(compared.encode()).hexdigest()[:8]})"
+
+
+def plain(base: str) -> dict[str, str]:
+    """The facts that matter to a job which is started anew from its files."""
+    return {"machine": platform.machine(), "kernel": platform.release(), "folder": base}
 
 
 def _cpu_flags(text: str) -> set[str]:

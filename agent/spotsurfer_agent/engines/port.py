@@ -77,7 +77,27 @@ class Engine(Protocol):
     Methods are called from one thread, except `status`, `hold` and `release`.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The rung that the next save takes: "criu", "app" or "none"."""
+        ...
+
+    @property
+    def note(self) -> str:
+        """Something to tell about the last save or restore although it worked; empty = nothing."""
+        ...
+
+    def protection(self) -> Protection:
+        """How the job is saved, as far as is known; never waits."""
+        ...
+
+    def look(self) -> None:
+        """Look, if that is due, at what the job holds; called now and then from a thread of its own."""
+        ...
+
+    def unfit(self, manifest: Manifest) -> str:
+        """Why this machine could not continue a checkpoint, both values named; empty = nothing is known against it."""
+        ...
 
     def preflight(self) -> list[str]:
         """Why this machine can't protect a job, one sentence each; empty = it can."""

@@ -19,9 +19,16 @@ FREE_BYTES_AT_LEAST = 256 << 20
 
 def problems(base: Path, tools: Tools) -> list[str]:
     """Why not; empty = it can."""
+    found = hosting(base)
+    criu = _criu(tools) if os.geteuid() == 0 else None
+    return [*([criu] if criu else []), *found]
+
+
+def hosting(base: Path) -> list[str]:
+    """Why this machine can't even run a job, saved or not; empty = it can."""
     if os.geteuid() != 0:
-        return ["The agent is not root, and saving processes needs root: start it as root."]
-    checks: list[Callable[[], str | None]] = [lambda: _criu(tools), _namespaces, _control_groups, lambda: _disk(base)]
+        return ["The agent is not root, and keeping a job apart needs root: start it as root."]
+    checks: list[Callable[[], str | None]] = [_namespaces, _control_groups, lambda: _disk(base)]
     return [found for check in checks if (found := check()) is not None]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, WorkloadState
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import SaveFacts, Spec
 
@@ -11,9 +11,21 @@ class UnfitEngine:
     """Runs nothing. `maybe_running`: an earlier agent had the job here, and nobody can say that it is dead."""
 
     name = "unfit"
+    note = ""
 
     def __init__(self, why: str, maybe_running: bool) -> None:
         self._why, self._maybe_running = why, maybe_running
+
+    def protection(self) -> Protection:
+        """Nothing runs."""
+        return Protection()
+
+    def look(self) -> None:
+        """There is nothing to look at."""
+
+    def unfit(self, manifest: Manifest) -> str:
+        """Everything speaks against it."""
+        return f"checkpoint {manifest.id} can't be restored: {self._why}"
 
     def preflight(self) -> list[str]:
         """Why this machine can't protect a job."""

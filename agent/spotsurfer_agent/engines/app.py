@@ -1,0 +1,267 @@
+"""Engine `app`: the program saves itself when it is told to, and its files are the checkpoint.
+
+A save: tell it, wait for the sign that it has, freeze, keep the files as they are, let it go on (after a final one only death
+follows), send, manifest, head entry. A restore: the files back, and the command, or the one for going on, started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from spotsurfer_agent import clock, manifest, protocol, scratch, shimwire, trees
+from spotsurfer_agent.chunks.fetcher import BadChunk, Fetcher
+from spotsurfer_agent.chunks.sender import Sender
+from spotsurfer_agent.chunks.writer import Writer
+from spotsurfer_agent.engines import hooks, needs
+from spotsurfer_agent.engines.hosted import Hosted
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.manifest import Manifest, Stored
+from spotsurfer_agent.protocol import SaveFacts, SelfSave, Spec
+from spotsurfer_agent.store import StoreError
+
+LOOK_SECONDS = 0.05
+REST_SECONDS = 0.5  # a file that changed is whole when it rested for so long
+FINAL = "app-final"  # there while a final save may have been committed: the job must not run on
+FAILURES = (StoreError, OSError, trees.Unsavable, shimwire.ShimGone, shimwire.ShimRefused)
+
+
+class AppEngine(Hosted):
+    """The job of one base folder, which saves itself."""
+
+    name = "app"
+
+    def save(self, request: SaveRequest) -> SaveFacts:
+        """Tell the program, keep its files. Raises EngineError("save"); the job then runs on."""
+        raise EngineError("save", f"{request.checkpoint} can't be made: the job's specification is not known")
+
+    def save_of(self, spec: Spec, request: SaveRequest) -> SaveFacts:
+        """`save`, with what the user said of the program. Raises EngineError("save"); what `commit` raises passes through."""
+        status = self.status()
+        if spec.app is None:
+            raise EngineError("save", "nothing tells the program to save itself: add [app] to the job file")
+        if status.state is not WorkloadState.RUNNING or status.held:
+            raise EngineError("save", f"there is nothing to save: the job is {'held still' if status.held else status.state}")
+        request.progress("asking")
+        began = time.monotonic()
+        exited = self._told(spec.app, status, spec)
+        try:
+            facts = self._kept(request, began)
+        except FAILURES as e:
+            self._goes_on(spec, exited=exited)
+            raise EngineError("save", f"the save failed, the job runs on: {e}") from e
+        except EngineError:
+            self._goes_on(spec, exited=exited)
+            raise
+        except BaseException:  # the entry may exist: nothing of the job may run any more
+            if request.final:
+                self._end()
+            raise
+        if request.final:
+            self._end()
+            (self._folder / FINAL).unlink(missing_ok=True)
+        elif exited:
+            self._goes_on(spec, exited=True)
+        return facts
+
+    def restore(self, manifest: Manifest, spec: Spec) -> None:
+        """The files back, the program started on them. Raises EngineError("refused") or EngineError("restore")."""
+        if self.status().state is not WorkloadState.ABSENT:
+            raise EngineError("restore", "the job is here already: kill it first")
+        if manifest.engine != self.name:
+            raise EngineError("refused", f"checkpoint {manifest.id} was made by engine {manifest.engine!r}, not by the program")
+        if (why := needs.refusal(manifest.facts, needs.plain(str(self._base)))) is not None:
+            raise EngineError("refused", why)
+        try:
+            self._scratch.empty()
+            fetch = Fetcher(self._store, self._job, self._keys)
+            trees.build(self._scratch.path, manifest.scratch, manifest.chunks, fetch)
+            self._scratch.make()
+            self._launch(again(spec), dict(manifest.log))
+        except (*FAILURES, BadChunk, trees.UnsafePath) as e:
+            self.kill()
+            raise EngineError("restore", f"checkpoint {manifest.id} can't be restored: {e}") from e
+
+    def adopt(self) -> Status:
+        """As for all engines; a job frozen by an agent that died goes on, unless its final entry may exist."""
+        status = super().adopt()
+        if status.state is WorkloadState.RUNNING and not status.held and self._cgroup().frozen():
+            if (self._folder / FINAL).exists():
+                self._end()
+            else:
+                self._cgroup().thaw()
+        return self.status()
+
+    # ------------------------------------------------------------ telling it, and the sign that it has done so
+
+    def _told(self, app: SelfSave, status: Status, spec: Spec) -> bool:
+        """Tell the program to save itself and wait until it has; whether it ended by that. Raises EngineError("save")."""
+        sign = self._sign(app, status, self._work(spec))
+        try:
+            self._tell(app, spec)
+        except (OSError, hooks.HookFailed, shimwire.ShimGone) as e:
+            raise EngineError("save", f"the program could not be told to save itself: {e}") from e
+        end = time.monotonic() + app.deadline_seconds
+        while not sign():
+            now = self.status()
+            if now.state is not WorkloadState.RUNNING:
+                if app.done_exit is not None and now.exit_code == app.done_exit:
+                    return True
+                raise EngineError("save", "the job ended by itself during the save")
+            if time.monotonic() > end:
+                raise EngineError(
+                    "save",
+                    f"the program did not save itself within {app.deadline_seconds:g} s: raise app.deadline, or look why",
+                )
+            time.sleep(LOOK_SECONDS)
+        return False
+
+    def _tell(self, app: SelfSave, spec: Spec) -> None:
+        root = int(self._ask("status")["root_pid"])
+        if app.signal:
+            os.kill(root, signal.Signals[f"SIG{app.signal}"])  # its init hands it on to the whole group
+        elif app.file:
+            path = self._work(spec) / app.file
+            path.unlink(missing_ok=True)
+            path.touch()
+            scratch.own(path, *self._owner(root))
+        else:
+            self.run_inside(app.command, app.deadline_seconds)
+
+    def _owner(self, root: int) -> tuple[int, int]:
+        st = Path(f"/proc/{root}").stat()
+        return st.st_uid, st.st_gid
+
+    def _sign(self, app: SelfSave, status: Status, folder: Path) -> Callable[[], bool]:
+        if app.done_file:
+            return _Rested(folder / app.done_file).look
+        if app.done_output:
+            return _Said(self.read_log, (status.log or {}).get("out", 0), re.compile(app.done_output.encode())).look
+        return (lambda: False) if app.done_exit is not None else (lambda: True)
+
+    def _work(self, spec: Spec) -> Path:
+        return self._scratch.path / "work" / ("" if spec.folder == "." else spec.folder)
+
+    # ------------------------------------------------------------ keeping what it wrote
+
+    def _kept(self, request: SaveRequest, began: float) -> SaveFacts:
+        request.progress("freeze")
+        known = self._bases.of(request.base).known
+        self._scratch.sync()
+        frozen_at = time.monotonic()
+        if request.final:
+            (self._folder / FINAL).touch()
+        self._cgroup().freeze()
+        self._ask("status")  # the second answer comes after everything in the pipes was read
+        log, cpu = dict(self._ask("status")["log"]), self.status().cpu_seconds + request.cpu_seconds_before
+        listed, at_ns = self._scratch.capture(request.checkpoint, known, stays_frozen=request.final), self._scratch.now_ns()
+        if not request.final:
+            self._cgroup().thaw()
+        frozen = time.monotonic() - frozen_at
+        request.progress("upload")
+        with Writer(self._store, self._job, self._keys, self._limits, known) as writer:
+            capture = listed()
+            try:
+                entries = Sender(writer).send(capture.entries, capture.where, capture.known)
+            finally:
+                capture.drop()
+        self._scratch.remember(capture, entries, writer.table, at_ns)
+        image = self._described(request, entries, log, cpu)
+        image = dataclasses.replace(image, frozen_seconds=frozen, chunks=writer.table.rows)
+        self._manifest(image)
+        request.progress("commit")
+        if not request.commit(image):
+            raise EngineError("save", f"checkpoint {image.id} was not accepted: this attempt does not own the job")
+        durable = time.monotonic() - began
+        return SaveFacts(image.id, image.sequence, image.kind, image.image_bytes, writer.sent_bytes, frozen, durable)
+
+    def _described(self, r: SaveRequest, entries: list[manifest.Entry], log: dict[str, int], cpu: float) -> Manifest:
+        none: list[Stored] = []
+        return Manifest(
+            id=r.checkpoint,
+            job=self._job,
+            epoch=r.epoch,
+            sequence=r.sequence,
+            kind="final" if r.final else "live",
+            engine=self.name,
+            facts=needs.plain(str(self._base)),
+            image=[],
+            scratch=entries,
+            log=log,
+            init_pipes={},
+            cpu_seconds=cpu,
+            frozen_seconds=0.0,
+            image_bytes=sum(e.extents.bytes for e in entries),
+            at=clock.utc_text(),
+            base=r.base,
+            chunks=none,
+            lineage=self._keys.lineage,
+        )
+
+    def _manifest(self, image: Manifest) -> None:
+        key, data = protocol.manifest_key(image.job, image.id), manifest.encode(image, self._keys)
+        if not self._store.create(key, data) and self._store.get(key) != data:
+            raise EngineError("save", f"another manifest of checkpoint {image.id} is in the store already")
+
+    # ------------------------------------------------------------ going on
+
+    def _goes_on(self, spec: Spec, *, exited: bool) -> None:
+        """After a live save, or one that failed: the program runs, and is started again where saving had ended it."""
+        self._cgroup().thaw()
+        (self._folder / FINAL).unlink(missing_ok=True)
+        if exited:
+            log = dict(self.status().log or {})
+            self._end()
+            with contextlib.suppress(FileNotFoundError):
+                (self._folder / shimwire.EXIT).unlink()
+            self._launch(again(spec), log, goes_on=True)
+
+
+def again(spec: Spec) -> Spec:
+    """The specification with the command that goes on from saved files."""
+    if spec.app is None or not spec.app.restart_command:
+        return spec
+    return dataclasses.replace(spec, command=spec.app.restart_command)
+
+
+class _Rested:
+    """A file that appeared or changed, and then rested."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._before = self._now = self._stamp()
+        self._since = time.monotonic()
+
+    def _stamp(self) -> tuple[int, ...]:
+        try:
+            st = self._path.stat()
+        except OSError:
+            return ()
+        return st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns
+
+    def look(self) -> bool:
+        """Whether it did."""
+        stamp = self._stamp()
+        if stamp != self._now:
+            self._now, self._since = stamp, time.monotonic()
+        return bool(stamp) and stamp != self._before and time.monotonic() - self._since >= REST_SECONDS
+
+
+class _Said:
+    """A new line of output that matches."""
+
+    def __init__(self, read: Callable[[str, int, int], bytes], offset: int, pattern: re.Pattern[bytes]) -> None:
+        self._read, self._at, self._pattern, self._rest = read, offset, pattern, b""
+
+    def look(self) -> bool:
+        """Whether there was one."""
+        data = self._read("out", self._at, 1 << 20)
+        self._at += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return any(self._pattern.search(line) for line in lines)

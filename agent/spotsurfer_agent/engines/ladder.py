@@ -1,0 +1,200 @@
+"""The ladder: `criu`, else `app` (the program saves itself), else `none` (it starts over): where the job stands, and why.
+
+The user names a rung, or "auto": then the best one that works here and now is taken, and the reason against a better one told.
+What stands against CRIU is looked for in the job's processes after the start, now and then, and before each save.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from spotsurfer_agent import protocol, shimwire
+from spotsurfer_agent.engines import hooks, inspect, needs, preflight
+from spotsurfer_agent.engines.app import AppEngine
+from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.hosted import Hosted
+from spotsurfer_agent.engines.none import NoneEngine
+from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.protocol import ProtocolError, SaveFacts, Spec
+from spotsurfer_agent.store import ObjectStore, StoreError
+
+LOOK_SECONDS = 30.0  # between looks at what runs
+LOOK_SHARE = 0.002  # of a processor that the looks may take
+CHOSEN = {
+    "criu": "",
+    "app": "its user chose that the program saves itself",
+    "none": "its user chose to run it without checkpoints",
+}
+
+
+class Ladder:
+    """All engines of one base folder as one. `make` gives them what they share."""
+
+    def __init__(self, base: Path, job: str, store: ObjectStore, make: Callable[[type[Hosted]], Hosted]) -> None:
+        self._base, self._job, self._store = base, job, store
+        self._engines: dict[str, Hosted] = {kind.name: make(kind) for kind in (CriuEngine, AppEngine, NoneEngine)}
+        self._chosen = base / "job" / "engine.json"
+        told = shimwire.read_json(self._chosen) or {}
+        self._here: Hosted = self._engines.get(str(told.get("engine")), self._engines["criu"])
+        self._spec: Spec | None = None
+        self._found: list[str] | None = None  # None = not looked at yet
+        self._looked_at, self._next_at = float("-inf"), float("-inf")
+        self.note = ""  # something to tell about the last task although it worked
+
+    @property
+    def name(self) -> str:
+        """The rung of the next save."""
+        return self.protection().rung or self._here.name
+
+    # ------------------------------------------------------------ the rung
+
+    def protection(self) -> Protection:
+        """How the job is saved, as far as is known."""
+        if self._spec is None or self._found is None:
+            return Protection()
+        return choose(self._spec, self._found)
+
+    def look(self) -> None:
+        """Look at what the job holds, if it runs and that is due; a look costs milliseconds for each hundred processes."""
+        if time.monotonic() >= self._next_at and self._specification() is not None:
+            self._look()
+
+    def _look(self) -> None:
+        began = time.monotonic()
+        status = self._here.status()
+        if status.state is WorkloadState.RUNNING and not status.held:
+            self._found = self._looked()
+            cost = time.monotonic() - began
+            self._next_at = began + (LOOK_SECONDS if self._looked_at > 0 else 2.0) + cost / LOOK_SHARE
+            self._looked_at = began
+        elif status.state is not WorkloadState.RUNNING:
+            self._found, self._looked_at, self._next_at = None, float("-inf"), began + 1.0
+
+    def _looked(self) -> list[str]:
+        spec = self._specification()
+        return inspect.findings(inspect.Job(self._here.pids(), str(self._base), spec.tcp if spec else "close"))
+
+    def _specification(self) -> Spec | None:
+        """Immutable, so it is read once. None while the store can't give it."""
+        if self._spec is None:
+            with contextlib.suppress(StoreError, ProtocolError):
+                data = self._store.get(protocol.spec_key(self._job))
+                self._spec = protocol.decode(Spec, data) if data is not None else None
+        return self._spec
+
+    def _take(self, engine: str, spec: Spec) -> Hosted:
+        self._spec, self._here, self._found, self.note = spec, self._engines[engine], None, ""
+        self._looked_at = self._next_at = float("-inf")
+        shimwire.write_durably(self._chosen, {"engine": engine})
+        return self._here
+
+    # ------------------------------------------------------------ the port
+
+    def preflight(self) -> list[str]:
+        """Why this machine is of no use to the job: one that CRIU does not run on may do for another rung."""
+        spec = self._specification()
+        if spec is not None and spec.engine in ("app", "none"):
+            return preflight.hosting(self._base)
+        return self._engines["criu"].preflight()
+
+    def start(self, spec: Spec) -> None:
+        """Start the command from the beginning. Raises EngineError("start")."""
+        self._take(spec.engine if spec.engine in self._engines else "criu", spec).start(spec)
+
+    def save(self, request: SaveRequest) -> SaveFacts:
+        """Save on the best rung that works now. Raises EngineError("save") with what stands against it."""
+        spec = self._specification()
+        if spec is None:
+            raise EngineError("save", "the job's specification can't be read: look at the store")
+        self.note = ""
+        self._before_freeze(spec, request)
+        self._found = self._looked()
+        rung = choose(spec, self._found)
+        if spec.tcp == "keep" and (open_now := inspect.connections(inspect.Job(self._here.pids(), str(self._base)))):
+            raise EngineError("save", f'tcp = "keep" allows no save now: {open_now[0]}; close it first, or say tcp = "close"')
+        app = self._engines["app"]
+        if rung.rung == "app":
+            assert isinstance(app, AppEngine)
+            return app.save_of(spec, request)
+        if rung.rung == "none":
+            raise EngineError("save", rung.reason)
+        return self._engines["criu"].save(request)
+
+    def restore(self, manifest: Manifest, spec: Spec) -> None:
+        """Bring it back with the engine that made it. Raises EngineError("refused") or EngineError("restore")."""
+        engine = manifest.engine if manifest.engine in self._engines else "criu"
+        self._take(engine, spec).restore(manifest, spec)
+        if spec.after_restore:
+            try:
+                self._hook(spec.after_restore, spec.hook_seconds)
+            except hooks.HookFailed as e:
+                self.note = f"after_restore: {e}"
+
+    def _before_freeze(self, spec: Spec, request: SaveRequest) -> None:
+        if not spec.before_freeze:
+            return
+        request.progress("before_freeze")
+        try:
+            self._hook(spec.before_freeze, spec.hook_seconds)
+        except hooks.HookFailed as e:
+            if not request.urgent:
+                raise EngineError("save", f"before_freeze: {e}; the job runs on") from e
+            self.note = f"before_freeze: {e}; the machine was about to be taken, so it was saved all the same"
+
+    def _hook(self, words: list[str], limit_seconds: float) -> None:
+        self._here.run_inside(words, limit_seconds)
+
+    def unfit(self, manifest: Manifest) -> str:
+        """Why this machine could not continue a checkpoint, both values named; empty = it could as far as facts tell."""
+        if manifest.engine != "criu":
+            return needs.refusal(manifest.facts, needs.plain(str(self._base))) or ""
+        return needs.refusal(manifest.facts, self._engines["criu"].machine_facts()) or ""
+
+    def status(self) -> Status:
+        """The workload now."""
+        return self._here.status()
+
+    def hold(self) -> None:
+        """Stop all processes of the job where they are."""
+        self._here.hold()
+
+    def release(self) -> None:
+        """Undo `hold`."""
+        self._here.release()
+
+    def kill(self) -> None:
+        """Kill all processes of the job."""
+        self._here.kill()
+        self._found = None
+
+    def adopt(self) -> Status:
+        """Take over what an earlier agent left running."""
+        return self._here.adopt()
+
+    def settle(self, committed: bool) -> None:
+        """Give the verdict for `pending_final`."""
+        self._here.settle(committed)
+
+    def read_log(self, stream: str, offset: int, limit: int) -> bytes:
+        """Output of the job from an absolute offset."""
+        return self._here.read_log(stream, offset, limit)
+
+    def scratch(self) -> str:
+        """Absolute path of the job's scratch."""
+        return self._here.scratch()
+
+
+def choose(spec: Spec, found: list[str]) -> Protection:
+    """The rung for a job in whose processes `found` stands against CRIU. Pure."""
+    if spec.engine in ("app", "none"):
+        return Protection(spec.engine, CHOSEN[spec.engine])
+    if not found:
+        return Protection("criu")
+    why = inspect.sentence(found)
+    if spec.engine == "auto" and spec.app is not None:
+        return Protection("app", f"{why}; so the program saves itself")
+    return Protection("none", why)
