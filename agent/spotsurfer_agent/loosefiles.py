@@ -36,11 +36,11 @@ class LooseFiles:
         if not _PLAIN.fullmatch(key):
             return None
         path = self._root / key
-        with self._lock:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock:  # only a folder that is there: a store that refused to make it must not spoil every later `sync`
             self._folders.add(path.parent)
         if path.exists():
             return False
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             return _made(path, memoryview(data))
         except OSError as e:
