@@ -1,4 +1,4 @@
-"""What the store holds of this job for certain: chunks by digest, and pages by fingerprint, of the checkpoint a save builds on."""
+"""What the store surely holds of this job: chunks by digest, pages by fingerprint, of the checkpoint that a save builds on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Bases:
                 data = self._store.get(protocol.manifest_key(self._job, checkpoint))
                 if data is not None:
                     image = manifest.decode(data, self._keys)
-                    self._held = {checkpoint: Base(_by_digest(image), Index.load(self._path(checkpoint), image))}
+                    self._held = {checkpoint: Base(_by_digest(image), Index.load(self.path(checkpoint), image))}
         return self._held.get(checkpoint, NOTHING)
 
     def is_now(self, image: Manifest, prints: Iterable[tuple[str, bytes]]) -> None:
@@ -58,17 +58,16 @@ class Bases:
         self.learned(image, index)
 
     def learned(self, image: Manifest, index: Index | None) -> None:
-        """This checkpoint was committed or brought back; what is known of its pages is in the index."""
-        self._held = {image.id: Base(_by_digest(image), index)}
-        if index is None:
-            return
+        """This checkpoint was committed, or brought back: then with None, and who brought it keeps the fingerprints at `path`."""
+        self._held = {image.id: Base(_by_digest(image), index)} if index is not None else {}
         try:
             self._folder.mkdir(exist_ok=True)
-            index.save(self._path(image.id))
+            if index is not None:
+                index.save(self.path(image.id))
         except OSError as e:
             log.warning("the fingerprints of checkpoint %s can't be kept: %s", image.id, e)
         for old in self._folder.glob("*"):
-            if old != self._path(image.id):
+            if old != self.path(image.id):
                 old.unlink(missing_ok=True)
 
     def forget(self) -> None:
@@ -77,7 +76,8 @@ class Bases:
         for old in self._folder.glob("*"):
             old.unlink(missing_ok=True)
 
-    def _path(self, checkpoint: str) -> Path:
+    def path(self, checkpoint: str) -> Path:
+        """Where the fingerprints of a checkpoint are kept."""
         return self._folder / (checkpoint + SUFFIX)
 
 

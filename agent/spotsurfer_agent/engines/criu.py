@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import shutil
 
-from spotsurfer_agent import manifest, protocol, shimwire, trees
+from spotsurfer_agent import shimwire, trees
 from spotsurfer_agent.chunks.fetcher import BadChunk, Fetcher
 from spotsurfer_agent.engines import criu_call, needs, preflight
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.engines.saving import Place, Saving
-from spotsurfer_agent.manifest import Manifest, Stored
+from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import SaveFacts, Spec
 from spotsurfer_agent.store import StoreError
 
@@ -30,9 +30,8 @@ class CriuEngine(Hosted):
         status = self.status()
         if status.state is not WorkloadState.RUNNING or status.held:
             raise EngineError("save", f"there is nothing to save: the job is {'held still' if status.held else status.state}")
-        known = self._known_of(request.base)
         self._clean_images()
-        saving = Saving(self._place(), request, known)
+        saving = Saving(self._place(), request)
         try:
             facts = saving.run()
         except EngineError:
@@ -63,7 +62,7 @@ class CriuEngine(Hosted):
             why = self._restore_log(str(e)) if isinstance(e, shimwire.ShimRefused) else str(e)
             self.kill()
             raise EngineError("restore", f"checkpoint {manifest.id} can't be restored: {why}") from e
-        self._known = {manifest.id: _by_digest(manifest)}
+        self._bases.learned(manifest, None)
 
     def _restore(self, image: Manifest) -> None:
         self._fresh_logs()
@@ -108,18 +107,7 @@ class CriuEngine(Hosted):
             criu_version=preflight.criu_version(self._tools),
             tool_entries=self._tool_group().entries(),
             keys=self._keys,
+            bases=self._bases,
+            limits=self._limits,
+            memory_bytes=self._memory_bytes,
         )
-
-    def _known_of(self, base: str | None) -> dict[str, Stored]:
-        """Chunks that the base's manifest proves to be in the store."""
-        if base is not None and base not in self._known:
-            try:
-                data = self._store.get(protocol.manifest_key(self._job, base))
-                self._known = {base: _by_digest(manifest.decode(data, self._keys))} if data is not None else {}
-            except (StoreError, protocol.ProtocolError):
-                self._known = {}  # then everything is offered again; create-if-absent makes that harmless
-        return self._known.get(base or "", {})
-
-
-def _by_digest(image: Manifest) -> dict[str, Stored]:
-    return {c.digest: c for c in image.chunks}

@@ -57,7 +57,9 @@ class Intake:
             if moved != seen:
                 seen, at = moved, time.monotonic()
             elif time.monotonic() - at > STALL_SECONDS:
-                raise StreamError(0, f"nothing of the image moved for {STALL_SECONDS:.0f} s: the store is too slow or does not answer")
+                raise StreamError(
+                    0, f"nothing of the image moved for {STALL_SECONDS:.0f} s: the store is too slow or does not answer"
+                )
 
     def close(self, *, keeps_memory: bool = False) -> None:
         """Stop; a CRIU that still sends fails, and the job runs on. Idempotent. `keeps_memory`: another intake will use it."""
@@ -88,5 +90,3 @@ class _OnDisk:
     def abort(self) -> None:
         with contextlib.suppress(OSError):
             os.close(self._file)
-
-

@@ -17,9 +17,11 @@ from typing import Protocol
 
 import numpy as np
 
+from spotsurfer_agent.chunks.cut import Cutter
 from spotsurfer_agent.engines.fingerprints import (
     NEW,
     PAGE,
+    PRINT,
     ZERO,
     Follower,
     Index,
@@ -95,7 +97,7 @@ class Pages:
         return _Matching(self, file) if file.follower is not None else _Plain(self, file)
 
     def release(self) -> None:
-        """The job does not wait for the readers any more: make chunks now."""
+        """Make chunks now: the job does not wait for the readers any more, or it waits for the chunks."""
         with self._change:
             self._open = True
             self._change.notify_all()
@@ -181,7 +183,7 @@ class Pages:
 
     def _send(self, batch: Batch, view: memoryview, numbers: Numbers, prints: bytes) -> None:
         begin = 0
-        for end in _ends(prints):
+        for end in _ends(prints) if prints else ():
             self._reserve.use(batch.span)
             future = self._writer.add(view[begin * PAGE : end * PAGE], partial(self._reserve.give, batch.span))
             batch.file.sent.append((numbers[begin:end], future))
@@ -222,12 +224,9 @@ class Pages:
 
 
 def _ends(prints: bytes) -> list[int]:
-    out, begin = [], 0
-    for at, low in enumerate(pairs(prints)[:, 0].tolist(), 1):
-        if at - begin >= 1024 or (at - begin >= 64 and low & 255 == 0):
-            out.append(at)
-            begin = at
-    return out if begin == len(prints) // 16 else [*out, len(prints) // 16]
+    """Where chunks end, by the content of the pages; the last one where these pages end."""
+    ends, count = Cutter().cuts(pairs(prints)), len(prints) // PRINT
+    return ends if ends and ends[-1] == count else [*ends, count]
 
 
 def compact(view: memoryview, kept: Numbers) -> None:

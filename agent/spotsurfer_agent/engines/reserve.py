@@ -19,7 +19,8 @@ BLOCK_BYTES = 16 << 20
 BLOCKS_MIN = 4  # a file that ends, one that begins, and what is being sent of both
 TAIL_BYTES = 1 << 20  # a rest of a block is worth using from this size on
 SLACK_BYTES = 64 << 20  # what estimates of an image may be wrong by
-FINAL_BYTES = 256 << 20  # a final save waits for its bytes to be durable anyway: no need to hold them
+FINAL_BYTES = 192 << 20  # a final save waits for its bytes to be durable anyway: no need to hold them
+SENT_BYTES = 192 << 20  # on their way through compression and to the store, besides what is held here
 FIRST_GUESS = 0.25  # share of a job's pages that changed since its base, while none was measured
 PATIENCE_SECONDS = 60.0  # nothing was sent for so long: give up, the job stands still
 CAUTION = 1.5  # pages change faster now and then
@@ -70,7 +71,7 @@ class Reserve:
         self._change = threading.Condition()
         self._free: deque[Block] = deque()
         self._tails: list[Span] = []
-        self._made, self._closed = 0, False
+        self._made, self._closed, self._shrinks = 0, False, False
         self.waited_seconds = 0.0
         for _ in range(min(self._limit, -(-touched_bytes // block_bytes))):
             self._free.append(Block(block_bytes))
@@ -115,7 +116,9 @@ class Reserve:
         moved = self._change.wait(PATIENCE_SECONDS)
         self.waited_seconds += time.monotonic() - began
         if not moved:
-            raise Exhausted(0, f"nothing of the image was sent for {PATIENCE_SECONDS:.0f} s: the store is too slow or does not answer")
+            raise Exhausted(
+                0, f"nothing of the image was sent for {PATIENCE_SECONDS:.0f} s: the store is too slow or does not answer"
+            )
 
     def _whole(self, block: Block) -> Span:
         block.spans = 1
@@ -146,8 +149,21 @@ class Reserve:
             idle = [t for t in self._tails if t.block is block]
             if block.spans == len(idle):
                 self._tails = [t for t in self._tails if t.block is not block]
-                self._free.append(block)
+                self._drop_or_keep(block)
             self._change.notify()
+
+    def _drop_or_keep(self, block: Block) -> None:
+        if self._shrinks:
+            self._made -= 1
+        else:
+            self._free.append(block)
+
+    def shrink(self) -> None:
+        """Everything was read: what comes back goes back to the machine."""
+        with self._change:
+            self._shrinks = True
+            self._made -= len(self._free)
+            self._free.clear()
 
     def close(self) -> None:
         """Give the memory back as soon as the last one lets go of it; whoever waits gets Closed. Idempotent."""

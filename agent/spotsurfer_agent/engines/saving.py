@@ -1,34 +1,41 @@
 """One save, step by step. What may be done when is the whole point; the steps themselves are elsewhere.
 
-Live: freeze, keep the scratch as it is, let the job run on; then send, manifest, commit. Final: freeze, keep, send, manifest,
-commit, and only then let CRIU kill.
+Live: freeze, read the image into memory, keep the scratch as it is, let the job run on; then send, manifest, commit. Final:
+freeze, send the image while it is read, keep the scratch, manifest, commit, and only then let CRIU kill.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_agent import clock, manifest, protocol, shimwire, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.sender import Sender
-from spotsurfer_agent.engines import criu_call, needs
+from spotsurfer_agent.chunks.writer import Cancelled, Writer
+from spotsurfer_agent.engines import criu_call, needs, reserve
+from spotsurfer_agent.engines.base import Bases
+from spotsurfer_agent.engines.intake import Intake
 from spotsurfer_agent.engines.port import EngineError, SaveRequest
+from spotsurfer_agent.engines.reserve import Reserve
 from spotsurfer_agent.jobroot import Mount
-from spotsurfer_agent.manifest import Entry, Manifest, Stored
+from spotsurfer_agent.manifest import Entry, Manifest
 from spotsurfer_agent.protocol import SaveFacts
 from spotsurfer_agent.scratch import Capture, Scratch
 from spotsurfer_agent.store import ObjectStore, StoreError
 from spotsurfer_agent.tools import Tools
 
 VERDICT_SECONDS = 10.0  # a live dump whose agent stays silent for so long is let go by the shim
-# CRIU writes these after the hook, or they only concern the dump itself.
-NOT_PART = ("stats-", "dump.log")
+NOT_PART = ("stats-",)  # CRIU writes these after the hook
+FAILURES = (EngineError, StoreError, Cancelled, reserve.Closed, OSError, trees.Unsavable, subprocess.SubprocessError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,9 @@ class Place:
     criu_version: str
     tool_entries: list[str]
     keys: Keys
+    bases: Bases
+    limits: Limits
+    memory_bytes: int  # that a save may hold; 0 = half of what is free
 
 
 @dataclass(slots=True)
@@ -64,72 +74,135 @@ class Instant:
 class Saving:
     """One save under way."""
 
-    def __init__(self, place: Place, request: SaveRequest, known: Mapping[str, Stored]) -> None:
-        self._at, self._request, self._known = place, request, known
+    def __init__(self, place: Place, request: SaveRequest) -> None:
+        self._at, self._request = place, request
         self._images = place.folder / "images" / request.checkpoint
         self._work = place.folder / "images" / f"{request.checkpoint}.work"
+        self._base = place.bases.of(request.base)
+        limits = dataclasses.replace(place.limits, memory_bytes=min(place.limits.memory_bytes, reserve.SENT_BYTES))
+        self._writer = Writer(place.store, place.job, place.keys, limits, self._base.known)
+        self._memory: Reserve | None = None
+        self._prints: list[tuple[str, bytes]] = []
+        self._new_share: float | None = None
         self._began = 0.0
         self._frozen_seconds = 0.0
-        self._sender = Sender(place.store, place.job, place.keys, known)
 
     def run(self) -> SaveFacts:
         """Do it all. Raises EngineError("save"); what `commit` raises passes through, and a final dump then stays frozen."""
         try:
             with shimwire.Conversation(self._at.folder) as talk:
-                return self._run(talk)
+                image = self._make(talk)
+                return self._commit(talk, image)
         except shimwire.ShimRefused as e:
             raise EngineError("save", self._why(str(e))) from e
         except shimwire.ShimGone as e:
             raise EngineError("save", f"the job's keeper is gone: {e}") from e
 
-    def _run(self, talk: shimwire.Conversation) -> SaveFacts:
-        self._request.progress("sync")
+    def _make(self, talk: shimwire.Conversation) -> Manifest:
+        """Everything before the head entry. Whatever fails, the job runs on."""
         for folder in (self._images, self._work / "plugins"):
             folder.mkdir(parents=True)
-        self._at.scratch.sync()
-        self._request.progress("freeze")
-        status = talk.ask("status")
+        self._request.progress("reserve")
         try:
-            frozen = self._freeze(talk)
-        except shimwire.ShimRefused:
-            if not criu_call.is_leftover(self._work / "dump.log"):
-                raise
-            self._at.scratch.drop_link_remaps()  # an earlier CRIU was killed before it could tidy up
-            shutil.rmtree(self._images)
-            self._images.mkdir()
-            frozen = self._freeze(talk)
-        try:
-            instant = self._keep(frozen, status)
-            if not self._request.final:
-                self._resume(talk, good=True)
-            image = self._send(instant)
-            if not self._request.final:
-                self._still_there(talk)
+            with self._reserved() as memory, self._writer:
+                self._request.progress("sync")
+                self._at.scratch.sync()
+                self._request.progress("freeze")
+                status = talk.ask("status")
+                with self._frozen(talk, memory) as (intake, frozen):
+                    image = self._carry(talk, intake, frozen, status)
             self._manifest(image)
-        except (EngineError, StoreError, OSError, trees.Unsavable, subprocess.SubprocessError) as e:
+        except FAILURES as e:
             self._let_go(talk)
             raise e if isinstance(e, EngineError) else EngineError("save", f"the save failed, the job runs on: {e}") from e
-        return self._commit(talk, image)
+        return image
 
-    def _freeze(self, talk: shimwire.Conversation) -> dict[str, object]:
+    def _carry(
+        self, talk: shimwire.Conversation, intake: Intake, frozen: dict[str, object], status: dict[str, object]
+    ) -> Manifest:
+        """From a frozen tree to chunks in the store; a job that runs on does so on the way."""
+        instant = self._keep(frozen, status)
+        intake.drained(lambda: self._alive(talk))
+        if not self._request.final:
+            self._resume(talk, good=True)
+        self._request.progress("upload")
+        image = self._send(intake, instant)
+        if not self._request.final:
+            self._still_there(talk)
+        return image
+
+    # ------------------------------------------------------------ memory and freeze
+
+    @contextlib.contextmanager
+    def _reserved(self) -> Iterator[Reserve]:
+        """Memory for the image, there before the freeze."""
+        at, index = self._at, self._base.index
+        share = None if index is None else (reserve.FIRST_GUESS if at.bases.new_share is None else at.bases.new_share)
+        size, allowed = reserve.image_bytes(at.cgroup.pids()), reserve.allowed(at.memory_bytes)
+        want = reserve.wanted(size, share, allowed, final=self._request.final)
+        self._memory = Reserve(want.touched_bytes, want.limit_bytes)
+        if index is not None:
+            index.prepare()
+        try:
+            yield self._memory
+        finally:
+            self._memory.close()
+            if index is not None:
+                index.rest()
+
+    @contextlib.contextmanager
+    def _frozen(self, talk: shimwire.Conversation, memory: Reserve) -> Iterator[tuple[Intake, dict[str, object]]]:
+        intake = Intake(self._images, memory, self._writer, self._base.index)
+        try:
+            try:
+                frozen = self._freeze(talk, intake)
+            except shimwire.ShimRefused:
+                if not criu_call.is_leftover(self._work / "dump.log"):
+                    raise
+                intake = self._again(intake, memory)
+                frozen = self._freeze(talk, intake)
+            yield intake, frozen
+        finally:
+            intake.close()
+
+    def _again(self, failed: Intake, memory: Reserve) -> Intake:
+        """An earlier CRIU was killed before it could tidy up: once more, without what it left."""
+        failed.close(keeps_memory=True)
+        self._at.scratch.drop_link_remaps()
+        shutil.rmtree(self._images)
+        self._images.mkdir()
+        return Intake(self._images, memory, self._writer, self._base.index)
+
+    def _freeze(self, talk: shimwire.Conversation, intake: Intake) -> dict[str, object]:
         r, at = self._request, self._at
         argv = criu_call.dump(at.tools.criu, self._images, self._work, at.folder, at.mounts, final=r.final)
+        if r.final:
+            intake.pages.release()
         self._began = time.monotonic()
-        return talk.ask(
-            "dump",
-            None,
-            argv=argv,
-            checkpoint=r.checkpoint,
-            final=r.final,
-            verdict_seconds=VERDICT_SECONDS,
-            cgroups=at.tool_entries,
-        )
+        try:
+            return talk.ask(
+                "dump",
+                None,
+                argv=argv,
+                checkpoint=r.checkpoint,
+                final=r.final,
+                verdict_seconds=VERDICT_SECONDS,
+                cgroups=at.tool_entries,
+            )
+        except shimwire.ShimRefused:
+            if intake.failure is not None:  # CRIU only saw a broken pipe
+                raise intake.failure from None
+            raise
+
+    def _alive(self, talk: shimwire.Conversation) -> None:
+        with contextlib.suppress(shimwire.ShimRefused):  # an older shim does not know of it
+            talk.ask("alive", checkpoint=self._request.checkpoint)
 
     def _keep(self, frozen: dict[str, object], status: dict[str, object]) -> Instant:
         """Everything that must be of the same instant as the image."""
         self._request.progress("snapshot")
         at = self._at
-        capture = at.scratch.capture(self._request.checkpoint, self._known, stays_frozen=self._request.final)
+        capture = at.scratch.capture(self._request.checkpoint, self._base.known, stays_frozen=self._request.final)
         facts = needs.machine(at.criu_version, str(at.base), [m.target for m in at.mounts])
         facts |= needs.files(at.cgroup.pids(), str(at.base))
         cpu = max(0.0, at.cgroup.cpu_seconds() - _number(status["cpu_baseline"])) + self._request.cpu_seconds_before
@@ -142,17 +215,24 @@ class Saving:
         if good and reply.get("void"):
             raise EngineError("save", "the job was let go before its files were kept: the machine is too slow or overloaded")
 
-    def _send(self, instant: Instant) -> Manifest:
-        self._request.progress("upload")
+    def _send(self, intake: Intake, instant: Instant) -> Manifest:
+        intake.pages.release()
+        sender = Sender(self._writer)
+        files = [e for e in trees.walk(self._images).entries if e.kind == "file" and not e.path.startswith(NOT_PART)]
+        small = sender.begin(files, lambda e: self._images / e.path)
         capture = instant.capture()
         try:
-            images = [e for e in trees.walk(self._images).entries if not e.path.startswith(NOT_PART)]
-            sent = self._sender.send(images, lambda e: self._images / e.path)
-            scratch = self._sender.send(capture.entries, capture.where, capture.known)
+            kept = sender.begin(capture.entries, capture.where, capture.known)
         finally:
             capture.drop()
-        self._at.scratch.remember(capture, scratch, self._sender.table, instant.at_ns)
-        return self._described(instant, sent, scratch)
+        intake.pages.finish()
+        self._writer.flush()
+        pages, scratch = intake.pages.results(), kept()
+        self._prints = [(e.path, prints) for e, prints in pages]
+        self._new_share = intake.pages.new_share if self._base.index is not None else None
+        self._at.scratch.remember(capture, scratch, self._writer.table, instant.at_ns)
+        images = sorted([*small(), *(e for e, _ in pages)], key=lambda e: e.path)
+        return self._described(instant, images, scratch)
 
     def _described(self, instant: Instant, images: list[Entry], scratch: list[Entry]) -> Manifest:
         r = self._request
@@ -173,7 +253,7 @@ class Saving:
             image_bytes=sum(e.extents.bytes for e in (*images, *scratch)),
             at=clock.utc_text(),
             base=r.base,
-            chunks=self._sender.table.rows,
+            chunks=self._writer.table.rows,
             lineage=self._at.keys.lineage,
         )
 
@@ -199,8 +279,14 @@ class Saving:
             r.progress("kill")
             self._frozen_seconds = _number(talk.ask("verdict", 60.0, checkpoint=r.checkpoint, good=True)["frozen_seconds"])
         kind = "final" if r.final else "live"
-        new = self._sender.new_bytes
-        return SaveFacts(r.checkpoint, r.sequence, kind, image.image_bytes, new, self._frozen_seconds, durable)
+        if not r.final:
+            self._at.bases.is_now(image, self._prints)
+        if self._new_share is not None:
+            self._at.bases.new_share = self._new_share
+        waited = self._memory.waited_seconds if self._memory is not None else 0.0
+        return SaveFacts(
+            r.checkpoint, r.sequence, kind, image.image_bytes, self._writer.sent_bytes, self._frozen_seconds, durable, waited
+        )
 
     def _let_go(self, talk: shimwire.Conversation) -> None:
         """Make the job run on, whatever went wrong; harmless when it does already."""
