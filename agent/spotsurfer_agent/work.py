@@ -160,7 +160,7 @@ class Work:
     def _left_unsaved(self) -> Outcome:
         """Drain a job that its user runs without checkpoints: it dies here, and begins again elsewhere.
 
-        In this order, because nothing of it may run after its final entry; output first: it shows that the store can be written.
+        In this order, because nothing of it may run after its final entry; output first: it shows that the store takes writes.
         """
         self.logs.flush(dict(self.engine.status().log or {}))
         self.engine.kill()

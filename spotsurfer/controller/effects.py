@@ -25,6 +25,7 @@ SAY_WHY = frozenset(
     {
         AttemptEvent.RESTORE_FAILED,
         AttemptEvent.STORE_FAILED,
+        AttemptEvent.RESTORE_REFUSED,
         AttemptEvent.SILENT,
         AttemptEvent.INSTANCE_GONE,
         AttemptEvent.LAUNCH_REFUSED,
@@ -75,6 +76,8 @@ def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, see
         moved = replace(moved, restore_failed=True)
     if event is AttemptEvent.STORE_FAILED:
         moved = replace(moved, store_failed=True)
+    if event is AttemptEvent.RESTORE_REFUSED:
+        moved = replace(moved, restore_refused=True)
     if event is AttemptEvent.EPOCH_GRANTED:
         moved = replace(moved, granted_at=now)
     if state in (AttemptState.RELEASED, AttemptState.REFUSED):

@@ -187,6 +187,7 @@ def _agent(heard: Heard) -> AgentSeen:
         fit=None if r.fit is None else _fit(r.fit),
         error=r.error,
         error_kind=r.error_kind,
+        unfit=r.unfit,
     )
 
 

@@ -15,6 +15,13 @@ from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.transitions import AttemptEvent as E
 
+# Why a job did not go on, by the agent's error kind -> what it means. Whatever has no row counts against the checkpoint.
+OUTCOMES: dict[str, tuple[E, str]] = {
+    "store": (E.STORE_FAILED, "the store did not answer"),  # the same checkpoint again
+    "refused": (E.RESTORE_REFUSED, "the machine could not go on with the checkpoint"),  # the same one, another machine type
+}
+BLAMED = (E.RESTORE_FAILED, "the agent could not start the job")  # counts; after some of them the checkpoint before it
+
 Rule = Callable[[Case, "Plans"], Action | None]
 
 
@@ -97,6 +104,8 @@ def booted(c: Case, _: Plans) -> Action | None:
         return _terminate(c, c.agent.error or f"the agent is {c.agent.state}")
     if c.noticed:
         return _terminate(c, "the cloud will take the machine before it was needed")
+    if c.attempt.state is A.READY and c.agent.unfit and not c.owns:
+        return _mark(c, E.RESTORE_REFUSED, c.agent.unfit)
     if c.attempt.state is A.BOOTING and c.agent.state != "boot":
         return _mark(c, E.AGENT_READY, "the agent stands by")
     return None
@@ -110,10 +119,9 @@ def restored(c: Case, _: Plans) -> Action | None:
         return _mark(c, E.WORKLOAD_STARTED, "the head shows work of this attempt")
     if c.over_by_head:
         return _mark(c, E.WORKLOAD_STARTED, "the job was closed meanwhile")
-    if c.agent is not None and c.agent.state == "broken" and c.agent.error_kind == "store":
-        return _mark(c, E.STORE_FAILED, c.agent.error or "the store did not answer")
     if c.agent is not None and c.agent.state == "broken":
-        return _mark(c, E.RESTORE_FAILED, c.agent.error or "the agent could not start the job")
+        event, otherwise = OUTCOMES.get(c.agent.error_kind, BLAMED)
+        return _mark(c, event, c.agent.error or otherwise)
     if c.agent is not None and c.agent.state in WORKING:
         return _mark(c, E.WORKLOAD_STARTED, "the agent says that the job runs")
     return None
@@ -131,7 +139,8 @@ def drained(c: Case, _: Plans) -> Action | None:
     if not (c.owns and c.head is not None and c.head.final):
         return None
     if c.attempt.state in (A.RUNNING, A.DRAINING):
-        return _mark(c, E.FINAL_SAVED, f"checkpoint {c.head.checkpoint} is final")
+        unsaved = c.seen.job.spec.engine == "none"
+        return _mark(c, E.FINAL_SAVED, "it was drained unsaved" if unsaved else f"checkpoint {c.head.checkpoint} is final")
     return None
 
 

@@ -123,7 +123,7 @@ def _never_ran(own: Sequence[Case]) -> list[str]:
     """Reasons of the newest attempts in a row that were ordered and never owned the job."""
     reasons: list[str] = []
     for c in reversed(own):
-        if c.attempt.granted_at is not None and not c.attempt.store_failed:
+        if c.attempt.granted_at is not None and not (c.attempt.store_failed or c.attempt.restore_refused):
             break
         if c.attempt.launched_at is not None and c.attempt.state not in WAITS and c.attempt.reason:
             reasons.insert(0, c.attempt.reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from spotsurfer.core import limits as hard
 from spotsurfer.core.case import Case, wanted
@@ -21,6 +21,7 @@ NOTICED = "the cloud gave notice on the present machine"
 DRAINED = "the present machine has drained by itself"
 GONE = "the present machine is gone"
 MOVE = "its user asked for a move"
+NO_MACHINE = "no machine can be had now that fits and may be tried"
 
 
 class Planner:
@@ -90,7 +91,10 @@ class Planner:
     def _best(self, seen: JobSeen, own: Sequence[Case], purpose: str) -> Action | None:
         ranked = self._ranked(seen)
         if not ranked:
-            self.note(seen.job.id, "no machine can be had now that fits and may be tried")
+            refusing = self._refusing(seen)
+            why = next(iter(refusing.values()), "")
+            text = f"no machine that can be had could go on with its checkpoint: {why}" if why else NO_MACHINE
+            self.note(seen.job.id, text)
             return None
         return self._take(seen, own, ranked[0], purpose)
 
@@ -108,6 +112,8 @@ class Planner:
     def _worth(self, seen: JobSeen, own: Sequence[Case], holder: Case | None) -> Action | None:
         if holder is None or holder.attempt.state is not A.RUNNING or (holder.agent and holder.agent.frozen):
             return None
+        if seen.job.spec.engine == "none":
+            return None  # a move would cost all its work: only its user or the cloud may want that
         for offer in self._ranked(seen):
             why = self._policy.worth_moving(seen.job, holder.attempt, offer, self._now, pause_of(holder))
             if why is not None:
@@ -116,9 +122,18 @@ class Planner:
 
     def _ranked(self, seen: JobSeen) -> Sequence[Offer]:
         ranked, passed = choose(seen.job, self._snapshot.offers, self._snapshot.cooldowns, self._policy, self._now)
+        refusing = self._refusing(seen)
+        passed += [
+            (o, f"could not go on with the job: {refusing[t]}") for o in ranked if (t := o.pool.instance_type) in refusing
+        ]
         for offer, why in passed:
             self.rejected.append(Rejected(seen.job.id, f"{offer.market} {offer.pool}", why))
-        return ranked
+        return [o for o in ranked if o.pool.instance_type not in refusing]
+
+    def _refusing(self, seen: JobSeen) -> dict[str, str]:
+        """Machine types that lately could not go on with the job's checkpoint, with the reason."""
+        late = self._now - timedelta(seconds=self._snapshot.limits.refusal_seconds)
+        return {a.pool.instance_type: a.reason for a in seen.attempts if a.restore_refused and a.since > late}
 
     def _take(self, seen: JobSeen, own: Sequence[Case], offer: Offer, purpose: str, move: int = 0) -> Action | None:
         full = hard.no_machine_left(self._snapshot, len(self._planned))

@@ -188,6 +188,7 @@ class Attempt:
     launched_at: datetime | None = None
     released_at: datetime | None = None
     restore_failed: bool = False
+    restore_refused: bool = False  # the machine's facts forbade it; the checkpoint is not to blame
     store_failed: bool = False  # it could not restore because the store did not answer: no fault of the checkpoint
     reclaimed: bool = False  # the cloud says that it took the machine
     pause_seconds: float | None = None  # the job stood still for so long before it went on here; None = it was not handed over

@@ -35,6 +35,7 @@ class AttemptEvent(StrEnum):
     WORKLOAD_STARTED = "workload started"
     RESTORE_FAILED = "restore failed"
     STORE_FAILED = "store failed"
+    RESTORE_REFUSED = "restore refused"
     DRAIN_ASKED = "drain asked"
     SAVE_FAILED = "save failed"
     DRAIN_WITHDRAWN = "drain withdrawn"
@@ -78,12 +79,14 @@ ATTEMPT: dict[A, dict[E, A]] = {
         E.EPOCH_GRANTED: A.RESTORING,  # the head entry names it: it owns the job
         E.INSTANCE_GONE: A.LOST,  # reclaimed while waiting
         E.SILENT: A.LOST,  # stopped reporting
+        E.RESTORE_REFUSED: A.LOST,  # it has compared facts while waiting, and could not go on with the newest checkpoint
         E.TERMINATE_CALLED: A.RELEASING,  # no longer needed
     },
     A.RESTORING: {
         E.WORKLOAD_STARTED: A.RUNNING,  # the job goes on there
         E.RESTORE_FAILED: A.LOST,  # the agent says why; the next attempt may take an older checkpoint
         E.STORE_FAILED: A.LOST,  # the image could not be fetched: the next attempt takes the same one
+        E.RESTORE_REFUSED: A.LOST,  # this machine can't go on with the image, which is not to blame: another type may
         E.DRAIN_ASKED: A.DRAINING,  # noticed or unwanted before it ran
         E.INSTANCE_GONE: A.LOST,  # reclaimed while restoring
         E.SILENT: A.LOST,  # stopped reporting

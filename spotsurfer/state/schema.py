@@ -57,6 +57,7 @@ attempt = Table(
     Column("released_at", String),
     Column("restore_failed", Boolean, nullable=False),
     Column("store_failed", Boolean, nullable=False, server_default="0"),
+    Column("restore_refused", Boolean, nullable=False, server_default="0"),
     Column("reclaimed", Boolean, nullable=False),
     Column("pause_seconds", Float),
 )

@@ -25,6 +25,7 @@ from support.builders import (
 )
 
 from spotsurfer.core.decide import decide
+from spotsurfer.core.ownership import choose_checkpoint
 from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Plan, Retry, SetWish, Sweep, Terminate
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState, MarketChoice, MoveRequest, Wish
@@ -265,3 +266,23 @@ def test_orphans_are_swept_on_a_full_view_only() -> None:
     orphan = an_instance(9)
     assert find(Sweep, orphans=[orphan]).instance == "i-9"
     assert actions(orphans=[orphan], listing_complete=False) == []
+
+
+def test_a_machine_that_refuses_costs_the_checkpoint_nothing_and_its_type_is_left_alone() -> None:
+    """Refused = another machine type, the same checkpoint; failed = counts; and when the time is over it is tried again."""
+    refused = an_attempt(1, A.RELEASED, restore_refused=True, reason="it has no avx512f", since=ago(60))
+    world = seen([refused], replace(SAVED, final=True))
+    assert find(Plan, world) is None
+    assert "it has no avx512f" in decided(world).notes[JOB]
+    other = an_offer(price=90_000, pool=replace(POOL, instance_type="other"))
+    assert find(Plan, world, offers=[an_offer(), other]).offer == other
+    assert choose_checkpoint(world, Limits()) == SAVED.checkpoint
+    later = seen([replace(refused, since=ago(Limits().refusal_seconds + 1))], replace(SAVED, final=True))
+    assert find(Plan, later).offer.pool == POOL
+
+
+def test_a_job_without_checkpoints_is_not_moved_by_a_policy() -> None:
+    holder = an_attempt(1, A.RUNNING, market=Market.ON_DEMAND, price_usd_micros_per_hour=100_000, since=ago(10_000))
+    for engine, moved in (("auto", True), ("none", False)):
+        world = replace(seen([holder], a_head()), job=a_job({"engine": engine}))
+        assert bool(find(Plan, world, offers=[an_offer(price=1_000)])) is moved, engine

@@ -76,6 +76,7 @@ class Chances:
     killed: float = 0.004
     cut: float = 0.006
     restore_fails: float = 0.05  # a restore
+    unfit: float = 0.01  # a report of a machine that stands by
     save_fails: float = 0.15  # a final save that was asked for
     zombie: float = 0.3  # a terminate call that does nothing
     outage: float = 0.003
@@ -186,7 +187,7 @@ class Agent:
             broken = self.rand.random() < self.chances.restore_fails
             self.state = AgentState.BROKEN if broken else AgentState.RUNNING
             self.error = "the restore failed" if broken else ""
-            self.error_kind = self.rand.choice(["restore", "store"]) if broken else ""
+            self.error_kind = self.rand.choice(["restore", "store", "refused"]) if broken else ""
 
     def _running(self) -> None:
         want = self.desired
@@ -275,11 +276,18 @@ class Agent:
             notice=notice,
             warm=Warm(self.warm, 0, 0) if self.state is AgentState.STANDBY else None,
             fit=Fit(1.0, 1, 5.0, 10.0, "fits", RESERVE_SECONDS, gain, 5.0, 1.0) if self.saves else None,
+            unfit=self._unfit(),
             error=self.error,
             error_kind=self.error_kind,
             cpu_seconds=self.work,
         )
         self.store.put(protocol.live_key(self.job, self.number), protocol.encode(report))
+
+    def _unfit(self) -> str:
+        """Standing by, some machines find that they could not go on with the newest checkpoint."""
+        head = self.log.newest
+        compared = self.state is AgentState.STANDBY and head is not None and head.checkpoint is not None
+        return "another processor" if compared and self.rand.random() < self.chances.unfit else ""
 
 
 POOLS = [Pool("virtual", "r", z, t) for z in ("a", "b") for t in ("small", "large")]
