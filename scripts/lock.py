@@ -33,8 +33,9 @@ def main() -> None:
             target.write_text(LOCK.read_text())
         arguments = [*OPTIONS, *sys.argv[1:], "--output-file", str(target), str(source)]
         subprocess.run([sys.executable, "-m", "piptools", "compile", *arguments], check=True)
-        lines = [line for line in target.read_text().splitlines() if line.strip() and not line.startswith("#")]
-    LOCK.write_text(HEADER + "\n".join(line.split("  # via")[0].rstrip() for line in lines) + "\n")
+        lines = (line.split("  # via")[0].rstrip() for line in target.read_text().splitlines() if not line.startswith("#"))
+        kept = [line for line in lines if line]
+    LOCK.write_text(HEADER + "\n".join(kept) + "\n")
 
 
 def _group(groups: dict[str, list[Any]], name: str) -> set[str]:

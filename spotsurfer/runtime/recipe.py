@@ -14,7 +14,8 @@ SEEDS = (f"python{PYTHON}", "criu", "iproute2", "nftables", "btrfs-progs", "tini
 NOT_FOLLOWED = frozenset({"debconf", "cdebconf", "netbase", "media-types", "tzdata", "readline-common", "libtirpc-common"})
 
 # Same versions as the controller's environment has, so that one test suite speaks for both ends.
-WHEELS = ("blake3", "cffi", "cryptography", "lz4", "numpy", "obstore", "pycparser", "xxhash", "zstandard")
+WHEELS = ("blake3", "cffi", "cryptography", "lz4", "numpy", "obstore", "xxhash", "zstandard")
+NEEDED_BY_WHEELS = frozenset({"cffi"})  # of the above, those that the agent itself does not import
 WHEEL_PLATFORMS = (
     "manylinux_2_34_x86_64",
     "manylinux_2_31_x86_64",

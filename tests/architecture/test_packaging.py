@@ -14,6 +14,7 @@ import spotsurfer_agent
 from support.tree import ROOT
 
 import spotsurfer
+from spotsurfer.runtime import recipe
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = {"spotsurfer", "spotsurfer_agent", "spotsurfer_policies", "spotsurfer_providers"}
@@ -67,7 +68,7 @@ def test_agent_needs_what_the_runtime_brings() -> None:
     agent = tomllib.loads((ROOT / "agent" / "pyproject.toml").read_text())
     named = {d.split(">")[0] for d in agent["project"]["dependencies"]}
     lock = json.loads((ROOT / "spotsurfer" / "runtime" / "runtime.lock").read_text())
-    assert named == {w["name"] for w in lock["wheels"]}
+    assert named == {w["name"] for w in lock["wheels"]} - recipe.NEEDED_BY_WHEELS
     assert set(agent["project"]["dependencies"]) <= set(PROJECT["project"]["dependencies"])
 
 
