@@ -185,6 +185,7 @@ def _agent(heard: Heard) -> AgentSeen:
         notice_kind=r.notice.kind if r.notice else "",
         warm_checkpoint=r.warm.checkpoint if r.warm else None,
         fit=None if r.fit is None else _fit(r.fit),
+        protection=r.protection,
         error=r.error,
         error_kind=r.error_kind,
         unfit=r.unfit,

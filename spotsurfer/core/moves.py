@@ -60,14 +60,7 @@ def _noticed(holder: Case, waiter: Case | None, planner: Planner) -> Leaving:
     deadline = agent.notice_deadline_at
     left = (deadline - holder.now).total_seconds() if deadline else None
     now = Leaving(NOTICED, left, hurry=True)
-    begun = holder.attempt.state is A.DRAINING or agent.state == "draining"
-    if (
-        begun
-        or left is None
-        or agent.fit is None
-        or holder.limits.warm_wait_seconds <= 0
-        or holder.attempt.state is not A.RUNNING
-    ):
+    if _nothing_to_wait_for(holder) or agent.state == "draining" or left is None or agent.fit is None:
         return now
     if left <= agent.fit.reserve_seconds or (waiter is not None and warm(waiter)):
         return now
@@ -78,8 +71,7 @@ def _noticed(holder: Case, waiter: Case | None, planner: Planner) -> Leaving:
 def _wanted(holder: Case, waiter: Case, reason: str, planner: Planner) -> Leaving:
     """A move that is merely worth it: live save, fetch, then drain. Whoever drains already goes on."""
     drain = Leaving(reason, hurry=True)
-    patience = holder.limits.warm_wait_seconds
-    if holder.attempt.state is not A.RUNNING or patience <= 0 or waiter.age_seconds > patience:
+    if _nothing_to_wait_for(holder) or waiter.age_seconds > holder.limits.warm_wait_seconds:
         return drain
     number, head = waiter.attempt.number, holder.head
     if head is None:
@@ -93,6 +85,12 @@ def _wanted(holder: Case, waiter: Case, reason: str, planner: Planner) -> Leavin
         planner.note(holder.seen.job.id, f"attempt {number} stands by and fetches the newest checkpoint first")
         return STAY
     return drain
+
+
+def _nothing_to_wait_for(holder: Case) -> bool:
+    """It drains already or never ran, nobody wants to wait, or there is nothing to fetch: the job starts over elsewhere."""
+    unsaved = holder.seen.job.spec.engine == "none" or (holder.agent is not None and holder.agent.protection == "none")
+    return unsaved or holder.attempt.state is not A.RUNNING or holder.limits.warm_wait_seconds <= 0
 
 
 def warm(waiter: Case) -> bool:

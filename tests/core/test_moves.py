@@ -108,6 +108,12 @@ def test_a_suspended_job_waits_for_nobody() -> None:
     assert asked(decided(HOLDER, COLD, job=a_job(wish=Wish.HOLD)))[1] == "drain"
 
 
+def test_a_job_that_nobody_can_save_waits_for_nobody() -> None:
+    starts_over = a_job({"engine": "none"}, move=MoveRequest(1, NOW))
+    assert asked(decided(replace(HOLDER, fit=None), COLD, BARE, job=starts_over))[1] == "drain"
+    assert asked(decided(replace(HOLDER, fit=None, protection="none"), COLD, BARE))[1] == "drain"
+
+
 # ---- a reclaim
 
 
