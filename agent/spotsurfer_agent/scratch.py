@@ -8,19 +8,21 @@ import re
 import shutil
 import stat
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotsurfer_agent import jobroot, linux, trees
 from spotsurfer_agent.chunks.table import Content, Table
-from spotsurfer_agent.manifest import Entry, Stored
+from spotsurfer_agent.manifest import Entry, Manifest, Stored
 
 FOLDERS = {"work": 0o755, "home": 0o755, "tmp": 0o1777, "shm": 0o1777, ".spotsurfer": 0o755}
 SUBVOLUME_INODE = 256  # of the root of every btrfs subvolume
 # Where a write to a mapped file always changes its times once the file was written back.
 STAMPED = frozenset({"btrfs", "ext4", "xfs"})
 RACY_NS = 2_000_000_000
+SYNCS_MAX, SYNC_SECONDS = 5, 0.2
 
 
 class ScratchError(OSError):
@@ -73,10 +75,17 @@ class Scratch:
         return self._kind() == "btrfs" and self.path.stat().st_ino == SUBVOLUME_INODE
 
     def sync(self) -> None:
-        """Write everything back, so that what follows while the job is frozen is short."""
+        """Write everything back, so that what follows while the job is frozen is short.
+
+        The job writes on meanwhile: once more while that took long, for there is less each time.
+        """
         fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            linux.syncfs(fd)
+            for _ in range(SYNCS_MAX):
+                began = time.monotonic()
+                linux.syncfs(fd)
+                if time.monotonic() - began < SYNC_SECONDS:
+                    return
         finally:
             os.close(fd)
 
@@ -101,14 +110,21 @@ class Scratch:
 
     def remember(self, capture: Capture, entries: list[Entry], table: Table, instant_ns: int) -> None:
         """Note which chunks the files of a capture consist of; files written in the last instants are left out."""
-        if self._kind() not in STAMPED:
-            return
-        fresh = {}
-        for e in entries:
-            stamp = capture.stamps.get(e.path)
-            if e.kind == "file" and stamp is not None and stamp.ctime_ns < instant_ns - RACY_NS:
-                fresh[e.path] = (stamp, Content.of(e.extents, table.rows))
-        self.index = fresh
+        contents = {e.path: Content.of(e.extents, table.rows) for e in entries if e.kind == "file"}
+        self._note(contents, capture.stamps, instant_ns)
+
+    def brought_back(self, image: Manifest) -> None:
+        """Its files were just made from this checkpoint and nothing runs yet: the first save need not read them again."""
+        stamps, chunks = trees.walk(self.path).stamps, image.chunks
+        self._note({e.path: Content.of(e.extents, chunks) for e in image.scratch if e.kind == "file"}, stamps, self.now_ns())
+
+    def _note(self, contents: dict[str, Content], stamps: dict[str, trees.Stamp], instant_ns: int) -> None:
+        if self._kind() in STAMPED:
+            self.index = {
+                path: (stamp, content)
+                for path, content in contents.items()
+                if (stamp := stamps.get(path)) is not None and stamp.ctime_ns < instant_ns - RACY_NS
+            }
 
     def now_ns(self) -> int:
         """The file system's own idea of now."""
@@ -135,6 +151,7 @@ class Scratch:
 
     def _listed(self, root: Path, trusted: Mapping[str, Stored], drop: Callable[[], None]) -> Capture:
         walked = trees.walk(root)
+        walked.entries.insert(0, trees.top(root))
         known = {e.path: found for e in walked.entries if (found := self._known(e, walked.stamps, trusted)) is not None}
         return Capture(walked.entries, lambda e: root / e.path, walked.stamps, drop, known)
 

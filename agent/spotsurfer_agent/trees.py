@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import os
 import stat
 import threading
@@ -18,7 +19,8 @@ from spotsurfer_agent.manifest import Entry, Extent, Stored, sizes
 
 # Attributes that carry meaning on another machine; the rest belongs to the file system they lie on.
 XATTRS = ("user.", "security.capability", "system.posix_acl_")
-KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "symlink", stat.S_IFIFO: "fifo"}
+KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "symlink", stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket"}
+TOP = "."  # the folder itself, as the first entry where its owner and mode matter
 
 
 class UnsafePath(Exception):
@@ -48,10 +50,7 @@ class Walked:
 
 
 def walk(root: Path) -> Walked:
-    """Everything below `root`, parents first, names sorted. Raises Unsavable for devices.
-
-    Sockets are left out: whoever listens makes its own again.
-    """
+    """Everything below `root`, parents first, names sorted. Raises Unsavable for devices."""
     out, links = Walked(), dict[tuple[int, int], str]()
     folders = [""]
     while folders:
@@ -61,14 +60,17 @@ def walk(root: Path) -> Walked:
         for name in names:
             path = f"{folder}/{name}" if folder else name
             st = (root / path).lstat()
-            if stat.S_ISSOCK(st.st_mode):
-                continue
             out.entries.append(_entry(root, path, st, links))
             if stat.S_ISREG(st.st_mode):
                 out.stamps[path] = Stamp(st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_ino)
             if stat.S_ISDIR(st.st_mode):
                 folders.append(path)
     return out
+
+
+def top(root: Path) -> Entry:
+    """The folder itself."""
+    return dataclasses.replace(_entry(root, "", root.lstat(), {}), path=TOP)
 
 
 def _entry(root: Path, path: str, st: os.stat_result, links: dict[tuple[int, int], str]) -> Entry:
@@ -128,6 +130,8 @@ def check(entries: list[Entry], table: list[Stored]) -> None:
 
 def build(root: Path, entries: list[Entry], table: list[Stored], source: Reader) -> None:
     """Make the tree below the existing, empty folder `root`. Raises UnsafePath, BadChunk, StoreError and OSError."""
+    own = entries[0] if entries and (entries[0].path, entries[0].kind) == (TOP, "dir") else None
+    entries = entries[1:] if own is not None else entries
     check(entries, table)
     top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -139,13 +143,19 @@ def build(root: Path, entries: list[Entry], table: list[Stored], source: Reader)
         for e in reversed(entries):  # folders last, deepest first: making things in them changed their times
             if e.kind == "dir":
                 with _parent(top, e.path) as (folder, name):
-                    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-                    try:
-                        _dress(e, fd)
-                    finally:
-                        os.close(fd)
+                    _dress_folder(e, folder, name)
+        if own is not None:
+            _dress_folder(own, top, ".")
     finally:
         os.close(top)
+
+
+def _dress_folder(e: Entry, folder: int, name: str) -> None:
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        _dress(e, fd)
+    finally:
+        os.close(fd)
 
 
 class _parent:
@@ -182,6 +192,11 @@ def _make(e: Entry, folder: int, name: str, top: int, filling: _Filling) -> None
     elif e.kind == "symlink":
         os.symlink(e.target, name, dir_fd=folder)
         os.chown(name, e.uid, e.gid, dir_fd=folder, follow_symlinks=False)
+        os.utime(name, ns=(e.mtime_ns, e.mtime_ns), dir_fd=folder, follow_symlinks=False)
+    elif e.kind == "socket":
+        os.mknod(name, stat.S_IFSOCK | 0o600, dir_fd=folder)
+        os.chown(name, e.uid, e.gid, dir_fd=folder, follow_symlinks=False)
+        os.chmod(name, e.mode & 0o7777, dir_fd=folder)
         os.utime(name, ns=(e.mtime_ns, e.mtime_ns), dir_fd=folder, follow_symlinks=False)
     elif e.kind == "fifo":
         os.mkfifo(name, 0o600, dir_fd=folder)

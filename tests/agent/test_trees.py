@@ -38,6 +38,8 @@ def test_everything_comes_back(tmp_path):
     (a / "empty").touch()
     (a / "link").symlink_to("/nowhere/at all")
     os.mkfifo(a / "fifo", 0o640)
+    os.mknod(a / "socket", stat.S_IFSOCK | 0o620)
+    os.chown(a / "socket", 1234, 4321)
     os.setxattr(a / "empty", "user.colour", b"\x00blue\xff")
     with (a / "sparse").open("wb") as f:
         f.truncate(1 << 30)
@@ -55,11 +57,25 @@ def test_everything_comes_back(tmp_path):
     assert os.getxattr(b / "empty", "user.colour") == b"\x00blue\xff"
     assert (b / "deep").stat().st_mtime_ns == 987_654_321_000_000_001
     assert str((b / "link").readlink()) == "/nowhere/at all"
+    st = (b / "socket").stat()
+    assert (stat.S_IFMT(st.st_mode), stat.S_IMODE(st.st_mode), st.st_uid) == (stat.S_IFSOCK, 0o620 & ~0o022, 1234)
 
 
-def test_a_socket_is_left_out_and_a_device_is_named(tmp_path):
-    os.mknod(tmp_path / "sock", stat.S_IFSOCK | 0o600)
-    assert trees.walk(tmp_path).entries == []
+def test_the_folder_itself_comes_back_where_it_is_an_entry(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a").chmod(0o2751)
+    os.setxattr(tmp_path / "a", "user.colour", b"blue")
+    os.utime(tmp_path / "a", ns=(1, 987_654_321_000_000_001))
+    trees.build(
+        tmp_path / "b", [trees.top(tmp_path / "a"), Entry("x", "dir", 0o700)], [], Fetcher(open_store("memory:///"), "j", KEYS)
+    )
+    assert trees.top(tmp_path / "a") == trees.top(tmp_path / "b")
+    with pytest.raises(UnsafePath):
+        trees.check([Entry("x", "dir"), Entry(".", "dir")], [])
+
+
+def test_a_device_is_named(tmp_path):
     os.mknod(tmp_path / "dev", stat.S_IFCHR | 0o600, os.makedev(1, 3))
     with pytest.raises(Unsavable, match="dev"):
         trees.walk(tmp_path)
@@ -75,7 +91,7 @@ def D(path):
         [Entry("../x", "file")],
         [Entry("/etc/x", "file")],
         [Entry("", "dir")],
-        [Entry(".", "dir")],
+        [Entry(".", "file")],
         [Entry("a//b", "file")],
         [Entry("a/../../x", "file")],
         [Entry("nul\0", "file")],
