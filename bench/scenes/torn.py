@@ -200,6 +200,5 @@ def _wrong_pages(number: int) -> int:
         ours = (words[:, 0] ^ MAGIC) < count
         stamps |= dict(zip((words[ours, 0] ^ MAGIC).tolist(), words[ours, 1].tolist(), strict=True))
     shutil.rmtree(folder)
-    assert len(stamps) == count, f"{len(stamps)} of the job's {count} pages are in the image"
     newest = max(stamps.values())
-    return sum(1 for page, k in stamps.items() if k != max(0, newest - (newest - page) % count))
+    return count - sum(1 for page, k in stamps.items() if k == max(0, newest - (newest - page) % count))
