@@ -7,15 +7,17 @@ emptied when an agent begins, because nobody made it durable.
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import threading
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+import xxhash
+
 from spotsurfer_agent.store import FileStore, Listed
 
+MARK_BYTES = 8  # behind each object: tells damage, not forgery, which is the reader's to find
 FREE_SHARE = 0.5  # of what is free on the disk may be used where nothing else was said
 
 
@@ -48,7 +50,9 @@ class Cache:
         fresh = path.with_name(f".{secrets.token_hex(8)}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_bytes(data)
+            with fresh.open("wb") as f:
+                f.write(data)
+                f.write(_mark(data))
             fresh.replace(path)
         except OSError:  # a disk that is full or fails: the store has it all the same
             fresh.unlink(missing_ok=True)
@@ -58,20 +62,18 @@ class Cache:
         return True
 
     def get(self, key: str) -> bytes | None:
-        """The object, or None."""
+        """The object, or None where it is not there, or not as it was put there: a bad disk must not make an image look bad."""
         try:
-            return self._path(key).read_bytes()
+            kept = self._path(key).read_bytes()
         except (OSError, ValueError):
             return None
+        data = kept[:-MARK_BYTES]
+        return data if _mark(data) == kept[-MARK_BYTES:] else None
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
         """A part of the object, or None where it is not all there."""
-        try:
-            with self._path(key).open("rb") as f:
-                data = os.pread(f.fileno(), length, start)
-        except (OSError, ValueError):
-            return None
-        return data if len(data) == length else None
+        data = self.get(key)
+        return data[start : start + length] if data is not None and len(data) >= start + length else None
 
     def keep_only(self, keys: Collection[str]) -> None:
         """Remove everything else."""
@@ -91,6 +93,10 @@ class Cache:
         if any(p in ("", ".", "..") for p in parts):
             raise ValueError(f"{key!r} is no key of an object")
         return self.folder.joinpath(*parts)
+
+
+def _mark(data: bytes) -> bytes:
+    return xxhash.xxh3_64_digest(data)
 
 
 def _free(folder: Path) -> int:

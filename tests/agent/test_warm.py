@@ -119,6 +119,18 @@ def test_a_range_that_is_not_whole_on_the_disk_comes_from_the_store(scene: Scene
     assert scene.cached.get_range(key, 6, 6) == b"object"
 
 
+def test_a_bad_disk_does_not_make_an_image_look_bad(scene: Scene) -> None:
+    scene.commit("000001-000001", chunk(1))
+    scene.look()
+    key = protocol.chunk_key(JOB, chunk(1).digest)
+    file = scene.cache.folder / key
+    kept = bytearray(file.read_bytes())
+    for flipped in (kept[:5] + b"!" + kept[6:], kept[:-9], b""):
+        file.write_bytes(flipped)
+        assert scene.cached.get(key) == scene.store.objects[key]
+        assert key in scene.read
+
+
 def test_a_full_cache_holds_what_it_can_and_says_so(tmp_path: Path) -> None:
     scene = Scene(tmp_path, bytes_max=2500)
     scene.commit("000001-000001", *(chunk(n) for n in range(9)))
