@@ -71,7 +71,7 @@ def _noticed(holder: Case, waiter: Case | None, planner: Planner) -> Leaving:
 def _wanted(holder: Case, waiter: Case, reason: str, planner: Planner) -> Leaving:
     """A move that is merely worth it: live save, fetch, then drain. Whoever drains already goes on."""
     drain = Leaving(reason, hurry=True)
-    if _nothing_to_wait_for(holder) or waiter.age_seconds > holder.limits.warm_wait_seconds:
+    if _nothing_to_wait_for(holder) or _saves_fail(holder) or waiter.age_seconds > holder.limits.warm_wait_seconds:
         return drain
     number, head = waiter.attempt.number, holder.head
     if head is None:
@@ -91,6 +91,12 @@ def _nothing_to_wait_for(holder: Case) -> bool:
     """It drains already or never ran, nobody wants to wait, or there is nothing to fetch: the job starts over elsewhere."""
     unsaved = holder.seen.job.spec.engine == "none" or (holder.agent is not None and holder.agent.protection == "none")
     return unsaved or holder.attempt.state is not A.RUNNING or holder.limits.warm_wait_seconds <= 0
+
+
+def _saves_fail(holder: Case) -> bool:
+    """The last save failed: waiting for the next one helps nobody, and the final one tells how it stands."""
+    agent = holder.agent
+    return agent is not None and agent.state == "running" and agent.error_kind == "save"
 
 
 def warm(waiter: Case) -> bool:

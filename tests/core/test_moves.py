@@ -108,6 +108,11 @@ def test_a_suspended_job_waits_for_nobody() -> None:
     assert asked(decided(HOLDER, COLD, job=a_job(wish=Wish.HOLD)))[1] == "drain"
 
 
+def test_a_live_save_that_fails_does_not_hold_up_the_move() -> None:
+    failed = replace(HOLDER, error="the disk is full", error_kind="save")
+    assert asked(decided(failed, COLD, BARE, here=an_attempt(1, desired_save=1)))[1] == "drain"
+
+
 def test_a_job_that_nobody_can_save_waits_for_nobody() -> None:
     starts_over = a_job({"engine": "none"}, move=MoveRequest(1, NOW))
     assert asked(decided(replace(HOLDER, fit=None), COLD, BARE, job=starts_over))[1] == "drain"
