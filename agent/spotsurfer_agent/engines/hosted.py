@@ -21,7 +21,7 @@ from spotsurfer_agent import jobroot, launch, netns, scratch, shimwire, spool, t
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
-from spotsurfer_agent.engines import hooks, needs, preflight
+from spotsurfer_agent.engines import cpucap, hooks, needs, preflight
 from spotsurfer_agent.engines.base import Bases
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
 from spotsurfer_agent.engines.restoring import Origin, arrival
@@ -219,6 +219,7 @@ class Hosted(abc.ABC):
             "USER": user,
             "LANG": "C.UTF-8",
             "SPOTSURFER_JOB": self._job,
+            **cpucap.environment(spec.cpu),
             **spec.environment,
         }
         argv = [f"{self._base}/{self._init()}", "-g", "--", *spec.command]

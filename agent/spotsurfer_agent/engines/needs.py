@@ -14,6 +14,8 @@ import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from spotsurfer_agent.engines import cpucap
+
 # Instruction sets a program may have chosen at its start; what only the kernel uses is no concern of an image.
 INSTRUCTIONS = re.compile(
     r"fpu|cx8|cmov|mmx\w*|fxsr\w*|sse\w*|ssse3|pni|sse4_[12]|popcnt|aes|pclmulqdq|avx\w*|fma\w*|f16c|rdrand|rdseed|adx|movbe|bmi[12]"
@@ -65,12 +67,27 @@ def _cpu_flags(text: str) -> set[str]:
 
 
 def files(pids: Iterable[int], base: str) -> dict[str, str]:
-    """Facts of the files outside of the scratch that the processes have mapped or open; the processes stand still."""
+    """Facts of what the processes use: files outside of the scratch, mapped or open, and the cap that they were started under.
+
+    The processes stand still.
+    """
     paths: set[str] = set()
+    pids = list(pids)
     for pid in pids:
         paths |= _mapped(pid) | _opened(pid)
     hidden = (*HIDDEN, base + "/")
-    return {f"file {p}": file_fact(p) for p in sorted(paths) if p.startswith("/") and not p.startswith(hidden)}
+    found = {f"file {p}": file_fact(p) for p in sorted(paths) if p.startswith("/") and not p.startswith(hidden)}
+    caps = {_cap(pid) for pid in pids}
+    return found | ({"cpu cap": caps.pop()} if len(caps) == 1 and caps != {""} else {})
+
+
+def _cap(pid: int) -> str:
+    """What this process and its libraries were told not to use; one that was started otherwise spoils it for all."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="surrogateescape").split("\0")
+    except OSError:
+        return ""
+    return cpucap.in_force(dict(w.split("=", 1) for w in words if "=" in w))
 
 
 def _mapped(pid: int) -> set[str]:
@@ -171,6 +188,8 @@ RULES: dict[str, Callable[[str, str], bool]] = {
 
 def refusal(image: dict[str, str], here: dict[str, str]) -> str | None:
     """Why an image with these facts can't be restored where these are the facts: one sentence with both values, or None."""
+    level = image.get("cpu cap", "")
+    image, here = cpucap.capped(image, level), cpucap.capped(here, level)
     for name, value in image.items():
         rule = _same if name.startswith("file ") else RULES.get(name)
         ours = here.get(name) or (file_fact(name[5:]) if name.startswith("file ") else "unknown")
