@@ -14,6 +14,7 @@ from spotsurfer.model.transitions import ATTEMPT
 
 SEEDS = 12
 MORE = 40
+PAUSE_SECONDS_MAX = 600.0  # outages, crashes and refused machines included
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,12 @@ def test_every_job_ends_and_every_machine_is_released(runs: list[tuple[World, st
 def test_the_store_tells_one_story(runs: list[tuple[World, str]]) -> None:
     for world, _ in runs:
         world.check_end()
+
+
+def test_pauses_of_moves_were_measured(runs: list[tuple[World, str]]) -> None:
+    pauses = [p for world, _ in runs for p in world.pauses()]
+    assert pauses
+    assert all(1.0 <= p < PAUSE_SECONDS_MAX for p in pauses), max(pauses)
 
 
 def test_controllers_really_crashed(runs: list[tuple[World, str]]) -> None:

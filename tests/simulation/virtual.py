@@ -10,7 +10,7 @@ from datetime import datetime
 from spotsurfer_agent import protocol
 from spotsurfer_agent.fit import Fit
 from spotsurfer_agent.headlog import Appended, HeadLog
-from spotsurfer_agent.protocol import AgentState, Desired, Done, Head, HeadKind, Notice, Report, Want, Warm
+from spotsurfer_agent.protocol import AgentState, Desired, Done, Head, HeadKind, Notice, Report, SaveFacts, Want, Warm
 from spotsurfer_agent.store import Listed, StoreError
 
 from spotsurfer.model.errors import NoCapacity, ProviderError
@@ -125,7 +125,7 @@ class Agent:
         self.warm: str | None = None
         self.wanted: str | None = None
         self.fetching = 0
-        self.saves = 0
+        self.saves, self.saved = 0, SaveFacts("", 0, "live", 0, 0, 0.0, 0.0)
 
     @property
     def executing(self) -> bool:
@@ -252,7 +252,9 @@ class Agent:
         sequence = self._sequence() + 1
         name = protocol.checkpoint_id(self.number, sequence)
         self.last_saved, self.saves = self.work, self.saves + 1
-        return self._append(self._entry(HeadKind.COMMIT, checkpoint=name, sequence=sequence, final=final))
+        won = self._append(self._entry(HeadKind.COMMIT, checkpoint=name, sequence=sequence, final=final))
+        self.saved = SaveFacts(name, sequence, "final" if final else "live", 10, 5, 0.1, 1.0) if won else self.saved
+        return won
 
     def _done(self) -> None:
         code = 7 if self.rand.random() < self.chances.command_fails else 0
@@ -273,6 +275,7 @@ class Agent:
             head=self.log.newest.number if self.log.newest else 0,
             desired=self.desired.sequence if self.desired else 0,
             drain_failed=self.failed,
+            last_save=self.saved if self.saved.checkpoint else None,
             notice=notice,
             warm=Warm(self.warm, 0, 0) if self.state is AgentState.STANDBY else None,
             fit=Fit(1.0, 1, 5.0, 10.0, "fits", RESERVE_SECONDS, gain, 5.0, 1.0) if self.saves else None,

@@ -249,6 +249,12 @@ class World:
                 self.edges[f"{m.data['from']} -> {m.data['event']}"] += 1
         assert self.cloud.launches == len(self.cloud.machines)
 
+    def pauses(self) -> list[float]:
+        """How long moves stopped their jobs."""
+        with self.engine.connect() as c:
+            attempts = rows.attempts(c, self.ids)
+        return [a.pause_seconds for some in attempts.values() for a in some if a.pause_seconds is not None]
+
     def _check_log(self, job: JobId) -> None:
         self.store.down = False
         log = HeadLog(self.store, job)
