@@ -75,6 +75,9 @@ class Facts:
     workload: WorkloadState = WorkloadState.ABSENT
     held: bool = False
     pending_final: str | None = None
+    arriving: bool = False  # memory is missing still after a lazy restore: nothing can be saved
+    lost_because: str = ""  # of a workload that is LOST, where it is known
+    image_is_bad: bool = False  # and every restore from that checkpoint would end so
     began_before: bool = False  # an earlier agent on this machine had the job running
     busy: Task | None = None
     outcome: Outcome | None = None  # of the task that ended since the last step; shown once

@@ -97,8 +97,15 @@ def _late(s: State, f: Facts) -> bool:
 
 
 def may_save(s: State, f: Facts) -> bool:
-    """Nothing speaks against beginning a save now."""
-    return _idle(s, f) and s.held_since is None and not f.held and not f.lapsed and f.mine and f.now >= s.retry_at
+    """Nothing speaks against beginning a save now. It waits for memory that arrives; if too long, the checkpoint before stands."""
+    ours = s.held_since is None and not f.held and not f.lapsed and f.mine
+    return ours and _idle(s, f) and not f.arriving and f.now >= s.retry_at
+
+
+def waits_for_memory(s: State, f: Facts) -> bool:
+    """A save is wanted and can't begin because memory still arrives."""
+    asked = f.desired is not None and f.head is not None and f.desired.save_at_least > f.head.sequence
+    return f.arriving and _idle(s, f) and (asked or s.name is S.DRAINING)
 
 
 def _save_due(s: State, f: Facts) -> bool:

@@ -13,11 +13,13 @@ from spotsurfer_agent import manifest, protocol, shimwire
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
+from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import ObjectStore, open_store
 from spotsurfer_agent.tools import Tools
 
+STORE = "file:///run/store"
 BASE, JOB = Path("/var/lib/spotsurfer"), "j1"
 SHARE = Path("/run/share")
 PROGRAM = Path(__file__).with_name("engine_job.py")
@@ -27,7 +29,7 @@ W = WorkloadState
 
 def engine(store: ObjectStore | None = None) -> CriuEngine:
     prefix = Path(os.environ["SPOTSURFER_PREFIX"])
-    return CriuEngine(BASE, JOB, store or open_store("file:///run/store"), Tools.find(prefix))
+    return CriuEngine(BASE, JOB, store or open_store(STORE), Tools.find(prefix), origin=Origin(STORE))
 
 
 def job(memory: int = SMALL, turns: int = 10**6, user: str | None = None) -> Spec:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import shutil
+import time
+from pathlib import Path
 
-from spotsurfer_agent import shimwire, trees
+from spotsurfer_agent import protocol, shimwire, trees
 from spotsurfer_agent.chunks.fetcher import BadChunk, Fetcher
-from spotsurfer_agent.engines import criu_call, needs, preflight
+from spotsurfer_agent.engines import criu_call, needs, preflight, restoring
 from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.engines.restoring import Bringing, CantBring
 from spotsurfer_agent.engines.saving import Place, Saving
 from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.protocol import SaveFacts, Spec
 from spotsurfer_agent.store import StoreError
+
+ARRIVING_LOOK_SECONDS = 0.1
 
 
 class CriuEngine(Hosted):
@@ -27,7 +33,7 @@ class CriuEngine(Hosted):
 
     def save(self, request: SaveRequest) -> SaveFacts:
         """Freeze, keep, send, manifest, commit; see `engines.saving`. Raises EngineError("save")."""
-        status = self.status()
+        status = self._whole(request)
         if status.state is not WorkloadState.RUNNING or status.held:
             raise EngineError("save", f"there is nothing to save: the job is {'held still' if status.held else status.state}")
         self._clean_images()
@@ -44,6 +50,18 @@ class CriuEngine(Hosted):
         if request.final:
             self._end()
         return facts
+
+    def _whole(self, request: SaveRequest) -> Status:
+        """Wait until all memory is there: what has not come yet can't be saved."""
+        while (status := self.status()).arriving_bytes is not None:
+            request.progress("memory")
+            time.sleep(ARRIVING_LOOK_SECONDS)
+        order = self._folder / pager.ORDER
+        if order.exists():
+            with contextlib.suppress(StoreError):  # a hint for the next restore
+                self._store.put(protocol.order_key(self._job), order.read_bytes())
+                order.unlink()
+        return status
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:  # noqa: ARG002 -- other engines need the command
         """Bring files and processes back exactly. Raises EngineError("refused") or EngineError("restore")."""
@@ -62,29 +80,50 @@ class CriuEngine(Hosted):
             why = self._restore_log(str(e)) if isinstance(e, shimwire.ShimRefused) else str(e)
             self.kill()
             raise EngineError("restore", f"checkpoint {manifest.id} can't be restored: {why}") from e
-        self._bases.learned(manifest, None)
 
     def _restore(self, image: Manifest) -> None:
         self._fresh_logs()
-        fetch = Fetcher(self._store, self._job, self._keys)
-        self._scratch.empty()
-        images, work = self._folder / "images" / "restore", self._folder / "images" / "restore.work"
         self._clean_images()
+        images, work = self._folder / "images" / "restore", self._folder / "images" / "restore.work"
         images.mkdir(parents=True)
         (work / "plugins").mkdir(parents=True)
-        trees.build(images, image.image, image.chunks, fetch)
-        trees.build(self._scratch.path, image.scratch, image.chunks, fetch)
+        bringing = self._bringing(image.id, images, work)
+        try:
+            bringing.begin(image, self._keys, self._origin_of_chunks())
+            self._scratch.empty()
+            trees.build(self._scratch.path, image.scratch, image.chunks, Fetcher(self._store, self._job, self._keys))
+            self._scratch.brought_back(image)
+            self._spawn()
+            self._run_restore(image, (images, work), lazy=bringing.ready())
+        except (shimwire.ShimRefused, shimwire.ShimGone) as e:
+            why = bringing.why()  # CRIU knows less: it only sees that its image ends
+            raise (CantBring(0, why) if why else e) from e
+        status = self.status()
+        if status.state is WorkloadState.LOST:
+            raise CantBring(0, status.lost_because or "its processes were gone at once")
+
+    def _bringing(self, image: str, images: Path, work: Path) -> Bringing:
+        for group in (self._cgroup(), self._tool_group()):
+            group.create()
+        entries, python = self._tool_group().entries(), self._tools.python
+        prints = self._bases.path(image)
+        return Bringing(restoring.Place(self._folder, images, work, self._job, self._cgroup(), entries, python, prints))
+
+    def _origin_of_chunks(self) -> restoring.Origin:
+        if self._origin is None:
+            raise CantBring(0, "this engine was not told where the store is")
+        return self._origin
+
+    def _run_restore(self, image: Manifest, where: tuple[Path, Path], *, lazy: bool) -> None:
+        images, work = where
         plan = self._frame(argv=[], environment={}, folder="/", uid=0, gid=0, groups=[])
-        argv = criu_call.restore(self._tools.criu, images, work, self._folder, (self._mounts(), image.init_pipes))
-        self._spawn()
+        inside = self._mounts(), image.init_pipes
+        argv = criu_call.restore(self._tools.criu, (images, work, self._folder), inside, lazy=lazy)
         with shimwire.Conversation(self._folder) as talk:
             resources = self._resources()
             talk.ask(
                 "restore", None, plan=dataclasses.asdict(plan), log=image.log, argv=argv, pidfile=str(work / "pid"), **resources
             )
-        if self.status().state is WorkloadState.LOST:
-            raise OSError(0, "its processes were gone at once")
-        shutil.rmtree(self._folder / "images" / "restore")
 
     def _restore_log(self, told: str) -> str:
         log, kept = self._folder / "images" / "restore.work" / "restore.log", self._folder / "failed-restore.log"

@@ -36,12 +36,14 @@ def dump(criu: tuple[str, ...], images: Path, work: Path, folder: Path, mounts: 
 
 
 def restore(
-    criu: tuple[str, ...], images: Path, work: Path, folder: Path, inside: tuple[list[Mount], dict[str, str]]
+    criu: tuple[str, ...], where: tuple[Path, Path, Path], inside: tuple[list[Mount], dict[str, str]], *, lazy: bool
 ) -> list[str]:
     """Arguments of a restore; {net}, {out} and {err} are descriptors that the shim fills in.
 
-    `folder` is the job's, with hook and root; `inside` are its mounts and the names that the image has for its output pipes.
+    `where`: folders of the image server, of CRIU's own files (with the server of faults), and of the job, with hook and root;
+    `inside`: its mounts and the names that the image has for its output pipes.
     """
+    images, work, folder = where
     mounts, pipes = inside
     root, hook = folder / "root", folder / shimwire.HOOK
     named = [x for m in mounts for x in ("--external", f"mnt[{m.name}]:{root}{m.target}")]
@@ -50,7 +52,8 @@ def restore(
         *criu, "restore", "--restore-detached", "--images-dir", str(images), "--work-dir", str(work),
         "--log-file", "restore.log", "--libdir", str(work / "plugins"), "--action-script", str(hook),
         "--pidfile", str(work / "pid"), "--root", str(root),
-        "--inherit-fd", f"fd[{{net}}]:{NET}", *streams, *named, *COMMON,
+        "--inherit-fd", f"fd[{{net}}]:{NET}", *streams, *named, *COMMON, "--stream",
+        *(["--lazy-pages"] if lazy else []),
     ]  # fmt: skip
 
 

@@ -18,7 +18,6 @@ from spotsurfer_agent.pager.plan import Loss, Phase, Plan, State
 
 READY_SECONDS = 600.0  # a slow store may have to send small files first
 LOOK_SECONDS = 0.005
-PRINTS = "arrived.prints"  # fingerprints of the pages that a pager brought
 _DEAD = "the processes that brought the job's memory were killed: the job was killed before it could see a wrong page"
 # One thread until the holders are made: numpy would start some of its own.
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -51,6 +50,7 @@ class Place:
     group: JobCgroup  # the job's
     entries: list[str]  # of the control group that the pager joins
     python: tuple[str, ...]
+    prints: Path  # where the fingerprints of the pages that pass are to be kept
 
 
 class Bringing:
@@ -87,7 +87,7 @@ class Bringing:
             lazy=origin.lazy,
             cgroup=p.group.folders,
             enter=p.entries,
-            prints=str(p.folder / PRINTS),
+            prints=str(p.prints),
             memory_bytes=origin.memory_bytes,
         )
         assert self._process.stdin is not None

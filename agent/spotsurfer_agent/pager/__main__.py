@@ -11,8 +11,9 @@ from pathlib import Path
 
 from spotsurfer_agent import launch, manifest, objectkeys
 from spotsurfer_agent.cachestore import Cache, CachedStore
-from spotsurfer_agent.chunks.fetcher import BadChunk
+from spotsurfer_agent.chunks.codec import Buffer
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.chunks.reader import BadChunk
 from spotsurfer_agent.engines.fingerprints import Index, is_pages_name
 from spotsurfer_agent.memory import free_bytes
 from spotsurfer_agent.pager import choice, lazy, sources, uffd
@@ -75,11 +76,11 @@ class Pager:
         layout = Layout({m.file: self._content.files[m.file].extents for m in maps.values() if m.file in self._content.files})
         maps = {pid: m for pid, m in maps.items() if m.file in layout.files}
         order = Order(maps, layout, self._learned())
-        feeder = Feeder(layout, self._content.plain, self._passes, self._failed)
+        feeder = Feeder(layout, self._content.once, self._passes, self._failed)
         server = lazy.Server(Path(self._plan.work), lazy.Image(maps, layout, order), feeder, self._tell)
         eager = {m.file: m for m in maps.values()}
 
-        def content(name: str) -> Iterator[bytes | memoryview] | None:
+        def content(name: str) -> Iterator[memoryview] | None:
             if name not in eager:
                 return self._content.whole(name)
             parts = [(r.at * uffd.PAGE, (r.at + r.pages) * uffd.PAGE) for r in eager[name].runs if not r.lazy]
@@ -104,7 +105,7 @@ class Pager:
             log.warning("the order of pages is not known: %s", e)
             return None
 
-    def _passes(self, uses: Iterable[Use], data: bytes) -> None:
+    def _passes(self, uses: Iterable[Use], data: Buffer) -> None:
         for use in uses:
             self._index.learn(use.file, use.page, memoryview(data)[use.skip : use.skip + use.pages * uffd.PAGE])
 
@@ -115,6 +116,7 @@ class Pager:
 
     def _done(self, *, lazy: bool = False, faults: int = 0) -> None:
         if self._plan.prints:
+            Path(self._plan.prints).parent.mkdir(exist_ok=True)
             self._index.save(Path(self._plan.prints))
         myself(Phase.DONE, lazy=lazy, faults=faults).write(self._folder)
         self._holders.dismiss()

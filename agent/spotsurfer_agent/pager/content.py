@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
+from spotsurfer_agent.chunks.codec import Buffer
 from spotsurfer_agent.extents import Extent
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
 from spotsurfer_agent.pager.images import Pagemap, pagemap
@@ -20,8 +21,8 @@ Passes = Callable[[str, int, memoryview], None]  # file, page number, whole page
 class Chunks(Protocol):
     """Where plain bytes come from. Every method may raise StoreError, and BadChunk for what no repetition mends."""
 
-    def plain(self, chunk: Stored) -> bytes:
-        """The verified bytes of a chunk."""
+    def plain(self, chunk: Stored, keep: bool = True) -> Buffer:
+        """The verified bytes of a chunk, not to be changed. `keep`: they may be wanted again soon."""
         ...
 
     def ahead(self, chunks: Iterable[Stored]) -> None:
@@ -36,9 +37,9 @@ class Content:
         self._table, self._chunks, self._passes = image.chunks, chunks, passes
         self.files = {e.path: e for e in image.image if e.kind == "file"}
 
-    def plain(self, chunk: int) -> bytes:
-        """A chunk by its number."""
-        return self._chunks.plain(self._table[chunk])
+    def once(self, chunk: int) -> Buffer:
+        """A chunk by its number, for somebody who puts it to all its places at once."""
+        return self._chunks.plain(self._table[chunk], keep=False)
 
     def ahead(self, chunks: Iterable[int]) -> None:
         """These will be wanted soon."""
@@ -55,12 +56,12 @@ class Content:
             raise ValueError(f"{name} has {entry.size} bytes")
         return b"".join(self.pieces(entry, [(0, entry.size)]))
 
-    def whole(self, name: str) -> Iterator[bytes | memoryview] | None:
+    def whole(self, name: str) -> Iterator[memoryview] | None:
         """A file from its beginning to its end; None where the image has none of that name."""
         entry = self.files.get(name)
         return None if entry is None else self.pieces(entry, [(0, entry.size)])
 
-    def pieces(self, entry: Entry, parts: Iterable[tuple[int, int]]) -> Iterator[bytes | memoryview]:
+    def pieces(self, entry: Entry, parts: Iterable[tuple[int, int]]) -> Iterator[memoryview]:
         """Parts of a file (first and last byte), one after the other."""
         wanted = list(parts)
         rows = list(itertools.chain.from_iterable(_between(entry, first, last) for first, last in wanted))
@@ -69,7 +70,7 @@ class Content:
             at = first
             for e in _between(entry, first, last):
                 yield from _zeros(e.offset - at)
-                data = memoryview(self.plain(e.chunk))[e.skip : e.skip + e.length]
+                data = memoryview(self._chunks.plain(self._table[e.chunk]))[e.skip : e.skip + e.length]
                 if e.offset % PAGE == 0:
                     self._passes(entry.path, e.offset // PAGE, data)
                 yield data

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from spotsurfer_agent.chunks.codec import Buffer
 from spotsurfer_agent.pager.layout import Layout, Use
 from spotsurfer_agent.pager.task import Task
 from spotsurfer_agent.pager.uffd import PAGE
@@ -38,8 +39,8 @@ class Feeder:
     def __init__(
         self,
         layout: Layout,
-        fetch: Callable[[int], bytes],
-        passes: Callable[[list[Use], bytes], None],
+        fetch: Callable[[int], Buffer],
+        passes: Callable[[list[Use], Buffer], None],
         failed: Callable[[Exception, list[Use]], None],
     ) -> None:
         self._layout, self._fetch, self._passes, self._failed = layout, fetch, passes, failed
@@ -138,7 +139,7 @@ class Feeder:
             self._urgent -= wanted is not None
             self._turn.notify_all()
 
-    def _fetched(self, chunk: int) -> bytes:
+    def _fetched(self, chunk: int) -> Buffer:
         """Patient with a store that fails: the job waits; that its machine may no longer own it is the agent's to judge."""
         tries = 0
         while True:
@@ -154,7 +155,7 @@ class Feeder:
                 self.trouble = ""
                 return data
 
-    def _bring(self, uses: list[Use], data: bytes, wanted: Wanted | None) -> None:
+    def _bring(self, uses: list[Use], data: Buffer, wanted: Wanted | None) -> None:
         base = int(np.frombuffer(data, dtype=np.uint8).ctypes.data)
         if wanted is not None:
             for use in uses:

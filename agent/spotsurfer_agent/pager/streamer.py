@@ -38,7 +38,7 @@ class Streamer:
     def __init__(
         self,
         folder: Path,
-        content: Callable[[str], Iterator[bytes | memoryview] | None],
+        content: Callable[[str], Iterator[memoryview] | None],
         ended: Callable[[Exception | None], None],
     ) -> None:
         path = folder / SOCKET
@@ -79,14 +79,14 @@ class Streamer:
         sender.start()
         self._senders.append(sender)
 
-    def _send(self, name: str, fd: int, pieces: Iterator[bytes | memoryview]) -> None:
+    def _send(self, name: str, fd: int, pieces: Iterator[memoryview]) -> None:
         try:
             with contextlib.suppress(OSError):
                 fcntl.fcntl(fd, _SET_PIPE_SIZE, PIPE_BYTES)
-            for piece in pieces:
-                view = memoryview(piece)
-                while view:
-                    view = view[os.write(fd, view) :]
+            for view in pieces:
+                rest = view
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
         except BrokenPipeError:
             pass  # CRIU wants no more of it
         except Exception as e:

@@ -1,0 +1,30 @@
+"""Memory that comes behind the running job: every page right, whatever the job or anybody else does meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+from support.minibox import Minibox
+
+pytestmark = pytest.mark.boxes
+
+
+@pytest.fixture
+def box(tmp_path):
+    made = Minibox(tmp_path / "box", tmp_path / "store", module="support.lazy_scenes")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("user", "words"), [("-", "fork"), ("-", "dontneed"), ("-", "remap"), ("nobody", "remap fork dontneed"), ("-", "")]
+)
+def test_every_page_is_right_though_the_job(box, user, words):
+    box.run("stamped", user, *words.split())
+
+
+@pytest.mark.parametrize(
+    "scene",
+    ["waits", "server_killed", "holders_killed", "damaged", "stumbling_store", "agent_killed", "held", "early", "tiny"],
+)
+def test_scene(box, scene):
+    box.run(scene)

@@ -1,0 +1,344 @@
+"""Restores whose memory comes behind the running job; run on a minibox by `python -m support.lazy_scenes`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.port import Status
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.pager.plan import ORDER, Phase, State
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.store import open_store
+from support.engine_kit import (
+    BASE,
+    JOB,
+    STORE,
+    W,
+    engine,
+    newest,
+    output,
+    refused,
+    request,
+    runs,
+    stands_still,
+    turns_pass,
+    until,
+)
+
+PROGRAM = Path(__file__).with_name("lazy_job.py")
+FOLDER = BASE / "job"
+SIZE = 192 << 20
+
+
+def saved(size: int = SIZE, user: str | None = None) -> tuple[CriuEngine, Manifest]:
+    """A job that was saved for the last time."""
+    e = engine()
+    shutil.copy(PROGRAM, Path(e.scratch(), "work"))
+    e.start(Spec(JOB, ["/usr/bin/python3", "lazy_job.py", str(size)], user=user))
+    turns_pass(e, 5)
+    e.save(request(1, final=True))
+    e.kill()
+    return e, newest(open_store(STORE))
+
+
+def restored(e: CriuEngine, image: Manifest) -> int:
+    """Restore, with the pager stopped as soon as the job runs; its pid."""
+    e.restore(image, Spec(JOB, []))
+    state = pager()
+    assert state.lazy, (FOLDER / "pager.log").read_text()
+    assert state.phase in (Phase.READY, Phase.ARRIVING), state
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(state.pid, signal.SIGSTOP)
+    return state.pid
+
+
+def pager() -> State:
+    state = State.read(FOLDER)
+    assert state is not None
+    return state
+
+
+@contextlib.contextmanager
+def stuttering(pid: int) -> Iterator[None]:
+    """Let the pager work a little now and then, so that whatever the job does happens in the middle."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(0.02):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(0.004)
+                os.kill(pid, signal.SIGSTOP)
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def order(e: CriuEngine, *words: str) -> None:
+    path = Path(e.scratch(), "work", "order")
+    path.with_suffix(".new").write_text(" ".join(words))
+    path.with_suffix(".new").replace(path)
+
+
+def says(e: CriuEngine, *lines: str, seconds: float = 30.0) -> None:
+    def said() -> bool:
+        text = output(e).decode()
+        status = e.status()
+        assert "WRONG" not in text and status.state is W.RUNNING, (status, text[-300:], output(e, "err")[-2000:])
+        return all(f"\n{line}\n" in text for line in lines)
+
+    try:
+        until(said, seconds)
+    except AssertionError as error:
+        told = (FOLDER / "pager.log").read_text()[-3000:], output(e)[-200:], output(e, "err")[-2000:]
+        raise AssertionError(f"{lines} were not said\n{pager()}\n" + "\n".join(map(str, told))) from error
+
+
+def all_in(e: CriuEngine, seconds: float = 60.0) -> Status:
+    until(lambda: e.status().arriving_bytes is None, seconds)
+    status = e.status()
+    assert status.state is W.RUNNING, (status, (FOLDER / "pager.log").read_text()[-2000:])
+    return status
+
+
+def nothing_left(e: CriuEngine) -> None:
+    e.kill()
+    assert e.status().state is W.ABSENT
+    assert not any(b"spotsurfer_agent.pager" in cmdline(p) for p in Path("/proc").iterdir() if p.name.isdigit())
+
+
+def cmdline(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+# ------------------------------------------------------------ scenes
+
+
+def stamped(user: str, *words: str) -> None:
+    """Every page is right, whatever the job does to its memory meanwhile; afterwards it is saved and moves on."""
+    e, image = saved(user=None if user == "-" else user)
+    pid = restored(e, image)
+    order(e, *words, "all")
+    with stuttering(pid):
+        says(e, *(f"whole {w}" for w in words if w != "fork"), "whole all")
+        if "fork" in words:
+            says(e, "whole parent", "whole child")
+    all_in(e)
+    stages: list[str] = []
+    e.save(request(2, final=False, base=image.id, progress=stages.append))
+    order(e, "all")
+    e.save(request(3, final=True))
+    e.kill()
+    e.restore(newest(open_store(STORE)), Spec(JOB, []))
+    order(e, "all")
+    says(e, "whole all")
+    nothing_left(e)
+
+
+def waits() -> None:
+    """A save that is asked for while memory arrives waits for it, and says so; the order of pages is kept for the next time."""
+    e, image = saved()
+    pid = restored(e, image)
+    arriving = e.status().arriving_bytes
+    assert arriving is not None and arriving > SIZE // 2, arriving
+    stages: list[str] = []
+
+    def progress(stage: str) -> None:
+        if stage == "memory" and stage not in stages:
+            os.kill(pid, signal.SIGCONT)
+        stages.append(stage)
+
+    facts = e.save(request(2, final=False, base=image.id, progress=progress))
+    assert stages[0] == "memory", stages
+    assert "memory" not in stages[stages.index("freeze") :]
+    print("second save", facts)
+    kept = open_store(STORE).get(protocol.order_key(JOB))
+    assert kept is not None and b"windows" in kept
+    assert not (FOLDER / ORDER).exists()
+    e.kill()
+    restored(e, image)
+    os.kill(pager().pid, signal.SIGCONT)
+    all_in(e)
+    runs(e)
+    nothing_left(e)
+
+
+def server_killed() -> None:
+    """The pager dies midway: the job is killed, that is no exit of its command, and the same image is good for another try."""
+    e, image = saved()
+    for _ in range(2):
+        pid = restored(e, image)
+        turns_or_waits = e.status()
+        assert turns_or_waits.state is W.RUNNING
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: e.status().state is W.LOST)
+        status = e.status()
+        assert status.exit_code is None and not status.image_is_bad and "killed" in status.lost_because, status
+        assert engine().adopt().state is W.LOST
+        assert "WRONG" not in output(e).decode()
+        nothing_left(e)
+    os.kill(restored(e, image), signal.SIGCONT)
+    order(e, "all")
+    says(e, "whole all")
+    nothing_left(e)
+
+
+def holders_killed() -> None:
+    """A holder that dies is replaced; where pager and holders are killed at once, the agent sees to it."""
+    e, image = saved()
+    pid = restored(e, image)
+    group = e._tool_group()
+    for _ in range(4):
+        until(lambda: len(set(group.pids()) - {pid}) == 2)
+        os.kill(max(set(group.pids()) - {pid}), signal.SIGKILL)
+        time.sleep(0.1)
+    until(lambda: len(set(group.pids()) - {pid}) == 2)
+    os.kill(min(set(group.pids()) - {pid}), signal.SIGKILL)
+    until(lambda: len(set(group.pids()) - {pid}) == 2)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: e.status().state is W.LOST)
+    nothing_left(e)
+    restored(e, image)
+    assert e._tool_group().kill()
+    until(lambda: e.status().state is W.LOST)
+    assert e._cgroup().pids() == []
+    nothing_left(e)
+
+
+def damaged() -> None:
+    """A chunk that is missing or wrong: the job is lost and its image is to blame; it never sees a wrong page."""
+    e, image = saved()
+    pages = next(x for x in image.image if x.path.startswith("pages-") and x.size > SIZE // 2)
+    chunk = image.chunks[pages.extents[len(pages.extents) // 2].chunk]
+    key = protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest)
+    path = Path("/run/store", key)
+    whole = path.read_bytes()
+    for damage in (None, whole[:-1], whole[: len(whole) // 2] + bytes(8) + whole[len(whole) // 2 + 8 :]):
+        path.unlink()
+        if damage is not None:
+            path.write_bytes(damage)
+        os.kill(restored(e, image), signal.SIGCONT)
+        until(lambda: e.status().state is W.LOST)
+        status = e.status()
+        assert status.image_is_bad and chunk.digest in status.lost_because and image.id in status.lost_because, status
+        assert "WRONG" not in output(e).decode()
+        nothing_left(e)
+        path.write_bytes(whole)
+    os.kill(restored(e, image), signal.SIGCONT)
+    order(e, "all")
+    says(e, "whole all")
+    nothing_left(e)
+
+
+def stumbling_store() -> None:
+    """A store that fails for a while only makes the job wait."""
+    e, image = saved()
+    chunks = Path("/run/store", f"jobs/{JOB}/chunks")
+    pid = restored(e, image)
+    chunks.rename(chunks.with_name("elsewhere"))
+    chunks.symlink_to(chunks.name)  # a loop: neither there nor missing
+    os.kill(pid, signal.SIGCONT)
+    time.sleep(1.5)
+    assert e.status().state is W.RUNNING
+    assert e.status().arriving_bytes
+    chunks.unlink()
+    chunks.with_name("elsewhere").rename(chunks)
+    order(e, "all")
+    says(e, "whole all")
+    all_in(e)
+    nothing_left(e)
+
+
+def agent_killed() -> None:
+    """The agent dies while memory arrives: the pager goes on, and the next agent knows."""
+    child = os.fork()
+    if child == 0:
+        e, image = saved()
+        restored(e, image)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    e = engine()
+    status = e.adopt()
+    assert status.state is W.RUNNING and status.arriving_bytes, status
+    os.kill(pager().pid, signal.SIGCONT)
+    order(e, "fork", "all")
+    says(e, "whole child", "whole parent", "whole all")
+    all_in(e)
+    e.save(request(2, final=False))
+    nothing_left(e)
+
+
+def held() -> None:
+    """Hold and release while memory arrives; it comes meanwhile. And a kill in the middle leaves nothing."""
+    e, image = saved()
+    pid = restored(e, image)
+    e.hold()
+    assert e.status().held
+    stands_still(e)
+    os.kill(pid, signal.SIGCONT)
+    all_in(e)
+    assert e.status().held
+    stands_still(e)
+    e.release()
+    order(e, "all")
+    says(e, "whole all")
+    nothing_left(e)
+    restored(e, image)
+    order(e, "all")
+    nothing_left(e)
+    restored(e, image)
+    e.hold()
+    nothing_left(e)
+
+
+def early() -> None:
+    """What is wrong before the job runs is told at once: a small file that is missing, and a pager that dies."""
+    e, image = saved()
+    small = next(x for x in image.image if x.path.startswith("core-") and len(x.extents))
+    chunk = image.chunks[small.extents[0].chunk]
+    path = Path("/run/store", protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest))
+    path.rename(path.with_suffix(".away"))
+    told = refused("restore", lambda: e.restore(image, Spec(JOB, [])))
+    assert chunk.digest in told and image.id in told, told
+    assert e.status().state is W.ABSENT
+    path.with_suffix(".away").rename(path)
+    os.kill(restored(e, image), signal.SIGCONT)
+    all_in(e)
+    nothing_left(e)
+
+
+def tiny() -> None:
+    """A job without much memory gets it all before it runs."""
+    e = engine()
+    e.start(Spec(JOB, ["sh", "-c", "i=0; while :; do i=$((i+1)); echo turn $i; sleep 0.02; done"]))
+    turns_pass(e, 3)
+    e.save(request(1, final=True))
+    e.restore(newest(open_store(STORE)), Spec(JOB, []))
+    assert not pager().lazy
+    assert e.status().arriving_bytes is None
+    runs(e)
+    nothing_left(e)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
