@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 from spotsurfer_agent import protocol
 from spotsurfer_agent.chunks import codec
@@ -34,7 +34,8 @@ class Reader:
         self._packs = Cache[bytes](limits.memory_bytes // KEPT_PART // 4)
         self._touched: set[str] = set()  # packs of which a part was read
         self._room = Room(limits.memory_bytes // KEPT_PART)
-        self._waiting: dict[str, int] = {}  # fetched ahead, not asked for yet: bytes of the room, by digest
+        self._asked: set[str] = set()  # digests: nobody needs these ahead any more
+        self._waiting: dict[str, tuple[int, Future[bytes]]] = {}  # fetched ahead, not asked for yet, with bytes of the room
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
 
@@ -43,9 +44,7 @@ class Reader:
 
         Raises BadChunk (missing or damaged, the sentence says which) and StoreError.
         """
-        data = self._plain.get(chunk.digest, lambda: self._fetched(chunk), keep)
-        self._taken(chunk.digest)
-        return data
+        return self._plain.get(chunk.digest, lambda: self._taken(chunk) or self._fetched(chunk), keep)
 
     def ahead(self, chunks: Iterable[Stored]) -> None:
         """Fetch these in the background, in this order, as far ahead of who asks for them as memory allows.
@@ -111,28 +110,31 @@ class Reader:
 
     def _run_ahead(self, chunks: list[Stored], threads: ThreadPoolExecutor) -> None:
         for chunk in chunks:
-            if self._plain.has(chunk.digest) or chunk.digest in self._waiting:
+            if not self._is_wanted(chunk):
                 continue
             if not self._room.take(chunk.size):
                 return
-            with self._lock:
-                self._waiting[chunk.digest] = chunk.size
-            try:
-                threads.submit(self._fetch_ahead, chunk)
-            except RuntimeError:  # closed meanwhile
-                return
+            with self._lock, contextlib.suppress(RuntimeError):  # closed meanwhile
+                if self._is_wanted(chunk):
+                    self._waiting[chunk.digest] = (chunk.size, threads.submit(self._fetched, chunk))
+                    continue
+            self._room.give(chunk.size)
 
-    def _fetch_ahead(self, chunk: Stored) -> None:
-        try:
-            self._plain.get(chunk.digest, lambda: self._fetched(chunk))
-        except Exception:
-            self._taken(chunk.digest)
+    def _is_wanted(self, chunk: Stored) -> bool:
+        return chunk.digest not in self._waiting and chunk.digest not in self._asked and not self._plain.has(chunk.digest)
 
-    def _taken(self, name: str) -> None:
+    def _taken(self, chunk: Stored) -> bytes | None:
+        """What was fetched ahead, and its room is free; None where it was not, or that failed."""
         with self._lock:
-            size = self._waiting.pop(name, 0)
-        if size:
-            self._room.give(size)
+            self._asked.add(chunk.digest)
+            size, future = self._waiting.pop(chunk.digest, (0, None))
+        if future is None:
+            return None
+        self._room.give(size)
+        try:
+            return future.result()
+        except (BadChunk, StoreError, CancelledError):
+            return None
 
 
 def put(fd: int, data: memoryview, at: int) -> None:

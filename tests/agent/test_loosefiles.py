@@ -1,0 +1,69 @@
+"""Objects of a local store: whole or not there, durable when the store says so."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from spotsurfer_agent import loosefiles
+from spotsurfer_agent.store import StoreError, open_store
+
+MEGA = 1 << 20
+
+
+@pytest.mark.parametrize("size", [0, 3, 256 << 10, (256 << 10) + 1, MEGA])
+def test_a_local_store_writes_once_and_whole(tmp_path, size):
+    store = open_store((tmp_path / "store").as_uri())
+    data = memoryview(bytearray(os.urandom(size)))
+    assert store.create_later("jobs/a/chunks/ab/cd", data) is True
+    assert store.create_later("jobs/a/chunks/ab/cd", b"other") is False
+    store.sync()
+    assert store.get("jobs/a/chunks/ab/cd") == data
+    assert store.get_range("jobs/a/chunks/ab/cd", 1, 5) == bytes(data[1:6])
+    assert [x.key for x in store.list("jobs/")] == ["jobs/a/chunks/ab/cd"]
+    assert (store.get("jobs/a/no"), store.get_range("jobs/a/no", 0, 1)) == (None, None)
+
+
+@pytest.mark.parametrize("url", ["memory:///", "file"])
+@pytest.mark.parametrize("key", ["plain/key", "odd key/a b"])
+def test_every_store_and_key_has_the_same_rules(tmp_path, url, key):
+    store = open_store((tmp_path / "store").as_uri() if url == "file" else url)
+    assert store.create_later(key, memoryview(b"data")) is True
+    assert store.create_later(key, b"other") is False
+    store.sync()
+    assert (store.get(key), store.get_range(key, 1, 2)) == (b"data", b"at")
+
+
+def test_names_are_made_durable_folder_by_folder_up_to_the_root(tmp_path, monkeypatch):
+    store, synced = open_store(tmp_path.as_uri()), []
+    real = loosefiles.fsync
+    monkeypatch.setattr(loosefiles, "fsync", lambda p: (synced.append(str(p.relative_to(tmp_path))), real(p)))
+    store.create_later("j/ab/1", b"x")
+    store.create_later("j/ab/2", b"x")
+    store.create_later("j/cd/1", b"x")
+    assert synced == []
+    store.sync()
+    assert sorted(synced) == [".", "j", "j/ab", "j/cd"]
+    store.sync()
+    assert len(synced) == 4
+
+
+def test_a_disk_without_nameless_files_is_written_another_way(tmp_path, monkeypatch):
+    store, real = open_store(tmp_path.as_uri()), os.open
+
+    def without(path, flags, *rest, **named):
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(95, "Operation not supported")
+        return real(path, flags, *rest, **named)
+
+    monkeypatch.setattr(loosefiles.os, "open", without)
+    assert store.create_later("a/b", b"data") is True
+    assert store.create_later("a/b", b"other") is False
+    assert (tmp_path / "a/b").read_bytes() == b"data"
+
+
+def test_a_store_that_is_in_the_way_is_an_error(tmp_path):
+    store = open_store(tmp_path.as_uri())
+    (tmp_path / "jobs").write_text("in the way")
+    with pytest.raises(StoreError):
+        store.create_later("jobs/a/b", b"x")
