@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from spotsurfer.cli.ask import current
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Wait, examples
 from spotsurfer.cli.screen import put, put_json
-from spotsurfer.model.errors import MoveFailed, UsageError
+from spotsurfer.model.errors import MoveFailed, RestoreFailed, RestoreRefused, SpotsurferError, Unprotected, UsageError
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState
 from spotsurfer.model.market import Market
@@ -17,6 +18,7 @@ Json = dict[str, Any]
 WAIT_SECONDS = 3600.0
 Timeout = Annotated[str, typer.Option("--timeout", help="With --wait: give up after so long.")]
 # In these states an attempt ordered for a move has not been seen to fail.
+FAILURES: dict[str, type[SpotsurferError]] = {"restore_refused": RestoreRefused, "restore_failed": RestoreFailed}
 UNDER_WAY = frozenset({A.PLANNED, A.REQUESTED, A.BOOTING, A.READY, A.RESTORING})
 THERE = frozenset({A.RUNNING, A.DRAINING, A.DRAINED, A.FINISHED})
 
@@ -31,7 +33,7 @@ def add(app: typer.Typer) -> None:
         )
     )(move)
     app.command(epilog=examples("spotsurfer suspend assembly-3f9a1c", "spotsurfer suspend assembly-3f9a1c --wait"))(suspend)
-    app.command(epilog=examples("spotsurfer resume assembly-3f9a1c", "spotsurfer resume assembly-3f9a1c --from 12"))(resume)
+    app.command(epilog=examples("spotsurfer resume assembly-3f9a1c --wait", "spotsurfer resume job-1 --from 12"))(resume)
     app.command(epilog=examples("spotsurfer cancel assembly-3f9a1c"))(cancel)
 
 
@@ -55,6 +57,9 @@ def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as
         if found["checkpoint"] and int(found["checkpoint"].rpartition("-")[2]) >= number:
             return str(found["checkpoint"])
         failed = [m["text"] for m in moments if m["kind"] == "alert" and m["data"].get("error_kind") == "save"]
+        here = current(found)
+        if failed and here and here["protection"] == "none":
+            raise Unprotected(f"The checkpoint failed, the job runs on: {failed[-1]}")
         if failed:
             raise MoveFailed(f"The checkpoint failed, the job runs on: {failed[-1]}")
         return None
@@ -97,7 +102,7 @@ def _moved(job: Json, moments: list[Json], number: int) -> str | None:
     if settled and not any(A(a["state"]) in UNDER_WAY for a in serving):
         said = [m["text"] for m in moments if m["kind"] == "wish" and "move" in m["text"] and "failed" in m["text"]]
         reason = said[-1] if said else next((a["reason"] for a in reversed(serving) if a["reason"]), "the request was dropped")
-        raise MoveFailed(f"{job['id']} did not move: {reason.removeprefix('the move failed: ').rstrip('.')}.")
+        raise failure(serving)(f"{job['id']} did not move: {reason.removeprefix('the move failed: ').rstrip('.')}.")
     return None
 
 
@@ -126,16 +131,46 @@ def resume(
         str | None,
         typer.Option("--from", metavar="CHECKPOINT", help="Go back to this one; the job may be held, running or ended."),
     ] = None,
+    wait: Wait = False,
+    timeout: Timeout = "1h",
     as_json: AsJson = False,
 ) -> None:
     """Let a suspended or held job go on; with --from, any job from a checkpoint of your choice."""
-    if origin is not None:
-        from spotsurfer.cli.client import job_path
+    from spotsurfer.cli import follow
+    from spotsurfer.cli.client import job_path
 
-        answer = SESSION.client().post(job_path(job, "go-back"), {"checkpoint": origin})
-        _say(as_json, answer, f"{answer['job']} goes back to checkpoint {origin} as soon as it has a machine.")
+    limit, client = _seconds(timeout), SESSION.client()
+    before, old = follow.newest(client, job), len(client.get(job_path(job))["attempts"])
+    if origin is not None:
+        answer = client.post(job_path(job, "go-back"), {"checkpoint": origin})
+        text = f"goes back to checkpoint {origin}"
+    else:
+        answer, text = client.post(job_path(job, "resume")), "goes on"
+    if not wait:
+        _say(as_json, answer, f"{answer['job']} {text} as soon as it has a machine.")
         return
-    _wish(job, "resume", as_json, "goes on as soon as it has a machine")
+    where = follow.until(client, job, lambda found, moments: _resumed(found, moments, old), limit, before)
+    _say(as_json, {**answer, "machine": where}, f"{answer['job']} runs on {where}.")
+
+
+def _resumed(job: Json, moments: list[Json], old: int) -> str | None:
+    """Where it goes on; None while that is open. Raises what kind of failure it was when the job is held again instead."""
+    tried = job["attempts"][old:]
+    for attempt in tried:
+        if A(attempt["state"]) in THERE:
+            return f"{attempt['instance_type']} ({attempt['market']}, {attempt['zone']})"
+    if any(m["kind"] == "ended" and m["data"].get("state") == JobState.HELD for m in moments):
+        raise failure(tried)(f"{job['id']} is held again: {job['reason'].rstrip('.')}.")
+    return None
+
+
+def failure(attempts: list[Json]) -> type[SpotsurferError]:
+    """Which kind of failure the newest attempts met: what comes next differs, and so does the exit code."""
+    for attempt in reversed(attempts):
+        for mark, kind in FAILURES.items():
+            if attempt[mark]:
+                return kind
+    return MoveFailed
 
 
 def cancel(job: JobArgument, as_json: AsJson = False) -> None:

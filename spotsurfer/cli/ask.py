@@ -35,7 +35,7 @@ def list_jobs(
     elif not answer["jobs"]:
         put("No jobs. `spotsurfer submit --help` shows how to make one.")
     else:
-        table(["job", "phase", "machine", "cpu", "at risk", "spent"], [_row(job) for job in answer["jobs"]])
+        table(["job", "phase", "machine", "cpu", "saved by", "at risk", "spent"], [_row(job) for job in answer["jobs"]])
 
 
 def _row(job: Json) -> list[str]:
@@ -45,9 +45,15 @@ def _row(job: Json) -> list[str]:
         job["phase"] + (f" ({job['exit_code']})" if job["exit_code"] else ""),
         f"{here['instance_type']} {here['market']}" if here else "-",
         duration(sum(a["cpu_seconds"] for a in job["attempts"])),
+        (here["protection"] if here else "") or "-",
         duration(here["unsaved_seconds"]) if here and here["unsaved_seconds"] is not None else "-",
         money(job["usd_micros"]),
     ]
+
+
+def protection(here: Json) -> str:
+    """How a job is saved and why not better, for people; empty where that is not known."""
+    return ": ".join(x for x in (here["protection"], here["unprotected"]) if x)
 
 
 def current(job: Json) -> Json | None:
@@ -109,6 +115,8 @@ def _now(here: Json) -> list[tuple[str, Any]]:
         ("fetched", _fetched(here["warm"])),
         ("frozen", "held still: its agent can't be sure to own it" if here["frozen"] else None),
         ("silent", duration(silent) if silent is not None and silent >= 10 else None),
+        ("saved by", protection(here) or None),
+        ("processor", here["processor"] or None),
         ("trouble", here["error"]),
     ]
 
@@ -149,6 +157,9 @@ def why(
     if as_json:
         put_json(decisions)
         return
+    here = current(SESSION.client().get(job_path(job)))
+    if here and here["unprotected"]:
+        put(f"It is saved by {protection(here)}.")
     if not decisions:
         put("Nothing was decided about it yet.")
     for decision in decisions:
@@ -220,7 +231,8 @@ def repeated_seconds(job: Json) -> float:
     it is repeated where a later attempt went on.
     """
     granted = [a for a in job["attempts"] if a["granted_at"] is not None]
-    lost = [a for a in granted[:-1] if a["agent_state"] not in ALL_SAVED]
+    nothing = job["spec"]["engine"] == "none"  # drained without saving
+    lost = [a for a in granted[:-1] if nothing or a["agent_state"] not in ALL_SAVED]
     return float(sum(a["unsaved_seconds"] or 0.0 for a in lost))
 
 

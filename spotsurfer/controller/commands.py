@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlalchemy import Engine
 
 from spotsurfer.controller.events import Kind
-from spotsurfer.model.errors import Conflict, NotFound
+from spotsurfer.model.errors import Conflict, NotFound, Unprotected
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import ENDED, HOLDS, Job, JobState, MoveRequest, Rewind, Wish
 from spotsurfer.model.market import Market
@@ -114,6 +114,8 @@ class Commands:
 
         def change(row: Job) -> Job:
             self._running(row)
+            if row.spec.engine == "none":
+                raise Unprotected(f'job {row.id} is run without checkpoints (engine = "none"): it starts over elsewhere')
             sequence = self._heads.seen(row.id, self._clock.now(), fresh=True).sequence
             return replace(row, save_at_least=max(row.save_at_least, sequence + 1))
 

@@ -172,6 +172,9 @@ class ControllerService:
             fit_text=say(r.fit) if r and r.fit else "",
             warm=r.warm if r else None,
             error=r.error if r else "",
+            protection=r.protection if r else "",
+            unprotected=(r.unprotected or r.unfit) if r else "",
+            processor=r.processor if r else "",
             usd_micros=self._observer.costs.of((a.job, a.number)).usd_micros,
         )
 

@@ -155,6 +155,27 @@ class RehearsalFailed(SpotsurferError):
     meaning = "the rehearsal failed: the checkpoint did not come to life elsewhere; the job itself runs on"
 
 
+class RestoreFailed(SpotsurferError):
+    """A checkpoint could not be brought back to life; it counts against the checkpoint."""
+
+    exit_code = 36
+    meaning = "a checkpoint could not be restored; an older one is taken after some tries"
+
+
+class RestoreRefused(SpotsurferError):
+    """A machine's facts forbade the restore; the checkpoint is not to blame."""
+
+    exit_code = 37
+    meaning = "a machine could not go on with the checkpoint; another machine type may, the checkpoint is not to blame"
+
+
+class Unprotected(SpotsurferError):
+    """The job holds something that can't be saved, or its user runs it without checkpoints."""
+
+    exit_code = 38
+    meaning = "the job can't be saved as it is; the message names what stands against it"
+
+
 class IllegalTransition(SpotsurferError):
     """Our own table has no such edge: a bug, nothing was changed."""
 

@@ -46,6 +46,9 @@ class AttemptStatus:
     warm: Warm | None  # what a machine that stands by has fetched
     error: str
     usd_micros: int
+    protection: str = ""  # how the job is saved there: criu, app, none; "" = not known
+    unprotected: str = ""  # why not better, in one sentence
+    processor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,6 +189,7 @@ class AttemptOut(Wire):
     instance: str | None
     for_move: int
     restore_failed: bool
+    restore_refused: bool
     planned_at: datetime
     granted_at: datetime | None
     launched_at: datetime | None
@@ -209,6 +210,9 @@ class AttemptOut(Wire):
     warm: WarmOut | None
     error: str
     usd_micros: int
+    protection: str
+    unprotected: str
+    processor: str
 
     @classmethod
     def of(cls, status: AttemptStatus) -> AttemptOut:

@@ -11,6 +11,8 @@ import pytest
 from cli.conftest import Call
 from support.fake_service import FakeService, an_attempt
 
+from spotsurfer.cli import act
+from spotsurfer.model.errors import RestoreRefused
 from spotsurfer.model.job import AttemptState, JobState, MarketChoice
 
 
@@ -226,3 +228,29 @@ def test_report(job: str, controller: FakeService, call: Call) -> None:
 def test_version(call: Call) -> None:
     assert call("version").out.startswith("spotsurfer 0.")
     assert json.loads(call("version", "--json").out)["version"]
+
+
+@pytest.mark.parametrize(
+    ("marks", "code"),
+    [
+        ({}, 17),
+        ({"restore_failed": True}, 36),
+        ({"restore_refused": True}, 37),
+        ({"restore_failed": True, "restore_refused": True}, 37),
+    ],
+)
+def test_each_kind_of_failure_has_its_exit_code(marks: dict[str, bool], code: int) -> None:
+    older = {"restore_failed": True, "restore_refused": False}
+    attempt = {"restore_failed": False, "restore_refused": False, **marks}
+    assert act.failure([older, attempt] if marks else [attempt]).exit_code == code
+
+
+def test_a_resume_that_is_waited_for_says_how_it_ended() -> None:
+    tried = {"state": "released", "restore_failed": False, "restore_refused": True}
+    there = {"state": "running", "instance_type": "t", "market": "spot", "zone": "z"}
+    held = [{"kind": "ended", "data": {"state": "held"}}]
+    job: dict[str, object] = {"id": "j", "attempts": [tried], "reason": "no avx"}
+    assert act._resumed(job, [], 0) is None
+    assert act._resumed({**job, "attempts": [tried, there]}, [], 0) == "t (spot, z)"
+    with pytest.raises(RestoreRefused, match="held again: no avx"):
+        act._resumed(job, held, 0)
