@@ -7,6 +7,7 @@ service hands out the machine's credentials.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
@@ -41,6 +42,17 @@ table ip {TABLE}_wall {{
     iifname "{PEER}" drop
   }}
 }}
+"""
+
+# Inside the namespace, while CRIU makes one socket after the other: what the first one still had to send would meet no
+# second one yet, and the kernel's reset would end a connection that is whole in the image. TCP sends it again later.
+HUSH = """
+table inet spotsurfer_hush {
+  chain arriving {
+    type filter hook input priority raw; policy accept;
+    meta l4proto tcp drop
+  }
+}
 """
 
 
@@ -89,6 +101,30 @@ def prepare(tools: Tools) -> int:
     return fd
 
 
+def hush(tools: Tools, net: int) -> None:
+    """Nothing of TCP arrives in the namespace behind `net` until `speak`. Raises NetworkError."""
+    try:
+        _run([*tools.nft, "-f", "-"], net, HUSH)
+    except OSError as e:
+        raise NetworkError(e.errno, f"the job's connections can't be held still: {e.strerror}") from e
+
+
+def speak(tools: Tools, net: int) -> None:
+    """Undo `hush`. Raises NetworkError."""
+    try:
+        _run([*tools.nft, "delete", "table", "inet", "spotsurfer_hush"], net)
+    except OSError as e:
+        raise NetworkError(e.errno, f"the job's connections can't be let go on: {e.strerror}") from e
+
+
+def unlock(tools: Tools, net: int) -> None:
+    """Take away the locks that a CRIU which failed or was killed may have left in the namespace. Never raises."""
+    with contextlib.suppress(OSError):
+        tables = [line.split() for line in _run([*tools.nft, "list", "tables"], net).splitlines()]
+        for _, family, name in (words for words in tables if words[-1].startswith("CRIU-")):
+            _run([*tools.nft, "delete", "table", family, name], net)
+
+
 def wall_off(tools: Tools) -> None:
     """From now on the job's namespace gets nothing out of it, for as long as the machine lives. Raises NetworkError."""
     try:
@@ -116,8 +152,9 @@ def _namespace() -> int:
         os.close(here)
 
 
-def _run(argv: list[str], net: int | None = None, feed: str | None = None) -> None:
+def _run(argv: list[str], net: int | None = None, feed: str | None = None) -> str:
     enter = None if net is None else (lambda: linux.setns(net, linux.CLONE_NEWNET))
     done = subprocess.run(argv, input=feed, capture_output=True, text=True, check=False, preexec_fn=enter)
     if done.returncode:
         raise OSError(0, f"{' '.join(argv[-8:])}: {done.stderr.strip() or done.returncode}")
+    return done.stdout

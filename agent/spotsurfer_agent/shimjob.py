@@ -104,7 +104,7 @@ class Job:
 
     def restore(self, owner: Owner, request: Request) -> None:
         """Run `criu restore`; the answer comes when it ended."""
-        plan = self._prepare(request)
+        plan = self._prepare(request, hushed=True)
         inherit = {"net": self._net, **{name: s.write_fd for name, s in self._spools.items()}}
 
         def enter() -> None:
@@ -117,7 +117,7 @@ class Job:
         pid = self._criu(request, inherit, enter, final=False)
         self._restore = Restore(pid, owner, Path(request["pidfile"]))
 
-    def _prepare(self, request: Request) -> launch.LaunchPlan:
+    def _prepare(self, request: Request, *, hushed: bool = False) -> launch.LaunchPlan:
         if self._phase != IDLE:
             raise Refused(f"the job is {self._phase} here already")
         plan = launch.LaunchPlan.from_json(request["plan"])
@@ -126,6 +126,8 @@ class Job:
         self._phase = STARTING
         try:
             self._net = netns.prepare(self._tools)
+            if hushed:
+                netns.hush(self._tools, self._net)
             for n in spool.NAMES:
                 self._spools[n] = spool.Spool(self._folder / "log", n, int(request["log"].get(n, 0)))
             shimwire.write_durably(self._folder / shimwire.STARTED, {"pid": os.getpid()})
@@ -240,6 +242,8 @@ class Job:
             if action == "pre-resume" and self._cgroup is not None:
                 self._cpu_baseline = self._cgroup.cpu_seconds()  # so far it was CRIU that worked
                 tcp.abort_outside(self._net, netns.INSIDE)
+                if self._tools is not None and self._restore is not None:
+                    netns.speak(self._tools, self._net)
                 self._gate.answer(True)
             elif action == "pre-dump" and d is not None:
                 d.seized_at = time.monotonic()
@@ -270,6 +274,8 @@ class Job:
         self._gate.answer(good)
 
     def _dump_ended(self, d: Dump, code: int) -> None:
+        if code != 0 and self._tools is not None:
+            netns.unlock(self._tools, self._net)
         if d.final and d.waits:
             if self._cgroup is not None:
                 tcp.leave_repair(self._cgroup.pids())

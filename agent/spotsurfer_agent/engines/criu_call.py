@@ -12,7 +12,7 @@ from spotsurfer_agent.jobroot import Mount
 COMMON = (
     "--manage-cgroups=ignore",  # the agent puts the tree into the job's control group
     "--tcp-established",  # connections inside the job's own network survive …
-    "--network-lock", "skip",  # … and nothing travels there while both ends stand still
+    "--network-lock", "nftables",  # … and nothing is delivered there while their queues are read
     "--file-locks",
     "--ext-unix-sk",
     "--link-remap",
