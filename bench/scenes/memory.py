@@ -44,6 +44,9 @@ def _bytes(folder: Path) -> int:
     words = (folder / "cmdline").read_bytes().split(b"\0")
     if any(w.endswith(b"/criu") for w in words):
         return 0
+    parent = folder.with_name(fields["PPid:"][0]) / "cmdline"
+    if parent.exists() and parent.read_bytes().split(b"\0") == words:
+        return 0  # a fork: it shares its parent's memory, and is another program in a moment
     return sum(int(fields[f][0]) * 1024 for f in FIELDS)
 
 
