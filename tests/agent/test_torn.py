@@ -1,0 +1,18 @@
+"""A live image is of one instant, however late its receiver is; and this test would see it if it were not."""
+
+from __future__ import annotations
+
+import pytest
+from support.minibox import minibox
+
+pytestmark = pytest.mark.boxes
+
+
+@pytest.mark.parametrize(
+    ("kind", "wait"), [("slow", "yes"), ("paused", "yes"), ("starved", "yes"), ("slow", "no"), ("paused", "no")]
+)
+def test_live_images_are_of_one_instant_because_the_dump_waits_for_its_receiver(tmp_path, kind, wait):
+    with minibox(tmp_path / "box", tmp_path / "store", module="support.torn_scenes") as box:
+        told = box.run("torn", kind, 2, wait)
+    torn = int(told.split()[-1])
+    assert torn == 0 if wait == "yes" else torn > 0
