@@ -96,7 +96,7 @@ def _nothing_to_wait_for(holder: Case) -> bool:
 def _saves_fail(holder: Case) -> bool:
     """The last save failed: waiting for the next one helps nobody, and the final one tells how it stands."""
     agent = holder.agent
-    return agent is not None and agent.state == "running" and agent.error_kind == "save"
+    return agent is not None and agent.state == "running" and agent.error_kind in ("save", "store")
 
 
 def warm(waiter: Case) -> bool:

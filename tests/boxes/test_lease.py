@@ -69,7 +69,7 @@ def test_a_cut_off_machine_is_frozen_before_its_successor_starts(world: Fleet) -
 
 
 def test_a_notice_while_the_controller_is_dead(world: Fleet) -> None:
-    job = world.submit(250)
+    job = world.submit(600)  # longer than the window: it runs on while there is time
     world.wait_line(job, 20)
     box = world.box(job, 1)
     world.kill_controller()
