@@ -120,6 +120,8 @@ class Ladder:
         if rung.rung == "app":
             assert isinstance(app, AppEngine)
             return app.save_of(spec, request)
+        if spec.engine == "none":
+            return self._engines["none"].save(request)
         if rung.rung == "none":
             raise EngineError("save", rung.reason)
         return self._engines["criu"].save(request)

@@ -1,0 +1,39 @@
+"""The rungs of the ladder: which one is taken and why, and each of them with real programs."""
+
+from __future__ import annotations
+
+import pytest
+from spotsurfer_agent.engines.ladder import choose
+from spotsurfer_agent.protocol import SelfSave, Spec
+from support.minibox import minibox
+
+OWN = SelfSave(signal="USR1", done_file="state")
+
+
+@pytest.mark.parametrize(
+    ("engine", "app", "found", "rung", "told"),
+    [
+        ("auto", None, [], "criu", ""),
+        ("auto", OWN, [], "criu", ""),
+        ("criu", OWN, [], "criu", ""),
+        ("auto", None, ["a ring"], "none", "a ring"),
+        ("auto", OWN, ["a ring"], "app", "a ring"),
+        ("criu", OWN, ["a ring"], "none", "a ring"),
+        ("app", OWN, [], "app", "its user chose"),
+        ("app", OWN, ["a ring"], "app", "its user chose"),
+        ("none", None, [], "none", "its user chose"),
+    ],
+)
+def test_the_best_rung_that_works_is_taken_and_the_reason_told(engine, app, found, rung, told):
+    got = choose(Spec("j", ["x"], engine=engine, app=app), found)
+    assert got.rung == rung
+    assert told in got.reason
+    assert bool(told) == bool(got.reason)
+
+
+@pytest.mark.boxes
+@pytest.mark.parametrize("scene", ["app signal", "app output", "app file", "app command", "app exit", "deaf", "rungs", "hooks"])
+def test_scene(tmp_path, scene):
+    name, *rest = scene.split()
+    with minibox(tmp_path / "box", tmp_path / "store", module="support.ladder_scenes") as box:
+        box.run(name, *rest)

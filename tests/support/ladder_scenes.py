@@ -1,0 +1,161 @@
+"""Scenes on a minibox of the ladder's engines: programs that save themselves, hooks, jobs without checkpoints."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.engines.hosted import Hosted
+from spotsurfer_agent.engines.ladder import Ladder
+from spotsurfer_agent.protocol import SelfSave, Spec
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.tools import Tools
+from support.engine_kit import BASE, JOB, W, newest, output, refused, request, until
+
+PROGRAM = """
+import os, signal, sys, time
+n = int(open("state").read()) if os.path.exists("state") else 0
+def save(*_):
+    open("state.new", "w").write(str(n)); os.rename("state.new", "state"); print("saved", n, flush=True)
+    if "exit" in sys.argv: os._exit(85)
+signal.signal(signal.SIGUSR1, save)
+print("from", n, flush=True)
+while True:
+    n += 1
+    if os.path.exists("please"):
+        os.unlink("please"); save()
+    time.sleep(0.01)
+"""
+WAYS = {
+    "signal": SelfSave(signal="USR1", done_file="state", deadline_seconds=10),
+    "output": SelfSave(signal="USR1", done_output=r"^saved \d+", deadline_seconds=10),
+    "file": SelfSave(file="please", done_file="state", deadline_seconds=10),
+    "command": SelfSave(command=["sh", "-c", "kill -USR1 2; sleep 0.3; test -s state"], deadline_seconds=10),
+    "exit": SelfSave(signal="USR1", done_exit=85, deadline_seconds=10),
+}
+
+
+def ladder(spec: Spec) -> Ladder:
+    store = open_store("file:///run/store")
+    store.delete([protocol.spec_key(JOB)])
+    store.create(protocol.spec_key(JOB), protocol.encode(spec))
+    tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
+
+    def make(kind: type[Hosted]) -> Hosted:
+        return kind(BASE, JOB, store, tools)
+
+    return Ladder(BASE, JOB, store, make)
+
+
+def app(way: str) -> None:
+    """Saved live, then for the last time, and continued from its own state; with every way to tell it and to know."""
+    words = ["/usr/bin/python3", "-u", "-c", PROGRAM, *(["exit"] if way == "exit" else [])]
+    spec = Spec(JOB, words, engine="app", app=WAYS[way], user="nobody" if way in ("signal", "command") else None)
+    e = ladder(spec)
+    assert e.preflight() == []
+    e.start(spec)
+    until(lambda: b"from 0" in output(e))
+    time.sleep(0.3)
+    facts = e.save(request(1, final=False))
+    assert facts.kind == "live"
+    assert facts.frozen_seconds < 2
+    until(lambda: e.status().state is W.RUNNING)
+    first = saved(e)
+    time.sleep(0.2)
+    if way == "exit":
+        until(lambda: b"from %d" % first in output(e))
+    e.save(request(2, final=True))
+    assert e.status().state is W.ABSENT
+    image = newest(open_store("file:///run/store"))
+    assert (image.engine, image.kind, image.image) == ("app", "final", [])
+    e.kill()
+    e.restore(image, spec)
+    until(lambda: b"from " in output(e))
+    assert int(output(e).split()[1]) > first > 0
+    e.kill()
+
+
+def saved(e: Ladder) -> int:
+    return int(output(e).rpartition(b"saved ")[2].split()[0])
+
+
+def deaf() -> None:
+    """A program that does not save itself in time runs on; one that ends instead has ended."""
+    spec = Spec(JOB, ["sleep", "1000"], engine="app", app=SelfSave(file="x", done_file="never", deadline_seconds=0.5))
+    e = ladder(spec)
+    e.start(spec)
+    told = refused("save", lambda: e.save(request(1, final=True)))
+    assert "within 0.5 s" in told
+    assert e.status().state is W.RUNNING
+    e.kill()
+    spec = Spec(JOB, ["sleep", "1000"], engine="app", app=SelfSave(signal="TERM", done_exit=0, deadline_seconds=5))
+    e = ladder(spec)
+    e.start(spec)
+    time.sleep(0.2)
+    assert "ended by itself" in refused("save", lambda: e.save(request(2, final=True)))
+    assert e.status().exit_code == 143
+    e.kill()
+
+
+def rungs() -> None:
+    """`auto` takes CRIU while it can, tells what stands against it, and goes to the next rung; then back."""
+    script = PROGRAM + "\n"
+    held = "import socket; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)\n"
+    for own in (None, WAYS["signal"]):
+        spec = Spec(JOB, ["/usr/bin/python3", "-u", "-c", held + script], app=own)
+        e = ladder(spec)
+        e.start(spec)
+        until(lambda e=e: b"from" in output(e))
+        e.look()
+        rung = e.protection()
+        assert rung.rung == ("app" if own else "none"), rung
+        assert "socket of family AF_PACKET" in rung.reason
+        assert "process 2 (/usr/bin/python3" in rung.reason
+        if own:
+            e.save(request(1, final=False))
+            assert newest(open_store("file:///run/store")).engine == "app"
+        else:
+            assert "AF_PACKET" in refused("save", lambda e=e: e.save(request(1, final=False)))
+        assert e.status().state is W.RUNNING
+        e.kill()
+    spec = Spec(JOB, ["sleep", "1000"])
+    e = ladder(spec)
+    e.start(spec)
+    e.look()
+    assert (e.protection().rung, e.protection().reason) == ("criu", "")
+    e.kill()
+    spec = Spec(JOB, ["sleep", "1000"], engine="none")
+    e = ladder(spec)
+    e.start(spec)
+    assert "starts over" in refused("save", lambda: e.save(request(9, final=True)))
+    e.kill()
+
+
+def hooks() -> None:
+    """They run inside, as the job's user, in its folder; one that fails stops a save, unless the machine is being taken."""
+    spec = Spec(
+        JOB, ["sh", "-c", "while :; do sleep 0.1; done"], environment={"WHO": "me"},
+        before_freeze=["sh", "-c", "echo $WHO $(id -un) $(pwd) $$ >> before; test ! -e bad || { echo nope >&2; exit 3; }"],
+        after_restore=["sh", "-c", "touch after; sleep 60"], hook_seconds=1.0,
+    )  # fmt: skip
+    e = ladder(spec)
+    e.start(spec)
+    time.sleep(0.3)
+    e.save(request(1, final=False))
+    work = Path(e.scratch(), "work")
+    assert (work / "before").read_text().startswith(f"me root {BASE}/work ")
+    (work / "bad").touch()
+    told = refused("save", lambda: e.save(request(2, final=True)))
+    assert "exit code 3: nope" in told
+    assert e.status().state is W.RUNNING
+    import dataclasses
+
+    e.save(dataclasses.replace(request(3, final=True), urgent=True))
+    assert "exit code 3: nope" in e.note
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
