@@ -61,11 +61,10 @@ class AppEngine(Hosted):
             raise
         except BaseException:  # the entry may exist: nothing of the job may run any more
             if request.final:
-                self._end()
+                self._gone()
             raise
         if request.final:
-            self._end()
-            (self._folder / FINAL).unlink(missing_ok=True)
+            self._gone()
         elif exited:
             self._goes_on(spec, exited=True)
         return facts
@@ -210,6 +209,12 @@ class AppEngine(Hosted):
             raise EngineError("save", f"another manifest of checkpoint {image.id} is in the store already")
 
     # ------------------------------------------------------------ going on
+
+    def _gone(self) -> None:
+        """Kill it after its final save; that it had ended by itself, being told to, is no end of the command."""
+        self._end()
+        for name in (FINAL, shimwire.EXIT):
+            (self._folder / name).unlink(missing_ok=True)
 
     def _goes_on(self, spec: Spec, *, exited: bool) -> None:
         """After a live save, or one that failed: the program runs, and is started again where saving had ended it."""
