@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.engines import stream
+from spotsurfer_agent.engines import saving, stream
+from spotsurfer_agent.engines.intake import Intake
+from spotsurfer_agent.engines.saving import Saving
 from support import engine_kit
 
 from bench.scenes import images, kit
@@ -30,7 +32,6 @@ SIZE = 16 << 20
 WORDS = 512
 SLOW_BYTES, SLOW_SECONDS = 256 << 10, 0.02  # so many at a time, and then a pause
 HOGS = 4
-WHOLE_SECONDS = 60.0
 SLOW = "BENCH_SLOW_RECEIVER"
 Figures = dict[str, Any]
 
@@ -81,13 +82,14 @@ def torn_saves(numbers: str, wait: str) -> Figures:
 
 def take_wait_out() -> None:
     """Let the job run on before the receiver has read everything, as if CRIU's hook did not wait for it."""
-    whole = stream.Receiver.drained
+    drained, send = Intake.drained, Saving._send
 
-    def at_once(self: stream.Receiver, timeout_seconds: float) -> bool:  # noqa: ARG001
-        self.close = _whole_then(self, whole, self.close)  # type: ignore[method-assign]
-        return True
+    def whole(self: Saving, taken: Intake, instant: saving.Instant) -> manifest.Manifest:
+        drained(taken, lambda: None)  # complete the image is to be, only of more than one instant
+        return send(self, taken, instant)
 
-    stream.Receiver.drained = at_once  # type: ignore[method-assign]
+    Intake.drained = lambda *_: None  # type: ignore[method-assign]
+    Saving._send = whole  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +120,6 @@ def make_slow() -> None:
         pump(self, name, fd, Small(sink) if name.startswith("pages-") else sink)
 
     stream.Receiver.pump = slowly  # type: ignore[method-assign]
-
-
-def _whole_then(
-    receiver: stream.Receiver, whole: Callable[[stream.Receiver, float], bool], close: Callable[[], None]
-) -> Callable[[], None]:
-    """The image is to be complete, only of more than one instant."""
-
-    def both() -> None:
-        whole(receiver, WHOLE_SECONDS)
-        close()
-
-    return both
 
 
 def _slow(_agent: int) -> Generator[None, None, None]:
