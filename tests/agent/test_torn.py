@@ -1,4 +1,4 @@
-"""A live image is of one instant, however late its receiver is; and this test would see it if it were not."""
+"""Streamed images are whole and of one instant, however late their receiver is; and this test would see it if they were not."""
 
 from __future__ import annotations
 
@@ -16,3 +16,9 @@ def test_live_images_are_of_one_instant_because_the_dump_waits_for_its_receiver(
         told = box.run("torn", kind, 2, wait)
     torn = int(told.split()[-1])
     assert torn == 0 if wait == "yes" else torn > 0
+
+
+@pytest.mark.parametrize("scene", ["forking", "short_of_memory", "receiver_fails"])
+def test_streamed_saves(tmp_path, scene):
+    with minibox(tmp_path / "box", tmp_path / "store", module="support.stream_scenes") as box:
+        box.run(scene)

@@ -1,0 +1,105 @@
+"""Streamed saves of trees that fork, with little memory, and with receivers that fail; see `engine_scenes`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from spotsurfer_agent.chunks.limits import Limits
+from spotsurfer_agent.engines import intake, stream
+from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.store import open_store
+from support.engine_kit import JOB, W, engine, newest, output, refused, request, runs, until
+
+PROGRAM = Path(__file__).with_name("forking_job.py")
+SIZE, WORKERS = 48 << 20, 3
+
+
+def begin(e: CriuEngine) -> None:
+    shutil.copy(PROGRAM, Path(e.scratch(), "work"))
+    e.start(Spec(JOB, ["/usr/bin/python3", "forking_job.py", str(SIZE), str(WORKERS)]))
+    all_work(e)
+
+
+def all_work(e: CriuEngine) -> None:
+    """Every worker got on, so it found its memory right."""
+    at = len(output(e))
+    until(lambda: all(f"worker {n} " in output(e)[at:].decode(errors="replace") for n in range(WORKERS)), 60.0)
+    assert e.status().state is W.RUNNING
+
+
+def forking() -> None:
+    """Several processes that fork at any moment: saved live with and without a base, finally, restored, saved and restored."""
+    store = open_store("file:///run/store")
+    e = engine(store)
+    begin(e)
+    base = None
+    sent = []
+    for number in range(1, 5):
+        saved = e.save(request(number, final=False, base=base))
+        base = saved.checkpoint
+        sent.append(saved.new_bytes)
+        all_work(e)
+    assert max(sent[1:]) < sent[0] / 2
+    for number in (5, 6):
+        e.save(request(number, final=True, base=base))
+        base = newest(store).id
+        e.kill()
+        e.restore(newest(store), Spec(JOB, []))
+        all_work(e)
+    e.kill()
+
+
+def short_of_memory() -> None:
+    """Far less memory than the image: the freeze is longer, and the image as right as any."""
+    store = open_store("file:///run/store")
+    e = engine(store)
+    e.limit(Limits(memory_bytes=64 << 20), 64 << 20)
+    begin(e)
+    first = e.save(request(1, final=False))
+    all_work(e)
+    e.save(request(2, final=False, base=first.checkpoint))
+    all_work(e)
+    e.save(request(3, final=True))
+    e.kill()
+    e.restore(newest(store), Spec(JOB, []))
+    all_work(e)
+    e.kill()
+
+
+class Fails(stream.Receiver):
+    """Breaks in the middle of the pages."""
+
+    def pump(self, name: str, fd: int, sink: stream.Sink) -> None:
+        if name.startswith("pages"):
+            sink.room()
+            time.sleep(0.05)
+            raise OSError(0, "the receiver broke")
+        super().pump(name, fd, sink)
+
+
+def receiver_fails() -> None:
+    """The dump fails, the job runs on as if nothing had been, and the next save is whole."""
+    store = open_store("file:///run/store")
+    e = engine(store)
+    begin(e)
+    good = intake.Receiver
+    intake.Receiver = Fails  # type: ignore[misc]
+    for number, final in ((1, False), (2, True)):
+        assert "the receiver broke" in refused("save", partial(e.save, request(number, final=final)))
+        runs(e)
+        all_work(e)
+    intake.Receiver = good  # type: ignore[misc]
+    e.save(request(3, final=True))
+    e.kill()
+    e.restore(newest(store), Spec(JOB, []))
+    all_work(e)
+    e.kill()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
