@@ -1,0 +1,252 @@
+"""Copies, protection, proof and the check of the store, against a store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from spotsurfer_agent import protocol
+from spotsurfer_agent.headlog import HeadLog
+from spotsurfer_agent.manifest import decode, encode
+from spotsurfer_agent.protocol import Report, Spec
+from spotsurfer_agent.store import ObstoreStore, StoreError, open_store
+from sqlalchemy import Engine
+from support.builders import an_attempt
+from support.saves import JOB, KEYS, Writer, named
+
+from spotsurfer.controller.errands import CalledOff, Errand, Errands
+from spotsurfer.controller.forks import FIRST, Forks, Order
+from spotsurfer.controller.keeper import Keeper, Retention, Shop, lives
+from spotsurfer.controller.rehearsal import Rehearsals
+from spotsurfer.controller.shelf import Shelf
+from spotsurfer.model.errors import NotFound, StoreDamaged
+from spotsurfer.model.ids import JobId
+from spotsurfer.model.job import AttemptState, Job, JobSpec, JobState
+from spotsurfer.ports.clock import ManualClock
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import journal, market, timeline
+from spotsurfer.state.db import open_database
+from spotsurfer.store.heads import Heads, summary
+from spotsurfer.store.output import Output, chain
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Room:
+    store: ObstoreStore
+    engine: Engine
+    writer: Writer
+    keeper: Keeper
+    forks: Forks
+    shelf: Shelf
+
+    def work(self, what: str, **options: bool) -> dict[str, Any]:
+        begun = self.shelf.store_work(what, JobId(JOB), options.get("read", False), options.get("dry_run", False))
+        done = self.shelf.progress(begun.id, 20.0)
+        assert done.result is not None
+        return dict(done.result)
+
+    def moments(self) -> list[str]:
+        with self.engine.connect() as c:
+            return [m.text for _, m in timeline.read(c, JobId(JOB), 0)]
+
+
+@pytest.fixture
+def room() -> Room:
+    store, engine, clock = open_store("memory:///"), open_database(None), ManualClock(NOW)
+    store.create(protocol.spec_key(JOB), protocol.encode(Spec(JOB, ["work"], outputs=["x"], checkpoint_interval_seconds=9.0)))
+    store.create(protocol.input_key(JOB, "a/b"), b"input")
+    with engine.begin() as c:
+        rows.add_job(c, Job(JobId(JOB), JobSpec("job", ("work",), on_end=("tell",)), JobState.ACTIVE, 1, NOW))
+    shop = Shop(engine, clock, store, Heads(store), lambda _: KEYS, lambda: None)
+    keeper = Keeper(shop, Retention(newest=1, wait_seconds=0.0))
+    forks = Forks(shop, store, keeper, lambda name: JobId(f"{name}-copy"), lambda: None)
+    shelf = Shelf(shop, keeper, forks, Rehearsals(shop, forks, keeper, _never), Errands())
+    writer = Writer(store)
+    writer.grant()
+    return Room(store, engine, writer, keeper, forks, shelf)
+
+
+def _never(job: str) -> Job:
+    raise AssertionError(job)
+
+
+def an_errand() -> Errand:
+    return Errand("1", "fork")
+
+
+def test_a_copy_has_everything_of_its_own_and_its_origins_keys(room: Room) -> None:
+    room.writer.save_all(["a", "b"])
+    room.writer.save_all(["b", "c"])
+    made = room.forks.fork(Order(JOB, "1", "twin"), an_errand())
+    assert (made.id, made.lineage, made.state) == ("twin-copy", JOB, JobState.QUEUED)
+    image = decode(room.store.get(protocol.manifest_key(made.id, FIRST)) or b"", KEYS)
+    assert (image.job, image.id, image.epoch, image.lineage) == (made.id, FIRST, 0, JOB)
+    room.store.delete([x.key for x in room.store.list(protocol.job_prefix(JOB))])
+    assert all(room.store.get(protocol.chunk_key(made.id, named(c).digest)) for c in "ab")
+    assert room.store.get(protocol.input_key(made.id, "a/b")) == b"input"
+    log = HeadLog(room.store, made.id)
+    log.refresh()
+    assert (summary(log.entries).checkpoint, summary(log.entries).checkpoints) == (FIRST, (FIRST,))
+
+
+def test_a_copy_keeps_what_was_printed_by_then(room: Room) -> None:
+    for offset, text in ((0, b"one\n"), (4, b"two\nthree\n")):
+        room.store.create(protocol.log_key(JOB, 1, "out", offset), text)
+    name = room.writer.save_all(["a"])
+    image = decode(room.store.get(protocol.manifest_key(JOB, name)) or b"", KEYS)
+    room.store.put(protocol.manifest_key(JOB, name), encode(replace(image, log={"out": 8}), KEYS))
+    made = room.forks.fork(Order(JOB), an_errand())
+    log = HeadLog(room.store, made.id)
+    log.refresh()
+    assert Output(room.store).read(made.id, "out", chain(log.entries, None), 0, 100) == b"one\ntwo\n"
+
+
+def test_a_rehearsal_publishes_nothing_and_tells_nobody(room: Room) -> None:
+    room.writer.save_all(["a"])
+    made = room.forks.fork(Order(JOB, rehearsal=True), an_errand())
+    assert (made.spec.on_end, made.spec.outputs, made.spec.retries) == ((), (), 0)
+    spec = protocol.decode(Spec, room.store.get(protocol.spec_key(made.id)) or b"")
+    assert (spec.job, spec.outputs, spec.checkpoint_interval_seconds) == (made.id, [], None)
+
+
+def test_a_copy_that_fails_leaves_nothing(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    room.writer.save_all(["a"])
+    with pytest.raises(NotFound, match="no checkpoint '7'"):
+        room.forks.fork(Order(JOB, "7"), an_errand())
+    errand = an_errand()
+    errand.called_off.set()
+    with pytest.raises(CalledOff):
+        room.forks.fork(Order(JOB), errand)
+
+    def full(*_: object) -> None:
+        raise StoreError("no")
+
+    monkeypatch.setattr(room.forks, "_inputs", full)
+    with pytest.raises(Exception, match="can't be copied"):
+        room.forks.fork(Order(JOB), an_errand())
+    assert not room.store.list("jobs/job-copy/")
+    with room.engine.connect() as c:
+        assert [j.id for j in rows.all_jobs(c)] == [JOB]
+        assert journal.unfinished(c) == []
+
+
+def test_what_a_crash_left_of_a_copy_is_removed_at_the_start(room: Room) -> None:
+    with room.engine.begin() as c:
+        journal.begin(c, f"fork/{JOB}/half-1", NOW)
+    room.store.create("jobs/half-1/chunks/ab/abc", b"x")
+    room.forks.again()
+    assert not room.store.list("jobs/half-1/")
+
+
+def test_proof_is_kept_in_the_store_and_older_ones_go(room: Room) -> None:
+    old, new = room.writer.save_all(["a"]), room.writer.save_all(["b"])
+    with room.engine.begin() as c:
+        rows.add_attempt(c, an_attempt(2, AttemptState.RUNNING, job=JobId(JOB), from_checkpoint=new))
+        market.set_usage(c, a_report(arriving_bytes=5), NOW)
+    room.keeper.look()
+    assert room.store.get(protocol.proven_key(JOB, new)) is None
+    with room.engine.begin() as c:
+        market.set_usage(c, a_report(), NOW)
+    for _ in range(4):
+        room.keeper.look()
+    assert room.store.get(protocol.proven_key(JOB, new)) is not None
+    assert room.store.get(protocol.manifest_key(JOB, old)) is None
+    assert room.store.get(protocol.chunk_key(JOB, named("a").digest)) is None
+    assert [t for t in room.moments() if "dropped" in t] == [f"checkpoint {old} was dropped: {new} is newer and proven"]
+    assert [(c.id, c.proven) for c in room.shelf.checkpoints(JOB)] == [(new, True)]
+
+
+def a_report(**changes: object) -> Report:
+    values: dict[str, object] = {"state": protocol.AgentState.RUNNING, "restore_seconds": 1.0, "sequence": 1, "head": 1}
+    return Report(job=JOB, attempt=2, instance="i", agent_version="0", **{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"arriving_bytes": 0}, True),
+        ({"arriving_bytes": 1}, False),
+        ({"state": protocol.AgentState.RESTORING}, False),
+        ({"state": protocol.AgentState.BROKEN}, False),
+        ({"restore_seconds": None}, False),
+    ],
+)
+def test_when_a_restored_job_lives(changes: dict[str, object], expected: bool) -> None:
+    assert lives(an_attempt(2), a_report(**changes)) is expected
+
+
+def test_protection_by_number(room: Room) -> None:
+    name = room.writer.save_all(["a"])
+    assert room.shelf.protect(JOB, "1", True) == name
+    assert [(c.protected, c.why) for c in room.shelf.checkpoints(JOB)] == [(True, "protected by its user")]
+    room.shelf.protect(JOB, name, False)
+    assert room.store.get(protocol.protected_key(JOB, name)) is None
+    with pytest.raises(NotFound, match="no checkpoint '2'"):
+        room.shelf.protect(JOB, "2", True)
+
+
+Harm = Callable[[ObstoreStore, str], None]
+
+
+def missing(store: ObstoreStore, _: str) -> None:
+    store.delete([protocol.chunk_key(JOB, named("a").digest)])
+
+
+def empty(store: ObstoreStore, _: str) -> None:
+    store.put(protocol.chunk_key(JOB, named("a").digest), b"")
+
+
+def forged(store: ObstoreStore, name: str) -> None:
+    data = store.get(protocol.manifest_key(JOB, name)) or b""
+    store.put(protocol.manifest_key(JOB, name), data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def gone(store: ObstoreStore, name: str) -> None:
+    store.delete([protocol.manifest_key(JOB, name)])
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (missing, "is missing"),
+        (empty, "that can't be"),
+        (forged, "not written with this job's key"),
+        (gone, "manifest is missing"),
+    ],
+)
+def test_a_check_names_what_is_wrong(room: Room, harm: Harm, said: str) -> None:
+    name = room.writer.save_all(["a", "b"])
+    assert room.work("check")["damage"] == []
+    harm(room.store, name)
+    (damage,) = room.work("check")["damage"]
+    assert (damage["job"], damage["checkpoint"]) == (JOB, name)
+    assert said in damage["what"]
+
+
+def test_reading_finds_what_sizes_hide(room: Room) -> None:
+    room.writer.save_all(["a"])
+    found = room.work("check", read=True)["damage"]  # the content is not what the name promises
+    assert len(found) == 1
+    assert "damaged" in found[0]["what"]
+
+
+def test_a_manifest_that_cant_be_read_stops_collection_with_its_own_code(room: Room) -> None:
+    forged(room.store, room.writer.save_all(["a"]))
+    with pytest.raises(StoreDamaged, match="store check"):
+        room.work("gc")
+    assert "changed" in room.shelf.checkpoints(JOB)[0].damage
+
+
+def test_figures(room: Room) -> None:
+    room.writer.save_all(["a", "b"])
+    room.writer.save_all(["b"])
+    total = room.work("stats")["total"]
+    assert (total["checkpoints"], total["image_bytes"], total["unique_bytes"], total["chunk_bytes"]) == (2, 24, 16, 12)
+    assert total["dedup_ratio"] == 1.5
+    assert total["kinds"]["inputs"] == 5
