@@ -6,11 +6,12 @@ in a `Shim` that outlives the agent, as the real one does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, WorkloadState
 from spotsurfer_agent.gate import Gate
@@ -20,7 +21,8 @@ from spotsurfer_agent.notices.port import NoticeError, Said
 from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.protocol import AgentConfig, Desired, Done, Head, HeadKind, Report, SaveFacts, Spec, Want
 from spotsurfer_agent.statefile import StateFile
-from spotsurfer_agent.store import Listed, StoreError
+from spotsurfer_agent.store import StoreError
+from support.dict_store import DictStore as DictStore
 
 JOB = "job-1"
 KEYS = Keys.derive(b"", JOB)
@@ -33,62 +35,6 @@ class AgentKilled(BaseException):
 
 class Overwritten(BaseException):
     """A checkpoint would have taken the place of another: no code may catch this."""
-
-
-class DictStore:
-    """Objects in a dict. `before` and `after` are called with (verb, key) around each write or read, and may raise."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-        self.writes: list[tuple[str, str]] = []
-        self.before: Callable[[str, str], None] = lambda verb, key: None
-        self.after: Callable[[str, str], None] = lambda verb, key: None
-
-    def create(self, key: str, data: bytes) -> bool:
-        self.before("create", key)
-        made = key not in self.objects
-        if made:
-            self.objects[key] = data
-            self.writes.append(("create", key))
-        self.after("create", key)
-        return made
-
-    def put(self, key: str, data: bytes) -> None:
-        self.before("put", key)
-        self.objects[key] = data
-        self.writes.append(("put", key))
-        self.after("put", key)
-
-    def create_later(self, key: str, data: bytes) -> bool:
-        return self.create(key, bytes(data))
-
-    def sync(self) -> None: ...
-
-    def get_range(self, key: str, start: int, length: int) -> bytes | None:
-        data = self.get(key)
-        return None if data is None else data[start : start + length]
-
-    def put_file(self, key: str, path: Path) -> int:
-        data = path.read_bytes()
-        self.put(key, data)
-        return len(data)
-
-    def get(self, key: str) -> bytes | None:
-        self.before("get", key)
-        return self.objects.get(key)
-
-    def get_file(self, key: str, path: Path) -> int | None:
-        data = self.get(key)
-        return None if data is None else path.write_bytes(data)
-
-    def list(self, prefix: str, after: str | None = None) -> list[Listed]:
-        self.before("list", prefix)
-        keys = sorted(k for k in self.objects if k.startswith(prefix) and (after is None or k > after))
-        return [Listed(k, len(self.objects[k]), "1") for k in keys]
-
-    def delete(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            self.objects.pop(key, None)
 
 
 @dataclass
@@ -266,6 +212,7 @@ class Machine:
             watcher=Watcher(self.service, w.clock),
             state=StateFile(self.folder / "state.json", JOB, self.attempt),
             keys=KEYS,
+            cache=Cache(self.folder / "cache", 1 << 20),
             now=w.clock,
         )
         self.agent = Agent(w.config(self.attempt), given)
@@ -280,6 +227,8 @@ class Machine:
         agent._given.watcher.look()
         agent.mailbox.poll()
         agent.tick()
+        if agent.standby is not None:
+            agent.standby.look()
         if work:
             agent.worker.run_one()
             agent.tick()
