@@ -121,7 +121,7 @@ class Work:
         for tries in range(1, READ_TRIES + 1):
             try:
                 data = self.store.get(protocol.manifest_key(self.job, checkpoint))
-                return manifest.decode(data, self.keys) if data is not None else None
+                return manifest.decode(data, self.keys, checkpoint) if data is not None else None
             except StoreError:
                 if tries == READ_TRIES:
                     raise

@@ -65,6 +65,13 @@ def test_a_wrong_key_is_said(keys):
         manifest.decode(manifest.encode(image(), KEYS), keys)
 
 
+def test_an_older_one_of_the_same_job_is_not_taken_for_it():
+    data = manifest.encode(image(), KEYS)
+    assert manifest.decode(data, KEYS, "000001-000001").sequence == 1
+    with pytest.raises(ProtocolError, match="000001-000001 for that of 000001-000002"):
+        manifest.decode(data, KEYS, "000001-000002")
+
+
 def test_what_is_encrypted_says_nothing():
     plain = zstandard.ZstdDecompressor().decompress(manifest.encode(image(), KEYS)[5:-32])
     assert b"secret-name" in plain
