@@ -21,6 +21,7 @@ from spotsurfer_agent import linux, shimwire
 from spotsurfer_agent.shimjob import Job, Refused, Reply
 
 SEND_SECONDS = 2.0
+ORPHAN_SECONDS = 2.0  # between looks whether another shim took the place of one that has nothing to do
 
 
 @dataclass(eq=False, slots=True)
@@ -50,10 +51,20 @@ class Shim:
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         self._watch(listener.fileno(), lambda: self._accept(listener))
         self._watch(wake, lambda: self._reap(wake))
+        mine = self._socket_inode()
         while not self.job.over:
-            for key, _ in self._selector.select(self.job.pause_seconds()):
+            idle = self.job.idle
+            for key, _ in self._selector.select(ORPHAN_SECONDS if idle else self.job.pause_seconds()):
                 key.data()
             self.job.look_at_clock()
+            if idle and self.job.idle and self._socket_inode() != mine:
+                return  # the agent that started this one died at once, and the next agent has a shim of its own
+
+    def _socket_inode(self) -> int:
+        try:
+            return (self._folder / shimwire.SOCKET).stat().st_ino
+        except OSError:
+            return 0
 
     def _watch(self, fd: int, ready: Callable[[], None]) -> None:
         if fd not in self._selector.get_map():

@@ -72,6 +72,11 @@ class Job:
             "kill": lambda _o, _r: self.kill(),
         }
 
+    @property
+    def idle(self) -> bool:
+        """Nothing was asked of it yet, or all is over."""
+        return self._phase == IDLE
+
     # ------------------------------------------------------------ verbs
 
     def status(self) -> Reply:

@@ -52,7 +52,13 @@ class Streamer:
 
     def start(self) -> None:
         """Wait for CRIU beside the caller."""
-        threading.Thread(target=self._run, name="image server", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="image server", daemon=True)
+        self._thread.start()
+
+    def failure(self, seconds: float) -> Exception | None:
+        """What went wrong, once CRIU is gone; waits so long for the rest of its files."""
+        self._thread.join(seconds)
+        return self._failure
 
     def _run(self) -> None:
         try:
@@ -92,6 +98,7 @@ class Streamer:
         except Exception as e:
             log.warning("image file %s: %s", name, e)
             self._failure = self._failure or e
+            self._ended(self._failure)  # before CRIU hangs up because of it: this is the reason, and not that
         finally:
             os.close(fd)
 
