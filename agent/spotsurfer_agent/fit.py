@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 SAMPLES_MAX = 16  # older ones say little about what the job does now
 SAFETY = 1.5  # a forecast is held against the window, and a final save begun, with this factor
+RESERVE_SECONDS_MIN = 10.0  # a machine that is about to go may be slow in everything, also in a save that took no time before
 SEND_BYTES_MIN = 4 << 20  # a save with less to send says nothing about the link
 TAIL_SECONDS = 0.2  # until measured
 AGE_SECONDS_MAX = 7 * 86400.0  # a base older than that is not asked about
@@ -173,7 +174,7 @@ def forecast(samples: Sequence[Sample], base_age_seconds: float, window: Window)
         durable_seconds=now,
         window_seconds=room,
         verdict=verdict,
-        reserve_seconds=now * SAFETY + window.margin_seconds,
+        reserve_seconds=max(now * SAFETY, RESERVE_SECONDS_MIN) + window.margin_seconds,
         gain_seconds=max(now - fresh, 0.0),
         live_seconds=now,
         base_age_seconds=base_age_seconds,

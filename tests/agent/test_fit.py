@@ -79,8 +79,9 @@ def test_a_live_save_first_pays_for_an_old_base_and_not_for_a_fresh_one() -> Non
 
 
 def test_the_final_save_begins_before_margin_and_forecast_are_used_up() -> None:
-    fit = ask(*FOUR)
+    fit = ask(save(None, 40 * GB, 1.0), save(600, 40 * GB, 0.1))
     assert fit.reserve_seconds == pytest.approx(1.5 * fit.durable_seconds + 5.0)
+    assert ask(save(None, GB // 100, 1.0)).reserve_seconds == 15.0, "a small save is not cut fine"
 
 
 def test_a_save_with_next_to_nothing_to_send_does_not_make_the_link_look_slow() -> None:
