@@ -55,6 +55,10 @@ class Objects:
         self._check()
         return self.data[key][0] if key in self.data else None
 
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        data = self.get(key)
+        return None if data is None else data[start : start + length]
+
     def list(self, prefix: str, after: str | None = None) -> list[Listed]:
         self._check()
         found = sorted(k for k in self.data if k.startswith(prefix) and (after is None or k > after))

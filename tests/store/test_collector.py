@@ -265,7 +265,7 @@ class Race:
     def run(self) -> None:
         for _ in range(8):
             way = Interrupted(self.store, self.before_collector)
-            collector, asked = a_collector(way), replace(ASKED, log=HeadLog(way, JOB))  # type: ignore[arg-type]
+            collector, asked = a_collector(way), replace(ASKED, log=HeadLog(way, JOB))
             try:
                 for _ in range(3):
                     collector.step(asked)
