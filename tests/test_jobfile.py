@@ -172,3 +172,36 @@ def test_no_text_breaks_the_reader(text: str) -> None:
 def test_no_text_breaks_the_scanner_of_lines(text: str, path: list[str]) -> None:
     line = line_of(text, path)
     assert line is None or 1 <= line <= len(text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ('engine = "crio"', "Did you mean"),
+        ('engine = "app"', "nothing tells the program to save itself"),
+        ('tcp = "open"', "tcp is 'open'"),
+        ('cpu = "x86-64-v9"', "cpu is"),
+        ('hook_limit = "2h"', "hook_limit is 7200 seconds"),
+        ('[app]\nsignal = "USR1"', "nothing says when it has"),
+        ('[app]\nsignal = "KILL"\ndone_exit = 0', "app.signal is 'KILL'"),
+        ('[app]\nsignal = "USR1"\nfile = "x"\ndone_exit = 0', "one way too many"),
+        ('[app]\nfile = "x"\ndone_exit = 0\ndone_file = "y"', "one sign too many"),
+        ('[app]\ndone_file = "x"', "nothing asks it to"),
+        ('[app]\nfile = "../x"\ndone_exit = 0', "leaves the job's folder"),
+        ('[app]\nfile = "x"\ndone_exit = 300', "expected an exit code"),
+        ('[app]\nfile = "x"\ndone_output = "("', "no regular expression"),
+        ('[app]\nfile = "x"\nwhat = 1', "unknown key"),
+        ("app = 3", "expected a table: [app]"),
+        ('[app]\nsignal = "USR1"\ndone_file = "x"', ""),
+        ('[app]\ncommand = "save.sh"', ""),
+    ],
+)
+def test_how_a_job_is_saved_is_checked_as_a_whole(tmp_path: Path, lines: str, told: str) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text('command = "x"\n' + lines + "\n")
+    if not told:
+        assert read_jobfile(path).spec.saves_itself
+        return
+    with pytest.raises(JobFileError) as e:
+        read_jobfile(path)
+    assert told in str(e.value)

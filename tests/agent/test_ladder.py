@@ -32,7 +32,9 @@ def test_the_best_rung_that_works_is_taken_and_the_reason_told(engine, app, foun
 
 
 @pytest.mark.boxes
-@pytest.mark.parametrize("scene", ["app signal", "app output", "app file", "app command", "app exit", "deaf", "rungs", "hooks"])
+@pytest.mark.parametrize(
+    "scene", ["app signal", "app output", "app file", "app command", "app exit", "deaf", "rungs", "connections", "hooks"]
+)
 def test_scene(tmp_path, scene):
     name, *rest = scene.split()
     with minibox(tmp_path / "box", tmp_path / "store", module="support.ladder_scenes") as box:

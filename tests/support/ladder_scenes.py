@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -132,6 +133,30 @@ def rungs() -> None:
     e.start(spec)
     assert "starts over" in refused("save", lambda: e.save(request(9, final=True)))
     e.kill()
+
+
+TALK = "import socket, time; s = socket.create_connection(('10.201.0.1', 7000), 5); print('in', flush=True); time.sleep(1000)"
+
+
+def connections() -> None:
+    """One to the outside: `close` saves it, `keep` names it and saves nothing, `forbid` counts the job as unprotected."""
+    outside = socket.create_server(("0.0.0.0", 7000))
+    for number, (mode, told) in enumerate((("close", ""), ("keep", "allows no save now"), ("forbid", "rules out")), 1):
+        spec = Spec(JOB, ["/usr/bin/python3", "-c", TALK], tcp=mode)
+        e = ladder(spec)
+        e.start(spec)
+        until(lambda e=e: output(e) == b"in\n")
+        e.look()
+        assert e.protection().rung == ("none" if mode == "forbid" else "criu")
+        if told:
+            sentence = refused("save", lambda e=e, n=number: e.save(request(n, final=False)))
+            assert told in sentence
+            assert "10.201.0.1 port 7000" in sentence
+        else:
+            e.save(request(number, final=False))
+        assert e.status().state is W.RUNNING
+        e.kill()
+    outside.close()
 
 
 def hooks() -> None:
