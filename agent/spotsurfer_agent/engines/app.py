@@ -21,7 +21,7 @@ from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.engines import hooks, needs
 from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState, blame
 from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.protocol import SaveFacts, SelfSave, Spec
 from spotsurfer_agent.store import StoreError
@@ -85,7 +85,7 @@ class AppEngine(Hosted):
             self._launch(again(spec), dict(manifest.log))
         except (*FAILURES, BadChunk, trees.UnsafePath) as e:
             self.kill()
-            raise EngineError("restore", f"checkpoint {manifest.id} can't be restored: {e}") from e
+            raise EngineError(blame(e), f"checkpoint {manifest.id} can't be restored: {e}") from e
 
     def adopt(self) -> Status:
         """As for all engines; a job frozen by an agent that died goes on, unless its final entry may exist."""

@@ -11,7 +11,7 @@ from spotsurfer_agent import protocol, shimwire, trees
 from spotsurfer_agent.chunks.fetcher import BadChunk, Fetcher
 from spotsurfer_agent.engines import criu_call, needs, preflight, restoring
 from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState, blame
 from spotsurfer_agent.engines.restoring import Bringing, CantBring
 from spotsurfer_agent.engines.saving import Place, Saving
 from spotsurfer_agent.manifest import Manifest
@@ -64,7 +64,7 @@ class CriuEngine(Hosted):
         return status
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:  # noqa: ARG002 -- other engines need the command
-        """Bring files and processes back exactly. Raises EngineError("refused") or EngineError("restore")."""
+        """Bring files and processes back exactly. Raises EngineError("refused"), ("store") or ("restore")."""
         if self.status().state is not WorkloadState.ABSENT:
             raise EngineError("restore", "the job is here already: kill it first")
         here = needs.machine(preflight.criu_version(self._tools), str(self._base), [m.target for m in self._mounts()])
@@ -79,7 +79,7 @@ class CriuEngine(Hosted):
         except (OSError, StoreError, BadChunk, trees.UnsafePath, shimwire.ShimGone, shimwire.ShimRefused) as e:
             why = self._restore_log(str(e)) if isinstance(e, shimwire.ShimRefused) else str(e)
             self.kill()
-            raise EngineError("restore", f"checkpoint {manifest.id} can't be restored: {why}") from e
+            raise EngineError(blame(e), f"checkpoint {manifest.id} can't be restored: {why}") from e
 
     def _restore(self, image: Manifest) -> None:
         self._fresh_logs()

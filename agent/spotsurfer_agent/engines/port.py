@@ -9,14 +9,24 @@ from typing import Protocol
 
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import SaveFacts, Spec
+from spotsurfer_agent.store import StoreError
 
 
 class EngineError(Exception):
-    """One sentence for the user. `kind` is "start", "save", "restore" or "refused" (facts forbid it: nothing was touched)."""
+    """One sentence for the user.
+
+    `kind` is "start", "save", "restore" (the image is to blame), "store" (which did not answer during a restore) or "refused"
+    (facts forbid it: nothing was touched).
+    """
 
     def __init__(self, kind: str, sentence: str) -> None:
         super().__init__(sentence)
         self.kind = kind
+
+
+def blame(error: Exception) -> str:
+    """The kind of a restore that failed: a store that does not answer is no fault of the image, which is tried again."""
+    return "store" if isinstance(error, StoreError) else "restore"
 
 
 class WorkloadState(StrEnum):
