@@ -1,6 +1,6 @@
 """The manifest: the object whose existence makes a checkpoint. Written after every chunk, before the head entry.
 
-Its bytes: a mark, a letter that says whether what follows is encrypted, zstd of JSON, and a keyed seal over all of that. Nothing
+Its bytes: a mark, a letter that says whether what follows is encrypted, zstd of JSON, and a keyed seal over it all. Nothing
 of it is looked at before the seal was found right: whoever can write to the store can't make a job run what he likes.
 """
 
