@@ -20,6 +20,12 @@ options: `tests/programs/entries/`.
 """
 COLUMNS = "| program | version | what it does | what was done | result |\n|---|---|---|---|---|\n"
 LIMITS = """
+## What a program may notice
+
+A system call that waits with a timeout (`poll`, `nanosleep`, a futex with a limit) may return `EINTR` once after a save, as it
+may after a signal. Programs that wait on are not disturbed; one that takes it for the end is: `script` of util-linux 2.38 kills
+what it records. A connection out of the job is closed at a move, as after a timeout.
+
 ## What can't be saved
 
 Such a job is told so in one sentence, and runs on unprotected to its end; its output is the same as undisturbed.

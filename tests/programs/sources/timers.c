@@ -42,7 +42,9 @@ static void *poller(void *arg) {
     struct pollfd p = {event, POLLIN, 0};
     for (int i = 0; i < seconds * 4; i++) {
         int64_t before = now();
-        if (poll(&p, 1, 250) == 0) polled++;
+        int left = 250;
+        while (left > 0 && poll(&p, 1, left) < 0 && errno == EINTR) left = 250 - (now() - before) / 1000000;
+        polled++;
         if (now() - before < 249000000) backwards++;
     }
     return arg;
