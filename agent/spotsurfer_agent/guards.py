@@ -97,7 +97,7 @@ def _late(s: State, f: Facts) -> bool:
 
 
 def may_save(s: State, f: Facts) -> bool:
-    """Nothing speaks against beginning a save now. It waits for memory that arrives; if too long, the checkpoint before stands."""
+    """Nothing speaks against beginning a save now. Where memory arrives it waits; too long, and the last checkpoint stands."""
     ours = s.held_since is None and not f.held and not f.lapsed and f.mine
     return ours and _idle(s, f) and not f.arriving and f.now >= s.retry_at
 

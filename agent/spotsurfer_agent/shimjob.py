@@ -21,6 +21,7 @@ from typing import Any
 
 from spotsurfer_agent import hook, jobroot, launch, linux, netns, shimwire, spool, tcp
 from spotsurfer_agent.cgroup import JobCgroup
+from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.shimruns import Dump, Owner, Restore, spawn
 from spotsurfer_agent.tools import Tools
 
@@ -340,7 +341,7 @@ class Job:
         if self._killed:
             self._phase = IDLE  # its death was ours: no exit of the command
             return
-        if (self._folder / shimwire.LOSS).exists():
+        if pager.incomplete(self._folder):
             self._phase = LOST  # its memory could not be brought
             return
         self._exit_code = code if code >= 0 else 128 - code

@@ -76,7 +76,7 @@ class CriuEngine(Hosted):
             raise EngineError("refused", why)
         try:
             self._restore(manifest)
-        except (OSError, StoreError, BadChunk, trees.UnsafePath, shimwire.ShimGone, shimwire.ShimRefused) as e:
+        except (CantBring, OSError, StoreError, BadChunk, trees.UnsafePath, shimwire.ShimGone, shimwire.ShimRefused) as e:
             why = self._restore_log(str(e)) if isinstance(e, shimwire.ShimRefused) else str(e)
             self.kill()
             raise EngineError(blame(e), f"checkpoint {manifest.id} can't be restored: {why}") from e
@@ -97,10 +97,10 @@ class CriuEngine(Hosted):
             self._run_restore(image, (images, work), lazy=bringing.ready())
         except (shimwire.ShimRefused, shimwire.ShimGone) as e:
             why = bringing.why()  # CRIU knows less: it only sees that its image ends
-            raise (CantBring(0, why) if why else e) from e
+            raise (CantBring(why) if why else e) from e
         status = self.status()
         if status.state is WorkloadState.LOST:
-            raise CantBring(0, status.lost_because or "its processes were gone at once")
+            raise CantBring(status.lost_because or "its processes were gone at once")
 
     def _bringing(self, image: str, images: Path, work: Path) -> Bringing:
         for group in (self._cgroup(), self._tool_group()):
@@ -111,7 +111,7 @@ class CriuEngine(Hosted):
 
     def _origin_of_chunks(self) -> restoring.Origin:
         if self._origin is None:
-            raise CantBring(0, "this engine was not told where the store is")
+            raise CantBring("this engine was not told where the store is")
         return self._origin
 
     def _run_restore(self, image: Manifest, where: tuple[Path, Path], *, lazy: bool) -> None:

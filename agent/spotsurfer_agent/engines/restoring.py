@@ -23,7 +23,7 @@ _DEAD = "the processes that brought the job's memory were killed: the job was ki
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-class CantBring(OSError):
+class CantBring(Exception):
     """The pager gave up before the job ran; its sentence."""
 
 
@@ -77,6 +77,7 @@ class Bringing:
             store_options=origin.store_options,
             cache=origin.cache,
             job=p.job,
+            checkpoint=image.id,
             key=origin.key,
             lineage=keys.lineage,
             encrypts=keys.encrypts,
@@ -105,12 +106,14 @@ class Bringing:
             if self._process.poll() is not None:
                 break
             time.sleep(LOOK_SECONDS)
-        raise CantBring(0, self.why() or f"its memory can't be brought: see {self._place.folder}/pager.log")
+        raise CantBring(self.why() or f"its memory can't be brought: see {self._place.folder}/pager.log")
 
     def why(self) -> str:
         """What went wrong there; empty when nothing did."""
         state, loss = State.read(self._place.folder), Loss.read(self._place.folder)
-        return loss.sentence if loss is not None else state.error if state is not None else ""
+        if state is not None and state.error:
+            return state.error
+        return loss.sentence if loss is not None else ""
 
     def stop(self) -> None:
         """End it with what belongs to it: the restore failed. Idempotent."""

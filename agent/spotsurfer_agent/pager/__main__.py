@@ -28,6 +28,7 @@ from spotsurfer_agent.pager.streamer import Streamer
 from spotsurfer_agent.store import StoreError, open_store
 
 log = logging.getLogger("pager")
+CRIU_ENDS_SECONDS = 5.0
 
 
 class Pager:
@@ -87,12 +88,16 @@ class Pager:
             return self._content.pieces(self._content.files[name], parts)
 
         self._told = server.told
-        Streamer(Path(self._plan.images), content, self._streamed).start()
+        streamer = Streamer(Path(self._plan.images), content, self._streamed)
+        streamer.start()
         feeder.start(self._plan.threads)
         self._content.ahead(order.first_chunks())
         total = sum(m.lazy_pages for m in maps.values())
         myself(Phase.READY, lazy=True, arriving_bytes=total * uffd.PAGE).write(self._folder)
-        server.run()
+        try:
+            server.run()
+        except lazy.CriuGone as e:
+            raise (streamer.failure(CRIU_ENDS_SECONDS) or e) from None
         fresh = self._folder / f"{ORDER}.new"
         fresh.write_bytes(order.learned())
         fresh.replace(self._folder / ORDER)
@@ -135,9 +140,12 @@ class Pager:
 def give_up(plan: Plan, holders: Holders, e: BaseException) -> None:
     """Kill what there is of the job, say why, and end this process."""
     blame = BLAME_IMAGE if isinstance(e, BadChunk) else BLAME_MACHINE
-    sentence = str(e) or type(e).__name__
+    sentence = "" if isinstance(e, lazy.CriuGone) else str(e) or type(e).__name__
+    loss = sentence
+    if blame == BLAME_IMAGE:
+        loss = f"the memory of checkpoint {plan.checkpoint} can't be brought: {sentence}"
     myself(Phase.FAILED, error=sentence).write(Path(plan.folder))
-    lose(plan, Loss(sentence, blame))
+    lose(plan, Loss(loss, blame))
     holders.dismiss()
     os._exit(1)
 

@@ -32,7 +32,11 @@ TICK_SECONDS = 0.2
 
 
 class LazyError(Exception):
-    """CRIU and the server do not understand each other, or CRIU failed; a sentence."""
+    """CRIU and the server do not understand each other; a sentence."""
+
+
+class CriuGone(Exception):
+    """CRIU ended before the job ran; it knows why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +66,10 @@ class Server:
         self._listener.setblocking(True)
         self._poll = select.epoll()
         self._tasks: dict[int, Task] = {}
-        self.told = Told()
+        self.told = Told(missing_pages=sum(m.lazy_pages for m in image.maps.values()))
 
     def run(self) -> None:
-        """Until all memory is there. Raises LazyError when CRIU goes away before the job runs, Unplaceable."""
+        """Until all memory is there. Raises CriuGone, LazyError and Unplaceable."""
         control, _ = self._listener.accept()
         with control:
             self._poll.register(control.fileno(), select.EPOLLIN)
@@ -107,7 +111,7 @@ class Server:
     def _hear(self, control: socket.socket) -> None:
         data = exactly(control, 4)
         if data is None:
-            raise LazyError("CRIU went away before the job ran")
+            raise CriuGone
         (pid,) = struct.unpack("=i", data)
         if pid == _RESTORED:
             self._poll.unregister(control.fileno())

@@ -35,6 +35,7 @@ class Plan:
     store_url: str
     store_options: dict[str, str]
     job: str
+    checkpoint: str
     key: str
     lineage: str
     encrypts: bool
@@ -96,13 +97,22 @@ class Loss:
     def write(self, folder: Path) -> None:
         """Write it down durably, unless another one is there."""
         if not (folder / shimwire.LOSS).exists():
-            shimwire.write_durably(folder / shimwire.LOSS, asdict(self))
+            mine = folder / f"loss-{os.getpid()}.json"  # several may note it at once
+            shimwire.write_durably(mine, asdict(self))
+            mine.replace(folder / shimwire.LOSS)
 
     @staticmethod
     def read(folder: Path) -> Loss | None:
         """What was lost, or None."""
         raw = shimwire.read_json(folder / shimwire.LOSS)
         return None if raw is None else Loss(str(raw.get("sentence", "")), str(raw.get("blame", BLAME_MACHINE)))
+
+
+def incomplete(folder: Path) -> bool:
+    """Whether the job has not, and never will have, all its memory: whatever ended then was no exit of its command."""
+    state = State.read(folder)
+    arriving = state is not None and state.lazy and state.phase in (Phase.READY, Phase.ARRIVING)
+    return (folder / shimwire.LOSS).exists() or (state is not None and arriving and not alive(state.pid))
 
 
 def forget(folder: Path) -> None:
