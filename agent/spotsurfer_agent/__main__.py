@@ -51,10 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _respawn(options, config)
     from spotsurfer_agent import process  # here: the respawner needs none of what this brings, for as long as the machine lives
 
-    if process.run(options.base, config, dialect):
-        _power_off(options.power_off)
-        return respawn.OVER
-    return respawn.REPLACE
+    try:
+        over = process.run(options.base, config, dialect)
+    except process.WrongKey as e:
+        log.error("the configuration %s can't be used: %s", options.config, e)
+        return respawn.UNFIT
+    if not over:
+        return respawn.REPLACE
+    _power_off(options.power_off)
+    return respawn.OVER
 
 
 def _parser() -> argparse.ArgumentParser:

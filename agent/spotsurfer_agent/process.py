@@ -10,6 +10,7 @@ from pathlib import Path
 from spotsurfer_agent import __version__, netns, respawn
 from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.chunks.keys import WrongKey as WrongKey
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.ladder import Ladder
@@ -30,7 +31,10 @@ CACHE = "cache"  # of objects fetched ahead, in the agent's folder
 
 
 def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
-    """Run the agent in this process: True when the attempt is over, False when told to make room for another process."""
+    """Run the agent in this process: True when the attempt is over, False when told to make room for another process.
+
+    Raises WrongKey where the configuration's key is none.
+    """
     state = StateFile(base / "agent-state.json", config.job, config.attempt)
     began = state.memory.began
     keys = Keys.of_hex(config.key, config.lineage or config.job, config.encrypt)

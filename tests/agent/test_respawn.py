@@ -181,10 +181,11 @@ def test_version(capsys):
     assert capsys.readouterr().out.startswith("spotsurfer-agent ")
 
 
+WRONG_KEY = '{"protocol": 1, "job": "j", "attempt": 1, "store_url": "memory:///", "key": "abc"}'
 UNKNOWN_DIALECT = '{"protocol": 1, "job": "j", "attempt": 1, "store_url": "x", "metadata_dialect": "?"}'
 
 
-@pytest.mark.parametrize("text", [None, "{", '{"protocol": 9}', UNKNOWN_DIALECT])
+@pytest.mark.parametrize("text", [None, "{", '{"protocol": 9}', UNKNOWN_DIALECT, WRONG_KEY])
 def test_a_configuration_that_cannot_be_used(tmp_path, capsys, text):
     path = tmp_path / "agent.json"
     if text is not None:
