@@ -134,12 +134,17 @@ def owner_of(pid: int) -> tuple[int, int]:
     return int(fields["Uid"][0]), int(fields["Gid"][0])
 
 
+def lends(uid: int) -> bool:
+    """Whether `lend_identity` would do anything for this user."""
+    return uid != 0 and not _may(_CAP_SYS_RESOURCE)
+
+
 def lend_identity(uid: int, gid: int) -> None:
     """Where root may not look at another user's resource limits (no CAP_SYS_RESOURCE, as in many containers): be that user too.
 
     The effective user stays root and keeps all rights; only the real one changes, and that is the one the kernel asks for here.
     """
-    if uid == 0 or _may(_CAP_SYS_RESOURCE):
+    if not lends(uid):
         return
     os.setresgid(gid, 0, 0)
     os.setresuid(uid, 0, 0)

@@ -46,13 +46,14 @@ table ip {TABLE}_wall {{
 
 # Inside the namespace, while CRIU makes one socket after the other: what the first one still had to send would meet no
 # second one yet, and the kernel's reset would end a connection that is whole in the image. TCP sends it again later.
-HUSH = """
-table inet spotsurfer_hush {
-  chain arriving {
+HUSHED = "spotsurfer_hush"
+HUSH = f"""
+table inet {HUSHED} {{
+  chain arriving {{
     type filter hook input priority raw; policy accept;
     meta l4proto tcp drop
-  }
-}
+  }}
+}}
 """
 
 
@@ -112,7 +113,7 @@ def hush(tools: Tools, net: int) -> None:
 def speak(tools: Tools, net: int) -> None:
     """Undo `hush`. Raises NetworkError."""
     try:
-        _run([*tools.nft, "delete", "table", "inet", "spotsurfer_hush"], net)
+        _run([*tools.nft, "delete", "table", "inet", HUSHED], net)
     except OSError as e:
         raise NetworkError(e.errno, f"the job's connections can't be let go on: {e.strerror}") from e
 
@@ -121,7 +122,7 @@ def unlock(tools: Tools, net: int) -> None:
     """Take away the locks that a CRIU which failed or was killed may have left in the namespace. Never raises."""
     with contextlib.suppress(OSError):
         tables = [line.split() for line in _run([*tools.nft, "list", "tables"], net).splitlines()]
-        for _, family, name in (words for words in tables if words[-1].startswith("CRIU-")):
+        for _, family, name in (words for words in tables if words[-1].startswith(("CRIU-", HUSHED))):
             _run([*tools.nft, "delete", "table", family, name], net)
 
 

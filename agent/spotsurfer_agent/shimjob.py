@@ -22,7 +22,7 @@ from typing import Any
 from spotsurfer_agent import hook, jobroot, launch, linux, netns, shimwire, spool, tcp
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
-from spotsurfer_agent.shimruns import Dump, Owner, Restore, spawn
+from spotsurfer_agent.shimruns import Dump, Owner, Restore, spawn, without_lock
 from spotsurfer_agent.tools import Tools
 
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
@@ -66,7 +66,7 @@ class Job:
             "start": self.start,
             "restore": self.restore,
             "dump": self.begin_dump,
-            "alive": self.still_there,
+            "alive": lambda _o, r: self._waiting(r).heard(),
             "verdict": self.give_verdict,
             "hold": lambda _o, _r: self.hold(),
             "release": lambda _o, _r: self.release(),
@@ -218,29 +218,28 @@ class Job:
             launch.lend_identity(uid, gid)
 
         self._gate.open_to(uid)
+        if hushed := launch.lends(uid) and self._tools is not None:  # nft refuses who is root only in effect
+            netns.hush(self._tools, self._net)
+            request = without_lock(request)
         pid = self._criu(request, fill, enter, final=final)
-        self._dump = Dump(str(request["checkpoint"]), final, pid, owner, float(request["verdict_seconds"]), time.monotonic())
-
-    def still_there(self, _owner: Owner, request: Request) -> Reply:
-        """The owner of a dump works on what the frozen tree wrote: its verdict may take longer."""
-        d = self._dump
-        if d is None or not d.waits or d.checkpoint != request["checkpoint"]:
-            raise Refused("no save waits for this sign of life")
-        d.heard_at = time.monotonic()
-        return {}
+        self._dump = Dump.begun(request, pid, owner, hushed)
 
     def give_verdict(self, owner: Owner, request: Request) -> None:
         """Live: go on, the snapshot was taken (or not). Final: die, the image is committed (or live).
 
         The answer comes when CRIU ended.
         """
-        d = self._dump
-        if d is None or not d.waits or d.checkpoint != request["checkpoint"]:
-            raise Refused("no save waits for this verdict")
+        d = self._waiting(request)
         d.owner = owner
         self._answer_hook(d, bool(request["good"]))
         if not d.pid:
             self._dump_ended(d, 1)
+
+    def _waiting(self, request: Request) -> Dump:
+        d = self._dump
+        if d is None or not d.waits or d.checkpoint != request["checkpoint"]:
+            raise Refused("no save waits for a verdict")
+        return d
 
     def _hook(self) -> None:
         for action in self._gate.asked():
@@ -280,7 +279,7 @@ class Job:
         self._gate.answer(good)
 
     def _dump_ended(self, d: Dump, code: int) -> None:
-        if code != 0 and self._tools is not None:
+        if (code != 0 or d.hushed) and self._tools is not None:
             netns.unlock(self._tools, self._net)
         if d.final and d.waits:
             if self._cgroup is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,18 @@ class Dump:
     heard_at: float = 0.0  # last sign of life of the owner since then
     verdict: bool | None = None
     answered_at: float | None = None
+    hushed: bool = False  # the network is held still by us, not by CRIU
+
+    @staticmethod
+    def begun(request: dict[str, Any], pid: int, owner: Owner, hushed: bool) -> Dump:
+        """The one that was just started for this request."""
+        name, final, seconds = str(request["checkpoint"]), bool(request["final"]), float(request["verdict_seconds"])
+        return Dump(name, final, pid, owner, seconds, time.monotonic(), hushed=hushed)
+
+    def heard(self) -> dict[str, Any]:
+        """The owner works on what the frozen tree wrote: its verdict may take longer."""
+        self.heard_at = time.monotonic()
+        return {}
 
     @property
     def waits(self) -> bool:
@@ -43,6 +56,11 @@ class Restore:
     owner: Owner
     pidfile: Path
     ended: dict[int, int] = field(default_factory=dict)  # orphans that ended meanwhile: the job may be among them
+
+
+def without_lock(request: dict[str, Any]) -> dict[str, Any]:
+    """The same call of CRIU, leaving the network alone."""
+    return {**request, "argv": ["skip" if x == "nftables" else x for x in request["argv"]]}
 
 
 def spawn(argv: list[str], err_path: Path, enter: Callable[[], None]) -> int:
