@@ -44,6 +44,7 @@ SIZE = 192 << 20
 def saved(size: int = SIZE, user: str | None = None) -> tuple[CriuEngine, Manifest]:
     """A job that was saved for the last time."""
     e = engine()
+    assert e.preflight() == []
     shutil.copy(PROGRAM, Path(e.scratch(), "work"))
     e.start(Spec(JOB, ["/usr/bin/python3", "lazy_job.py", str(size)], user=user))
     turns_pass(e, 5)
