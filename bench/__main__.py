@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import sys
 import time
 import traceback
@@ -20,6 +21,7 @@ from bench.parts import PARTS
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0: every figure that was asked for met its target; 1: one did not, or could not be measured."""
     options = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that machines are given back
     wanted = [x for x in options.only.split(",") if x] or list(PARTS)
     if unknown := [x for x in wanted if x not in PARTS]:
         print(f"unknown parts: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
