@@ -96,6 +96,13 @@ def syncfs(fd: int) -> None:
     _checked(_libc.syncfs(fd), "syncfs")
 
 
+def trim_memory() -> None:
+    """Give memory that this process does not use any more back to the machine, where its C library can."""
+    trim = getattr(_libc, "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
 def pidfd_getfd(pidfd: int, number: int) -> int:
     """A duplicate of another process's descriptor."""
     fd = int(_libc.syscall(ctypes.c_long(_SYS_PIDFD_GETFD), ctypes.c_int(pidfd), ctypes.c_int(number), ctypes.c_uint(0)))

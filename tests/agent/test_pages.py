@@ -194,7 +194,7 @@ def test_a_failure_of_the_writer_reaches_readers_that_wait_for_memory():
     pages.abandon()
 
 
-def test_abandoning_frees_a_reader_that_waits():
+def test_letting_the_memory_go_frees_a_reader_that_waits():
     class Stuck(Store):
         def add(self, data, done):
             future: Future[Stored] = Future()
@@ -213,8 +213,9 @@ def test_abandoning_frees_a_reader_that_waits():
     thread = threading.Thread(target=read)
     thread.start()
     time.sleep(0.1)
-    pages.abandon()
+    pages.free()
     thread.join(5)
+    pages.abandon()
     assert ended == [True]
     assert memory.waited_seconds > 0.05
 
@@ -240,7 +241,7 @@ def test_compact_keeps_order(keep):
         (4 << 30, None, 16 << 30, False, (4 << 30) + (64 << 20), True),
         (4 << 30, None, 1 << 30, False, 1 << 30, False),
         (4 << 30, 0.1, 16 << 30, False, int((4 << 30) * 0.15000000000000002) + (64 << 20), True),
-        (4 << 30, None, 16 << 30, True, 256 << 20, False),
+        (4 << 30, None, 16 << 30, True, reserve.FINAL_BYTES, False),
         (1 << 20, None, 16 << 30, True, 65 << 20, True),
         (4 << 30, 0.9, 16 << 30, False, (4 << 30) + (64 << 20), True),
     ],
@@ -249,6 +250,15 @@ def test_how_much_memory_is_taken(image, share, allowed, final, touched, fits):
     got = wanted(image, share, allowed, final=final)
     assert (got.touched_bytes, got.fits) == (touched, fits)
     assert got.limit_bytes <= (reserve.FINAL_BYTES if final else allowed)
+
+
+def test_patience_with_a_store_that_takes_nothing_ends(monkeypatch):
+    monkeypatch.setattr(reserve, "PATIENCE_SECONDS", 0.05)
+    memory = Reserve(0, 4 * BLOCK, BLOCK)
+    for _ in range(4):
+        memory.take()
+    with pytest.raises(reserve.Exhausted, match="nothing of the image was sent"):
+        memory.take()
 
 
 def test_rests_of_spans_serve_the_next_and_blocks_come_back_whole():

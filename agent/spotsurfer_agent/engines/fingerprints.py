@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ OFFERED_SHARE = 0.5  # of a chunk must be in use, or its pages are written anew
 NEW, ZERO = -1, -2  # positions that are none
 _MARK = b"SSFP1\n"
 
-Numbers = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.signedinteger[Any]]
 Pairs = npt.NDArray[np.uint64]  # rows of two: a fingerprint's halves
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent import clock, manifest, protocol, shimwire, trees
+from spotsurfer_agent import clock, linux, manifest, protocol, shimwire, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
@@ -149,6 +149,7 @@ class Saving:
             self._memory.close()
             if index is not None:
                 index.rest()
+            linux.trim_memory()
 
     @contextlib.contextmanager
     def _frozen(self, talk: shimwire.Conversation, memory: Reserve) -> Iterator[tuple[Intake, dict[str, object]]]:
