@@ -67,6 +67,12 @@ def _lazy(order: Order) -> Iterable[Figure]:
     yield Figure("lazy_all_ratio", ratio(rounds, "all_in", "criu_seconds"), compared, raw)
 
 
+def _stamps(order: Order) -> Iterable[Figure]:
+    wrong = scene("stamps", order.size, disk_bytes=order.disk)["wrong_pages"]
+    compared = "lazy restores with fork, mremap, MADV_DONTNEED and threads, and with the server killed midway"
+    yield Figure("lazy_wrong_pages", sum(wrong.values()), compared, wrong)
+
+
 def _dirty(order: Order) -> Iterable[Figure]:
     megabytes = order.dirty_bytes >> 20
     size = min(order.size, 512 << 20)
@@ -111,6 +117,7 @@ PARTS: dict[str, Part] = {
     "share": _share,
     "restore": _restore,
     "lazy": _lazy,
+    "stamps": _stamps,
     "repos": _repos,
     "link": _link,
     "lazy1gbit": _lazy_link,

@@ -27,6 +27,8 @@ static uint64_t *memory;
 static uint16_t *versions;
 static uint64_t pages, noise_percent, hot_from;
 
+static pthread_rwlock_t layout = PTHREAD_RWLOCK_INITIALIZER; /* where the memory is, and which pages there are */
+
 static uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15ull;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -83,7 +85,10 @@ static void *reader(void *seed) {
     for (;;) {
         x = mix(x);
         uint64_t p = x % pages;
-        if (versions[p] != GONE && memory[p * WORDS] != (MAGIC ^ p)) say("thread-saw-wrong-page", p);
+        pthread_rwlock_rdlock(&layout);
+        int wrong = versions[p] != GONE && memory[p * WORDS] != (MAGIC ^ p);
+        pthread_rwlock_unlock(&layout);
+        if (wrong) say("thread-saw-wrong-page", p);
         if (++step % 16 == 0) usleep(2000);
     }
     return NULL;
@@ -102,20 +107,24 @@ static void in_child(void) {
 
 static void give_back(void) {
     uint64_t from = pages - pages / 8;
+    pthread_rwlock_wrlock(&layout);
     madvise(memory + from * WORDS, (pages - from) * PAGE, MADV_DONTNEED);
     for (uint64_t p = from; p < pages; p++) versions[p] = GONE;
+    pthread_rwlock_unlock(&layout);
     say("dontneed", pages - from);
 }
 
 /* Moves the whole memory to another address. */
 static void move_away(void) {
     char *to = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    pthread_rwlock_wrlock(&layout);
     void *moved = mremap(memory, pages * PAGE, pages * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to);
     if (moved == MAP_FAILED) {
         perror("mremap");
         exit(1);
     }
     memory = moved;
+    pthread_rwlock_unlock(&layout);
     say("moved", 0);
 }
 

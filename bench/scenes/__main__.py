@@ -16,6 +16,7 @@ SCENES = {
     "dirty": saves.dirty,
     "restore": restores.restore,
     "lazy": restores.lazy,
+    "stamps": restores.stamps,
     "upload": network.upload,
     "download": network.download,
     "torn": torn.torn,

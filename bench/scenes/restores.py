@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import time
+from pathlib import Path
 from typing import Any
 
+from spotsurfer_agent.engines.port import WorkloadState
 from support import engine_kit
 
 from bench.scenes import kit, reference
@@ -50,8 +55,75 @@ def one(run: Runner, *, lazy: bool) -> Figures:
     image = run.newest()
     began = time.monotonic()
     first = run.first_line(lambda: run.engine.restore(image, engine_kit.job()))
-    while run.engine.status().arriving_bytes is not None:
-        time.sleep(kit.LOOK_SECONDS * 5)
+    _all_in(run)
     all_in = time.monotonic() - began
     wrong = int(run.tell("verify", "verified")[1])
     return {"first_line": first, "all_in": all_in, "wrong_pages": wrong}
+
+
+def stamps(size: str) -> Figures:
+    """Wrong pages of jobs that fork, move and give back memory while it arrives; and where its server is killed midway."""
+    wrong: dict[str, int] = {}
+    for kind in ("stamped", "threads"):
+        run = Runner()
+        run.start(kind, int(size), 50)
+        run.forget()
+        run.save(final=True)
+        run.engine.kill()
+        wrong[kind] = _busy_while_it_arrives(run)
+        kit.say(f"{kind}: {wrong[kind]} wrong pages")
+        wrong[f"{kind}, server killed"] = _server_killed(run)
+        kit.say(f"{kind}, server killed: {wrong[f'{kind}, server killed']} wrong pages")
+        run.engine.kill()
+    return {"wrong_pages": wrong}
+
+
+def _busy_while_it_arrives(run: Runner) -> int:
+    """The job does to its memory what is hard to follow; each page is compared in the child and in the parent."""
+    run.set_lazy(True)
+    at = run.read_from()
+    run.engine.restore(run.newest(), engine_kit.job())
+    arriving = run.engine.status().arriving_bytes
+    wrong = int(run.tell("fork", "forked")[1])
+    for command, answer in (("remap", "moved"), ("dirty 100", "dirty"), ("dontneed", "dontneed")):
+        run.tell(command, answer)
+    wrong += int(run.tell("verify", "verified")[1])
+    _all_in(run)
+    wrong += int(run.tell("verify", "verified")[1])
+    seen = run.read(at).decode().splitlines()
+    kit.say(f"{arriving} bytes were missing when it began to run")
+    return wrong + sum(1 for x in seen if x.startswith(("wrong ", "thread-saw-wrong-page ")))
+
+
+def _server_killed(run: Runner) -> int:
+    """The job dies with its server rather than see zeros, and comes back from the image."""
+    run.engine.kill()
+    image = run.newest()
+    run.engine.restore(image, engine_kit.job())
+    for pid in _servers():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + kit.PATIENCE_SECONDS
+    while run.engine.status().state is WorkloadState.RUNNING and time.monotonic() < end:
+        time.sleep(kit.LOOK_SECONDS)
+        if run.engine.status().arriving_bytes is None:
+            break  # it had everything before the server was found
+    run.engine.kill()
+    run.engine.restore(image, engine_kit.job())
+    _all_in(run)
+    return int(run.tell("verify", "verified")[1])
+
+
+def _servers() -> list[int]:
+    """Processes that bring memory on this machine."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if b"spotsurfer_agent.pager" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+def _all_in(run: Runner) -> None:
+    while run.engine.status().arriving_bytes is not None:
+        time.sleep(kit.LOOK_SECONDS * 5)

@@ -89,7 +89,7 @@ def take_wait_out() -> None:
         return send(self, taken, instant)
 
     Intake.drained = lambda *_: None  # type: ignore[method-assign]
-    Saving._send = whole  # type: ignore[method-assign]
+    Saving._send = whole  # type: ignore[assignment, method-assign]
 
 
 @dataclass(frozen=True, slots=True)
