@@ -69,7 +69,7 @@ class Receiver:
         self._readers: list[threading.Thread] = []
         self._control: socket.socket | None = None
         self._failure: BaseException | None = None
-        self._closed = False
+        self._closed = self._hung_up = False
         self.received_bytes = 0
         self._listener = _listen(self._path)
         self._stop, self._stopper = os.pipe()  # readable when all are to stop
@@ -108,7 +108,8 @@ class Receiver:
     def _announced(self) -> list[threading.Thread] | None:
         """All readers, or None while an announcement lies unread."""
         with self._lock:
-            if self._control is not None and _ready(self._control.fileno(), 0):
+            source = self._control or (None if self._hung_up else self._listener)
+            if source is not None and _ready(source.fileno(), 0):
                 return None
             return list(self._readers)
 
@@ -135,9 +136,9 @@ class Receiver:
     def _serve(self) -> None:
         try:
             if self._asked(self._listener):
-                control, _ = self._listener.accept()
                 with self._lock:
-                    self._control = control
+                    self._control, _ = self._listener.accept()
+                control = self._control
                 while self._asked(control) and self._take(control):
                     pass
         except (OSError, ValueError) as e:
@@ -146,7 +147,7 @@ class Receiver:
             with self._lock:
                 if self._control is not None:
                     self._control.close()  # and with it pipes that were announced and not taken: CRIU must not wait for them
-                self._control = None
+                self._control, self._hung_up = None, True
 
     def _asked(self, s: socket.socket) -> bool:
         """Wait for it; False when it is time to stop."""
