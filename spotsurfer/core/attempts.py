@@ -127,6 +127,14 @@ def restored(c: Case, _: Plans) -> Action | None:
     return None
 
 
+def unwhole(c: Case, _: Plans) -> Action | None:
+    """It ran, and the memory that was to come behind it could not be brought: its checkpoint is to blame."""
+    told = c.agent is not None and c.agent.state == "broken" and c.agent.error_kind == "restore"
+    if c.attempt.state in (A.RUNNING, A.DRAINING) and told and c.agent is not None:
+        return _mark(c, E.RESTORE_FAILED, c.agent.error or "its memory could not be brought")
+    return None
+
+
 def ended(c: Case, _: Plans) -> Action | None:
     """The head says that the work is over."""
     if c.attempt.state in (A.RUNNING, A.DRAINING) and c.over_by_head:
@@ -237,6 +245,7 @@ RULES: tuple[Rule, ...] = (
     appeared,
     booted,
     restored,
+    unwhole,
     ended,
     drained,
     save_failed,

@@ -95,6 +95,7 @@ ATTEMPT: dict[A, dict[E, A]] = {
         E.DRAIN_ASKED: A.DRAINING,  # notice, move, suspend or limit
         E.FINAL_SAVED: A.DRAINED,  # the agent drained by itself: it needs nobody to ask it
         E.WORKLOAD_EXITED: A.FINISHED,  # the head says done
+        E.RESTORE_FAILED: A.LOST,  # it ran, and the rest of its memory could not be brought
         E.INSTANCE_GONE: A.LOST,  # reclaimed without notice
         E.SILENT: A.LOST,  # no news for longer than its lease
     },
@@ -103,6 +104,7 @@ ATTEMPT: dict[A, dict[E, A]] = {
         E.SAVE_FAILED: A.RUNNING,  # promise: a checkpoint that fails leaves the job running
         E.DRAIN_WITHDRAWN: A.RUNNING,  # resumed before it was saved
         E.WORKLOAD_EXITED: A.FINISHED,  # it ended by itself meanwhile
+        E.RESTORE_FAILED: A.LOST,  # it waited for its memory, which could not be brought
         E.INSTANCE_GONE: A.LOST,  # the window was too short
         E.SILENT: A.LOST,  # stopped reporting
     },

@@ -80,6 +80,7 @@ class Chances:
     killed: float = 0.004
     cut: float = 0.006
     restore_fails: float = 0.05  # a restore
+    image_bad: float = 0.02  # a second in which memory comes behind a restored job
     unfit: float = 0.01  # a report of a machine that stands by
     save_fails: float = 0.15  # a final save that was asked for
     zombie: float = 0.3  # a terminate call that does nothing
@@ -126,6 +127,7 @@ class Agent:
         self.failed, self.error, self.last_saved = 0, "", 0.0
         self.draining_for = 0
         self.error_kind = ""
+        self.arriving = 0  # looks until all memory is there
         self.warm: str | None = None
         self.wanted: str | None = None
         self.fetching = 0
@@ -171,7 +173,7 @@ class Agent:
             AgentState.RUNNING: self._running,
             AgentState.DRAINING: self._draining,
         }.get(self.state)
-        if act is not None:
+        if act is not None and not self._unwhole():
             act()
 
     def _standby(self) -> None:
@@ -192,6 +194,13 @@ class Agent:
             self.state = AgentState.BROKEN if broken else AgentState.RUNNING
             self.error = "the restore failed" if broken else ""
             self.error_kind = self.rand.choice(["restore", "store", "refused"]) if broken else ""
+            self.arriving = 0 if broken else self.rand.randint(0, 6)
+
+    def _unwhole(self) -> bool:
+        self.arriving = max(self.arriving - 1, 0)
+        if self.arriving and self.rand.random() < self.chances.image_bad:
+            self.state, self.error, self.error_kind = AgentState.BROKEN, "a chunk is missing", "restore"
+        return self.state is AgentState.BROKEN
 
     def _running(self) -> None:
         want = self.desired
