@@ -12,7 +12,7 @@ from spotsurfer.cli import work
 from spotsurfer.model.errors import SpotsurferError
 
 pytestmark = MARKS
-KEEP = '[retention]\nnewest = 1\nwait = 1\nevery = 0.3\n'
+KEEP = "[retention]\nnewest = 1\nwait = 1\nevery = 0.3\n"
 
 
 @pytest.fixture(scope="module")
