@@ -111,6 +111,7 @@ class LimitsSection(_Section):
     restore_failures_max: int = Field(2, ge=1)
     launch_failures_max: int = Field(20, ge=1)
     last_report_seconds: Seconds = 10.0
+    refusal_seconds: Seconds = 1800.0
     release_again_seconds: Interval = 60.0
     warm_wait_seconds: Seconds = 300.0
     precopy_gain_seconds: Seconds = 1.0

@@ -58,7 +58,7 @@ class Bases:
         self.learned(image, index)
 
     def learned(self, image: Manifest, index: Index | None) -> None:
-        """This checkpoint was committed, or brought back: then with None, and who brought it keeps the fingerprints at `path`."""
+        """This checkpoint was committed, or brought back: then with None, as its fingerprints were put at `path`."""
         self._held = {image.id: Base(_by_digest(image), index)} if index is not None else {}
         try:
             self._folder.mkdir(exist_ok=True)

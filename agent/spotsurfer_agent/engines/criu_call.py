@@ -29,8 +29,9 @@ def dump(criu: tuple[str, ...], images: Path, work: Path, folder: Path, mounts: 
     """Arguments of a dump; {pid} and {net} are filled in by the shim."""
     outside = [x for m in mounts for x in ("--external", f"mnt[{m.target}]:{m.name}")]
     return [
-        *criu, "dump", "--stream", "--tree", "{pid}", "--images-dir", str(images), "--work-dir", str(work), "--log-file", "dump.log",
-        "--libdir", str(work / "plugins"), "--action-script", str(folder / shimwire.HOOK), "--timeout", str(FREEZE_SECONDS),
+        *criu, "dump", "--stream", "--tree", "{pid}", "--images-dir", str(images), "--work-dir", str(work),
+        "--log-file", "dump.log", "--libdir", str(work / "plugins"), "--action-script", str(folder / shimwire.HOOK),
+        "--timeout", str(FREEZE_SECONDS),
         "--external", f"net[{{net}}]:{NET}", *outside, *COMMON, *(["--leave-running"] if not final else []),
     ]  # fmt: skip
 
