@@ -218,7 +218,7 @@ class Job:
             launch.lend_identity(uid, gid)
 
         self._gate.open_to(uid)
-        if hushed := launch.lends(uid) and self._tools is not None:  # nft refuses who is root only in effect
+        if (hushed := launch.lends(uid)) and self._tools is not None:  # nft refuses who is root only in effect
             netns.hush(self._tools, self._net)
             request = without_lock(request)
         pid = self._criu(request, fill, enter, final=final)

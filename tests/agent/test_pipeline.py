@@ -7,6 +7,7 @@ import itertools
 import random
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ LIMITS = Limits(memory_bytes=64 << 20)
 MEGA = 1 << 20
 
 
-class Spy:
+class _Spy:
     """A store that counts, and does what `on` says before each verb."""
 
     def __init__(self, inner=None):
@@ -46,6 +47,9 @@ class Spy:
 
     def count(self, verb):
         return sum(c[0] == verb for c in self.calls)
+
+
+Spy: Any = _Spy  # it is whatever it spies on
 
 
 def noise(size, seed):
@@ -132,7 +136,7 @@ def test_memory_on_its_way_is_bounded_and_every_buffer_is_given_back():
 @pytest.mark.parametrize("failure", [StoreError("full of sorrow"), StoreDenied("not yours")], ids=["error", "denied"])
 @pytest.mark.parametrize("verb", ["create_later", "sync"])
 def test_the_first_failure_ends_it_all(verb, failure):
-    store, back = Spy(), []
+    store, back, futures = Spy(), [], []
 
     def fail(*args):
         raise failure
@@ -151,7 +155,7 @@ def test_the_first_failure_ends_it_all(verb, failure):
 
 
 def test_who_gives_up_gets_every_buffer_back_and_hears_why():
-    store, back = Spy(), []
+    store, back, futures = Spy(), [], []
     with pytest.raises(KeyError), Writer(store, JOB, KEYS, LIMITS, {}) as writer:
         futures = [writer.add(noise(MEGA, i), lambda: back.append(1)) for i in range(30)]
         raise KeyError("something else")

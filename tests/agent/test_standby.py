@@ -26,21 +26,28 @@ def waiter(world: World):
     return machine
 
 
+def held(world: World) -> str | None:
+    """The checkpoint that the second machine says it holds."""
+    warm = world.report(2).warm
+    return warm.checkpoint if warm is not None else None
+
+
 def test_it_says_at_once_which_checkpoint_it_holds(world: World) -> None:
     waiter(world)
-    world.until(lambda: world.report(2).warm is not None and world.report(2).warm.checkpoint is not None, 5)
-    assert world.report(2).warm.checkpoint in {h.checkpoint for h in commits(world)}
+    world.until(lambda: held(world) is not None, 5)
+    assert held(world) in {h.checkpoint for h in commits(world)}
 
 
 def test_it_follows_each_new_checkpoint(world: World) -> None:
     waiter(world)
     seen = len(commits(world))
     world.until(lambda: len(commits(world)) >= seen + 2, 60)
-    world.until(lambda: world.report(2).warm.checkpoint == commits(world)[-1].checkpoint, 5)
+    world.until(lambda: held(world) == commits(world)[-1].checkpoint, 5)
 
 
 def test_it_looks_often_after_something_happened_or_when_told_and_else_seldom(world: World) -> None:
     agent = waiter(world).agent
+    assert agent is not None
     world.machines[0].agent = None  # nothing happens any more
     assert agent.hurries
     world.until(lambda: not agent.hurries, 40)
@@ -50,12 +57,13 @@ def test_it_looks_often_after_something_happened_or_when_told_and_else_seldom(wo
 
 def test_who_runs_the_job_does_not_hurry_and_its_disk_is_free_again(world: World) -> None:
     machine = waiter(world)
-    world.until(lambda: world.report(2).warm is not None and world.report(2).warm.checkpoint is not None, 5)
+    world.until(lambda: held(world) is not None, 5)
     assert (machine.folder / "cache").exists()
     world.machines[0].agent = None
     world.grant(2)
     world.until(lambda: machine.state is AgentState.RUNNING)
     world.turn()
+    assert machine.agent is not None
     assert not machine.agent.hurries
     assert not (machine.folder / "cache").exists()
     assert world.report(2).warm is None

@@ -38,7 +38,7 @@ def test_a_job_without_checkpoints_is_drained_unsaved_and_begins_again(world, wh
 
 def test_a_store_that_fails_first_leaves_it_running(world):
     machine = running(world)
-    machine.agent.logs.flush = lambda _: (_ for _ in ()).throw(StoreError("no space left"))
+    machine.agent.logs.flush = lambda _: (_ for _ in ()).throw(StoreError("no space left"))  # pyright: ignore[reportAttributeAccessIssue]
     world.want(1, Want.DRAIN, 3)
     world.until(lambda: world.report(1).drain_failed == 3)
     assert world.report(1).state is S.RUNNING

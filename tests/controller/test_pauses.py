@@ -47,6 +47,7 @@ def waiter(**changes: object) -> Attempt:
 def test_the_three_parts_of_a_pause(engine: Engine) -> None:
     with engine.connect() as c:
         found = pauses.measure(c, waiter(), NOW)
+    assert found is not None
     assert found == pauses.Pause(3.9, 0.5, 3.5)
     assert found.seconds == pytest.approx(7.9)
     assert "stood still for 7.9 s" in str(found)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from simulation.objects import Objects
 from spotsurfer_agent import protocol
 from spotsurfer_agent.fit import Fit
 from spotsurfer_agent.headlog import Appended, HeadLog
 from spotsurfer_agent.protocol import AgentState, Desired, Done, Head, HeadKind, Notice, Report, SaveFacts, Want, Warm
-from spotsurfer_agent.store import Listed, StoreError
 
 from spotsurfer.model.errors import NoCapacity, ProviderError
 from spotsurfer.model.ids import InstanceId
@@ -22,52 +22,6 @@ from spotsurfer.ports.provider import Capabilities, InstanceState, InstanceView,
 
 class Crash(BaseException):
     """The controller dies here; nothing may catch it."""
-
-
-class Objects:
-    """A store in memory. `down` makes every call fail."""
-
-    def __init__(self) -> None:
-        self.data: dict[str, tuple[bytes, int]] = {}
-        self.down = False
-        self._writes = 0
-
-    def _check(self) -> None:
-        if self.down:
-            raise StoreError("the store is down")
-
-    def create(self, key: str, data: bytes) -> bool:
-        self._check()
-        if key in self.data:
-            return False
-        self._write(key, data)
-        return True
-
-    def put(self, key: str, data: bytes) -> None:
-        self._check()
-        self._write(key, data)
-
-    def _write(self, key: str, data: bytes) -> None:
-        self._writes += 1
-        self.data[key] = (data, self._writes)
-
-    def get(self, key: str) -> bytes | None:
-        self._check()
-        return self.data[key][0] if key in self.data else None
-
-    def get_range(self, key: str, start: int, length: int) -> bytes | None:
-        data = self.get(key)
-        return None if data is None else data[start : start + length]
-
-    def list(self, prefix: str, after: str | None = None) -> list[Listed]:
-        self._check()
-        found = sorted(k for k in self.data if k.startswith(prefix) and (after is None or k > after))
-        return [Listed(k, len(self.data[k][0]), str(self.data[k][1])) for k in found]
-
-    def delete(self, keys: Iterable[str]) -> None:
-        self._check()
-        for key in keys:
-            self.data.pop(key, None)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulation.virtual import Objects
+from simulation.objects import Objects
 from spotsurfer_agent import protocol
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.manifest import decode, encode
@@ -29,7 +29,7 @@ class Killed(BaseException):
     """The controller dies here."""
 
 
-class Interrupted:
+class _Interrupted:
     """The collector's way to the store: before each call something else may happen."""
 
     def __init__(self, inner: Objects, before: Callable[[], None]) -> None:
@@ -45,6 +45,9 @@ class Interrupted:
             return value(*args, **kwargs)
 
         return call
+
+
+Interrupted: Any = _Interrupted  # it is whatever it stands before
 
 
 class Steady:
@@ -88,10 +91,11 @@ def lost(store: Objects, log: HeadLog) -> list[str]:
 
 
 def until_clean(collector: Collector, asked: Asked = ASKED) -> None:
-    for _ in range(10):
-        step = collector.step(asked)
+    step = collector.step(asked)
+    for _ in range(9):
         if step.clean and not step.dropped:
             return
+        step = collector.step(asked)
     raise AssertionError(f"never clean: {step}")
 
 

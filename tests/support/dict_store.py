@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from spotsurfer_agent.store import Listed
+from spotsurfer_agent.store import Buffer, Listed
 
 
 class DictStore:
@@ -32,7 +32,7 @@ class DictStore:
         self.writes.append(("put", key))
         self.after("put", key)
 
-    def create_later(self, key: str, data: bytes) -> bool:
+    def create_later(self, key: str, data: Buffer) -> bool:
         return self.create(key, bytes(data))
 
     def sync(self) -> None: ...

@@ -8,10 +8,12 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from spotsurfer_agent import manifest, protocol, shimwire
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.ladder import Ladder
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.manifest import Manifest
@@ -25,6 +27,7 @@ SHARE = Path("/run/share")
 PROGRAM = Path(__file__).with_name("engine_job.py")
 SMALL = 32 << 20
 W = WorkloadState
+AnyEngine: TypeAlias = CriuEngine | Ladder
 
 
 def engine(store: ObjectStore | None = None) -> CriuEngine:
@@ -36,7 +39,7 @@ def job(memory: int = SMALL, turns: int = 10**6, user: str | None = None) -> Spe
     return Spec(JOB, ["/usr/bin/python3", "engine_job.py", str(memory), str(turns)], user=user)
 
 
-def begin(e: CriuEngine, spec: Spec) -> None:
+def begin(e: AnyEngine, spec: Spec) -> None:
     shutil.copy(PROGRAM, Path(e.scratch(), "work"))
     e.start(spec)
     turns_pass(e, 5)
@@ -60,7 +63,7 @@ def until(what: Callable[[], object], seconds: float = 20.0) -> None:
         time.sleep(0.02)
 
 
-def output(e: CriuEngine, stream: str = "out") -> bytes:
+def output(e: AnyEngine, stream: str = "out") -> bytes:
     kept = [int(p.name.rpartition("-")[2]) for p in (BASE / "job/log").glob(f"{stream}-*")]
     out, at = b"", min(kept, default=0)  # none before the job's first byte
     while piece := e.read_log(stream, at, 1 << 20):
@@ -68,18 +71,18 @@ def output(e: CriuEngine, stream: str = "out") -> bytes:
     return out
 
 
-def turns_pass(e: CriuEngine, count: int) -> None:
+def turns_pass(e: AnyEngine, count: int) -> None:
     before = (e.status().log or {}).get("out", 0)
     until(lambda: (e.status().log or {}).get("out", 0) > before + 7 * count)
 
 
-def runs(e: CriuEngine) -> None:
+def runs(e: AnyEngine) -> None:
     status = e.status()
     assert (status.state, status.pending_final) == (W.RUNNING, None), status
     turns_pass(e, 3)
 
 
-def stands_still(e: CriuEngine) -> None:
+def stands_still(e: AnyEngine) -> None:
     before = e.status().log
     time.sleep(0.3)
     assert e.status().log == before
@@ -92,7 +95,7 @@ def newest(store: ObjectStore) -> Manifest:
     return manifest.decode(data, Keys.derive(b"", JOB))
 
 
-def keep_output(e: CriuEngine, limit: dict[str, int]) -> bool:
+def keep_output(e: AnyEngine, limit: dict[str, int]) -> bool:
     """Put what belongs to the job's history, up to the checkpoint, with what earlier machines kept."""
     for stream in ("out", "err"):
         with (SHARE.parent / "store" / f"log-{stream}").open("ab") as f:
@@ -110,7 +113,7 @@ def refused(kind: str, call: Callable[[], object]) -> str:
     raise AssertionError(f"no EngineError({kind!r})")
 
 
-def shim_gone(e: CriuEngine) -> None:
+def shim_gone(e: AnyEngine) -> None:
     pid = shimwire.ask(BASE / "job", "hello")["pid"]
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
