@@ -11,7 +11,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from spotsurfer.model.job import Attempt, AttemptState
+from spotsurfer.model.job import Attempt, AttemptState, JobState
 from spotsurfer.state import market, timeline
 
 
@@ -34,12 +34,14 @@ class Pause:
 
 
 def measure(connection: Connection, attempt: Attempt, now: datetime) -> Pause | None:
-    """The pause that ends now, as `attempt` begins to run; None where the job was not handed over by a final save."""
+    """The pause that ends now, as `attempt` begins to run; None where the job was not handed over by a final save, or was held in between."""
     if attempt.from_checkpoint is None or attempt.granted_at is None:
         return None
     drained = timeline.last_entered(connection, attempt.job, str(AttemptState.DRAINED))
     if drained is None or drained.attempt is None:
         return None
+    if timeline.stopped_since(connection, attempt.job, str(JobState.HELD), drained.at):
+        return None  # it stood still because somebody wanted it to
     report = market.last_report(connection, attempt.job, drained.attempt)
     save = report.last_save if report is not None else None
     if save is None or save.kind != "final" or save.checkpoint != attempt.from_checkpoint:

@@ -51,6 +51,13 @@ def last_entered(connection: Connection, job: JobId, state: str) -> Moment | Non
     return None
 
 
+def stopped_since(connection: Connection, job: JobId, state: str, since: datetime) -> bool:
+    """Whether the job itself came to this state (held, say) then or later."""
+    query = select(M.c.at, M.c.data).where(M.c.job == job, M.c.kind == "ended").order_by(M.c.number.desc()).limit(STEPS)
+    found = ((datetime.fromisoformat(at), data.get("state")) for at, data in connection.execute(query))
+    return any(at >= since and entered == state for at, entered in found)
+
+
 def add_decision(connection: Connection, job: JobId, why: Why) -> None:
     """Append what was decided about a job."""
     values = {

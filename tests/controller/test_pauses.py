@@ -53,6 +53,13 @@ def test_the_three_parts_of_a_pause(engine: Engine) -> None:
     assert "stood still for 7.9 s" in str(found)
 
 
+@pytest.mark.parametrize(("seconds", "counts"), [(4, False), (2, False), (20, True)])
+def test_the_time_for_which_a_job_was_held_is_no_pause_of_a_move(engine: Engine, seconds: float, counts: bool) -> None:
+    with engine.begin() as c:
+        timeline.add(c, Moment(NOW - timedelta(seconds=seconds), JOB, None, "ended", "", {"state": "held"}))
+        assert (pauses.measure(c, waiter(), NOW) is not None) is counts
+
+
 def test_a_job_that_was_not_handed_over_has_none(engine: Engine) -> None:
     with engine.connect() as c:
         assert pauses.measure(c, waiter(from_checkpoint=None), NOW) is None
