@@ -34,7 +34,10 @@ class Pause:
 
 
 def measure(connection: Connection, attempt: Attempt, now: datetime) -> Pause | None:
-    """The pause that ends now, as `attempt` begins to run; None where the job was not handed over by a final save, or was held in between."""
+    """The pause that ends now, as `attempt` begins to run.
+
+    None where the job was not handed over by a final save, or was held in between.
+    """
     if attempt.from_checkpoint is None or attempt.granted_at is None:
         return None
     drained = timeline.last_entered(connection, attempt.job, str(AttemptState.DRAINED))
