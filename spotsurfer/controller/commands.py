@@ -45,12 +45,12 @@ class Commands:
         return self._change(job, "suspend", lambda j: replace(j, wish=Wish.HOLD, reason="by its user", move=None))
 
     def resume(self, job: str) -> Job:
-        """Undo a hold."""
+        """Undo a hold; what failed before it is tried again."""
 
         def change(row: Job) -> Job:
             if row.wish is not Wish.HOLD:
                 raise Conflict(f"job {row.id} is not suspended: it is {row.state}")
-            return replace(row, wish=Wish.RUN, reason="")
+            return replace(row, wish=Wish.RUN, reason="", resumed_at=self._clock.now())
 
         return self._change(job, "resume", change)
 

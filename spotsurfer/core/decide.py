@@ -10,7 +10,7 @@ from spotsurfer.core.attempts import Plans, decide_attempt
 from spotsurfer.core.case import Case, cases, finished, wanted
 from spotsurfer.core.limits import over_budget
 from spotsurfer.core.moves import in_transit, leaving
-from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, passed_over, ready, unsafe
+from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, passed_over, ready, tried_since, unsafe
 from spotsurfer.core.planning import Planner
 from spotsurfer.core.rewind import going_back
 from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Mark, Retry, SetWish, Sweep
@@ -123,7 +123,8 @@ def _never_ran(own: Sequence[Case]) -> list[str]:
     """Reasons of the newest attempts in a row that were ordered and never owned the job."""
     reasons: list[str] = []
     for c in reversed(own):
-        if c.attempt.granted_at is not None and not (c.attempt.store_failed or c.attempt.restore_refused):
+        ran = c.attempt.granted_at is not None and not (c.attempt.store_failed or c.attempt.restore_refused)
+        if ran or not tried_since(c.seen.job, c.attempt):
             break
         if c.attempt.launched_at is not None and c.attempt.state not in WAITS and c.attempt.reason:
             reasons.insert(0, c.attempt.reason)

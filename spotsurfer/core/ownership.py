@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from spotsurfer.core.case import Case
 from spotsurfer.core.rewind import going_back
-from spotsurfer.model.job import HOLDS
+from spotsurfer.model.job import HOLDS, Attempt, Job
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import JobSeen, Limits
 
@@ -31,6 +31,11 @@ class NothingLeft(Exception):
     """No checkpoint of the job can be restored, or it can't be started; the message says what was tried."""
 
 
+def tried_since(job: Job, attempt: Attempt) -> bool:
+    """Whether an attempt counts: its user did not say since then that the job shall be tried again."""
+    return job.resumed_at is None or attempt.planned_at >= job.resumed_at
+
+
 def choose_checkpoint(seen: JobSeen, limits: Limits) -> str | None:
     """The newest checkpoint that has not failed too often; None = from the beginning, where there never was one.
 
@@ -44,11 +49,11 @@ def choose_checkpoint(seen: JobSeen, limits: Limits) -> str | None:
     else:
         older = [c for c in head.checkpoints if c != head.checkpoint]
         candidates = [head.checkpoint, *reversed(older)]
+    blamed = [a for a in seen.attempts if a.restore_failed and tried_since(seen.job, a)]
     for candidate in candidates:
-        failed = sum(1 for a in seen.attempts if a.restore_failed and a.from_checkpoint == candidate)
-        if failed < limits.restore_failures_max:
+        if sum(1 for a in blamed if a.from_checkpoint == candidate) < limits.restore_failures_max:
             return candidate
-    last = max((a for a in seen.attempts if a.restore_failed), key=lambda a: a.number)
+    last = max(blamed, key=lambda a: a.number)
     what = "restored from any checkpoint" if head and head.checkpoint else "started"
     raise NothingLeft(f"it could not be {what}: {last.reason}")
 
@@ -60,5 +65,5 @@ def passed_over(seen: JobSeen, chosen: str | None) -> str:
     newest = seen.head.checkpoint if seen.head is not None and not seen.head.done else None
     if newest is None or newest == chosen:
         return ""
-    failed = [a for a in seen.attempts if a.restore_failed and a.from_checkpoint == newest]
+    failed = [a for a in seen.attempts if a.restore_failed and tried_since(seen.job, a) and a.from_checkpoint == newest]
     return f": the newest, {newest}, could not be restored {len(failed)} times ({failed[-1].reason})"

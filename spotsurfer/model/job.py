@@ -150,6 +150,7 @@ class Job:
     failures: int = 0  # of the command itself, counted against spec.retries
     exit_code: int | None = None
     ended_at: datetime | None = None
+    resumed_at: datetime | None = None  # by its user: what failed before does not count against a new try
     rewind: Rewind | None = None
     parent: Parent | None = None
     lineage: str = ""  # the job whose keys name and seal its chunks; "" = itself

@@ -40,7 +40,7 @@ def job_to_row(job: Job) -> dict[str, Any]:
     row["rewind"] = None if job.rewind is None else dataclasses.asdict(job.rewind)
     row["parent"] = None if job.parent is None else dataclasses.asdict(job.parent)
     row["state"], row["wish"] = str(job.state), str(job.wish)
-    row["submitted_at"], row["ended_at"] = text_of(job.submitted_at), text_of(job.ended_at)
+    row |= {name: text_of(getattr(job, name)) for name in JOB_TIMES}
     return row
 
 
@@ -52,7 +52,7 @@ def job_from_row(row: Any) -> Job:
     values["rewind"] = None if row["rewind"] is None else Rewind(**row["rewind"])
     values["parent"] = None if row["parent"] is None else Parent(**row["parent"])
     values["state"], values["wish"] = JobState(row["state"]), Wish(row["wish"])
-    values["submitted_at"], values["ended_at"] = instant(row["submitted_at"]), instant(row["ended_at"])
+    values |= {name: instant(row[name]) for name in JOB_TIMES}
     return Job(**values)
 
 
@@ -68,6 +68,7 @@ def _move_from_doc(doc: Mapping[str, Any]) -> MoveRequest:
     return MoveRequest(doc["number"], asked, doc["instance_type"], market)
 
 
+JOB_TIMES = ("submitted_at", "ended_at", "resumed_at")
 TIMES = ("since", "planned_at", "granted_at", "launched_at", "released_at")
 
 

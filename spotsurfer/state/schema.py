@@ -23,6 +23,7 @@ job = Table(
     Column("save_at_least", Integer, nullable=False),
     Column("moves_asked", Integer, nullable=False),
     Column("move", JSON),
+    Column("resumed_at", String),
     Column("rewind", JSON),
     Column("parent", JSON),
     Column("lineage", String, nullable=False, server_default=""),

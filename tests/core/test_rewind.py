@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from support.builders import NOW, a_head, a_job, a_snapshot, an_agent, an_attemp
 from support.saves import a_head as entry
 
 from spotsurfer.core.decide import decide
-from spotsurfer.core.ownership import choose_checkpoint, passed_over
+from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, passed_over
 from spotsurfer.model.actions import Ask, EndJob, Grant, Mark, SetWish
 from spotsurfer.model.job import AttemptState, JobState, Rewind, Wish
 from spotsurfer.model.snapshot import HeadSeen, JobSeen, Limits
@@ -95,6 +96,15 @@ def test_only_restores_that_failed_make_an_older_one_be_taken_and_the_reason_is_
     one = seen(bad, saved())
     assert choose_checkpoint(one, Limits()) == OLD
     assert passed_over(one, OLD) == f": the newest, {NEW}, could not be restored 2 times (chunk x is missing)"
+
+
+def test_who_resumes_a_job_wants_it_tried_again() -> None:
+    gone: dict[str, Any] = {"state": AttemptState.RELEASED, "restore_failed": True, "reason": "chunk x is missing"}
+    bad = [an_attempt(n, **gone, from_checkpoint=c) for n, c in ((2, NEW), (3, NEW), (4, OLD), (5, OLD))]
+    with pytest.raises(NothingLeft, match="chunk x is missing"):
+        choose_checkpoint(seen(bad, saved()), Limits())
+    later = a_job(resumed_at=bad[0].planned_at + timedelta(seconds=1))
+    assert choose_checkpoint(seen(bad, saved(), job=later), Limits()) == NEW
 
 
 def test_machines_that_never_reach_the_store_get_the_job_held() -> None:
