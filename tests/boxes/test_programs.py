@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from pathlib import Path
 
 import pytest
 from programs import plain
@@ -15,7 +14,8 @@ pytestmark = MARKS
 
 
 @pytest.mark.parametrize("name", ["shell", "bwa", "threads", "multiprocessing"])
-def test_identical(name: str, tmp_path: Path) -> None:
+def test_identical(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    tmp_path = tmp_path_factory.mktemp("p")  # a socket's path is short
     entry, seed = Entry.load(name), secrets.token_hex(4)
     print(f"seed {seed}")  # shown with a failure: `python -m programs.run --seed` repeats its moments
     assert not entry.missing(), "make setup installs what the tests need"

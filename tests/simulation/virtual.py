@@ -34,7 +34,7 @@ class Chances:
     killed: float = 0.004
     cut: float = 0.006
     restore_fails: float = 0.05  # a restore
-    image_bad: float = 0.02  # a second in which memory comes behind a restored job
+    image_bad: float = 0.05  # a second in which memory comes behind a restored job
     unfit: float = 0.01  # a report of a machine that stands by
     save_fails: float = 0.15  # a final save that was asked for
     zombie: float = 0.3  # a terminate call that does nothing
