@@ -28,8 +28,13 @@ def begin(e: CriuEngine) -> None:
 def all_work(e: CriuEngine) -> None:
     """Every worker got on, so it found its memory right."""
     at = len(output(e))
-    until(lambda: all(f"worker {n} " in output(e)[at:].decode(errors="replace") for n in range(WORKERS)), 60.0)
-    assert e.status().state is W.RUNNING
+
+    def seen() -> bool:
+        status = e.status()
+        assert status.state is W.RUNNING, (status, output(e, "err"))
+        return all(f"worker {n} " in output(e)[at:].decode(errors="replace") for n in range(WORKERS))
+
+    until(seen, 60.0)
 
 
 def forking() -> None:

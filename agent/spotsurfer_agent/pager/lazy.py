@@ -10,6 +10,7 @@ import logging
 import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,7 +66,8 @@ class Server:
         self._listener = shimwire.listen(folder / SOCKET)
         self._listener.setblocking(True)
         self._poll = select.epoll()
-        self._tasks: dict[int, Task] = {}
+        self._tasks: dict[int, Task] = {}  # by descriptor
+        self._changing = threading.Lock()  # feeders hear of children, too
         self.told = Told(missing_pages=sum(m.lazy_pages for m in image.maps.values()))
 
     def run(self) -> None:
@@ -92,12 +94,18 @@ class Server:
             if not task.missing:
                 task.listen()  # a child that was just born
             if not task.missing:
-                del self._tasks[fd]
-                task.close()
+                self._let_go(fd, task)
             self.told.missing_pages += task.missing
         if self._tasks and self._feeder.idle:
             self._again()
         return bool(self._tasks)
+
+    def _let_go(self, fd: int, task: Task) -> None:
+        """The number of a process that ended may be that of a child born since: that one stays."""
+        with self._changing:
+            if self._tasks.get(fd) is task:
+                del self._tasks[fd]
+        task.close()
 
     def _again(self) -> None:
         """All was fetched once and something is missing still: a child was born while its parent's page was on the way."""
@@ -131,9 +139,10 @@ class Server:
 
     def _add(self, task: Task) -> None:
         """A process, or the child of one: then the caller has its parent's lock, and no page passes it by."""
-        self._feeder.tasks[task.file].append(task)
-        self._tasks[task.fd] = task
-        self._poll.register(task.fd, select.EPOLLIN)
+        with self._changing:
+            self._feeder.tasks[task.file].append(task)
+            self._tasks[task.fd] = task
+            self._poll.register(task.fd, select.EPOLLIN)
 
     def _faulted(self, task: Task, page: int, address: int) -> None:
         self.told.faults += 1

@@ -91,6 +91,8 @@ class Task:
         for run, lower, upper in self.space.stretches(first, last):
             if not self._put_some(run, lower, upper, source + (run.at + lower - first) * PAGE):
                 return False
+            if self.over:
+                break  # its descriptor is closed, and its number may be another's by now
         return True
 
     def _put_some(self, run: Run, first: int, last: int, source: int) -> bool:

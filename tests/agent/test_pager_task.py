@@ -1,0 +1,75 @@
+"""A process that ends while its memory arrives: the number of its descriptor may be another's by then."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from spotsurfer_agent.pager import lazy, uffd
+from spotsurfer_agent.pager.feeder import Feeder
+from spotsurfer_agent.pager.layout import Layout
+from spotsurfer_agent.pager.lazy import Image
+from spotsurfer_agent.pager.order import Order
+from spotsurfer_agent.pager.space import PAGE, Run, Space
+from spotsurfer_agent.pager.task import Task, Unplaceable
+
+
+def a_task(space: Space) -> Task:
+    fd = os.open("/dev/null", os.O_RDONLY)
+    return Task(7, "pages-1.img", (fd, space), lambda _: None, lambda *_: None)
+
+
+def two_runs() -> Space:
+    return Space([Run(0x10000, 0, bytearray(4)), Run(0x90000, 4, bytearray(4))])
+
+
+def test_nothing_is_put_after_the_process_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def copy(fd: int, to: int, source: int, length: int) -> tuple[int, int]:
+        asked.append(to)
+        return (0, errno.ESRCH)
+
+    monkeypatch.setattr(uffd, "copy", copy)
+    task = a_task(two_runs())
+    task.put(0, 8, 0x1000)
+    assert asked == [0x10000]
+    assert task.over
+    assert task.missing == 0
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(task.fd)
+
+
+def test_pages_go_to_their_addresses_and_what_can_not_be_put_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(uffd, "copy", lambda fd, to, source, length: (asked.append((to, source, length)), (length, 0))[1])
+    task = a_task(two_runs())
+    task.put(2, 6, 0x1000)
+    assert asked == [(0x10000 + 2 * PAGE, 0x1000, 2 * PAGE), (0x90000, 0x1000 + 2 * PAGE, 2 * PAGE)]
+    assert task.missing == 4
+    monkeypatch.setattr(uffd, "copy", lambda *_: (0, errno.EFAULT))
+    with pytest.raises(Unplaceable, match="process 7"):
+        task.put(0, 2, 0x1000)
+    task.close()
+
+
+def test_a_child_with_the_number_of_a_process_that_ended_is_still_served(tmp_path: Path) -> None:
+    nothing = Image({}, cast("Layout", None), cast("Order", None))
+    server = lazy.Server(
+        tmp_path, nothing, cast("Feeder", SimpleNamespace(tasks={"pages-1.img": []}, idle=False)), lambda _: None
+    )
+    ended = a_task(Space())
+    server._tasks[ended.fd] = ended
+    ended.close()
+    child = a_task(two_runs())
+    assert child.fd == ended.fd, "the kernel gives the lowest free number"
+    server._tasks[child.fd] = child
+    server._let_go(ended.fd, ended)
+    assert server._tasks == {child.fd: child}
+    assert not child.over
+    for thing in (child, server._listener, server._poll):
+        thing.close()
