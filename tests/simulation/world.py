@@ -260,12 +260,18 @@ class World:
         self.store.down = False
         log = HeadLog(self.store, job)
         log.refresh()
-        work, published = 0.0, 0
+        work, published, newest = 0.0, 0, None
+        with self.engine.connect() as c:
+            failed = Counter(a.from_checkpoint for a in rows.attempts(c, [job])[job] if a.restore_failed)
         for entry in log.entries:
             if entry.kind is HeadKind.GRANT and entry.checkpoint is None:
                 work = 0.0
             if entry.kind is HeadKind.GRANT and entry.checkpoint in self.rewinds[job]:
                 work, published = entry.cpu_seconds, 0  # its user went back, maybe after the end
+            if entry.kind is HeadKind.GRANT and entry.checkpoint is not None and newest is not None:
+                given_up = entry.checkpoint < newest and failed[newest] >= LIMITS.restore_failures_max
+                work = entry.cpu_seconds if given_up else work  # the newest could not be restored: the one before counts
+            newest = entry.checkpoint if entry.kind is HeadKind.COMMIT else newest
             if entry.kind is HeadKind.COMMIT:
                 assert entry.cpu_seconds >= work, f"{job}: committed work went back at {entry.number}"
                 work = entry.cpu_seconds
