@@ -56,16 +56,7 @@ class Commands:
 
     def go_back(self, job: str, checkpoint: str) -> Job:
         """Go on from a checkpoint of the user's choice: a held, ended or running job. Conflict, NotFound."""
-        for left in reversed(range(TRIES)):
-            try:
-                saved = self._go_back(job, checkpoint)
-            except rows.Stale:
-                if not left:
-                    raise
-                continue
-            self.poke()
-            return saved
-        raise AssertionError("unreachable")
+        return self._retried(lambda: self._go_back(job, checkpoint))
 
     def _go_back(self, name: str, wanted: str) -> Job:
         with self._engine.connect() as connection:
@@ -128,9 +119,13 @@ class Commands:
             raise Conflict(f"job {job.id} is {job.state} and not on a machine now: try again when it runs")
 
     def _change(self, name: str, what: str, change: Callable[[Job], Job]) -> Job:
+        return self._retried(lambda: self._once(name, what, change))
+
+    def _retried(self, once: Callable[[], Job]) -> Job:
+        """Again where somebody else wrote the row meanwhile; then wake the loop."""
         for left in reversed(range(TRIES)):
             try:
-                saved = self._once(name, what, change)
+                saved = once()
             except rows.Stale:
                 if not left:
                     raise
