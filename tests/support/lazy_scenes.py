@@ -16,7 +16,7 @@ from pathlib import Path
 from spotsurfer_agent import protocol
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.port import EngineError, Status
-from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.pager.plan import ORDER, Phase, State
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
@@ -54,14 +54,36 @@ def saved(size: int = SIZE, user: str | None = None) -> tuple[CriuEngine, Manife
 
 
 def restored(e: CriuEngine, image: Manifest) -> int:
-    """Restore, with the pager stopped as soon as the job runs; its pid."""
-    e.restore(image, Spec(JOB, []))
-    state = pager()
-    assert state.lazy, (FOLDER / "pager.log").read_text()
-    assert state.phase in (Phase.READY, Phase.ARRIVING), state
-    with contextlib.suppress(ProcessLookupError):
+    """Restore, with the pager stopped as soon as the job runs, and before all of its memory is there; its pid."""
+    with withheld(file_of(heap_chunk(image))):
+        e.restore(image, Spec(JOB, []))
+        state = pager()
+        assert state.lazy, (FOLDER / "pager.log").read_text()
+        assert state.phase in (Phase.READY, Phase.ARRIVING), state
         os.kill(state.pid, signal.SIGSTOP)
     return state.pid
+
+
+def heap_chunk(image: Manifest) -> Stored:
+    """A chunk of the job's own memory, not of what CRIU needs first."""
+    pages = next(x for x in image.image if x.path.startswith("pages-") and x.size > SIZE // 2)
+    large = sorted(pages.extents, key=lambda x: x.length)[-8:]
+    return image.chunks[sorted(large)[4].chunk]
+
+
+def file_of(chunk: Stored) -> Path:
+    return Path("/run/store", protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest))
+
+
+@contextlib.contextmanager
+def withheld(path: Path) -> Iterator[None]:
+    """The store can't give what is there, for a while: a loop of links is neither there nor missing."""
+    away = path.with_name("away")
+    path.rename(away)
+    path.symlink_to(path.name)
+    yield
+    path.unlink()
+    away.rename(path)
 
 
 def pager() -> State:
@@ -104,12 +126,22 @@ def says(e: CriuEngine, *lines: str, seconds: float = 30.0) -> None:
         text = output(e).decode()
         status = e.status()
         assert "WRONG" not in text and status.state is W.RUNNING, (status, text[-300:], output(e, "err")[-2000:])
-        return all(f"\n{line}\n" in text for line in lines)
+        return set(lines) <= set(text.splitlines())
 
     try:
         until(said, seconds)
     except AssertionError as error:
-        told = (FOLDER / "pager.log").read_text()[-3000:], output(e)[-200:], output(e, "err")[-2000:]
+        lines_said = output(e).splitlines()
+        other = [(n, x) for n, x in enumerate(lines_said) if not x.startswith(b"turn")]
+        left = sorted(p.name for p in Path(e.scratch(), "work").iterdir())
+        told = (
+            (FOLDER / "pager.log").read_text()[-3000:],
+            lines_said[:3],
+            other,
+            lines_said[-3:],
+            left,
+            output(e, "err")[-2000:],
+        )
         raise AssertionError(f"{lines} were not said\n{pager()}\n" + "\n".join(map(str, told))) from error
 
 
@@ -234,18 +266,15 @@ def lost_for(e: CriuEngine, image: Manifest) -> str:
     except EngineError as error:
         return str(error)
     until(lambda: e.status().state is W.LOST)
-    assert e.status().image_is_bad
+    assert e.status().image_is_bad, (e.status(), pager(), (FOLDER / "pager.log").read_text()[-2000:])
     return e.status().lost_because
 
 
 def damaged() -> None:
     """A chunk that is missing or wrong: the job is lost and its image is to blame; it never sees a wrong page."""
     e, image = saved()
-    pages = next(x for x in image.image if x.path.startswith("pages-") and x.size > SIZE // 2)
-    large = sorted(pages.extents, key=lambda x: x.length)[-8:]  # of the job's own, not of what CRIU needs first
-    chunk = image.chunks[sorted(large)[4].chunk]
-    key = protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest)
-    path = Path("/run/store", key)
+    chunk = heap_chunk(image)
+    path = file_of(chunk)
     whole = path.read_bytes()
     for damage in (None, whole[:-1], whole[: len(whole) // 2] + bytes(8) + whole[len(whole) // 2 + 8 :]):
         path.unlink()
@@ -265,16 +294,12 @@ def damaged() -> None:
 def stumbling_store() -> None:
     """A store that fails for a while only makes the job wait."""
     e, image = saved()
-    chunks = Path("/run/store", f"jobs/{JOB}/chunks")
     pid = restored(e, image)
-    chunks.rename(chunks.with_name("elsewhere"))
-    chunks.symlink_to(chunks.name)  # a loop: neither there nor missing
-    os.kill(pid, signal.SIGCONT)
-    time.sleep(1.5)
-    assert e.status().state is W.RUNNING
-    assert e.status().arriving_bytes
-    chunks.unlink()
-    chunks.with_name("elsewhere").rename(chunks)
+    with withheld(Path("/run/store", f"jobs/{JOB}/chunks")):
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(1.5)
+        assert e.status().state is W.RUNNING
+        assert e.status().arriving_bytes
     order(e, "all")
     says(e, "whole all")
     all_in(e)
@@ -327,8 +352,7 @@ def early() -> None:
     """What is wrong before the job runs is told at once: a small file that is missing, and a pager that dies."""
     e, image = saved()
     small = next(x for x in image.image if x.path.startswith("core-") and len(x.extents))
-    chunk = image.chunks[small.extents[0].chunk]
-    path = Path("/run/store", protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest))
+    path = file_of(image.chunks[small.extents[0].chunk])
     path.rename(path.with_suffix(".away"))
     told = refused("restore", lambda: e.restore(image, Spec(JOB, [])))
     assert "is missing in the store" in told and image.id in told, told

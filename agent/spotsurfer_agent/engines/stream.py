@@ -13,27 +13,19 @@ not be waited for until the socket closes: the statistics come after the hook.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from spotsurfer_agent import imagewire
+from spotsurfer_agent.imagewire import StreamError as StreamError
+
 SOCKET = "streamer-capture.sock"
-ADDRESS_BYTES_MAX = 107  # of a Unix socket; CRIU uses the whole path
-NAME_BYTES_MAX = 4096
-PIPE_BYTES = 4 << 20
-_SET_PIPE_SIZE = 1031
-_FIRST_FIELD_TEXT = 0x0A  # the only field of CRIU's request: the file's name
-
-
-class StreamError(OSError):
-    """The image could not be received; a sentence."""
 
 
 class Sink(Protocol):
@@ -61,9 +53,7 @@ class Receiver:
 
     def __init__(self, folder: Path, sinks: Callable[[str], Sink]) -> None:
         """Raises StreamError where the folder's path is too long for a socket."""
-        self._path = folder / SOCKET
-        if len(os.fsencode(self._path)) > ADDRESS_BYTES_MAX:
-            raise StreamError(0, f"the path {self._path} is too long for a socket: choose a shorter base folder")
+        self._path = imagewire.address(folder, SOCKET)
         self._sinks = sinks
         self._lock = threading.Lock()  # held while one announcement is taken in
         self._readers: list[threading.Thread] = []
@@ -163,7 +153,7 @@ class Receiver:
             _, fds, _, _ = socket.recv_fds(control, 1, 1)
             if not fds:
                 raise StreamError(0, f"CRIU announced {name} without a pipe")
-            _widen(fds[0])
+            imagewire.widen(fds[0])
             reader = threading.Thread(target=self._read, args=(name, fds[0]), name=f"image {name}", daemon=True)
             reader.start()  # before it is listed: who lists it may join it
             self._readers.append(reader)
@@ -224,42 +214,10 @@ def _ready(fd: int, timeout_ms: int | None, other: int | None = None) -> bool:
 
 def _name(control: socket.socket) -> str | None:
     """The file that CRIU wants to send, or None at the end of the conversation. Raises StreamError."""
-    head = _exactly(control, 4)
-    if head is None:
-        return None
-    (length,) = struct.unpack("=I", head)
-    body = _exactly(control, length) if 2 <= length <= NAME_BYTES_MAX else None
-    if body is None or body[0] != _FIRST_FIELD_TEXT or body[1] != length - 2 or body[1] > 127:
-        raise StreamError(0, "CRIU announced an image file in a way that this version does not know")
-    name = body[2:].decode()
-    if not name or "/" in name or name.startswith("."):
+    name = imagewire.file_name(control)
+    if name is not None and (not name or "/" in name or name.startswith(".")):
         raise StreamError(0, f"CRIU announced an image file named {name!r}")
     return name
-
-
-def _exactly(s: socket.socket, count: int) -> bytes | None:
-    data = b""
-    while len(data) < count:
-        piece = s.recv(count - len(data))
-        if not piece:
-            return None
-        data += piece
-    return data
-
-
-def _widen(fd: int) -> None:
-    """The larger the pipe, the fewer turns: as large as we may make it."""
-    for size in (PIPE_BYTES, _largest_pipe()):
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(fd, _SET_PIPE_SIZE, size)
-            return
-
-
-def _largest_pipe() -> int:
-    try:
-        return int(Path("/proc/sys/fs/pipe-max-size").read_text())
-    except (OSError, ValueError):
-        return 1 << 20
 
 
 def _listen(path: Path) -> socket.socket:

@@ -51,7 +51,8 @@ class Pager:
         files = {name: e.extents for name, e in self._content.files.items() if is_pages_name(name)}
         why = "the settings say so" if not self._plan.lazy else ""
         why = why or choice.plain_because(maps, files, choice.Machine(uffd.available(), free_bytes()))
-        log.info("plain restore: %s" if why else "lazy restore %s", why)
+        later = {pid: f"{m.lazy_pages} of {m.pages} pages" for pid, m in maps.items()}
+        log.info("%s restore, %s; what may come later, by process: %s", "plain" if why else "lazy", why or "it helps", later)
         if why:
             self._plain()
         else:

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_agent import shimwire
+from spotsurfer_agent.imagewire import exactly
 from spotsurfer_agent.pager.feeder import Feeder, Wanted
 from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.layout import Layout, runs
 from spotsurfer_agent.pager.order import Order
 from spotsurfer_agent.pager.space import Space
-from spotsurfer_agent.pager.streamer import exactly
 from spotsurfer_agent.pager.task import Task
 
 log = logging.getLogger(__name__)

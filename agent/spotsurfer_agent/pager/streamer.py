@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
 import os
 import socket
@@ -12,21 +10,13 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from spotsurfer_agent import shimwire
+from spotsurfer_agent import imagewire, shimwire
+from spotsurfer_agent.imagewire import StreamError
 
 log = logging.getLogger(__name__)
 
 SOCKET = "streamer-serve.sock"
-ADDRESS_BYTES_MAX = 107  # of a Unix socket; CRIU uses the whole path
-PIPE_BYTES = 1 << 20
-_SET_PIPE_SIZE = 1031
-_NAME_BYTES_MAX = 4096
-_TEXT = 0x0A  # the only field of a request: the file's name
 _YES, _NO = b"\x08\x01", b"\x08\x00"
-
-
-class StreamError(OSError):
-    """CRIU can't be served; a sentence."""
 
 
 class Streamer:
@@ -41,9 +31,7 @@ class Streamer:
         content: Callable[[str], Iterator[memoryview] | None],
         ended: Callable[[Exception | None], None],
     ) -> None:
-        path = folder / SOCKET
-        if len(os.fsencode(path)) > ADDRESS_BYTES_MAX:
-            raise StreamError(0, f"the path {path} is too long for a socket: choose a shorter base folder")
+        path = imagewire.address(folder, SOCKET)
         self._content, self._ended = content, ended
         self._failure: Exception | None = None
         self._listener = shimwire.listen(path)
@@ -64,7 +52,7 @@ class Streamer:
         try:
             control, _ = self._listener.accept()
             with control:
-                while (name := _name(control)) is not None:
+                while (name := imagewire.file_name(control)) is not None:
                     self._serve(control, name)
             for sender in self._senders:
                 sender.join()
@@ -87,8 +75,7 @@ class Streamer:
 
     def _send(self, name: str, fd: int, pieces: Iterator[memoryview]) -> None:
         try:
-            with contextlib.suppress(OSError):
-                fcntl.fcntl(fd, _SET_PIPE_SIZE, PIPE_BYTES)
+            imagewire.widen(fd)
             for view in pieces:
                 rest = view
                 while rest:
@@ -101,26 +88,3 @@ class Streamer:
             self._ended(self._failure)  # before CRIU hangs up because of it: this is the reason, and not that
         finally:
             os.close(fd)
-
-
-def _name(control: socket.socket) -> str | None:
-    """The file that CRIU asks for; None at the end of the conversation. Raises StreamError."""
-    head = exactly(control, 4)
-    if head is None:
-        return None
-    (length,) = struct.unpack("=I", head)
-    body = exactly(control, length) if 2 <= length <= _NAME_BYTES_MAX else None
-    if body is None or body[0] != _TEXT or body[1] != length - 2 or body[1] > 127:
-        raise StreamError(0, "CRIU asks for an image file in a way that this version does not know")
-    return body[2:].decode()
-
-
-def exactly(s: socket.socket, count: int) -> bytes | None:
-    """So many bytes, or None when the other side is gone."""
-    data = b""
-    while len(data) < count:
-        piece = s.recv(count - len(data))
-        if not piece:
-            return None
-        data += piece
-    return data
