@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from spotsurfer_agent import imagewire
 from support.minibox import minibox
 from support.tree import ROOT
 
@@ -40,6 +41,21 @@ def scene(name: str, *arguments: object, disk_bytes: int = DISK_BYTES_MIN) -> Fi
             with _progress(box / "progress", name):
                 machine.run(name, *arguments, timeout_seconds=SCENE_SECONDS)
             return dict(json.loads((box / "figures.json").read_text()))
+
+
+@contextlib.contextmanager
+def wide_pipes() -> Iterator[int]:
+    """Let pipes be as large as the agent wants them, for a while; their size. As root of its machine it may always."""
+    setting = Path("/proc/sys/fs/pipe-max-size")
+    before = setting.read_text()
+    try:
+        if int(before) < imagewire.PIPE_BYTES:
+            with contextlib.suppress(OSError):
+                setting.write_text(str(imagewire.PIPE_BYTES))
+        yield int(setting.read_text())
+    finally:
+        if setting.read_text() != before:
+            setting.write_text(before)
 
 
 @contextlib.contextmanager

@@ -15,8 +15,7 @@ from pathlib import Path
 
 ADDRESS_BYTES_MAX = 107  # of a Unix socket; CRIU uses the whole path
 NAME_BYTES_MAX = 4096
-PIPE_BYTES = 4 << 20
-_SET_PIPE_SIZE = 1031
+PIPE_BYTES = 16 << 20
 _TEXT = 0x0A  # the only field of CRIU's message: the file's name
 
 
@@ -55,12 +54,12 @@ def exactly(s: socket.socket, count: int) -> bytes | None:
     return data
 
 
-def widen(pipe: int) -> None:
-    """The larger the pipe, the fewer turns: as large as we may make it."""
+def widen(pipe: int) -> int:
+    """The larger the pipe, the fewer turns: as large as we may make it. Its size then."""
     for size in (PIPE_BYTES, _largest_pipe()):
         with contextlib.suppress(OSError):
-            fcntl.fcntl(pipe, _SET_PIPE_SIZE, size)
-            return
+            return fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, size)
+    return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
 
 
 def _largest_pipe() -> int:

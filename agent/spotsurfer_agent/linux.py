@@ -31,9 +31,14 @@ _IO_URING_SETUP = 425  # the same number in every architecture's table
 _SECCOMP_ALLOW = 0x7FFF0000
 _SECCOMP_ERRNO = 0x00050000
 _ENOSYS = 38
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_BUFFER_BYTES = 32 << 20  # the most that glibc takes
+_IDLE_BYTES = 256 << 20
 
 # Bound once at import: the loader must not be asked again in a forked child or after the runtime's folder was replaced.
 _libc = ctypes.CDLL(None, use_errno=True)
+_vmsplice = _libc.vmsplice
+_vmsplice.restype = ctypes.c_ssize_t
 
 
 def _checked(result: int, what: str) -> None:
@@ -96,11 +101,34 @@ def syncfs(fd: int) -> None:
     _checked(_libc.syncfs(fd), "syncfs")
 
 
+def reuse_memory() -> None:
+    """Let buffers of some megabytes be used again instead of being given back each time: the first touch of every page costs
+    more than what is done with it. `trim_memory` gives it back. See mallopt(3); other C libraries than glibc do as they do.
+    """
+    option = getattr(_libc, "mallopt", None)
+    if option is not None:
+        option(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(_BUFFER_BYTES))
+        option(ctypes.c_int(_M_TRIM_THRESHOLD), ctypes.c_int(_IDLE_BYTES))
+
+
 def trim_memory() -> None:
     """Give memory that this process does not use any more back to the machine, where its C library can."""
     trim = getattr(_libc, "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
+
+
+class _Iovec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+def vmsplice(fd: int, address: int, length: int) -> int:
+    """Lend memory to a pipe instead of copying it there; bytes taken. It must stay as it is until it was read."""
+    vector = _Iovec(address, length)
+    taken = int(_vmsplice(ctypes.c_int(fd), ctypes.byref(vector), ctypes.c_size_t(1), ctypes.c_uint(0)))
+    if taken < 0:
+        _checked(taken, "vmsplice")
+    return taken
 
 
 def pidfd_getfd(pidfd: int, number: int) -> int:

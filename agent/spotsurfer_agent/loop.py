@@ -35,6 +35,7 @@ from spotsurfer_agent.work import Work
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
+QUIET_SECONDS = 1.0  # between looks at a job of which nothing is expected: each look takes a millisecond of processor
 LOG_SECONDS = 3.0
 PROTECTION_SECONDS = 1.0  # between looks whether a look at the job's processes is due
 STEPS_MAX = 8  # of one tick: edges that follow each other at once
@@ -88,6 +89,7 @@ class Agent:
         self.state = State(since=given.now(), drain_failed=given.state.memory.drain_failed)
         self._stirred_at, self._stirred_by = given.now(), (0, "")
         self._born = given.now()
+        self._is_quiet = False
         self.over = False  # everything is said: the machine may go
         self._status, self._woken, self._stopped = Status(WorkloadState.ABSENT), threading.Event(), False
         self._tickers = self._make_tickers()
@@ -137,7 +139,7 @@ class Agent:
             if self.state.booted:  # only who sees the job can hold it: a beat says that the lease is being judged
                 self._given.beat()
             if not self.over:
-                self._woken.wait(TICK_SECONDS)
+                self._woken.wait(QUIET_SECONDS if self._is_quiet else TICK_SECONDS)
         for ticker in self._tickers.values():
             ticker.stop()
         return self.over
@@ -176,6 +178,7 @@ class Agent:
             self._given.state.update(drain_failed=self.state.drain_failed)
             self._report(facts)
             if self.state.name is before:
+                self._is_quiet = _is_quiet(self.state, facts)
                 return
 
     def _learn(self, facts: Facts) -> None:
@@ -288,3 +291,10 @@ class Agent:
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self._tickers["reporter"].poke()
+
+
+def _is_quiet(state: State, facts: Facts) -> bool:
+    """Whether nothing is under way, and nothing is due, but that the job ends some time."""
+    calm = facts.busy is None and facts.warning is None and not facts.arriving and not facts.held
+    fresh = facts.lease_age_seconds < facts.rules.lease_seconds / 2
+    return state.name is AgentState.RUNNING and facts.workload is WorkloadState.RUNNING and calm and fresh

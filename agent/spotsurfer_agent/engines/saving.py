@@ -141,6 +141,7 @@ class Saving:
         size, allowed = reserve.image_bytes(at.cgroup.pids()), reserve.allowed(at.memory_bytes)
         want = reserve.wanted(size, share, allowed, final=self._request.final)
         self._memory = Reserve(want.touched_bytes, want.limit_bytes)
+        linux.reuse_memory()
         if index is not None:
             index.prepare()
         try:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Protocol
 
 from spotsurfer_agent import imagewire
+from spotsurfer_agent.engines.lanes import WORTH_BYTES, Lanes
 from spotsurfer_agent.imagewire import StreamError as StreamError
 
 SOCKET = "streamer-capture.sock"
@@ -178,19 +179,30 @@ class Receiver:
     def pump(self, name: str, fd: int, sink: Sink) -> None:  # noqa: ARG002 -- a slow receiver in tests asks for the name
         """From one pipe into its sink, to the end."""
         os.set_blocking(fd, False)
+        with contextlib.ExitStack() as stack:
+            lanes: Lanes | None = None
+            while True:
+                room = sink.room()
+                if lanes is None and len(room) >= WORTH_BYTES:
+                    lanes = stack.enter_context(contextlib.closing(Lanes()))
+                count = self._read_some(fd, room) if lanes is None else lanes.fill(fd, room, lambda: self._await(fd))
+                if not count:
+                    return
+                self.received_bytes += count
+                sink.filled(count)
+
+    def _read_some(self, fd: int, room: memoryview) -> int:
         while True:
-            room = sink.room()
             try:
-                count = os.readv(fd, [room])
+                return os.readv(fd, [room])
             except BlockingIOError:
-                _ready(fd, None, self._stop)
-                if _ready(self._stop, 0):
-                    raise StreamError(0, "the receiver of the image was stopped") from None
-                continue
-            if not count:
-                return
-            self.received_bytes += count
-            sink.filled(count)
+                self._await(fd)
+
+    def _await(self, fd: int) -> None:
+        """Wait for bytes or the end. Raises StreamError when it is time to stop."""
+        _ready(fd, None, self._stop)
+        if _ready(self._stop, 0):
+            raise StreamError(0, "the receiver of the image was stopped")
 
     def _fail(self, e: BaseException) -> None:
         """Remember it, and let every other pipe break too: CRIU must not come to its end."""

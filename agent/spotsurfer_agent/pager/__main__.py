@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from spotsurfer_agent import launch, manifest, objectkeys
+from spotsurfer_agent import launch, linux, manifest, objectkeys
 from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.codec import Buffer
 from spotsurfer_agent.chunks.keys import Keys
@@ -159,6 +159,7 @@ def main() -> None:
     os.umask(0o077)
     plan = Plan.from_json(sys.stdin.read())
     launch.enter_cgroups(plan.enter)
+    linux.reuse_memory()
     holders = Holders(plan)
     try:
         Pager(plan, holders).run()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from spotsurfer_agent import imagewire, shimwire
 from spotsurfer_agent.imagewire import StreamError
+from spotsurfer_agent.pager.lender import Lender
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +76,12 @@ class Streamer:
 
     def _send(self, name: str, fd: int, pieces: Iterator[memoryview]) -> None:
         try:
-            imagewire.widen(fd)
+            lender = Lender(fd, imagewire.widen(fd))
             for view in pieces:
-                rest = view
-                while rest:
-                    rest = rest[os.write(fd, rest) :]
+                lender.write(view)
+            lender.settle()
         except BrokenPipeError:
-            pass  # CRIU wants no more of it
+            log.info("CRIU does not want the rest of %s", name)
         except Exception as e:
             log.warning("image file %s: %s", name, e)
             self._failure = self._failure or e
