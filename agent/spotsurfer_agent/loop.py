@@ -97,6 +97,7 @@ class Agent:
     def _make_tickers(self) -> dict[str, Ticker]:
         c, poll = self.config, min(self.config.poll_seconds, self.config.lease_seconds / 4)
         hurry = min(c.hurry_seconds, poll)
+        standby, watcher = self.standby, self._given.watcher
         return {
             "mailbox": Ticker(
                 "mailbox",
@@ -104,12 +105,34 @@ class Agent:
                 lambda: hurry if self.hurries else poll,
                 self.wake,
             ),
-            "warm": Ticker("warm", self.standby.look if self.standby else lambda: None, poll, self.wake),
-            "reporter": Ticker("reporter", self.reporter.send, min(1.0, poll), self.wake),
+            "warm": Ticker(
+                "warm",
+                standby.look if standby else lambda: None,
+                poll,
+                self._wake_for(lambda: standby.warm if standby else None),
+            ),
+            "reporter": Ticker("reporter", self.reporter.send, min(1.0, poll), self._wake_for(self._shown)),
             "logs": Ticker("logs", self.push_logs, LOG_SECONDS, lambda: None),
-            "protection": Ticker("protection", self._examine, PROTECTION_SECONDS, self.wake),
-            "notices": Ticker("notices", self._given.watcher.look, c.notice_seconds, self.wake),
+            "protection": Ticker(
+                "protection", self._examine, PROTECTION_SECONDS, self._wake_for(lambda: (self.engine.protection(), self._unfit))
+            ),
+            "notices": Ticker("notices", watcher.look, c.notice_seconds, self._wake_for(lambda: watcher.warning)),
         }
+
+    def _wake_for(self, seen: Callable[[], object]) -> Callable[[], None]:
+        """Wakes the loop where this is not what it was: a look that found nothing new is no reason to look at the job."""
+        last: list[object] = [None]
+
+        def after() -> None:
+            now = seen()
+            if now != last[0]:
+                last[0] = now
+                self.wake()
+
+        return after
+
+    def _shown(self) -> tuple[AgentState, bool]:
+        return self.state.shown, self.reporter.is_out(self.state.shown)
 
     @property
     def hurries(self) -> bool:
