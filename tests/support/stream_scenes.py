@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from spotsurfer_agent.engines import intake, stream
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
-from support.engine_kit import JOB, W, engine, newest, output, refused, request, runs, until
+from support.engine_kit import BASE, JOB, W, engine, newest, output, refused, request, runs, until
 
 PROGRAM = Path(__file__).with_name("forking_job.py")
 SIZE, WORKERS = 48 << 20, 3
@@ -85,6 +87,50 @@ class Fails(stream.Receiver):
             time.sleep(0.05)
             raise OSError(0, "the receiver broke")
         super().pump(name, fd, sink)
+
+
+class Loses(stream.Receiver):
+    """Most pages never come, and nobody says a word; in so many dumps."""
+
+    times = 0
+
+    def __init__(self, folder: Path, sinks: Callable[[str], stream.Sink]) -> None:
+        self._loses = Loses.times > 0
+        Loses.times -= self._loses
+        super().__init__(folder, sinks)
+
+    def pump(self, name: str, fd: int, sink: stream.Sink) -> None:
+        if name.startswith("pages") and self._loses:
+            sink.room()[:4096] = bytes(4096)
+            sink.filled(4096)
+            while os.read(fd, 1 << 20):
+                pass
+            return
+        super().pump(name, fd, sink)
+
+
+def memory_missing() -> None:
+    """An image that lacks memory is none: it is made once more; then the save fails with both numbers, and the job runs on."""
+    store = open_store("file:///run/store")
+    e = engine(store)
+    begin(e)
+    good = intake.Receiver
+    intake.Receiver = Loses  # type: ignore[misc]
+    for number, final in ((1, False), (2, True)):
+        Loses.times = 2
+        told = refused("save", partial(e.save, request(number, final=final)))
+        assert "CRIU's image has 0 MB of the" in told, told
+        assert "Dumping pages" in (BASE / "job/failed-dump.log").read_text()
+        runs(e)
+        all_work(e)
+    Loses.times = 1
+    e.save(request(3, final=True))
+    assert Loses.times == 0
+    intake.Receiver = good  # type: ignore[misc]
+    e.kill()
+    e.restore(newest(store), Spec(JOB, []))
+    all_work(e)
+    e.kill()
 
 
 def receiver_fails() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import time
 from pathlib import Path
 
@@ -13,12 +14,13 @@ from spotsurfer_agent.engines import criu_call, needs, preflight, restoring
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState, blame
 from spotsurfer_agent.engines.restoring import Bringing, CantBring
-from spotsurfer_agent.engines.saving import Place, Saving
+from spotsurfer_agent.engines.saving import Incomplete, Place, Saving
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.protocol import SaveFacts, Spec
 from spotsurfer_agent.store import StoreError
 
+log = logging.getLogger(__name__)
 ARRIVING_LOOK_SECONDS = 0.1
 
 
@@ -37,9 +39,8 @@ class CriuEngine(Hosted):
         if status.state is not WorkloadState.RUNNING or status.held:
             raise EngineError("save", f"there is nothing to save: the job is {'held still' if status.held else status.state}")
         self._clean_images()
-        saving = Saving(self._place(), request)
         try:
-            facts = saving.run()
+            facts = self._saved(request)
         except EngineError:
             if self.status().state is WorkloadState.EXITED:
                 raise EngineError("save", "the job ended by itself during the save") from None
@@ -50,6 +51,15 @@ class CriuEngine(Hosted):
         if request.final:
             self._end()
         return facts
+
+    def _saved(self, request: SaveRequest) -> SaveFacts:
+        """Once more where memory was missing in the image: that is no matter of this job."""
+        try:
+            return Saving(self._place(), request).run()
+        except Incomplete as e:
+            log.warning("%s; it is dumped once more, see failed-dump.log", e)
+        self._clean_images()
+        return Saving(self._place(), request).run()
 
     def _whole(self, request: SaveRequest) -> Status:
         """Wait until all memory is there: what has not come yet can't be saved."""

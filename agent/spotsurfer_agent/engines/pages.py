@@ -129,6 +129,11 @@ class Pages:
         return [(self._entry(f), b"".join(f.prints)) for f in sorted(self._files, key=lambda f: f.name)]
 
     @property
+    def read_bytes(self) -> int:
+        """Of all pages that were read so far."""
+        return sum(f.count for f in self._files) * PAGE
+
+    @property
     def new_share(self) -> float:
         """Which part of all pages had to be sent; after `finish`."""
         return sum(len(numbers) for f in self._files for numbers, _ in f.sent) / max(1, sum(f.count for f in self._files))

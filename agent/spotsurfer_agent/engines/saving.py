@@ -34,8 +34,13 @@ from spotsurfer_agent.store import ObjectStore, StoreError
 from spotsurfer_agent.tools import Tools
 
 VERDICT_SECONDS = 10.0  # a live dump whose agent stays silent for so long is let go by the shim
+DOUBT_SHARE, DOUBT_BYTES = 0.5, 16 << 20  # of the expected image; what the kernel's own counts may differ by
 NOT_PART = ("stats-",)  # CRIU writes these after the hook
 FAILURES = (EngineError, StoreError, Cancelled, reserve.Closed, OSError, trees.Unsavable, subprocess.SubprocessError)
+
+
+class Incomplete(EngineError):
+    """Memory is missing in the image, for no reason that is known; the job runs on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,7 @@ class Saving:
         self._new_share: float | None = None
         self._began = 0.0
         self._frozen_seconds = 0.0
+        self._expected_bytes = 0
 
     def run(self) -> SaveFacts:
         """Do it all. Raises EngineError("save"); what `commit` raises passes through, and a final dump then stays frozen."""
@@ -123,6 +129,7 @@ class Saving:
         """From a frozen tree to chunks in the store; a job that runs on does so on the way."""
         instant = self._keep(frozen, status)
         intake.drained(lambda: self._alive(talk))
+        self._all_there(intake.pages.read_bytes)
         if not self._request.final:
             self._resume(talk, good=True)
         self._request.progress("upload")
@@ -139,6 +146,7 @@ class Saving:
         at, index = self._at, self._base.index
         share = None if index is None else (reserve.FIRST_GUESS if at.bases.new_share is None else at.bases.new_share)
         size, allowed = reserve.image_bytes(at.cgroup.pids()), reserve.allowed(at.memory_bytes)
+        self._expected_bytes = size
         want = reserve.wanted(size, share, allowed, final=self._request.final)
         self._memory = Reserve(want.touched_bytes, want.limit_bytes)
         linux.reuse_memory()
@@ -195,6 +203,17 @@ class Saving:
             if intake.failure is not None:  # CRIU only saw a broken pipe
                 raise intake.failure from None
             raise
+
+    def _all_there(self, got: int) -> None:
+        """Compare the image with what the kernel says of the processes, which stand still: CRIU must not have missed memory.
+
+        Raises Incomplete. Asking the kernel takes a while for large processes, so that is done where there is a doubt.
+        """
+        if got < DOUBT_SHARE * self._expected_bytes:
+            there = reserve.image_bytes(self._at.cgroup.pids())
+            if got < there - max(DOUBT_BYTES, there // 10):
+                shutil.copyfile(self._work / "dump.log", self._at.folder / "failed-dump.log")
+                raise Incomplete("save", f"CRIU's image has {got >> 20} MB of the {there >> 20} MB of the job's memory")
 
     def _alive(self, talk: shimwire.Conversation) -> None:
         with contextlib.suppress(shimwire.ShimRefused):  # an older shim does not know of it
