@@ -15,6 +15,7 @@ from pathlib import Path
 
 import xxhash
 
+from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.store import FileStore, Listed
 
 MARK_BYTES = 8  # behind each object: tells damage, not forgery, which is the reader's to find
@@ -114,7 +115,7 @@ class CachedStore:
         """Write durably if absent."""
         return self.behind.create(key, data)
 
-    def create_later(self, key: str, data: bytes | bytearray | memoryview) -> bool:
+    def create_later(self, key: str, data: Buffer) -> bool:
         """Write if absent; durable only once `sync` returned."""
         return self.behind.create_later(key, data)
 

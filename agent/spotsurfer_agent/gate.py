@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from spotsurfer_agent.store import Buffer, FileStore, Listed, StoreDenied
+from spotsurfer_agent.buffers import Buffer
+from spotsurfer_agent.store import FileStore, Listed, StoreDenied
 
 
 class GateShut(StoreDenied):

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from spotsurfer_agent.buffers import Buffer
+
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")  # keys that are their own file names
 CANNOT = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV})  # no files without a name here
 ALIGNMENT = 4096  # of memory and length, for the disk to read it directly; what every disk takes
@@ -31,7 +33,7 @@ class LooseFiles:
         self._folders: set[Path] = set()
         self._lock = threading.Lock()
 
-    def create(self, key: str, data: bytes | bytearray | memoryview) -> bool | None:
+    def create(self, key: str, data: Buffer) -> bool | None:
         """Write if absent; None where this file system or key needs another way. Raises OSError."""
         if not _PLAIN.fullmatch(key):
             return None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 import obstore
@@ -19,11 +19,10 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, Per
 from obstore.store import LocalStore, MemoryStore, from_url
 
 from spotsurfer_agent import loosefiles
+from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.loosefiles import LooseFiles
 
 RETRY_SECONDS = 10.0  # obstore's default of 180 s would hide an outage from the lease
-Buffer: TypeAlias = bytes | bytearray | memoryview
-
 RANGE_BYTES = 16 << 20  # of a file read piece by piece
 
 

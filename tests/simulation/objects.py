@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spotsurfer_agent.store import Buffer, Listed, StoreError
+from spotsurfer_agent.buffers import Buffer
+from spotsurfer_agent.store import Listed, StoreError
 
 
 class Objects:

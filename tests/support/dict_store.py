@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from spotsurfer_agent.store import Buffer, Listed
+from spotsurfer_agent.buffers import Buffer
+from spotsurfer_agent.store import Listed
 
 
 class DictStore:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from spotsurfer_agent.chunks.codec import Buffer
+from spotsurfer_agent.buffers import Buffer
 
 B = TypeVar("B", bound=Buffer)
 

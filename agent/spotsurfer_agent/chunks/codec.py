@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, TypeAlias
+from typing import Any
 
 import blake3
 import lz4.block
@@ -17,10 +17,9 @@ import zstandard
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.manifest import Stored
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 RAW, ZSTD, LZ4, SECRET = 0, 1, 2, 0x80  # the first byte; SECRET is added to one of the others
 NONCE_BYTES, TAG_BYTES = 12, 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from spotsurfer_agent.chunks.codec import Buffer
+from spotsurfer_agent.buffers import Buffer
 
 PACKED_BELOW_BYTES = 256 << 10  # of the stored form
 PACK_BYTES = 4 << 20

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 from spotsurfer_agent import protocol
+from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.chunks import codec
 from spotsurfer_agent.chunks.cache import Cache
-from spotsurfer_agent.chunks.codec import Buffer
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.room import Room

@@ -12,8 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from spotsurfer_agent import protocol
+from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.chunks import codec
-from spotsurfer_agent.chunks.codec import Buffer
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import MEMORY_BYTES_MIN, Limits
 from spotsurfer_agent.chunks.pace import Pace

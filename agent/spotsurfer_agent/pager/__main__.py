@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from spotsurfer_agent import launch, linux, manifest, objectkeys
+from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.cachestore import Cache, CachedStore
-from spotsurfer_agent.chunks.codec import Buffer
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.reader import BadChunk
 from spotsurfer_agent.engines.fingerprints import Index, is_pages_name

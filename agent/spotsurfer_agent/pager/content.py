@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from spotsurfer_agent.chunks.codec import Buffer
+from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.extents import Extent
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
 from spotsurfer_agent.pager.images import Pagemap, pagemap

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spotsurfer_agent.chunks.codec import Buffer
+from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.pager.layout import Layout, Use
 from spotsurfer_agent.pager.task import Task
 from spotsurfer_agent.pager.uffd import PAGE
