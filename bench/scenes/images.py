@@ -9,8 +9,8 @@ from pathlib import Path
 
 import xxhash
 from spotsurfer_agent import trees
-from spotsurfer_agent.chunks.fetcher import Fetcher
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.chunks.reader import Reader
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.store import open_store
 from support import engine_kit
@@ -26,7 +26,7 @@ def build(image: Manifest, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     keys = Keys.derive(b"", engine_kit.JOB)
-    trees.build(folder, image.image, image.chunks, Fetcher(open_store(f"file://{kit.STORE}"), engine_kit.JOB, keys))
+    trees.build(folder, image.image, image.chunks, Reader(open_store(f"file://{kit.STORE}"), engine_kit.JOB, keys))
 
 
 def pages(folder: Path) -> Iterator[bytes]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spotsurfer_agent import manifest, objectkeys
-from spotsurfer_agent.chunks.fetcher import BadChunk, Fetcher
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.protocol import ProtocolError
 from spotsurfer_agent.store import ObjectStore
@@ -89,14 +89,14 @@ def _read(
     result: Checked,
     progress: Progress,
 ) -> None:
-    fetcher = Fetcher(store, job, keys)
+    reader = Reader(store, job, keys)
     known = {d.what.split(" ")[1] for d in result.damage if d.job == job}
     for n, (checkpoint, c) in enumerate(chunks):
         progress(job, n, len(chunks))
         if (c.pack or c.digest) in known:
             continue
         try:
-            result.bytes += len(fetcher.plain(c))
+            result.bytes += len(reader.plain(c))
         except BadChunk as e:
             result.damage.append(Damage(job, checkpoint, str(e)))
 

@@ -24,7 +24,18 @@ def test_every_page_is_right_though_the_job(box, user, words):
 
 @pytest.mark.parametrize(
     "scene",
-    ["waits", "server_killed", "holders_killed", "damaged", "stumbling_store", "agent_killed", "held", "early", "tiny"],
+    [
+        "waits",
+        "server_killed",
+        "holders_killed",
+        "damaged",
+        "stumbling_store",
+        "agent_killed",
+        "held",
+        "early",
+        "tiny",
+        "aligned",
+    ],
 )
 def test_scene(box, scene):
     box.run(scene)

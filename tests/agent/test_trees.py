@@ -7,9 +7,9 @@ import stat
 
 import pytest
 from spotsurfer_agent import trees
-from spotsurfer_agent.chunks.fetcher import Fetcher
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
+from spotsurfer_agent.chunks.reader import Reader
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.manifest import Entry
@@ -24,7 +24,7 @@ def copy(source, target):
     with Writer(store, "j", KEYS, Limits(), {}) as writer:
         entries = Sender(writer).send(trees.walk(source).entries, lambda e: source / e.path)
     target.mkdir(exist_ok=True)
-    trees.build(target, entries, writer.table.rows, Fetcher(store, "j", KEYS))
+    trees.build(target, entries, writer.table.rows, Reader(store, "j", KEYS))
     return entries
 
 
@@ -68,7 +68,7 @@ def test_the_folder_itself_comes_back_where_it_is_an_entry(tmp_path):
     os.setxattr(tmp_path / "a", "user.colour", b"blue")
     os.utime(tmp_path / "a", ns=(1, 987_654_321_000_000_001))
     trees.build(
-        tmp_path / "b", [trees.top(tmp_path / "a"), Entry("x", "dir", 0o700)], [], Fetcher(open_store("memory:///"), "j", KEYS)
+        tmp_path / "b", [trees.top(tmp_path / "a"), Entry("x", "dir", 0o700)], [], Reader(open_store("memory:///"), "j", KEYS)
     )
     assert trees.top(tmp_path / "a") == trees.top(tmp_path / "b")
     with pytest.raises(UnsafePath):
@@ -107,7 +107,7 @@ def D(path):
 )
 def test_a_hostile_manifest_writes_nothing(tmp_path, entries):
     with pytest.raises(UnsafePath):
-        trees.build(tmp_path, entries, [], Fetcher(open_store("memory:///"), "j", KEYS))
+        trees.build(tmp_path, entries, [], Reader(open_store("memory:///"), "j", KEYS))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -118,5 +118,5 @@ def test_no_link_is_followed_on_the_way(tmp_path):
     outside.mkdir()
     (root / "d").symlink_to(outside)
     with pytest.raises(OSError):
-        trees.build(root, [D("d"), Entry("d/x", "file")], [], Fetcher(open_store("memory:///"), "j", KEYS))
+        trees.build(root, [D("d"), Entry("d/x", "file")], [], Reader(open_store("memory:///"), "j", KEYS))
     assert list(outside.iterdir()) == []

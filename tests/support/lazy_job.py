@@ -1,5 +1,6 @@
 # ruff: noqa: PTH108, PTH123 -- runs with any Python
 """A job in which every page says which one it is. Argument: bytes. Counts, does what the file `order` says, and tells of it.
+With `aligned` as a second argument one thread sleeps with its stack pointer at the beginning of a page.
 
 Every turn looks at a few pages at random, and threads do so all the time: a wrong page ends the job with an error.
 """
@@ -40,6 +41,18 @@ mover = anonymous(2 * MOVED * PAGE)
 for number in range(MOVED):
     ctypes.memmove(mover + number * PAGE, expected(number, 1), PAGE)
 dropped = set()
+
+
+# push rbx; mov rbx, rsp; and rsp, -4096; mov eax, 35 (nanosleep); syscall; mov rsp, rbx; pop rbx; ret
+NAP = bytes.fromhex("53 4889e3 4881e400f0ffff b823000000 0f05 4889dc 5b c3")
+
+
+def nap_aligned():
+    code = mmap.mmap(-1, PAGE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(NAP)
+    nap = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+    while True:
+        nap(ctypes.addressof((ctypes.c_long * 2)(1000, 0)), None)
 
 
 def check(page):
@@ -103,6 +116,8 @@ def look():
 DO = {"fork": fork, "dontneed": dontneed, "remap": remap, "all": lambda: check_all("all")}
 for _ in range(4):
     threading.Thread(target=look, daemon=True).start()
+if sys.argv[2:] == ["aligned"]:
+    threading.Thread(target=nap_aligned, daemon=True).start()
 turn = 0
 while True:
     print("turn", turn, flush=True)

@@ -41,12 +41,12 @@ FOLDER = BASE / "job"
 SIZE = 192 << 20
 
 
-def saved(size: int = SIZE, user: str | None = None) -> tuple[CriuEngine, Manifest]:
+def saved(size: int = SIZE, user: str | None = None, *words: str) -> tuple[CriuEngine, Manifest]:
     """A job that was saved for the last time."""
     e = engine()
     assert e.preflight() == []
     shutil.copy(PROGRAM, Path(e.scratch(), "work"))
-    e.start(Spec(JOB, ["/usr/bin/python3", "lazy_job.py", str(size)], user=user))
+    e.start(Spec(JOB, ["/usr/bin/python3", "lazy_job.py", str(size), *words], user=user))
     turns_pass(e, 5)
     e.save(request(1, final=True))
     e.kill()
@@ -184,6 +184,23 @@ def stamped(user: str, *words: str) -> None:
     e.save(request(3, final=True))
     e.kill()
     e.restore(newest(open_store(STORE)), Spec(JOB, []))
+    order(e, "all")
+    says(e, "whole all")
+    nothing_left(e)
+
+
+def aligned() -> None:
+    """A thread whose stack pointer is a multiple of the page size: CRIU then takes every page for one of a stack."""
+    e, image = saved(SIZE, None, "aligned")
+    pid = restored(e, image)
+    order(e, "fork", "all")
+    with stuttering(pid):
+        says(e, "whole parent", "whole child", "whole all")
+    all_in(e)
+    e.save(request(2, final=True, base=image.id))
+    e.kill()
+    restored(e, newest(open_store(STORE)))
+    os.kill(pager().pid, signal.SIGCONT)
     order(e, "all")
     says(e, "whole all")
     nothing_left(e)

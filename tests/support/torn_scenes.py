@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from spotsurfer_agent import trees
-from spotsurfer_agent.chunks.fetcher import Fetcher
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.chunks.reader import Reader
 from spotsurfer_agent.engines import intake, saving, stream
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.intake import Intake
@@ -128,7 +128,7 @@ def wrong(e: CriuEngine, number: int) -> bool:
 def stamps_of(image: object) -> list[int]:
     shutil.rmtree(SCRATCH, ignore_errors=True)
     SCRATCH.mkdir()
-    trees.build(SCRATCH, image.image, image.chunks, Fetcher(open_store("file:///run/store"), JOB, Keys.derive(b"", JOB)))  # type: ignore[attr-defined]
+    trees.build(SCRATCH, image.image, image.chunks, Reader(open_store("file:///run/store"), JOB, Keys.derive(b"", JOB)))  # type: ignore[attr-defined]
     out = []
     for path in SCRATCH.glob("pages-*.img"):
         data = path.read_bytes()

@@ -24,6 +24,9 @@ class Limits:
         return cls(max(MEMORY_BYTES_MIN, wanted), max(1, threads), compression=compression)
 
 
+USUAL = Limits()  # where no configuration says more
+
+
 def free_bytes() -> int:
     """Memory that could be had now without pushing anything out."""
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

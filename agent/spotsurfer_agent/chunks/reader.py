@@ -13,7 +13,7 @@ from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.chunks import codec
 from spotsurfer_agent.chunks.cache import Cache
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.limits import Limits
+from spotsurfer_agent.chunks.limits import USUAL, Limits
 from spotsurfer_agent.chunks.room import Room
 from spotsurfer_agent.manifest import Extents, Stored
 from spotsurfer_agent.store import ObjectStore, StoreError
@@ -28,7 +28,7 @@ class BadChunk(Exception):
 class Reader:
     """Reads chunks of one job. Safe to use from several threads; a context manager that ends fetching ahead."""
 
-    def __init__(self, store: ObjectStore, job: str, keys: Keys, limits: Limits) -> None:
+    def __init__(self, store: ObjectStore, job: str, keys: Keys, limits: Limits = USUAL) -> None:
         self._store, self._job, self._keys, self._limits = store, job, keys, limits
         self._plain = Cache[bytes](limits.memory_bytes // KEPT_PART)
         self._packs = Cache[bytes](limits.memory_bytes // KEPT_PART // 4)

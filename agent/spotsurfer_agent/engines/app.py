@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spotsurfer_agent import clock, manifest, protocol, scratch, shimwire, trees
-from spotsurfer_agent.chunks.fetcher import BadChunk, Fetcher
+from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.engines import hooks, needs
@@ -79,8 +79,8 @@ class AppEngine(Hosted):
             raise EngineError("refused", why)
         try:
             self._scratch.empty()
-            fetch = Fetcher(self._store, self._job, self._keys)
-            trees.build(self._scratch.path, manifest.scratch, manifest.chunks, fetch)
+            reader = Reader(self._store, self._job, self._keys, self._limits)
+            trees.build(self._scratch.path, manifest.scratch, manifest.chunks, reader)
             self._scratch.make()
             self._launch(again(spec), dict(manifest.log))
         except (*FAILURES, BadChunk, trees.UnsafePath) as e:

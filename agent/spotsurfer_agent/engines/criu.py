@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from spotsurfer_agent import protocol, shimwire, trees
-from spotsurfer_agent.chunks.fetcher import BadChunk, Fetcher
+from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.engines import criu_call, needs, preflight, restoring
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState, blame
@@ -101,7 +101,7 @@ class CriuEngine(Hosted):
         try:
             bringing.begin(image, self._keys, self._origin_of_chunks())
             self._scratch.empty()
-            trees.build(self._scratch.path, image.scratch, image.chunks, Fetcher(self._store, self._job, self._keys))
+            trees.build(self._scratch.path, image.scratch, image.chunks, Reader(self._store, self._job, self._keys))
             self._scratch.brought_back(image)
             self._spawn()
             self._run_restore(image, (images, work), lazy=bringing.ready())

@@ -20,7 +20,7 @@ from typing import Any
 from spotsurfer_agent import jobroot, launch, netns, scratch, shimwire, spool, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.limits import Limits
+from spotsurfer_agent.chunks.limits import USUAL, Limits
 from spotsurfer_agent.engines import cpucap, hooks, needs, preflight
 from spotsurfer_agent.engines.base import Bases
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
@@ -63,7 +63,7 @@ class Hosted(abc.ABC):
         self._shim: subprocess.Popen[bytes] | None = None
         self._group: JobCgroup | None = None
         self._bases = Bases(self._folder, store, job, self._keys)
-        self._limits, self._memory_bytes = Limits(), 0
+        self._limits, self._memory_bytes = USUAL, 0
         self._last = Status(WorkloadState.ABSENT)
 
     def limit(self, limits: Limits, memory_bytes: int) -> None:

@@ -9,7 +9,8 @@ from typing import Protocol
 from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.extents import Extent
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
-from spotsurfer_agent.pager.images import Pagemap, pagemap
+from spotsurfer_agent.pager import images
+from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.layout import in_order
 from spotsurfer_agent.pager.uffd import PAGE
 
@@ -35,6 +36,7 @@ class Content:
 
     def __init__(self, image: Manifest, chunks: Chunks, passes: Passes) -> None:
         self._table, self._chunks, self._passes = image.chunks, chunks, passes
+        self._instead: dict[str, bytes] = {}  # files that CRIU gets in another form than it wrote
         self.files = {e.path: e for e in image.image if e.kind == "file"}
 
     def once(self, chunk: int) -> Buffer:
@@ -47,8 +49,17 @@ class Content:
 
     def maps(self) -> dict[int, Pagemap]:
         """Which pages each process has, by its number in the image. Raises BadImage, BadChunk, StoreError."""
-        names = {name: name.removeprefix("pagemap-").removesuffix(".img") for name in self.files if name.startswith("pagemap-")}
-        return {int(number): pagemap(self._small(name)) for name, number in names.items() if number.isdigit()}
+        names = (name.removeprefix("pagemap-").removesuffix(".img") for name in self.files if name.startswith("pagemap-"))
+        return {int(number): self._map(number) for number in names if number.isdigit()}
+
+    def _map(self, number: str) -> Pagemap:
+        name, areas = f"pagemap-{number}.img", f"mm-{number}.img"
+        data = self._small(name)
+        found = images.pagemap(data)
+        better = images.later(found, images.areas(self._small(areas))) if areas in self.files else found
+        if better != found:
+            self._instead[name] = images.encoded(data, better)
+        return better
 
     def _small(self, name: str) -> bytes:
         entry = self.files[name]
@@ -58,6 +69,8 @@ class Content:
 
     def whole(self, name: str) -> Iterator[memoryview] | None:
         """A file from its beginning to its end; None where the image has none of that name."""
+        if (data := self._instead.get(name)) is not None:
+            return iter([memoryview(data)])
         entry = self.files.get(name)
         return None if entry is None else self.pieces(entry, [(0, entry.size)])
 

@@ -6,7 +6,7 @@ An image is a magic number of 8 bytes and then messages: a length of 4 bytes, pr
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from spotsurfer_agent.pager.uffd import PAGE
@@ -15,6 +15,9 @@ _MAGIC = 8
 _LAZY, _PRESENT = 2, 4
 _ADDRESS, _PAGES, _FLAGS, _PAGES_LONG = 1, 2, 4, 5
 _MESSAGE_MAX = 1 << 20
+_AREAS, _START, _END, _MAPPED_AS, _KIND = 14, 1, 2, 6, 7  # of images/mm.proto and images/vma.proto
+_PRIVATE, _ANONYMOUS, _LOCKED, _HUGE = 0x02, 0x20, 0x2000, 0x40000  # mmap(2)
+_VSYSCALL, _VDSO, _VVAR = 1 << 2, 1 << 3, 1 << 12  # criu/include/image.h
 
 
 class BadImage(Exception):
@@ -66,6 +69,76 @@ def pagemap(data: bytes) -> Pagemap:
         raise BadImage(f"a map of pages can't be read: {type(e).__name__}") from e
 
 
+def areas(data: bytes) -> list[tuple[int, int]]:
+    """From an `mm-*.img`: where memory begins and ends whose pages may come later, by CRIU's own rule. Raises BadImage.
+
+    The rule is `vma_entry_can_be_lazy` of criu/include/vma.h.
+    """
+    try:
+        (message,) = _messages(data)
+        found = [_fields(m) for m in _parts(message, _AREAS)]
+        return [(f[_START], f[_END]) for f in found if _may_come_later(f[_MAPPED_AS], f[_KIND])]
+    except (ValueError, IndexError, KeyError, struct.error) as e:
+        raise BadImage(f"a list of mappings can't be read: {type(e).__name__}") from e
+
+
+def _may_come_later(mapped_as: int, kind: int) -> bool:
+    private = mapped_as & (_PRIVATE | _ANONYMOUS | _LOCKED | _HUGE) == _PRIVATE | _ANONYMOUS
+    return private and not kind & (_VSYSCALL | _VDSO | _VVAR)
+
+
+def later(found: Pagemap, where: Iterable[tuple[int, int]]) -> Pagemap:
+    """The same pages; those in these areas may come later.
+
+    CRIU 4.2 says so itself, unless a thread's stack pointer happens to be a multiple of the page size: its check for pages of
+    stacks (`is_stack` in criu/mem.c) compares the wrong bits and then takes every page for one. One thread in 256 is met so.
+    """
+    bounds = sorted(where)
+    return Pagemap(found.file, tuple(part for run in found.runs for part in _cut(run, bounds)))
+
+
+def _cut(run: PageRun, bounds: list[tuple[int, int]]) -> Iterator[PageRun]:
+    """A run in pieces that lie wholly within one area or outside of all."""
+    if run.lazy:
+        yield run
+        return
+    at, end = run.start, run.start + run.pages * PAGE
+    for first, last in bounds:
+        if last <= at or first >= end:
+            continue
+        if first > at:
+            yield _piece(run, at, first, lazy=False)
+        at, until = max(at, first), min(last, end)
+        yield _piece(run, at, until, lazy=True)
+        at = until
+    if at < end:
+        yield _piece(run, at, end, lazy=False)
+
+
+def _piece(run: PageRun, first: int, last: int, *, lazy: bool) -> PageRun:
+    return PageRun(first, (last - first) // PAGE, run.at + (first - run.start) // PAGE, lazy)
+
+
+def encoded(data: bytes, pages: Pagemap) -> bytes:
+    """A `pagemap-*.img` like `data`, with these runs."""
+    (length,) = struct.unpack_from("=I", data, _MAGIC)
+    out = [data[: _MAGIC + 4 + length]]
+    for r in pages.runs:
+        flags = _PRESENT | (_LAZY if r.lazy else 0)
+        values = ((_ADDRESS, r.start), (_PAGES, r.pages & 0xFFFFFFFF), (_FLAGS, flags), (_PAGES_LONG, r.pages))
+        body = b"".join(_number(number << 3) + _number(value) for number, value in values)
+        out.append(struct.pack("=I", len(body)) + body)
+    return b"".join(out)
+
+
+def _number(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
 def _messages(data: bytes) -> Iterator[bytes]:
     at = _MAGIC
     while at < len(data):
@@ -77,20 +150,33 @@ def _messages(data: bytes) -> Iterator[bytes]:
         at += length
 
 
+def _parts(message: bytes, wanted: int) -> Iterator[bytes]:
+    """The messages within a message that have this number."""
+    for number, value in _walk(message):
+        if number == wanted and isinstance(value, bytes):
+            yield value
+
+
 def _fields(message: bytes) -> dict[int, int]:
     """Fields of a message that are plain numbers."""
-    at, out = 0, dict[int, int]()
+    return {number: value for number, value in _walk(message) if isinstance(value, int)}
+
+
+def _walk(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Fields with their numbers: plain numbers, and what has a length; others are passed over."""
+    at = 0
     while at < len(message):
         key, at = _varint(message, at)
         wire = key & 7
         if wire == 0:
-            out[key >> 3], at = _varint(message, at)
+            value, at = _varint(message, at)
+            yield key >> 3, value
         elif wire == 2:
             length, at = _varint(message, at)
+            yield key >> 3, message[at : at + length]
             at += length
         else:
             at += 8 if wire == 1 else 4
-    return out
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
