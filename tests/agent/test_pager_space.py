@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spotsurfer_agent.extents import Extents
@@ -123,6 +124,28 @@ def test_a_map_of_pages_is_read_and_a_torn_one_refused():
         except images.BadImage:
             continue
         raise AssertionError("a torn map was read")
+
+
+def test_pages_may_come_later_by_what_their_area_is_though_the_map_denies_it():
+    private, shared, locked, vdso = (6, 0x22), (6, 0x21), (6, 0x2022), (7, 1 << 3)
+    listed = [(0x2000, 0x4000, private, (7, 1)), (0x4000, 0x5000, (6, 0x02), (7, 1)), (0x5000, 0x7000, shared, (7, 1))]
+    listed += [(0x7000, 0x8000, locked, (7, 1)), (0x8000, 0x9000, private, vdso), (0x9000, 0xC000, private, (7, 1))]
+    body = _message((1, 5))[4:]
+    for start, end, mapped_as, kind in listed:
+        area = _message((1, start), (2, end), mapped_as, kind)[4:]
+        body += bytes([14 << 3 | 2, len(area)]) + area
+    areas = images.areas(bytes(8) + len(body).to_bytes(4, "little") + body)
+    assert areas == [(0x2000, 0x4000), (0x9000, 0xC000)]
+    data = bytes(8) + _message((1, 3)) + _message((1, 0x3000), (2, 8), (4, 4)) + _message((1, 0x200000000), (2, 1), (4, 4))
+    found = images.pagemap(data)
+    better = images.later(found, areas)
+    expected = [(0x3000, 1, 0, True), (0x4000, 5, 1, False), (0x9000, 2, 6, True), (0x200000000, 1, 8, False)]
+    assert better == Pagemap("pages-3.img", tuple(PageRun(*x) for x in expected))
+    assert images.pagemap(images.encoded(data, better)) == better
+    assert images.later(better, areas) == better
+    for torn in (b"", bytes(8), bytes(8) + b"\x02\0\0\0\x72\x05"):
+        with pytest.raises(images.BadImage):
+            images.areas(torn)
 
 
 GIB = 1 << 30
