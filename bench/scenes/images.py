@@ -9,6 +9,7 @@ from pathlib import Path
 
 import xxhash
 from spotsurfer_agent import trees
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.reader import Reader
 from spotsurfer_agent.manifest import Manifest
@@ -17,7 +18,6 @@ from support import engine_kit
 
 from bench.scenes import kit
 
-PAGE = 4096
 ZERO = bytes(PAGE)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines import saving, stream
 from spotsurfer_agent.engines.intake import Intake
@@ -184,7 +185,7 @@ def _wrong_pages(number: int) -> int:
     folder = kit.TMPFS / "built"
     images.build(manifest.decode(data, Keys.derive(b"", engine_kit.JOB)), folder)
     stamps: dict[int, int] = {}
-    count = SIZE // images.PAGE
+    count = SIZE // PAGE
     for path in folder.glob("pages-*.img"):
         words = np.fromfile(path, dtype=np.uint64)[: path.stat().st_size // 8 // WORDS * WORDS].reshape(-1, WORDS)
         ours = (words[:, 0] ^ MAGIC) < count

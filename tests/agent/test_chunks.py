@@ -13,8 +13,8 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from spotsurfer_agent import protocol, trees
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks import codec
-from spotsurfer_agent.chunks.cut import PAGE_BYTES
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.pool import Pool
@@ -105,11 +105,11 @@ def test_a_bomb_does_not_unpack(bomb):
 
 def test_zeros_are_not_sent_and_known_pieces_neither(tmp_path):
     store = open_store("memory:///")
-    (tmp_path / "a").write_bytes(bytes(100 * PAGE_BYTES) + b"tail")
+    (tmp_path / "a").write_bytes(bytes(100 * PAGE) + b"tail")
     (tmp_path / "b").write_bytes(b"other")
     (tmp_path / "c").write_bytes(bytes(100))
     first, entries = send(store, tmp_path)
-    assert [[(x.offset, x.length) for x in e.extents] for e in entries] == [[(100 * PAGE_BYTES, 4)], [(0, 5)], []]
+    assert [[(x.offset, x.length) for x in e.extents] for e in entries] == [[(100 * PAGE, 4)], [(0, 5)], []]
     known = {c.digest: c for c in first.table.rows}
     again, same = send(store, tmp_path, known)
     assert same == entries
@@ -212,7 +212,7 @@ def test_a_missing_and_a_damaged_chunk_are_named(tmp_path):
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.integers(0, 3 * PAGE_BYTES), st.binary(min_size=1, max_size=50)), max_size=5))
+@given(st.lists(st.tuples(st.integers(0, 3 * PAGE), st.binary(min_size=1, max_size=50)), max_size=5))
 def test_any_file_comes_back(tmp_path_factory, writes):
     store = open_store("memory:///")
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("target")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.extents import Extents
 from spotsurfer_agent.pager import choice, images, layout, order
 from spotsurfer_agent.pager.images import Pagemap, PageRun
-from spotsurfer_agent.pager.space import PAGE, Run, Space
+from spotsurfer_agent.pager.space import Run, Space
 
 WIDTH = 64  # pages of the model's address space
 DEEDS = st.lists(

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.pager import lazy, uffd
 from spotsurfer_agent.pager.feeder import Feeder
 from spotsurfer_agent.pager.layout import Layout
 from spotsurfer_agent.pager.lazy import Image
 from spotsurfer_agent.pager.order import Order
-from spotsurfer_agent.pager.space import PAGE, Run, Space
+from spotsurfer_agent.pager.space import Run, Space
 from spotsurfer_agent.pager.task import Task, Unplaceable
 
 

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.table import Table
 from spotsurfer_agent.engines import reserve
-from spotsurfer_agent.engines.fingerprints import PAGE, Index, of_pages, refs
+from spotsurfer_agent.engines.fingerprints import Index, of_pages, refs
 from spotsurfer_agent.engines.pages import Pages, compact
 from spotsurfer_agent.engines.reserve import Reserve, wanted
 from spotsurfer_agent.manifest import Extents, Manifest, Stored

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spotsurfer_agent import protocol
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks import limits as limits_module
-from spotsurfer_agent.chunks.cut import MASK, PAGE_BYTES, PAGES_MAX, PAGES_MIN, Cutter, fingerprints, is_zero
+from spotsurfer_agent.chunks.cut import MASK, PAGES_MAX, PAGES_MIN, Cutter, fingerprints, is_zero
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.pace import Pace
@@ -286,7 +287,7 @@ def test_a_file_is_put_together_from_parts_of_chunks(tmp_path):
 
 
 def pages(count, seed):
-    return noise(count * PAGE_BYTES, seed)
+    return noise(count * PAGE, seed)
 
 
 def chunks_of(data, step=1 << 30):
@@ -294,15 +295,15 @@ def chunks_of(data, step=1 << 30):
     prints = fingerprints(memoryview(data))
     for at in range(0, len(prints), step):
         for end in cutter.cuts(prints[at : at + step]):
-            out.append(data[begun * PAGE_BYTES : (at + end) * PAGE_BYTES])
+            out.append(data[begun * PAGE : (at + end) * PAGE])
             begun = at + end
-    return [*out, data[begun * PAGE_BYTES :]]
+    return [*out, data[begun * PAGE :]]
 
 
 def test_cuts_are_of_the_size_that_was_promised_and_of_the_content_alone():
     data = pages(8000, 1)
     cut = chunks_of(data)
-    sizes = [len(c) // PAGE_BYTES for c in cut]
+    sizes = [len(c) // PAGE for c in cut]
     assert b"".join(cut) == data
     assert min(sizes[:-1]) >= PAGES_MIN
     assert max(sizes) <= PAGES_MAX
@@ -310,7 +311,7 @@ def test_cuts_are_of_the_size_that_was_promised_and_of_the_content_alone():
     assert chunks_of(data, step=7) == chunks_of(data, step=1000) == cut
     moved = chunks_of(pages(100, 2) + data)
     assert len(set(moved) & set(cut)) >= len(cut) - 5, "what moved is found again"
-    changed = chunks_of(data[: 4000 * PAGE_BYTES] + pages(1, 3) + data[4001 * PAGE_BYTES :])
+    changed = chunks_of(data[: 4000 * PAGE] + pages(1, 3) + data[4001 * PAGE :])
     assert len(set(changed) & set(cut)) >= len(cut) - 3
 
 
@@ -330,7 +331,7 @@ def test_any_marks_give_chunks_within_bounds(marks, count, step):
 
 
 def test_zero_pages_are_seen():
-    data = bytes(PAGE_BYTES) + b"x" + bytes(2 * PAGE_BYTES - 1)
+    data = bytes(PAGE) + b"x" + bytes(2 * PAGE - 1)
     assert is_zero(fingerprints(memoryview(data))).tolist() == [True, False, True]
 
 

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-PAGE_BYTES = 4096
+from spotsurfer_agent.buffers import PAGE
+
 FINGERPRINT_BYTES = 16
 PAGES_MIN, PAGES_MAX = 64, 1024
 MASK = np.uint64(0xFF)  # one page in 256 ends a chunk: 320 pages, 1.25 MiB, on average
-ZERO_PAGE = bytes(PAGE_BYTES)
+ZERO_PAGE = bytes(PAGE)
 ZERO = np.frombuffer(xxhash.xxh3_128_digest(ZERO_PAGE), dtype=np.uint64)
 
 Prints = npt.NDArray[np.uint64]  # of shape (pages, 2)
@@ -23,7 +24,7 @@ Prints = npt.NDArray[np.uint64]  # of shape (pages, 2)
 def fingerprints(data: memoryview) -> Prints:
     """One row for each page, also for a last one that is not whole. No proof against who wants two to be alike."""
     xxh = xxhash.xxh3_128_digest
-    joined = b"".join([xxh(data[i : i + PAGE_BYTES]) for i in range(0, len(data), PAGE_BYTES)])
+    joined = b"".join([xxh(data[i : i + PAGE]) for i in range(0, len(data), PAGE)])
     return np.frombuffer(joined, dtype=np.uint64).reshape(-1, 2)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from spotsurfer_agent.chunks.cut import PAGE_BYTES, Cutter, fingerprints, is_zero
+from spotsurfer_agent.buffers import PAGE
+from spotsurfer_agent.chunks.cut import Cutter, fingerprints, is_zero
 from spotsurfer_agent.chunks.table import Content
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.manifest import Entry, Extents, Stored
@@ -99,15 +100,15 @@ class _File:
     def _cut(self, cutter: Cutter, data: memoryview, offset: int) -> None:
         prints = fingerprints(data)
         rest = is_zero(prints)
-        if len(data) % PAGE_BYTES:  # the last page of a file is seldom whole, so its fingerprint says nothing of zeros
-            rest[-1] = not any(data[len(data) - len(data) % PAGE_BYTES :])
+        if len(data) % PAGE:  # the last page of a file is seldom whole, so its fingerprint says nothing of zeros
+            rest[-1] = not any(data[len(data) - len(data) % PAGE :])
         pages = np.flatnonzero(~rest)
         begun = 0
         for end in (*cutter.cuts(prints[pages]), None):
             for first, last in _runs(pages[begun:end]):
-                part = data[first * PAGE_BYTES : (last + 1) * PAGE_BYTES]
+                part = data[first * PAGE : (last + 1) * PAGE]
                 self._parts.append(part)
-                self._placed.append((offset + first * PAGE_BYTES, len(part)))
+                self._placed.append((offset + first * PAGE, len(part)))
             if end is not None:
                 self._hand_in()
                 begun = end
@@ -125,7 +126,7 @@ def _pieces(fd: int, size: int) -> Iterator[tuple[int, int]]:
     at = 0
     while at < size:
         at = _next_data(fd, at, size)
-        first = at - at % PAGE_BYTES
+        first = at - at % PAGE
         length = min(READ_BYTES, size - first)
         if at < size:
             yield first, length

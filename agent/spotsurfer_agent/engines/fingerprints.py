@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.manifest import Entry, Extents, Manifest, live_bytes
 
-PAGE = 4096
 PRINT = 16
 OFFERED_SHARE = 0.5  # of a chunk must be in use, or its pages are written anew
 NEW, ZERO = -1, -2  # positions that are none

@@ -17,10 +17,10 @@ from typing import Protocol
 
 import numpy as np
 
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.cut import Cutter
 from spotsurfer_agent.engines.fingerprints import (
     NEW,
-    PAGE,
     PRINT,
     ZERO,
     Follower,

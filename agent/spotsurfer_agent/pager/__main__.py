@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from spotsurfer_agent import launch, linux, manifest, objectkeys
-from spotsurfer_agent.buffers import Buffer
+from spotsurfer_agent.buffers import PAGE, Buffer
 from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.reader import BadChunk
@@ -25,6 +25,7 @@ from spotsurfer_agent.pager.layout import Layout, Use
 from spotsurfer_agent.pager.order import Order
 from spotsurfer_agent.pager.plan import BLAME_IMAGE, BLAME_MACHINE, ORDER, Loss, Phase, Plan, myself
 from spotsurfer_agent.pager.streamer import Streamer
+from spotsurfer_agent.patience import Patient
 from spotsurfer_agent.store import StoreError, open_store
 
 log = logging.getLogger("pager")
@@ -37,7 +38,7 @@ class Pager:
     def __init__(self, plan: Plan, holders: Holders) -> None:
         self._plan, self._holders, self._folder = plan, holders, Path(plan.folder)
         keys = Keys.of_hex(plan.key, plan.lineage, plan.encrypts)
-        opened = open_store(plan.store_url, plan.store_options)
+        opened = Patient(open_store(plan.store_url, plan.store_options))
         self._store = CachedStore(opened, Cache(Path(plan.cache))) if plan.cache else opened
         self._image = manifest.decode(Path(plan.manifest).read_bytes(), keys)
         self._index = Index(self._image)
@@ -85,7 +86,7 @@ class Pager:
         def content(name: str) -> Iterator[memoryview] | None:
             if name not in eager:
                 return self._content.whole(name)
-            parts = [(r.at * uffd.PAGE, (r.at + r.pages) * uffd.PAGE) for r in eager[name].runs if not r.lazy]
+            parts = [(r.at * PAGE, (r.at + r.pages) * PAGE) for r in eager[name].runs if not r.lazy]
             return self._content.pieces(self._content.files[name], parts)
 
         self._told = server.told
@@ -94,7 +95,7 @@ class Pager:
         feeder.start(self._plan.threads)
         self._content.ahead(order.first_chunks())
         total = sum(m.lazy_pages for m in maps.values())
-        myself(Phase.READY, lazy=True, arriving_bytes=total * uffd.PAGE).write(self._folder)
+        myself(Phase.READY, lazy=True, arriving_bytes=total * PAGE).write(self._folder)
         try:
             server.run()
         except lazy.CriuGone as e:
@@ -113,11 +114,11 @@ class Pager:
 
     def _passes(self, uses: Iterable[Use], data: Buffer) -> None:
         for use in uses:
-            self._index.learn(use.file, use.page, memoryview(data)[use.skip : use.skip + use.pages * uffd.PAGE])
+            self._index.learn(use.file, use.page, memoryview(data)[use.skip : use.skip + use.pages * PAGE])
 
     def _tell(self, told: lazy.Told) -> None:
         phase = Phase.ARRIVING if told.running else Phase.READY
-        arriving = told.missing_pages * uffd.PAGE
+        arriving = told.missing_pages * PAGE
         myself(phase, lazy=True, arriving_bytes=arriving, faults=told.faults).write(self._folder)
 
     def _done(self, *, lazy: bool = False, faults: int = 0) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.extents import Extents
 from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.layout import is_aligned
-from spotsurfer_agent.pager.uffd import PAGE
 
 SMALL_BYTES = 16 << 20  # so little is there before anybody notices
 SHARE = 0.5  # of the pages must be of the kind that can come later

@@ -6,13 +6,12 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from spotsurfer_agent.buffers import Buffer
+from spotsurfer_agent.buffers import PAGE, Buffer
 from spotsurfer_agent.extents import Extent
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
 from spotsurfer_agent.pager import images
 from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.layout import in_order
-from spotsurfer_agent.pager.uffd import PAGE
 
 ZEROS = bytes(1 << 20)
 SMALL_BYTES = 64 << 20  # a map of pages that is larger is none

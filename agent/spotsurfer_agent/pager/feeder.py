@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spotsurfer_agent.buffers import Buffer
+from spotsurfer_agent.buffers import PAGE, Buffer
 from spotsurfer_agent.pager.layout import Layout, Use
 from spotsurfer_agent.pager.task import Task
-from spotsurfer_agent.pager.uffd import PAGE
 from spotsurfer_agent.store import StoreError
 
 log = logging.getLogger(__name__)

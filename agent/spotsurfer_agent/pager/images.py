@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from spotsurfer_agent.pager.uffd import PAGE
+from spotsurfer_agent.buffers import PAGE
 
 _MAGIC = 8
 _LAZY, _PRESENT = 2, 4

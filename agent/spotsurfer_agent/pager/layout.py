@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.extents import Extents
 from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.space import Run
-from spotsurfer_agent.pager.uffd import PAGE
 
 
 class Use(NamedTuple):

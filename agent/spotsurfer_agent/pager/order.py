@@ -10,9 +10,9 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.pager.images import Pagemap, PageRun
 from spotsurfer_agent.pager.layout import Layout, in_order
-from spotsurfer_agent.pager.uffd import PAGE
 
 WINDOW = 64 << 10  # bytes of a job's memory that are remembered as one
 WINDOWS_MAX = 4096

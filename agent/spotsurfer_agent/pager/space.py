@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-PAGE = 4096
+from spotsurfer_agent.buffers import PAGE
 
 
 @dataclass(slots=True, eq=False)

@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.pager import uffd
 from spotsurfer_agent.pager.space import Run, Space
-from spotsurfer_agent.pager.uffd import PAGE, Kind
+from spotsurfer_agent.pager.uffd import Kind
 
 ZEROS = 256 << 10  # so much is filled with zeros at once
 _PAUSE_SECONDS = 0.0005
