@@ -21,6 +21,7 @@ from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.loop import Agent, Surroundings
 from spotsurfer_agent.notices.port import Dialect
 from spotsurfer_agent.notices.watcher import Watcher
+from spotsurfer_agent.patience import Patient
 from spotsurfer_agent.protocol import AgentConfig
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.store import open_store
@@ -67,13 +68,13 @@ def _make_engine(base: Path, config: AgentConfig, store: Gate, keys: Keys, began
             netns.wall_off(tools)
         origin = Origin(config.store_url, config.store_options, config.key, config.lazy, cache=str(base / CACHE))
         memory, threads = config.checkpoint_memory_bytes, config.checkpoint_threads
-        limits = Limits.of_settings(memory, threads, config.compression)
+        limits, patient = Limits.of_settings(memory, threads, config.compression), Patient(store)
 
         def make(kind: type[Hosted]) -> Hosted:
-            engine = kind(base, config.job, store, tools, keys, origin)
+            engine = kind(base, config.job, patient, tools, keys, origin)
             engine.limit(limits, memory)
             return engine
 
-        return Ladder(base, config.job, store, make)
+        return Ladder(base, config.job, patient, make)
     except (ToolMissing, OSError) as e:
         return UnfitEngine(str(e), began)

@@ -7,6 +7,7 @@ obstore's local store has none.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,7 +16,14 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PermissionDeniedError, UnauthenticatedError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    GenericError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
 from obstore.store import LocalStore, MemoryStore, from_url
 
 from spotsurfer_agent import loosefiles
@@ -23,6 +31,8 @@ from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.loosefiles import LooseFiles
 
 RETRY_SECONDS = 10.0  # obstore's default of 180 s would hide an outage from the lease
+# What obstore says of a server that gave no whole answer, or one that means "later". A local store says neither.
+PASSING = re.compile(r"HTTP error|non-2xx status code: (408|429|500|502|503|504)\b")
 RANGE_BYTES = 16 << 20  # of a file read piece by piece
 
 
@@ -36,6 +46,10 @@ class StoreDenied(StoreError):
 
 class StoreFull(StoreError):
     """No space left."""
+
+
+class StoreUnreachable(StoreError):
+    """No answer, or a server that stumbles: asking again may help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,4 +289,4 @@ def _error(e: Exception, key: str) -> StoreError:
         return StoreDenied(text)
     if "No space left" in text or "Disk quota" in text or "QuotaExceeded" in text:
         return StoreFull(text)
-    return StoreError(text)
+    return StoreUnreachable(text) if isinstance(e, GenericError) and PASSING.search(text) else StoreError(text)

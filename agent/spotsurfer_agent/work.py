@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from spotsurfer_agent import clock, files, manifest, protocol
@@ -19,10 +19,11 @@ from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.logs import Logs
 from spotsurfer_agent.mailbox import Fenced, Heads, InDoubt, Mailbox
 from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.patience import Patience, Patient
 from spotsurfer_agent.pins import CondemnedChunk, Pins
 from spotsurfer_agent.protocol import Done, Head, HeadKind, ProtocolError, SaveFacts, Spec
 from spotsurfer_agent.statefile import StateFile
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.store import StoreError, StoreUnreachable
 
 READ_TRIES = 5
 READ_PAUSE_SECONDS = 2.0
@@ -47,6 +48,15 @@ class Work:
     stage: str = ""
     last_save: SaveFacts | None = None
     _refused: str = field(default="", init=False)  # why our own commit said no
+
+    @property
+    def _patience(self) -> Patience:
+        return Patience(now=self.now, wait=self.wait)
+
+    @property
+    def _patient(self) -> Patient:
+        """The store for all but the head log."""
+        return Patient(self.store, self._patience)
 
     def do(self, task: Task) -> Outcome:
         """Carry a task out; every foreseen failure becomes part of the outcome."""
@@ -91,7 +101,7 @@ class Work:
         self.engine.kill()  # an earlier agent may have died in the middle of this
         if head.checkpoint is None:
             self.state.update(cpu_before=0.0, log_begin={})
-            files.place_inputs(self.store, spec, self.engine.scratch())
+            files.place_inputs(self._patient, spec, self.engine.scratch())
             self.engine.start(spec)
             self.logs.begin({})
             self.state.update(began=True)
@@ -120,10 +130,10 @@ class Work:
         """A store that stumbles for seconds must not cost an attempt, so it is asked again."""
         for tries in range(1, READ_TRIES + 1):
             try:
-                data = self.store.get(protocol.manifest_key(self.job, checkpoint))
+                data = self._patient.get(protocol.manifest_key(self.job, checkpoint))
                 return manifest.decode(data, self.keys, checkpoint) if data is not None else None
-            except StoreError:
-                if tries == READ_TRIES:
+            except StoreError as e:
+                if tries == READ_TRIES or isinstance(e, StoreUnreachable):  # patience was had with that
                     raise
                 self.wait(READ_PAUSE_SECONDS)
         raise AssertionError("unreachable")
@@ -162,15 +172,15 @@ class Work:
 
         In this order, because nothing of it may run after its final entry; output first: it shows that the store takes writes.
         """
-        self.logs.flush(dict(self.engine.status().log or {}))
+        self._flush(dict(self.engine.status().log or {}))
         self.engine.kill()
         self.heads.append(_unsaved, True, self.store.check, self.wait)
         return Outcome(Task.FINAL, self.now())
 
     def _pinned(self, request: SaveRequest) -> SaveFacts:
         """The save itself. Its intent stays behind where its outcome is not known: a later entry of the head log ends it."""
-        pins = Pins(self.store, self.job)
-        pins.begin(request.checkpoint, request.base)
+        Pins(self._patient, self.job).begin(request.checkpoint, request.base)
+        pins = Pins(self.store, self.job)  # a next save must not wait for the end of this one's to be said
         try:
             saved = self.engine.save(request)
         except InDoubt:
@@ -186,11 +196,15 @@ class Work:
     def _progress(self, stage: str) -> None:
         self.stage = stage
 
+    def _flush(self, log: Mapping[str, int]) -> None:
+        """All output up to there."""
+        self._patience.ask(lambda: self.logs.flush(log))
+
     def _commit(self, image: Manifest, *, final: bool) -> bool:
         """The last step of a save: output, then the head entry. False = it is not ours, and `_refused` says why."""
         self.stage = "committing"
         try:
-            self.logs.flush(image.log)
+            self._flush(image.log)
             self._unclaimed(image)
             self.heads.append(lambda base: _committed(base, image, final), final, self.store.check, self.wait)
         except InDoubt:
@@ -204,9 +218,9 @@ class Work:
         """Its manifest is in the store; does the collector claim a chunk of it? Raises CondemnedChunk, StoreError."""
         for tries in range(1, READ_TRIES + 1):
             try:
-                Pins(self.store, self.job).check(image.chunks)
+                Pins(self._patient, self.job).check(image.chunks)
             except StoreError as e:
-                if tries == READ_TRIES or isinstance(e, CondemnedChunk):
+                if tries == READ_TRIES or isinstance(e, CondemnedChunk | StoreUnreachable):
                     raise
                 self.wait(READ_PAUSE_SECONDS)
             else:
@@ -224,7 +238,7 @@ class Work:
             return Outcome(Task.SETTLE, self.now())
         image = self._manifest(pending)
         if image is not None and not self.heads.view.own_final:
-            self.logs.flush(image.log)
+            self._flush(image.log)
             try:
                 self._unclaimed(image)
             except CondemnedChunk:
@@ -242,8 +256,8 @@ class Work:
             return Outcome(Task.PUBLISH, self.now())
         status, spec = self.engine.status(), self._spec()
         log = dict(status.log or {})
-        self.logs.flush(log)
-        out = files.publish(self.store, spec, self.attempt, self.engine.scratch())
+        self._flush(log)
+        out = files.publish(self._patient, spec, self.attempt, self.engine.scratch())
         done = Done(exit_code=status.exit_code, reason="exited", outputs=out.sizes, log=log)
         cpu = self.state.memory.cpu_before + status.cpu_seconds
         self.heads.append(lambda base: _closed(base, done, cpu), True, self.store.check, self.wait)
