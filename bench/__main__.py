@@ -33,7 +33,11 @@ def main(argv: list[str] | None = None) -> int:
             "size_bytes": order.size, "dirty_bytes": order.dirty_bytes, "processors": os.cpu_count(),
             "kernel": platform.release(), "pipe_bytes": pipe_bytes,
         }  # fmt: skip
-        return _measure(wanted, order, options.out, about)
+        code = _measure(wanted, order, options.out, about)
+    if options.page:
+        options.page.write_text(figures.page(options.out))
+        print(f"written to {options.page}")
+    return code
 
 
 def _measure(wanted: list[str], order: Order, out: Path, about: dict[str, Any]) -> int:
@@ -64,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         "--dumps", type=int, default=200, help="live dumps that are looked at for torn pages (default %(default)s)"
     )
     parser.add_argument("--only", default="", help=f"some parts, by comma: {', '.join(PARTS)}")
+    parser.add_argument("--page", type=Path, help="also write everything in the report as a page of Markdown")
     parser.add_argument("--out", type=Path, default=WORK / "checkpoint.json", help="the report (default %(default)s)")
     return parser
 

@@ -104,6 +104,37 @@ def table(figures: Iterable[Figure]) -> str:
     return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(r, widths, strict=False)), r[4]]) for r in rows)
 
 
+def page(path: Path) -> str:
+    """A report that was written, as Markdown."""
+    report = json.loads(path.read_text())
+    about = report["about"]
+    rows = [f"| `{key}` | {_short(d['value'])} | {_limit(d['target'])} | {_VERDICTS[d['passed']]} | {d['compared']} |"
+            for key, d in report["details"].items()]  # fmt: skip
+    return _PAGE.format(
+        size=about["size_bytes"] >> 20, processors=about["processors"], kernel=about["kernel"], rows="\n".join(rows)
+    )
+
+
+def _limit(target: str | None) -> str:
+    how, _, value = (target or "").partition(" ")
+    return f"{how} {_short(float(value))}" if value else ""
+
+
+_VERDICTS = {None: "", True: "met", False: "**missed**"}
+_PAGE = """\
+# The checkpoint engine beside plain CRIU, restic and borg
+
+Made by `make bench-checkpoint`, which prints this and writes `build/bench/checkpoint.json` with the seconds and bytes
+behind each figure. Both sides of a ratio were measured in turn in the same run: a job of {size} MB, {processors} processors,
+kernel {kernel}. On a machine whose memory or disk is shared with others single rounds differ by half;
+medians of three are shown.
+
+| figure | value | target | | compared |
+|---|---|---|---|---|
+{rows}
+"""
+
+
 def _short(value: float | None) -> str:
     if value is None:
         return "-"
