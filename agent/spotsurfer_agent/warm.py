@@ -76,7 +76,7 @@ class Standby:
         data = self.store.get(key)
         if data is None:
             raise StoreError(f"{key} is missing")
-        needed = objects(manifest.decode(data, self.keys), self.job)
+        needed = objects(manifest.decode(data, self.keys, target), self.job)
         self._make_room(needed, key)
         self._cache.put(key, data)
         missing = [k for k in needed if not self._cache.has(k)]

@@ -99,7 +99,7 @@ class Forks:
         data = self._store.get(protocol.manifest_key(parent.id, checkpoint))
         if data is None:
             raise NotFound(f"checkpoint {checkpoint} of {parent.id} was removed; `spotsurfer checkpoints` lists what there is")
-        image = manifest.decode(data, keys)
+        image = manifest.decode(data, keys, checkpoint)
         self._objects(parent.id, child, image, errand)
         if not order.rehearsal:
             self._inputs(parent.id, child)

@@ -61,8 +61,8 @@ def check(store: ObjectStore, job: str, keys: Keys, result: Checked, progress: P
 def _manifest(store: ObjectStore, found: Survey, checkpoint: str, keys: Keys, result: Checked) -> Manifest | None:
     result.checkpoints += 1
     try:
-        image = manifest.decode(store.get(objectkeys.manifest_key(found.job, checkpoint)) or b"", keys)
-        if (image.job, image.id) != (found.job, checkpoint):
+        image = manifest.decode(store.get(objectkeys.manifest_key(found.job, checkpoint)) or b"", keys, checkpoint)
+        if image.job != found.job:
             raise ProtocolError(f"it is the manifest of {image.job} {image.id}")
     except ProtocolError as e:
         result.damage.append(Damage(found.job, checkpoint, str(e)))
@@ -158,7 +158,7 @@ def room(store: ObjectStore, job: str, keys: Keys) -> Room:
     for checkpoint in survey(store, job).manifests:
         found.checkpoints += 1
         try:
-            image = manifest.decode(store.get(objectkeys.manifest_key(job, checkpoint)) or b"", keys)
+            image = manifest.decode(store.get(objectkeys.manifest_key(job, checkpoint)) or b"", keys, checkpoint)
         except ProtocolError:
             continue
         found.image_bytes += image.image_bytes

@@ -12,13 +12,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spotsurfer_agent import protocol
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.table import Table
 from spotsurfer_agent.engines import reserve
+from spotsurfer_agent.engines.base import NOTHING, Bases
 from spotsurfer_agent.engines.fingerprints import Index, of_pages, refs
 from spotsurfer_agent.engines.pages import Pages, compact
 from spotsurfer_agent.engines.reserve import Reserve, wanted
-from spotsurfer_agent.manifest import Extents, Manifest, Stored
+from spotsurfer_agent.manifest import Extents, Manifest, Stored, encode
+from support.dict_store import DictStore
+from support.saves import JOB, KEYS, a_manifest, named
 
 BLOCK = 64 * PAGE
 NAME = "pages-1.img"
@@ -166,6 +170,15 @@ def test_a_base_learned_in_a_restore_is_as_good(tmp_path):
     (tmp_path / "kept").write_bytes(data)
     assert Index.load(tmp_path / "kept", image) is None
     assert Index.load(tmp_path / "absent", image) is None
+
+
+def test_a_save_builds_on_the_checkpoint_that_was_asked_for_and_no_other(tmp_path):
+    store, right, other = DictStore(), "000001-000001", "000001-000002"
+    data = encode(a_manifest(right, ["a", "b"]), KEYS)
+    store.objects = {protocol.manifest_key(JOB, name): data for name in (right, other)}  # an older one in the other's place
+    bases = Bases(tmp_path, store, JOB, KEYS)
+    assert set(bases.of(right).known) == {named("a").digest, named("b").digest}
+    assert bases.of(other) is NOTHING
 
 
 def test_pages_that_are_cut_in_pieces_are_not_offered():

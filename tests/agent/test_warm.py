@@ -184,10 +184,11 @@ def test_a_commit_in_the_middle_makes_it_turn_to_the_new_one(scene: Scene) -> No
     assert scene.look() == Warm("000001-000002", 41_000, 41_000)
 
 
-def test_a_forged_manifest_is_not_followed(scene: Scene) -> None:
+@pytest.mark.parametrize("data", [b"forged" * 20, manifest.encode(image("000001-000009", chunk(1)), KEYS)])
+def test_a_manifest_that_is_forged_or_anothers_is_not_followed(scene: Scene, data: bytes) -> None:
     scene.commit("000001-000001", chunk(1))
-    scene.store.objects[protocol.manifest_key(JOB, "000001-000001")] = b"forged" * 20
-    assert scene.look().checkpoint is None
+    scene.store.objects[protocol.manifest_key(JOB, "000001-000001")] = data
+    assert scene.look() == Warm(None, 0, 0)
 
 
 def test_no_key_leaves_the_folder(scene: Scene) -> None:

@@ -15,7 +15,7 @@ from spotsurfer_agent.protocol import Report, Spec
 from spotsurfer_agent.store import ObstoreStore, StoreError, open_store
 from sqlalchemy import Engine
 from support.builders import an_attempt
-from support.saves import JOB, KEYS, Writer, named
+from support.saves import JOB, KEYS, Writer, a_manifest, named
 
 from spotsurfer.controller.errands import CalledOff, Errand, Errands
 from spotsurfer.controller.forks import FIRST, Forks, Order
@@ -207,6 +207,14 @@ def forged(store: ObstoreStore, name: str) -> None:
     store.put(protocol.manifest_key(JOB, name), data[:-1] + bytes([data[-1] ^ 1]))
 
 
+def swapped(store: ObstoreStore, name: str) -> None:
+    store.put(protocol.manifest_key(JOB, name), encode(a_manifest("000001-000009", ["a", "b"]), KEYS))
+
+
+def foreign(store: ObstoreStore, name: str) -> None:
+    store.put(protocol.manifest_key(JOB, name), encode(a_manifest(name, ["a", "b"], job="job-copy"), KEYS))
+
+
 def gone(store: ObstoreStore, name: str) -> None:
     store.delete([protocol.manifest_key(JOB, name)])
 
@@ -217,6 +225,8 @@ def gone(store: ObstoreStore, name: str) -> None:
         (missing, "is missing"),
         (empty, "that can't be"),
         (forged, "not written with this job's key"),
+        (swapped, "the manifest of checkpoint 000001-000009 for that of 000001-000001"),
+        (foreign, "the manifest of job-copy"),
         (gone, "manifest is missing"),
     ],
 )
@@ -236,11 +246,17 @@ def test_reading_finds_what_sizes_hide(room: Room) -> None:
     assert "damaged" in found[0]["what"]
 
 
-def test_a_manifest_that_cant_be_read_stops_collection_with_its_own_code(room: Room) -> None:
-    forged(room.store, room.writer.save_all(["a"]))
+@pytest.mark.parametrize(("harm", "said"), [(forged, "changed"), (swapped, "the manifest of checkpoint 000001-000009")])
+def test_a_manifest_that_cant_be_used_stops_collection_and_copies_with_their_own_code(
+    room: Room, harm: Harm, said: str
+) -> None:
+    harm(room.store, room.writer.save_all(["a", "b"]))
     with pytest.raises(StoreDamaged, match="store check"):
         room.work("gc")
-    assert "changed" in room.shelf.checkpoints(JOB)[0].damage
+    with pytest.raises(StoreDamaged, match=said):
+        room.forks.fork(Order(JOB), an_errand())
+    assert said in room.shelf.checkpoints(JOB)[0].damage
+    assert room.work("stats")["total"]["image_bytes"] == 0, "what is not known is not counted"
 
 
 def test_figures(room: Room) -> None:

@@ -171,14 +171,18 @@ def test_a_fenced_save_holds_nothing_up() -> None:
     assert not store.list(protocol.intents_prefix(JOB))
 
 
-def test_a_manifest_that_cant_be_read_stops_all_removal() -> None:
+ANOTHERS = encode(a_manifest("000001-000009", ["b"]), KEYS)
+
+
+@pytest.mark.parametrize(("data", "told"), [(b"torn", "changed or cut off"), (ANOTHERS, "for that of 000001-000001")])
+def test_a_manifest_that_cant_be_read_or_is_anothers_stops_all_removal(data: bytes, told: str) -> None:
     store = Objects()
     writer = Writer(store)
     writer.grant()
     name = writer.save_all(["a"])
-    store.put(protocol.manifest_key(JOB, name), b"torn")
+    store.put(protocol.manifest_key(JOB, name), data)
     store.create(protocol.chunk_key(JOB, named("x").digest), b"left over")
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ProtocolError, match=told):
         a_collector(store).step(ASKED)
     assert chunks(store) == {named("a").digest, named("x").digest}
 
