@@ -83,8 +83,8 @@ class ProgressOut(Wire):
     result: dict[str, Any] | None
 
     @classmethod
-    def of_noun(cls, progress: Progress) -> ProgressOut:
-        """From the noun."""
+    def of_progress(cls, progress: Progress) -> ProgressOut:
+        """From the noun; `of` is one of its fields."""
         return cls.model_validate(progress)
 
 
@@ -115,20 +115,20 @@ def unprotect(job: JobPath, checkpoint: str, service: Controller) -> NameOut:
 @router.post("/jobs/{job}/forks", status_code=202, tags=["checkpoints"])
 def fork(job: JobPath, body: ForkBody, service: Controller) -> ProgressOut:
     """A copy of the job that goes its own way from a checkpoint."""
-    return ProgressOut.of_noun(service.fork(JobId(job), body.checkpoint, body.name))
+    return ProgressOut.of_progress(service.fork(JobId(job), body.checkpoint, body.name))
 
 
 @router.post("/jobs/{job}/rehearsals", status_code=202, tags=["checkpoints"])
 def rehearse(job: JobPath, service: Controller) -> ProgressOut:
     """Show that the newest checkpoint lives elsewhere, while the job runs on."""
-    return ProgressOut.of_noun(service.rehearse(JobId(job)))
+    return ProgressOut.of_progress(service.rehearse(JobId(job)))
 
 
 @router.post("/store/{what}", status_code=202, tags=["store"])
 def store_work(what: str, body: StoreBody, service: Controller) -> ProgressOut:
     """`check`, `stats` or `gc`."""
     job = JobId(body.job) if body.job is not None else None
-    return ProgressOut.of_noun(service.store_work(what, job, body.read, body.dry_run))
+    return ProgressOut.of_progress(service.store_work(what, job, body.read, body.dry_run))
 
 
 Patience = Annotated[float, Query(ge=0, le=WAIT_MAX_SECONDS, description="Seconds to wait for its end")]
@@ -137,7 +137,7 @@ Patience = Annotated[float, Query(ge=0, le=WAIT_MAX_SECONDS, description="Second
 @router.get("/work/{number}", tags=["store"])
 def progress(number: str, service: Controller, wait: Patience = 0) -> ProgressOut:
     """How far a long command is."""
-    return ProgressOut.of_noun(service.progress(number, wait))
+    return ProgressOut.of_progress(service.progress(number, wait))
 
 
 @router.delete("/work/{number}", status_code=204, tags=["store"])
