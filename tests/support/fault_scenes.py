@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from threading import Timer
 
 from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.chunks.keys import Keys
@@ -21,22 +20,29 @@ from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.manifest import Entry, Manifest
+from spotsurfer_agent.patience import Patient
 from spotsurfer_agent.protocol import ProtocolError, Spec
 from spotsurfer_agent.store import StoreError, open_store
 from spotsurfer_agent.tools import Tools
 from support import faults
+from support.cut import Cut
 from support.engine_kit import BASE, JOB, W, begin, engine, job, newest, output, refused, request, runs, turns_pass, until
 from support.faults import LIES, Failing
-from support.link import Link, link
+from support.link import link
 
 URL = "file:///run/store"
 SMALL_STORE_BYTES = 4 << 20
 MEMORY_SLACK_BYTES = 96 << 20
-CUT_LINK_BITS, CUT_SECONDS = 200_000_000, 2.0
+CUT_LINK_BITS = 100_000_000
 # Writes nothing but its output: a program whose own writes fail ends by itself, which proves nothing.
 COUNTS = """
 import itertools, time
 memory = bytearray(range(256)) * (64 << 12)
+for i in itertools.count(): print("turn", i, flush=True); time.sleep(0.02)
+"""
+CARRIES = """
+import itertools, os, time
+memory = os.urandom(48 << 20)
 for i in itertools.count(): print("turn", i, flush=True); time.sleep(0.02)
 """
 OUTSIDE = Path("/mnt/outside")
@@ -307,43 +313,29 @@ def path_tricks(name: str) -> None:
 # ---------------------------------------------------------------- the network
 
 
-def network_cut(when: str) -> None:
-    """The link is down for two seconds in the middle of it: it goes on, or fails with a sentence and works when told again."""
+def network_cut(when: str, how: str) -> None:
+    """The way to the store is cut in the middle of it, and is there again later: the save or restore is only slower."""
     with link(CUT_LINK_BITS) as way:
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
-        e = CriuEngine(BASE, JOB, open_store(way.url, way.options), tools, origin=Origin(way.url, way.options))
-        begin(e, job(64 << 20))
-        if when == "save":
-            with contextlib.suppress(EngineError):
-                e.save(request(1, final=False, progress=lambda stage: _cut(way) if stage == "upload" else None))
-            runs(e)
-            time.sleep(CUT_SECONDS)
+        store, origin = Patient(open_store(way.url, way.options)), Origin(way.url, way.options, lazy=when == "lazy_restore")
+        e = CriuEngine(BASE, JOB, store, tools, origin=origin)
+        e.start(Spec(JOB, ["/usr/bin/python3", "-c", CARRIES]))
+        turns_pass(e, 5)
+        cut = Cut(way, how, tools.nft, (lambda: runs(e)) if when == "live_save" else lambda: None)
+        if when.endswith("save"):
+            with cut:
+                e.save(request(1, final=when == "final_save"))
         else:
             e.save(request(1, final=True))
+        if when != "live_save":
             e.kill()
-            Timer(0.5, _cut, (way,)).start()
-            _restored_after_all(e)
+            with contextlib.nullcontext() if when == "final_save" else cut:
+                e.restore(newest(open_store(URL)), job())
+                until(lambda: e.status().arriving_bytes is None, 60.0)
         saves_and_comes_back(e, 2)
         until(lambda: e.status().arriving_bytes is None, 60.0)
         e.kill()
     until(lambda: not faults.processes())
-
-
-def _cut(way: Link) -> None:
-    way.cut()
-    Timer(CUT_SECONDS, way.mend).start()
-
-
-def _restored_after_all(e: CriuEngine) -> None:
-    image = newest(open_store(URL))
-    try:
-        e.restore(image, job())
-        until(lambda: e.status().arriving_bytes is None, 60.0)
-        assert e.status().state is W.RUNNING
-    except (EngineError, AssertionError):
-        assert not e.status().image_is_bad  # it was the network
-        e.kill()
-        e.restore(image, job())
 
 
 # ---------------------------------------------------------------- killed while it restores

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,10 @@ BITS_PER_SECOND = 10**9
 BURST_BYTES = 1 << 20
 LATENCY = "50ms"
 STORE = Path("/run/store")
+RESET = (
+    "add table ip cut; add chain ip cut out { type filter hook output priority 0; };"
+    f" add rule ip cut out ip daddr {FAR} meta l4proto tcp reject with tcp reset"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +39,32 @@ class Link:
     @property
     def sent_bytes(self) -> int:
         """Bytes on the wire, from here to the store, since the machine began."""
+        return self._counts()[8]
+
+    @property
+    def passed_bytes(self) -> int:
+        """Bytes on the wire in both directions."""
+        return self._counts()[0] + self._counts()[8]
+
+    def _counts(self) -> list[int]:
         lines = (x.partition(":") for x in Path("/proc/net/dev").read_text().splitlines())
-        return next(int(rest.split()[8]) for name, _, rest in lines if name.strip() == NEAR_DEVICE)
+        return next([int(x) for x in rest.split()] for name, _, rest in lines if name.strip() == NEAR_DEVICE)
 
     def cut(self) -> None:
-        """Nothing passes any more."""
+        """Nothing passes any more; connections hear nothing."""
         _ip("link", "set", NEAR_DEVICE, "down")
 
     def mend(self) -> None:
         """It passes again."""
         _ip("link", "set", NEAR_DEVICE, "up")
+
+    def reset(self, nft: Sequence[str]) -> None:
+        """Every connection breaks, and none can be made any more. `nft`: how that program is called."""
+        _run([*nft, RESET])
+
+    def allow(self, nft: Sequence[str]) -> None:
+        """The end of `reset`."""
+        _run([*nft, "delete table ip cut"])
 
 
 @contextlib.contextmanager
