@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spotsurfer_agent import protocol
 from spotsurfer_agent.buffers import PAGE
+from spotsurfer_agent.chunks.prints import of_pages
 from spotsurfer_agent.chunks.table import Table
 from spotsurfer_agent.engines import reserve
 from spotsurfer_agent.engines.base import NOTHING, Bases
-from spotsurfer_agent.engines.fingerprints import Index, of_pages, refs
+from spotsurfer_agent.engines.fingerprints import Index, refs
 from spotsurfer_agent.engines.pages import Pages, compact
 from spotsurfer_agent.engines.reserve import Reserve, wanted
 from spotsurfer_agent.manifest import Extents, Manifest, Stored, encode

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from spotsurfer_agent import protocol
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks import limits as limits_module
-from spotsurfer_agent.chunks.cut import MASK, PAGES_MAX, PAGES_MIN, Cutter, fingerprints, is_zero
+from spotsurfer_agent.chunks.cut import MASK, PAGES_MAX, PAGES_MIN, Cutter
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.pace import Pace
+from spotsurfer_agent.chunks.prints import is_zero, of_pages, pairs
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
 from spotsurfer_agent.manifest import Extents, Stored
@@ -292,7 +293,7 @@ def pages(count, seed):
 
 def chunks_of(data, step=1 << 30):
     cutter, out, begun = Cutter(), [], 0
-    prints = fingerprints(memoryview(data))
+    prints = pairs(of_pages(memoryview(data)))
     for at in range(0, len(prints), step):
         for end in cutter.cuts(prints[at : at + step]):
             out.append(data[begun * PAGE : (at + end) * PAGE])
@@ -332,7 +333,7 @@ def test_any_marks_give_chunks_within_bounds(marks, count, step):
 
 def test_zero_pages_are_seen():
     data = bytes(PAGE) + b"x" + bytes(2 * PAGE - 1)
-    assert is_zero(fingerprints(memoryview(data))).tolist() == [True, False, True]
+    assert is_zero(pairs(of_pages(memoryview(data)))).tolist() == [True, False, True]
 
 
 # ---------------------------------------------------------------- limits

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.chunks.cut import Cutter, fingerprints, is_zero
+from spotsurfer_agent.chunks.cut import Cutter
+from spotsurfer_agent.chunks.prints import is_zero, of_pages, pairs
 from spotsurfer_agent.chunks.table import Content
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.manifest import Entry, Extents, Stored
@@ -98,7 +99,7 @@ class _File:
         self._hand_in()
 
     def _cut(self, cutter: Cutter, data: memoryview, offset: int) -> None:
-        prints = fingerprints(data)
+        prints = pairs(of_pages(data))
         rest = is_zero(prints)
         if len(data) % PAGE:  # the last page of a file is seldom whole, so its fingerprint says nothing of zeros
             rest[-1] = not any(data[len(data) - len(data) % PAGE :])

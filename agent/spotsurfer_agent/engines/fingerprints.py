@@ -1,7 +1,6 @@
 """Which pages of an image the store holds already: 16 bytes remember a page, and two numbers where its contents lie.
 
-Fingerprints (xxh3, 128 bits) find equal pages within one job; they are fast enough for a frozen job to wait for. They name
-nothing: chunks are named by a keyed cryptographic digest. A page of the base that is met again is not sent, it is referred to.
+A page of the base that is met again is not sent, it is referred to. See `chunks.prints` for what its fingerprint is.
 
 Chunks of which little is still in use are not offered: their pages are sent anew, or an image would hang on many almost
 empty ones.
@@ -19,38 +18,14 @@ import numpy.typing as npt
 import xxhash
 
 from spotsurfer_agent.buffers import PAGE
+from spotsurfer_agent.chunks.prints import PRINT, ZERO_PAIR, Pairs, is_zero, of_pages, pairs
 from spotsurfer_agent.manifest import Entry, Extents, Manifest, live_bytes
 
-PRINT = 16
 OFFERED_SHARE = 0.5  # of a chunk must be in use, or its pages are written anew
 NEW, ZERO = -1, -2  # positions that are none
 _MARK = b"SSFP1\n"
 
 Numbers = npt.NDArray[np.signedinteger[Any]]
-Pairs = npt.NDArray[np.uint64]  # rows of two: a fingerprint's halves
-
-
-def of_pages(data: memoryview) -> bytes:
-    """The fingerprints of whole pages, one after the other."""
-    digest = xxhash.xxh3_128_digest
-    return b"".join([digest(data[at : at + PAGE]) for at in range(0, len(data), PAGE)])
-
-
-ZERO_PRINT = of_pages(memoryview(bytes(PAGE)))
-
-
-def pairs(prints: bytes) -> Pairs:
-    """As numbers."""
-    return np.frombuffer(prints, dtype=np.uint64).reshape(-1, 2)
-
-
-_ZERO_PAIR = pairs(ZERO_PRINT)
-
-
-def is_zero(prints: Pairs) -> npt.NDArray[np.bool_]:
-    """Which of them are of pages that hold nothing."""
-    same: npt.NDArray[np.bool_] = (prints == _ZERO_PAIR).all(axis=1)
-    return same
 
 
 def is_pages(entry: Entry) -> bool:
@@ -80,7 +55,7 @@ class Index:
         self.refs = whole.astype(np.int32)  # of each page: chunk number (or ZERO), and page within the chunk
         self._prints = bytearray(total * PRINT)
         self._withheld = ~_offered(image)[self.refs[:, 0]]
-        self._rows()[self.refs[:, 0] == ZERO] = _ZERO_PAIR
+        self._rows()[self.refs[:, 0] == ZERO] = ZERO_PAIR
         self._lock = threading.Lock()
         self._sorted: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]] | None = None
 

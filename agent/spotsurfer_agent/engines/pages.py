@@ -19,19 +19,8 @@ import numpy as np
 
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.cut import Cutter
-from spotsurfer_agent.engines.fingerprints import (
-    NEW,
-    PRINT,
-    ZERO,
-    Follower,
-    Index,
-    Numbers,
-    Pairs,
-    is_zero,
-    joined,
-    of_pages,
-    pairs,
-)
+from spotsurfer_agent.chunks.prints import PRINT, Pairs, is_zero, of_pages, pairs
+from spotsurfer_agent.engines.fingerprints import NEW, ZERO, Follower, Index, Numbers, joined
 from spotsurfer_agent.engines.reserve import Reserve, Span
 from spotsurfer_agent.engines.stream import Sink, StreamError
 from spotsurfer_agent.manifest import Entry, Extents, Stored
