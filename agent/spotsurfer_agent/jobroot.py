@@ -112,5 +112,7 @@ def enter(root: str) -> None:
         linux.mount(
             "devpts", root + "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"
         )
+        if Path(root + "/dev/ptmx").exists():  # CRIU sets its owner anew: it must be the job's, not the machine's
+            linux.bind(root + "/dev/pts/ptmx", root + "/dev/ptmx")
     linux.pivot_root(root)
     os.chdir("/")

@@ -23,7 +23,9 @@ def test_a_job_surfs_three_machines_and_ends_as_if_it_had_not(tmp_path, memory_b
             machine.run(scene, memory_bytes, 400, user)
 
 
-@pytest.mark.parametrize("scene", ["shell", "held", "lost", "ends_meanwhile", "refusals", "network", "strict", "criu_killed"])
+@pytest.mark.parametrize(
+    "scene", ["shell", "held", "lost", "ends_meanwhile", "refusals", "network", "terminal", "strict", "criu_killed"]
+)
 def test_scene(box, scene):
     box.run(scene)
 

@@ -246,6 +246,35 @@ def network() -> None:
     metadata.close()
 
 
+TERMINAL = """
+import os, pty, sys
+pid, fd = pty.fork()
+if pid == 0:
+    import time
+    for i in range(10**6): print("turn", i, os.isatty(0), os.ttyname(0), flush=True); time.sleep(0.02)
+while True: os.write(1, os.read(fd, 4096))
+"""
+
+
+def terminal() -> None:
+    """A terminal that the job made itself goes on elsewhere, also where the machine's devices can't be changed."""
+    os.system("mount --rbind /dev /dev && mount -o remount,bind,ro /dev")
+    e = engine()
+    e.start(Spec(JOB, ["/usr/bin/python3", "-c", TERMINAL]))
+    turns_pass(e, 5)
+    e.save(request(1, final=False))
+    turns_pass(e, 5)
+    e.save(request(2, final=True))
+    e.kill()
+    e.restore(newest(open_store("file:///run/store")), job())
+    turns_pass(e, 5)
+    lines = [x.split() for x in output(e).decode().splitlines()[1:-1]]
+    assert {tuple(x[2:]) for x in lines} == {("True", "/dev/pts/0")}, lines[-3:]
+    numbers = [int(x[1]) for x in lines]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    e.kill()
+
+
 def strict() -> None:
     """What the job sees: only its own folder writable, the agent's files hidden, no io_uring, nothing inherited."""
     e = engine()
