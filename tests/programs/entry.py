@@ -27,6 +27,7 @@ class Entry:
     why: str = ""  # the reason for options that make it deterministic
     refused: bool = False  # it holds something that can't be saved: a save is refused with a sentence and it runs on
     only_checked: bool = False  # … and its output differs from run to run, so only its exit code counts
+    service: bool = False  # its first machine has a service for it, at port 7000 of the address by which jobs know machines
     cpus: int = 1
     job: dict[str, Any] = field(default_factory=dict)  # further keys of the job's specification
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +21,12 @@ INTERVAL_SECONDS = 3600.0  # only the saves that were drawn take place
 MEMORY_BYTES = 4 << 30
 ACT_SECONDS = 90
 END_SECONDS = 300
+SERVICE = """\
+import socket, time
+with socket.create_server(("0.0.0.0", 7000)) as s:
+    held = s.accept()
+    time.sleep(86400)
+"""
 
 
 class Failed(Exception):
@@ -39,12 +47,12 @@ class Surf:
     def __init__(self, entry: Entry, folder: Path, world: Fleet, say: Callable[[str], None]) -> None:
         self._entry, self._inputs, self._world, self._say = entry, folder / "inputs", world, say
         self._job = ""
+        self._service: subprocess.Popen[bytes] | None = None
 
     def run(self, acts: list[tuple[float, str]]) -> Made:
         """Submit, act, wait for the end. Raises Failed."""
         begin = time.monotonic()
-        self._submit()
-        self._world.wait_state(self._job, "running", 1, ACT_SECONDS)
+        self._begin()
         for number, (pause, act) in enumerate(acts, 1):
             self._pause(pause, number)
             self._say(f"{act} after {pause:.1f} s")
@@ -54,8 +62,7 @@ class Surf:
     def refused(self, pause: float) -> tuple[str, Made]:
         """Ask for a save that can't be: the sentence, and what the program made after it. Raises Failed."""
         begin = time.monotonic()
-        self._submit()
-        self._world.wait_state(self._job, "running", 1, ACT_SECONDS)
+        self._begin()
         self._pause(pause, 1)
         self._world.client.post(f"/v1/jobs/{self._job}/checkpoint", {})
         self._world.wait(lambda: self._alerts() or self._saved(), "the answer to a save", ACT_SECONDS)
@@ -74,7 +81,21 @@ class Surf:
                 logs.append(f"== {path}\n{path.read_text(errors='replace')[-4000:]}")
         return "\n".join([self._world.explain(), *logs])
 
+    def close(self) -> None:
+        """End what was started beside the job. Idempotent."""
+        if self._service is not None:
+            self._service.kill()
+            self._service.wait()
+
     # ---- acts
+
+    def _begin(self) -> None:
+        self._submit()
+        self._world.wait_state(self._job, "running", 1, ACT_SECONDS)
+        if self._entry.service:
+            agent = self._world.agent_pid(self._world.box(self._job, 1))
+            enter = ["nsenter", f"--net=/proc/{agent}/ns/net", sys.executable, "-c", SERVICE]
+            self._service = subprocess.Popen(enter)
 
     def _pause(self, seconds: float, number: int) -> None:
         time.sleep(seconds)
@@ -174,3 +195,5 @@ def surfed(entry: Entry, folder: Path, seconds: float, seed: str, say: Callable[
         except (Failed, AssertionError) as e:
             (folder / "failure.log").write_text(f"{e}\n{surf.explain()}")
             raise e if isinstance(e, Failed) else Failed(str(e).splitlines()[0]) from e
+        finally:
+            surf.close()

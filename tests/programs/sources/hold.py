@@ -17,10 +17,15 @@ def device() -> object:
 
 
 def outside() -> object:
-    """A connection out of the job: the metadata service, which every machine has. The undisturbed run has no network."""
+    """A connection out of the job, to its first machine. The undisturbed run has no network."""
     if os.environ["SPOTSURFER_JOB"] == "undisturbed":
         return None
-    return socket.create_connection(("169.254.169.254", 80), 5)
+    for _ in range(200):
+        try:
+            return socket.create_connection(("10.201.0.1", 7000), 5)
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+    raise TimeoutError("nobody listens")
 
 
 def fuse() -> object:
