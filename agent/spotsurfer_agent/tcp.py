@@ -14,15 +14,11 @@ import socket
 import struct
 from collections.abc import Iterable
 
-from spotsurfer_agent import linux
+from spotsurfer_agent import linux, sockdiag
 
-NETLINK_SOCK_DIAG = 4
-SOCK_DIAG_BY_FAMILY, SOCK_DESTROY = 20, 21
-NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 1, 4, 0x300
-NLMSG_ERROR, NLMSG_DONE = 2, 3
 ESTABLISHED_AND_HALF_OPEN = 0xFFF & ~(1 << 10) & ~(1 << 7)  # every state but listening and closed
 TCP_REPAIR, TCP_REPAIR_OFF = 19, 0
-_HEAD, _ID = struct.Struct("=IHHII"), 48
+_ID = 48
 
 
 def abort_outside(net: int, own_address: str) -> int:
@@ -30,17 +26,11 @@ def abort_outside(net: int, own_address: str) -> int:
 
     A kernel that can't (no INET_DIAG_DESTROY) leaves them to the first reset from outside.
     """
-    here = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        linux.setns(net, linux.CLONE_NEWNET)
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG) as s:
-            s.settimeout(2.0)
+        with sockdiag.opened(net) as s:
             return sum(_abort(s, family, own_address) for family in (socket.AF_INET, socket.AF_INET6))
     except OSError:
         return 0
-    finally:
-        linux.setns(here, linux.CLONE_NEWNET)
-        os.close(here)
 
 
 def leave_repair(pids: Iterable[int]) -> None:
@@ -70,28 +60,18 @@ def _abort(s: socket.socket, family: int, own_address: str) -> int:
     for identity in _connections(s, family):
         if not _stays_inside(family, identity, own_address):
             with contextlib.suppress(OSError):
-                s.send(_message(SOCK_DESTROY, NLM_F_REQUEST | NLM_F_ACK, family, 0, identity))
-                s.recv(1 << 16)
+                sockdiag.destroy(s, _request(family, 0, identity))
                 ended += 1
     return ended
 
 
 def _connections(s: socket.socket, family: int) -> list[bytes]:
-    s.send(_message(SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, family, ESTABLISHED_AND_HALF_OPEN, bytes(_ID)))
-    found: list[bytes] = []
-    while True:
-        data = s.recv(1 << 16)
-        while len(data) >= _HEAD.size:
-            length, kind, *_ = _HEAD.unpack_from(data)
-            if kind in (NLMSG_DONE, NLMSG_ERROR):
-                return found
-            found.append(data[_HEAD.size + 4 : _HEAD.size + 4 + _ID])
-            data = data[(length + 3) // 4 * 4 :]
+    found = sockdiag.entries(s, _request(family, ESTABLISHED_AND_HALF_OPEN, bytes(_ID)))
+    return [entry[4 : 4 + _ID] for entry in found]  # all, before the first is aborted: one question at a time
 
 
-def _message(kind: int, flags: int, family: int, states: int, identity: bytes) -> bytes:
-    body = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, states) + identity
-    return _HEAD.pack(_HEAD.size + len(body), kind, flags, 1, 0) + body
+def _request(family: int, states: int, identity: bytes) -> bytes:
+    return struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, states) + identity
 
 
 def _stays_inside(family: int, identity: bytes, own_address: str) -> bool:

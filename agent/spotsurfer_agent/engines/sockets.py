@@ -8,17 +8,14 @@ import os
 import socket
 import struct
 
-from spotsurfer_agent import linux, netns
+from spotsurfer_agent import linux, netns, sockdiag
 
 # Families that CRIU saves; for the internet ones, the protocols.
 FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK})
 PROTOCOLS = frozenset({socket.IPPROTO_TCP, socket.IPPROTO_UDP, socket.IPPROTO_ICMP, socket.IPPROTO_ICMPV6, 136, 255, 0})
 NAMES = {132: "SCTP", 262: "MPTCP", 33: "DCCP"}
 SO_DOMAIN, SO_PROTOCOL = 39, 38
-NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY = 4, 20
-NLM_F_REQUEST, NLM_F_DUMP, NLMSG_ERROR, NLMSG_DONE = 1, 0x300, 2, 3
 UDIAG_SHOW_PEER, UNIX_DIAG_PEER = 4, 2
-_HEAD = struct.Struct("=IHHII")
 
 
 def odd_kind(pid: int, fd: int) -> str | None:
@@ -81,35 +78,19 @@ def unix_peers(pid: int) -> dict[int, int]:
 
     A connection that waits for its server to accept it has no other end yet and is not among them.
     """
-    here = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    peers: dict[int, int] = {}
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, UDIAG_SHOW_PEER, 0, 0)
     try:
         net = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            linux.setns(net, linux.CLONE_NEWNET)
-            return _ask()
+            with sockdiag.opened(net) as s:
+                for entry in sockdiag.entries(s, request):
+                    _entry(entry, peers)
         finally:
             os.close(net)
     except OSError:
         return {}
-    finally:
-        linux.setns(here, linux.CLONE_NEWNET)
-        os.close(here)
-
-
-def _ask() -> dict[int, int]:
-    peers: dict[int, int] = {}
-    body = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, UDIAG_SHOW_PEER, 0, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG) as s:
-        s.settimeout(2.0)
-        s.send(_HEAD.pack(_HEAD.size + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + body)
-        while True:
-            data = s.recv(1 << 17)
-            while len(data) >= _HEAD.size:
-                length, kind, *_ = _HEAD.unpack_from(data)
-                if kind in (NLMSG_DONE, NLMSG_ERROR):
-                    return {inode: peer for inode, peer in peers.items() if peer}
-                _entry(data[_HEAD.size : length], peers)
-                data = data[(length + 3) // 4 * 4 :]
+    return {inode: peer for inode, peer in peers.items() if peer}
 
 
 def _entry(message: bytes, peers: dict[int, int]) -> None:
