@@ -13,7 +13,6 @@ from pathlib import Path
 
 from spotsurfer_agent import launch, linux
 
-NOT_THERE = 127
 ALL = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWTIME
 
 

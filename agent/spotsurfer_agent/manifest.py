@@ -121,16 +121,11 @@ def decode(data: bytes, keys: Keys, checkpoint: str | None = None) -> Manifest:
     return image
 
 
-def peek(data: bytes) -> Manifest:
-    """The manifest without proof that it is ours: for people only. Raises ProtocolError, also where it is encrypted."""
-    return _decoded(data[:-SEAL_BYTES], None)
-
-
 def _seal(data: bytes, keys: Keys) -> bytes:
     return blake3.blake3(data, key=keys.seal).digest()
 
 
-def _decoded(data: bytes, keys: Keys | None) -> Manifest:
+def _decoded(data: bytes, keys: Keys) -> Manifest:
     mark, form, body = data[: len(MARK)], data[len(MARK) : len(MARK) + 1], data[len(MARK) + 1 :]
     if mark != MARK:
         raise ProtocolError("the manifest is of a form that this version does not know: upgrade spotsurfer here")
@@ -147,9 +142,7 @@ def _decoded(data: bytes, keys: Keys | None) -> Manifest:
     return image
 
 
-def _opened(body: bytes, keys: Keys | None) -> bytes:
-    if keys is None:
-        raise ProtocolError("the manifest is encrypted: it can't be read without its key")
+def _opened(body: bytes, keys: Keys) -> bytes:
     return AESGCM(keys.cipher).decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], MARK)
 
 

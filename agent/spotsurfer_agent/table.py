@@ -115,7 +115,6 @@ TABLE: dict[S, dict[Event, S]] = {
     S.HALTED: {},
 }
 TERMINAL = frozenset(s for s, edges in TABLE.items() if not edges)
-HOLDING = frozenset({S.RESTORING, S.RUNNING, S.SAVING, S.DRAINING, S.PUBLISHING})
 
 
 @dataclass(frozen=True, slots=True)

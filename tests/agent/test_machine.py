@@ -11,7 +11,7 @@ from spotsurfer_agent.guards import GUARDS, happened
 from spotsurfer_agent.machine import step
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, SaveFacts, Want
-from spotsurfer_agent.table import HOLDING, TABLE, TERMINAL, Event, State
+from spotsurfer_agent.table import TABLE, Event, State
 
 RULES = Rules(attempt=2, interval_seconds=100.0, lease_seconds=60.0, limit_seconds=0.0)
 MINE = Head(3, HeadKind.GRANT, 2, "000001-000001", 1, False, None, 5.0, "n3", "")
@@ -128,10 +128,6 @@ def test_every_edge_of_the_table_is_in_the_list_above():
 
 def test_guards_only_name_edges_that_exist():
     assert {(n, e) for n, guards in GUARDS.items() for e, _ in guards} == {(n, e) for n, edges in TABLE.items() for e in edges}
-
-
-def test_every_state_is_holding_terminal_or_waiting():
-    assert set(S) == HOLDING | TERMINAL | {S.BOOT, S.STANDBY}
 
 
 # ---------------------------------------------------------------- waiting
