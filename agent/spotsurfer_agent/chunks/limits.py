@@ -20,13 +20,13 @@ class Limits:
     @classmethod
     def of_settings(cls, memory_bytes: int, threads: int, compression: str) -> Limits:
         """From an agent's configuration; 0 bytes = half of what is free now."""
-        wanted = memory_bytes or free_bytes() // 2
+        wanted = memory_bytes or unused_bytes() // 2
         return cls(max(MEMORY_BYTES_MIN, wanted), max(1, threads), compression=compression)
 
 
 USUAL = Limits()  # where no configuration says more
 
 
-def free_bytes() -> int:
+def unused_bytes() -> int:
     """Memory that could be had now without pushing anything out."""
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -14,7 +14,7 @@ from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.layout import in_order
 
 ZEROS = bytes(1 << 20)
-SMALL_BYTES = 64 << 20  # a map of pages that is larger is none
+MAP_BYTES_MAX = 64 << 20  # a map of pages that is larger is none
 Passes = Callable[[str, int, memoryview], None]  # file, page number, whole pages
 
 
@@ -62,7 +62,7 @@ class Content:
 
     def _small(self, name: str) -> bytes:
         entry = self.files[name]
-        if entry.size > SMALL_BYTES:
+        if entry.size > MAP_BYTES_MAX:
             raise ValueError(f"{name} has {entry.size} bytes")
         return b"".join(self.pieces(entry, [(0, entry.size)]))
 

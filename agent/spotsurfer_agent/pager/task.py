@@ -18,7 +18,7 @@ from spotsurfer_agent.pager import uffd
 from spotsurfer_agent.pager.space import Run, Space
 from spotsurfer_agent.pager.uffd import Kind
 
-ZEROS = 256 << 10  # so much is filled with zeros at once
+ZEROS_BYTES = 256 << 10  # so much is filled with zeros at once
 _PAUSE_SECONDS = 0.0005
 _TRIES = 40  # for what should pass by itself: memory short, a mapping in transition
 
@@ -183,7 +183,7 @@ class Task:
         return True
 
     def _zero(self, address: int) -> bool:
-        lower, upper = self.space.gap(address, ZEROS)
+        lower, upper = self.space.gap(address, ZEROS_BYTES)
         error = uffd.zero(self.fd, lower, upper - lower)
         if error in (errno.ENOENT, errno.EINVAL, errno.EEXIST, errno.EAGAIN):
             error = uffd.zero(self.fd, address, PAGE)
