@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent import clock, manifest, protocol, scratch, shimwire, trees
+from spotsurfer_agent import clock, files, manifest, protocol, scratch, shimwire, trees
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Writer
@@ -145,7 +145,7 @@ class AppEngine(Hosted):
         return (lambda: False) if app.done_exit is not None else (lambda: True)
 
     def _work(self, spec: Spec) -> Path:
-        return self._scratch.path / "work" / ("" if spec.folder == "." else spec.folder)
+        return files.job_folder(str(self._scratch.path), spec)
 
     # ------------------------------------------------------------ keeping what it wrote
 
