@@ -94,16 +94,20 @@ def _connect(s: socket.socket, path: Path) -> None:
 
 
 def listen(path: Path) -> socket.socket:
-    """The shim's end."""
+    """A fresh socket at this path, which may be longer than an address can be; it does not block. Raises OSError."""
     path.unlink(missing_ok=True)
     s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        s.bind(f"/proc/self/fd/{folder}/{path.name}")
-    finally:
-        os.close(folder)
-    path.chmod(0o600)
-    s.listen(16)
+        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            s.bind(f"/proc/self/fd/{folder}/{path.name}")
+        finally:
+            os.close(folder)
+        path.chmod(0o600)
+        s.listen(16)
+    except OSError:
+        s.close()
+        raise
     return s
 
 
