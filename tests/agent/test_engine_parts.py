@@ -182,6 +182,10 @@ def test_a_full_disk_loses_no_output(tmp_path, monkeypatch):
         ("(00.01) Error (x): Can't setup RLIMIT_NOFILE for self\n(00.02)  12: Error (y): odd thing", "odd thing"),
         ("(00.01) Error (criu/x.c:1): Can't open file usr/lib/x.so: No such", "usr/lib/x.so: is not there"),
         ("(00.01) pie: 1: Error (x): Can't fork for 9: File exists", "process number 9"),
+        (
+            "(00.01) Error (compel/src/lib/infect.c:358): Unseizable non-zombie 24 found, state t, err -1/0",
+            "process 24 can't be stopped",
+        ),
         ("(00.01) Warn  (x): harmless", "fallback"),
         ("", "fallback"),
     ],

@@ -68,6 +68,10 @@ SENTENCES = (
     (r"Can't lookup mount=\S+ for fd=(-?\d+) path=(\S+)", r"the job holds \2 open, which lies on a mount that it does not own"),
     (r"Can't open file (\S+)", r"the file \1 is not there"),
     (r"Can't fork for (\d+): File exists", r"process number \1 is taken already"),
+    (
+        r"Unseizable non-zombie (\d+) found",
+        r"process \1 can't be stopped: a debugger or tracer holds it, or this machine forbids it",
+    ),
     (r"tracer|Can't seize|ptrace", "a debugger or tracer is attached to the job"),
     (
         r"Can't dump (ghost|unlinked) file.* of (\d+) size",
