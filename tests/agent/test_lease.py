@@ -167,6 +167,35 @@ def test_with_its_threads_on_a_folder_store_that_hangs(tmp_path):
     assert not thread.is_alive()
 
 
+def test_a_life_with_a_limit_ends_although_a_task_hangs(tmp_path):
+    """A rehearsal's machine: its restore never returns, nobody is there to end it, and its own clock does."""
+    world = World(tmp_path)
+    world.settings = {"life_seconds": 1.5, "poll_seconds": 0.1, "report_seconds": 0.3, "notice_seconds": 0.1}
+    world.clock = time.monotonic
+    stuck, hangs = threading.Event(), threading.Event()
+
+    def hang():
+        hangs.set()
+        stuck.wait(30)
+
+    world.trips["start"] = hang
+    agent = world.machine(1).boot()
+    ended, began = [], time.monotonic()
+    thread = threading.Thread(target=lambda: ended.append(agent.run()), daemon=True)
+    thread.start()
+    try:
+        world.grant(1)
+        await_(hangs.is_set)
+        thread.join(10)
+        assert ended == [True], "over: the machine goes"
+        assert 1.5 <= time.monotonic() - began < 4.0
+        assert agent.gate.is_shut, "what still hangs writes nothing more"
+    finally:
+        stuck.set()
+        agent.stop()
+        thread.join(5)
+
+
 def await_(condition, seconds=10.0):
     end = time.monotonic() + seconds
     while not condition():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -11,18 +12,19 @@ import pytest
 from spotsurfer_agent import protocol
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.manifest import decode, encode
-from spotsurfer_agent.protocol import Report, Spec
+from spotsurfer_agent.protocol import AgentConfig, Report, Spec
 from spotsurfer_agent.store import ObstoreStore, StoreError, open_store
 from sqlalchemy import Engine
 from support.builders import an_attempt
 from support.saves import JOB, KEYS, Writer, a_manifest, named
 
+from spotsurfer.controller import rehearsal
 from spotsurfer.controller.errands import CalledOff, Errand, Errands
 from spotsurfer.controller.forks import FIRST, Forks, Order
 from spotsurfer.controller.keeper import Keeper, Retention, Shop, lives
 from spotsurfer.controller.rehearsal import Rehearsals
 from spotsurfer.controller.shelf import Shelf
-from spotsurfer.model.errors import NotFound, StoreDamaged
+from spotsurfer.model.errors import NotFound, RehearsalFailed, StoreDamaged
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import AttemptState, Job, JobSpec, JobState
 from spotsurfer.ports.clock import ManualClock
@@ -112,6 +114,44 @@ def test_a_rehearsal_publishes_nothing_and_tells_nobody(room: Room) -> None:
     assert (made.spec.on_end, made.spec.outputs, made.spec.retries) == ((), (), 0)
     spec = protocol.decode(Spec, room.store.get(protocol.spec_key(made.id)) or b"")
     assert (spec.job, spec.outputs, spec.checkpoint_interval_seconds) == (made.id, [], None)
+
+
+def test_a_rehearsal_that_nobody_sees_alive_is_ended_in_time(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its restore hangs, say: it is given up after a while, thrown away, and the job and its checkpoint are as before."""
+    ended: list[str] = []
+
+    def cancel(job: str) -> Job:
+        ended.append(job)
+        with room.engine.begin() as c:
+            return rows.save_job(c, replace(rows.load_job(c, JobId(job)), state=JobState.CANCELLED))
+
+    monkeypatch.setattr(rehearsal, "LIMIT_SECONDS", 0.5)
+    monkeypatch.setattr(rehearsal, "LOOK_SECONDS", 0.05)
+    room.writer.save_all(["a"])
+    rehearsals = Rehearsals(room.keeper._shop, room.forks, room.keeper, cancel)
+    began = time.monotonic()
+    with pytest.raises(RehearsalFailed, match="not seen alive within"):
+        rehearsals.rehearse(JOB, an_errand())
+    assert 0.5 <= time.monotonic() - began < 5.0
+    child = f"{JOB}-copy"
+    assert ended == [child]
+    assert room.store.list(protocol.job_prefix(child))
+    rehearsals.tidy()
+    assert room.store.list(protocol.job_prefix(child)) == []
+    with room.engine.connect() as c:
+        assert rows.load_job(c, JobId(JOB)).state is JobState.ACTIVE
+        assert [m.data for _, m in timeline.read(c, JobId(JOB), 0) if m.kind == "rehearsed"] == [{"alive": False}]
+
+
+def test_only_the_machines_of_a_rehearsal_have_a_short_and_lonely_life(room: Room) -> None:
+    room.writer.save_all(["a"])
+    config = AgentConfig(JOB, 1, "memory:///")
+    with room.engine.connect() as c:
+        job = rows.load_job(c, JobId(JOB))
+    assert (rehearsal.of_job(config, job).life_seconds, rehearsal.of_job(config, job).walled) == (0.0, False)
+    child = rehearsal.of_job(config, room.forks.fork(Order(JOB, rehearsal=True), an_errand()))
+    assert child.walled
+    assert rehearsal.LIMIT_SECONDS < child.life_seconds < 2 * rehearsal.LIMIT_SECONDS, "whoever watches gives up first"
 
 
 def test_a_copy_that_fails_leaves_nothing(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
