@@ -16,6 +16,7 @@ from bench.scenes import kit, reference
 from bench.scenes.kit import Runner
 
 ROUNDS = 3
+TRIES = 5  # to kill a server while memory arrives
 Figures = dict[str, Any]
 
 
@@ -97,17 +98,28 @@ def _busy_while_it_arrives(run: Runner) -> int:
 
 def _server_killed(run: Runner) -> int:
     """The job dies with its server rather than see zeros, and comes back from the image."""
-    run.engine.kill()
     image = run.newest()
-    run.engine.restore(image, engine_kit.job())
-    for pid in _servers():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    for _ in range(TRIES):
+        run.engine.kill()
+        run.engine.restore(image, engine_kit.job())
+        servers = _servers()
+        for pid in servers:
+            os.kill(pid, signal.SIGSTOP)  # what is still missing stays so
+        if run.engine.status().arriving_bytes:
+            break
+        for pid in servers:
+            os.kill(pid, signal.SIGCONT)
+    else:
+        raise AssertionError(f"all memory was there before its server could be killed, {TRIES} times: use a larger job")
+    for pid in servers:
+        os.kill(pid, signal.SIGKILL)
     end = time.monotonic() + kit.PATIENCE_SECONDS
     while run.engine.status().state is WorkloadState.RUNNING and time.monotonic() < end:
         time.sleep(kit.LOOK_SECONDS)
-        if run.engine.status().arriving_bytes is None:
-            break  # it had everything before the server was found
+    status = run.engine.status()
+    assert status.state is WorkloadState.LOST, f"its server was killed, and the job is {status.state}"
+    assert status.lost_because, "nobody says why the job was killed"
+    assert not status.image_is_bad, "the image is blamed for a server that was killed"
     run.engine.kill()
     run.engine.restore(image, engine_kit.job())
     _all_in(run)
