@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,9 @@ import pytest
 from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.chunks.limits import Limits
+from spotsurfer_agent.chunks.reader import Reader
+from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.engines.port import WorkloadState as W
 from spotsurfer_agent.facts import Facts, Rules, Task, Warning
 from spotsurfer_agent.fit import Fit
@@ -129,6 +134,26 @@ def test_a_bad_disk_does_not_make_an_image_look_bad(scene: Scene) -> None:
         file.write_bytes(flipped)
         assert scene.cached.get(key) == scene.store.objects[key]
         assert key in scene.read
+
+
+@pytest.mark.parametrize("hurt", [lambda b: b[:5] + bytes([b[5] ^ 1]) + b[6:], lambda b: b[: len(b) // 2], lambda b: b""])
+def test_a_restore_does_not_notice_that_the_disk_hurt_all_that_was_fetched_ahead(
+    tmp_path: Path, hurt: Callable[[bytes], bytes]
+) -> None:
+    """Chunks of their own and chunks in packs, damaged as the disk likes: the store has them, so no image is called bad."""
+    scene = Scene(tmp_path)
+    pieces = [random.Random(n).randbytes(size) for n, size in enumerate((1 << 18, 1 << 18, 3000, 2000))]
+    with Writer(scene.store, JOB, KEYS, Limits(), {}) as writer:
+        futures = [writer.add(p) for p in pieces]
+    stored = [f.result() for f in futures]
+    for key, data in list(scene.store.objects.items()):
+        scene.cache.put(key, data)
+    files = [p for p in scene.cache.folder.rglob("*") if p.is_file()]
+    assert len(files) == 3  # two chunks and a pack
+    for file in files:
+        file.write_bytes(hurt(file.read_bytes()))
+    with Reader(scene.cached, JOB, KEYS, Limits()) as reader:
+        assert [reader.plain(c) for c in stored] == pieces
 
 
 def test_a_full_cache_holds_what_it_can_and_says_so(tmp_path: Path) -> None:
