@@ -150,6 +150,21 @@ def build(root: Path, entries: list[Entry], table: list[Stored], source: Reader)
         os.close(top)
 
 
+def make_empty(root: Path, path: str, uid: int, gid: int) -> None:
+    """An empty file of this owner at a path below `root`, in place of any there. Raises UnsafePath; OSError also for a link."""
+    top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with _parent(top, path) as (folder, name):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(name, flags, 0o644, dir_fd=folder)
+            os.fchown(fd, uid, gid)
+            os.close(fd)
+    finally:
+        os.close(top)
+
+
 def _dress_folder(e: Entry, folder: int, name: str) -> None:
     fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:

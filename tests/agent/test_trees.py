@@ -120,3 +120,21 @@ def test_no_link_is_followed_on_the_way(tmp_path):
     with pytest.raises(OSError):
         trees.build(root, [D("d"), Entry("d/x", "file")], [], Reader(open_store("memory:///"), "j", KEYS))
     assert list(outside.iterdir()) == []
+
+
+def test_an_empty_file_is_made_below_the_root_whatever_links_say(tmp_path):
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    (root / "sub").mkdir(parents=True)
+    elsewhere.mkdir()
+    (elsewhere / "please").write_text("precious")
+    (root / "away").symlink_to(elsewhere)
+    (root / "sub/please").symlink_to(elsewhere / "please")
+    for _ in range(2):
+        trees.make_empty(root, "sub/please", 1234, 4321)
+        st = (root / "sub/please").lstat()
+        assert (st.st_uid, st.st_gid, st.st_size, stat.S_ISREG(st.st_mode)) == (1234, 4321, 0, True)
+    with pytest.raises(OSError, match="Not a directory"):
+        trees.make_empty(root, "away/please", 1234, 4321)
+    with pytest.raises(trees.UnsafePath):
+        trees.make_empty(root, "../elsewhere/please", 1234, 4321)
+    assert (elsewhere / "please").read_text() == "precious"

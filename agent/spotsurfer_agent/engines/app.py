@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent import clock, files, manifest, protocol, scratch, shimwire, trees
+from spotsurfer_agent import clock, files, manifest, protocol, shimwire, trees
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Writer
@@ -104,7 +104,7 @@ class AppEngine(Hosted):
         sign = self._sign(app, status, self._work(spec))
         try:
             self._tell(app, spec)
-        except (OSError, hooks.HookFailed, shimwire.ShimGone) as e:
+        except (OSError, trees.UnsafePath, hooks.HookFailed, shimwire.ShimGone) as e:
             raise EngineError("save", f"the program could not be told to save itself: {e}") from e
         end = time.monotonic() + app.deadline_seconds
         while not sign():
@@ -126,10 +126,8 @@ class AppEngine(Hosted):
         if app.signal:
             os.kill(root, signal.Signals[f"SIG{app.signal}"])  # its init hands it on to the whole group
         elif app.file:
-            path = self._work(spec) / app.file
-            path.unlink(missing_ok=True)
-            path.touch()
-            scratch.own(path, *self._owner(root))
+            top = Path(self._scratch.path)  # the job may have put links anywhere below
+            trees.make_empty(top, (self._work(spec) / app.file).relative_to(top).as_posix(), *self._owner(root))
         else:
             self.run_inside(app.command, app.deadline_seconds)
 

@@ -101,7 +101,9 @@ class CriuEngine(Hosted):
         try:
             bringing.begin(image, self._keys, self._origin_of_chunks())
             self._scratch.empty()
-            trees.build(self._scratch.path, image.scratch, image.chunks, Reader(self._store, self._job, self._keys))
+            trees.build(
+                self._scratch.path, image.scratch, image.chunks, Reader(self._store, self._job, self._keys, self._limits)
+            )
             self._scratch.brought_back(image)
             self._spawn()
             self._run_restore(image, (images, work), lazy=bringing.ready())

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from spotsurfer_agent import imagewire
+from spotsurfer_agent import imagewire, shimwire
 from spotsurfer_agent.engines.lanes import WORTH_BYTES, Lanes
 from spotsurfer_agent.imagewire import StreamError as StreamError
 
@@ -62,7 +62,7 @@ class Receiver:
         self._failure: BaseException | None = None
         self._closed = self._hung_up = False
         self.received_bytes = 0
-        self._listener = _listen(self._path)
+        self._listener = shimwire.listen(self._path)
         self._stop, self._stopper = os.pipe()  # readable when all are to stop
         self._thread = threading.Thread(target=self._serve, name="image stream", daemon=True)
         self._thread.start()
@@ -230,15 +230,3 @@ def _name(control: socket.socket) -> str | None:
     if name is not None and (not name or "/" in name or name.startswith(".")):
         raise StreamError(0, f"CRIU announced an image file named {name!r}")
     return name
-
-
-def _listen(path: Path) -> socket.socket:
-    path.unlink(missing_ok=True)
-    s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        s.bind(str(path))
-        s.listen(1)
-    except OSError:
-        s.close()
-        raise
-    return s

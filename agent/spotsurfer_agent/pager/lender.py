@@ -17,7 +17,7 @@ from collections import deque
 import numpy as np
 
 from spotsurfer_agent import linux
-from spotsurfer_agent.pager.uffd import PAGE
+from spotsurfer_agent.buffers import PAGE
 
 COPIED_BELOW_BYTES = 64 << 10  # less than this is copied: a page of ours for a few bytes would fill the pipe
 LOOK_SECONDS = 0.001
