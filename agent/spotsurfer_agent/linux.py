@@ -32,6 +32,7 @@ _SECCOMP_ALLOW = 0x7FFF0000
 _SECCOMP_ERRNO = 0x00050000
 _ENOSYS = 38
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_ARENA_MAX = -8
 _BUFFER_BYTES = 32 << 20  # the most that glibc takes
 _IDLE_BYTES = 256 << 20
 
@@ -101,10 +102,20 @@ def syncfs(fd: int) -> None:
     _checked(_libc.syncfs(fd), "syncfs")
 
 
+def share_heap() -> None:
+    """Threads that begin from now on share one heap: what is free at the end of a heap of their own is never given back, and
+    a save or two would leave hundreds of megabytes there.
+    """
+    option = getattr(_libc, "mallopt", None)
+    if option is not None:
+        option(ctypes.c_int(_M_ARENA_MAX), ctypes.c_int(1))
+
+
 def reuse_memory() -> None:
     """Let buffers of some megabytes be used again instead of being given back each time: the first touch of every page costs
     more than what is done with it. `trim_memory` gives it back. See mallopt(3); other C libraries than glibc do as they do.
     """
+    share_heap()
     option = getattr(_libc, "mallopt", None)
     if option is not None:
         option(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(_BUFFER_BYTES))

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from spotsurfer_agent import __version__, netns, respawn
+from spotsurfer_agent import __version__, linux, netns, respawn
 from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.keys import WrongKey as WrongKey
@@ -36,6 +36,7 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
 
     Raises WrongKey where the configuration's key is none.
     """
+    linux.share_heap()
     state = StateFile(base / "agent-state.json", config.job, config.attempt)
     began = state.memory.began
     keys = Keys.of_hex(config.key, config.lineage or config.job, config.encrypt)
