@@ -9,8 +9,6 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from spotsurfer_agent.buffers import PAGE
-
 _COPY, _ZEROPAGE, _WAKE, _POISON = 0xC028AA03, 0xC020AA04, 0x8010AA02, 0xC020AA08
 _MESSAGE = 32
 _MESSAGES = 64
