@@ -370,3 +370,19 @@ def test_limits_of_a_configuration():
 def test_a_chunk_that_is_described_wrongly_is_not_looked_for():
     with Reader(open_store("memory:///"), JOB, KEYS, LIMITS) as reader, pytest.raises(BadChunk, match="missing"):
         reader.plain(Stored("0" * 64, 5))
+
+
+@pytest.mark.parametrize(
+    ("setting", "free", "room"),
+    [
+        (512 << 20, 8 << 30, 512 << 20),
+        (512 << 20, 1 << 30, 256 << 20),
+        (512 << 20, 100 << 20, 64 << 20),
+        (1, 8 << 30, 64 << 20),
+    ],
+)
+def test_what_is_on_its_way_never_takes_the_memory_that_the_job_needs(
+    monkeypatch: pytest.MonkeyPatch, setting: int, free: int, room: int
+) -> None:
+    monkeypatch.setattr(limits_module, "free_bytes", lambda: free)
+    assert Limits(memory_bytes=setting).room_bytes == room

@@ -8,15 +8,19 @@ import gc
 import os
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from spotsurfer_agent import memory
+from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.store import StoreDenied, StoreError
-from support.engine_kit import BASE
+from support.engine_kit import BASE, output, until
 
 STORE = Path("/run/store")
+MEMORY_SLACK_BYTES = 96 << 20
 DATA = ("chunks/", "packs/")  # what a job's bytes lie in, below its folder
 
 
@@ -149,8 +153,78 @@ def memory_bytes() -> int:
     """Private and shared memory that this process really uses: what the C library only keeps for later is given back first."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
+    return _held_bytes()
+
+
+def _held_bytes() -> int:
     fields = dict(x.split(":", 1) for x in Path("/proc/self/status").read_text().splitlines() if ":" in x)
     return sum(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))
+
+
+class Peak:
+    """The most memory that this process held while the block lasts, above what it held before."""
+
+    def __init__(self) -> None:
+        self.bytes, self._over = 0, threading.Event()
+        self._before, self._thread = memory_bytes(), threading.Thread(target=self._look)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.01):
+            self.bytes = max(self.bytes, _held_bytes() - self._before)
+
+
+@contextlib.contextmanager
+def free_memory(free_bytes: int) -> Iterator[None]:
+    """The machine's control group allows this much more than what is used now, by the job and all others."""
+    folder = next(iter(memory._own_folders()))
+    limit = next(folder / name for name in ("memory.max", "memory.limit_in_bytes") if (folder / name).exists())
+    much = 1 << 40
+    limit.write_text(str(much))
+    limit.write_text(str(much - memory._left(folder) + free_bytes))
+    assert memory.free_bytes() <= free_bytes + (16 << 20)
+    try:
+        yield
+    finally:
+        limit.write_text("max" if limit.name == "memory.max" else "-1")
+
+
+def dawdle(key: str) -> None:
+    """A slow store: a few megabytes a second for each request in flight."""
+    if any(part in key for part in DATA):
+        time.sleep(0.5)
+
+
+@contextlib.contextmanager
+def nothing_left(e: CriuEngine) -> Iterator[None]:
+    """At the end the job is killed, and of all that was done here nothing is there any more."""
+    before, held = mounts(), memory_bytes()
+    yield
+    e.kill()
+    with contextlib.suppress(AssertionError):
+        until(lambda: not processes(), 10.0)
+    assert not processes(), processes()
+    assert mounts() == before
+    assert list((BASE / "job/images").iterdir()) == []
+    assert not (BASE / "job/kept").exists() or list((BASE / "job/kept").iterdir()) == []
+    sockets = [p for p in BASE.rglob("*") if p.is_socket() and p.name != "shim.sock"]
+    assert sockets == []
+    assert b"ssjob0" not in subprocess.run(["ip", "link"], capture_output=True, check=True).stdout
+    more = memory_bytes() - held
+    assert more < MEMORY_SLACK_BYTES, f"{more >> 20} MiB are still held"
+
+
+def whole(e: CriuEngine) -> None:
+    """The job's output is complete: every turn once, in order."""
+    numbers = [int(x.split()[1]) for x in output(e).decode().splitlines() if x.startswith("turn")]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
 def _run(*argv: str) -> None:

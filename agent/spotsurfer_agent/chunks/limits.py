@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from spotsurfer_agent.memory import free_bytes
+
 MEMORY_BYTES_MIN = 64 << 20  # a few of the largest chunks on their way at once
+ROOM_PART = 4  # of what is free; an image that is read may take half of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,11 @@ class Limits:
         """From an agent's configuration; 0 bytes = half of what is free now."""
         wanted = memory_bytes or unused_bytes() // 2
         return cls(max(MEMORY_BYTES_MIN, wanted), max(1, threads), compression=compression)
+
+    @property
+    def room_bytes(self) -> int:
+        """What may be on its way just now: as allowed, but not what would push out the job whose bytes these are."""
+        return max(MEMORY_BYTES_MIN, min(self.memory_bytes, free_bytes() // ROOM_PART))
 
 
 USUAL = Limits()  # where no configuration says more

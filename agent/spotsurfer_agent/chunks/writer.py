@@ -15,7 +15,7 @@ from spotsurfer_agent import protocol
 from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.chunks import codec
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.limits import MEMORY_BYTES_MIN, Limits
+from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.pace import Pace
 from spotsurfer_agent.chunks.packer import PACKED_BELOW_BYTES, Pack
 from spotsurfer_agent.chunks.room import Room
@@ -49,7 +49,7 @@ class Writer:
 
     def __init__(self, store: ObjectStore, job: str, keys: Keys, limits: Limits, known: Mapping[str, Stored]) -> None:
         self._store, self._job, self._keys, self._known = store, job, keys, known
-        self._room, self._pace = Room(max(limits.memory_bytes, MEMORY_BYTES_MIN)), Pace(limits)
+        self._room, self._pace = Room(limits.room_bytes), Pace(limits)
         self._cpu = ThreadPoolExecutor(limits.threads, thread_name_prefix="chunks")
         self._puts = ThreadPoolExecutor(limits.puts, thread_name_prefix="puts")
         self._lock = threading.Lock()
