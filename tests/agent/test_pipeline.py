@@ -308,7 +308,7 @@ def test_cuts_are_of_the_size_that_was_promised_and_of_the_content_alone():
     assert b"".join(cut) == data
     assert min(sizes[:-1]) >= PAGES_MIN
     assert max(sizes) <= PAGES_MAX
-    assert 200 <= sum(sizes[:-1]) / len(sizes[:-1]) <= 450
+    assert 256 <= sum(sizes[:-1]) / len(sizes[:-1]) <= 512, "1 to 2 MiB"
     assert chunks_of(data, step=7) == chunks_of(data, step=1000) == cut
     moved = chunks_of(pages(100, 2) + data)
     assert len(set(moved) & set(cut)) >= len(cut) - 5, "what moved is found again"

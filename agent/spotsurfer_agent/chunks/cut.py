@@ -10,8 +10,8 @@ import numpy as np
 
 from spotsurfer_agent.chunks.prints import Pairs
 
-PAGES_MIN, PAGES_MAX = 64, 1024
-MASK = np.uint64(0xFF)  # one page in 256 ends a chunk: 320 pages, 1.25 MiB, on average
+PAGES_MIN, PAGES_MAX = 256, 1024
+MASK = np.uint64(0xFF)  # one page in 256 ends a chunk that is long enough: 1.9 MiB on average
 
 
 class Cutter:
