@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +12,24 @@ from spotsurfer_agent import cgroup
 _V2 = ("memory.max", "memory.current", ("inactive_file", "active_file"))
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
 
+_SCORE = Path("/proc/self/oom_score_adj")
+LEAST_PRECIOUS = "1000"  # see proc(5)
+
 
 def free_bytes() -> int:
     """Bytes that could still be used without anything being killed for it."""
     return min([_machine(), *(_left(folder) for folder in _own_folders())])
+
+
+@contextlib.contextmanager
+def first_to_go() -> Iterator[None]:
+    """If the machine runs out of memory meanwhile, this process is killed and not the job: a save can be made again."""
+    before = _SCORE.read_text()
+    _SCORE.write_text(LEAST_PRECIOUS)
+    try:
+        yield
+    finally:
+        _SCORE.write_text(before)
 
 
 def _machine() -> int:

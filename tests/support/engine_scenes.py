@@ -111,7 +111,11 @@ def shell() -> None:
     script = "i=0; while [ $i -lt 60 ]; do echo line-$i; i=$((i+1)); sleep 0.05; done; exit 3"
     e.start(Spec(JOB, ["sh", "-c", script], folder="deep/er", environment={"GREETING": "hi"}))
     turns_pass(e, 2)
-    e.save(request(1, final=False))
+    score, seen = Path("/proc/self/oom_score_adj"), set[str]()
+    before = score.read_text()
+    e.save(request(1, final=False, progress=lambda stage: seen.add(f"{stage} {int(score.read_text())}")))
+    assert {"freeze 1000", "upload 1000"} <= seen, "where memory ends, the saver has to go and not the job"
+    assert score.read_text() == before
     e.save(request(2, final=True))
     for _ in range(2):
         e.kill()

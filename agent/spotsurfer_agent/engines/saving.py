@@ -28,6 +28,7 @@ from spotsurfer_agent.engines.port import EngineError, SaveRequest
 from spotsurfer_agent.engines.reserve import Reserve
 from spotsurfer_agent.jobroot import Mount
 from spotsurfer_agent.manifest import Entry, Manifest
+from spotsurfer_agent.memory import first_to_go
 from spotsurfer_agent.protocol import SaveFacts
 from spotsurfer_agent.scratch import Capture, Scratch
 from spotsurfer_agent.store import ObjectStore, StoreError
@@ -110,7 +111,7 @@ class Saving:
             folder.mkdir(parents=True)
         self._request.progress("reserve")
         try:
-            with self._reserved() as memory, self._writer:
+            with first_to_go(), self._reserved() as memory, self._writer:
                 self._request.progress("sync")
                 self._at.scratch.sync()
                 self._request.progress("freeze")
