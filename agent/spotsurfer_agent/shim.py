@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from spotsurfer_agent import linux, shimwire
-from spotsurfer_agent.shimjob import Job, Refused, Reply
+from spotsurfer_agent.shimjob import Job, Reply
+from spotsurfer_agent.shimruns import Refused
 
 SEND_SECONDS = 2.0
 ORPHAN_SECONDS = 2.0  # between looks whether another shim took the place of one that has nothing to do

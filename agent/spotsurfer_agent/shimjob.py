@@ -22,7 +22,7 @@ from typing import Any
 from spotsurfer_agent import hook, jobroot, launch, linux, netns, shimwire, spool, tcp
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
-from spotsurfer_agent.shimruns import Dump, Owner, Restore, spawn, without_lock
+from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore, give_up, spawn, without_lock
 from spotsurfer_agent.tools import Tools
 
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
@@ -30,10 +30,6 @@ CRIU_END_SECONDS = 10.0  # after its verdict CRIU has only to let go
 RETRY_SECONDS = 1.0
 Reply = dict[str, Any]
 Request = dict[str, Any]
-
-
-class Refused(Exception):
-    """The request can't be met now; the sentence goes back to who asked."""
 
 
 class Job:
@@ -68,6 +64,7 @@ class Job:
             "dump": self.begin_dump,
             "alive": lambda _o, r: self._waiting(r).heard(),
             "verdict": self.give_verdict,
+            "give_up": lambda _o, r: give_up(self._dump, r),
             "hold": lambda _o, _r: self.hold(),
             "release": lambda _o, _r: self.release(),
             "kill": lambda _o, _r: self.kill(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -13,6 +14,10 @@ from typing import Any
 from spotsurfer_agent import launch
 
 Owner = Any  # whoever asked; answers go back there
+
+
+class Refused(Exception):
+    """The request can't be met now; the sentence goes back to who asked."""
 
 
 @dataclass(slots=True)
@@ -56,6 +61,15 @@ class Restore:
     owner: Owner
     pidfile: Path
     ended: dict[int, int] = field(default_factory=dict)  # orphans that ended meanwhile: the job may be among them
+
+
+def give_up(d: Dump | None, request: dict[str, Any]) -> dict[str, Any]:
+    """End a `criu dump` that hangs before its tree was written; the job runs on then. Raises Refused where there is none."""
+    if d is None or d.frozen_at is not None or d.checkpoint != request["checkpoint"]:
+        raise Refused("no save hangs")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(d.pid, signal.SIGKILL)
+    return {}
 
 
 def without_lock(request: dict[str, Any]) -> dict[str, Any]:

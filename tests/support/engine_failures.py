@@ -10,10 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from spotsurfer_agent import protocol, shimwire
+from spotsurfer_agent.engines import stall
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.store import StoreError, open_store
 from support.engine_kit import (
     BASE,
+    STORE,
     W,
     begin,
     engine,
@@ -172,6 +174,35 @@ def criu_killed() -> None:
     store = open_store("file:///run/store")
     e.kill()
     e.restore(newest(store), job())
+    runs(e)
+    e.kill()
+
+
+def criu_hangs() -> None:
+    """CRIU does nothing any more before the tree is written: it is ended, the job runs on, and the next save is whole."""
+    stall.STALL_SECONDS = 3.0
+    e = engine()
+    begin(e, job(400 << 20))
+    stopped = list[int]()
+
+    def stop_criu() -> None:
+        while not stopped:
+            for p in e._tool_group().pids():
+                if b"dump.log" in Path(f"/proc/{p}/cmdline").read_bytes():
+                    os.kill(p, signal.SIGSTOP)
+                    stopped.append(p)
+
+    for final in (False, True):
+        stopped.clear()
+        thread = threading.Thread(target=stop_criu)
+        thread.start()
+        told = refused("save", partial(e.save, request(1 + final, final=final)))
+        thread.join()
+        assert "CRIU waited for something that does not answer" in told, told
+        runs(e)
+    e.save(request(3, final=True))
+    e.kill()
+    e.restore(newest(open_store(STORE)), job())
     runs(e)
     e.kill()
 

@@ -40,6 +40,11 @@ class Intake:
         found = self._receiver.failure
         return self.pages.failure or found if found is None or isinstance(found, Closed) else found
 
+    @property
+    def received_bytes(self) -> int:
+        """That came so far."""
+        return self._receiver.received_bytes
+
     def drained(self, alive: Callable[[], None]) -> None:
         """Wait until all that CRIU announced was read; it stands at its hook. `alive` is called now and then meanwhile.
 

@@ -21,7 +21,7 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
-from spotsurfer_agent.engines import criu_call, needs, reserve
+from spotsurfer_agent.engines import criu_call, needs, reserve, stall
 from spotsurfer_agent.engines.base import Bases
 from spotsurfer_agent.engines.intake import Intake
 from spotsurfer_agent.engines.port import EngineError, SaveRequest
@@ -36,6 +36,10 @@ from spotsurfer_agent.tools import Tools
 
 VERDICT_SECONDS = 10.0  # a live dump whose agent stays silent for so long is let go by the shim
 DOUBT_SHARE, DOUBT_BYTES = 0.5, 16 << 20  # of the expected image; what the kernel's own counts may differ by
+HANGS = (
+    "the save failed, the job runs on: CRIU waited for something that does not answer and was ended; a file system that a "
+    "process of the job serves itself, or a network file system, may be the reason"
+)
 NOT_PART = ("stats-",)  # CRIU writes these after the hook
 FAILURES = (EngineError, StoreError, Cancelled, reserve.Closed, OSError, trees.Unsavable, subprocess.SubprocessError)
 
@@ -93,6 +97,7 @@ class Saving:
         self._began = 0.0
         self._frozen_seconds = 0.0
         self._expected_bytes = 0
+        self._hung = False
 
     def run(self) -> SaveFacts:
         """Do it all. Raises EngineError("save"); what `commit` raises passes through, and a final dump then stays frozen."""
@@ -191,19 +196,32 @@ class Saving:
             intake.pages.release()
         self._began = time.monotonic()
         try:
-            return talk.ask(
-                "dump",
-                None,
-                argv=argv,
-                checkpoint=r.checkpoint,
-                final=r.final,
-                verdict_seconds=VERDICT_SECONDS,
-                cgroups=at.tool_entries,
-            )
+            with stall.watched(lambda: self._signs(intake), self._give_up):
+                return talk.ask(
+                    "dump",
+                    None,
+                    argv=argv,
+                    checkpoint=r.checkpoint,
+                    final=r.final,
+                    verdict_seconds=VERDICT_SECONDS,
+                    cgroups=at.tool_entries,
+                )
         except shimwire.ShimRefused:
             if intake.failure is not None:  # CRIU only saw a broken pipe
                 raise intake.failure from None
+            if self._hung:
+                raise EngineError("save", HANGS) from None
             raise
+
+    def _signs(self, intake: Intake) -> object:
+        """What changes as long as CRIU works."""
+        log = self._work / "dump.log"
+        return intake.received_bytes, log.stat().st_size if log.exists() else 0
+
+    def _give_up(self) -> None:
+        self._hung = True
+        with contextlib.suppress(shimwire.ShimRefused, shimwire.ShimGone):  # it came to its end just now, or an older shim
+            shimwire.ask(self._at.folder, "give_up", checkpoint=self._request.checkpoint)
 
     def _all_there(self, got: int) -> None:
         """Compare the image with what the kernel says of the processes, which stand still: CRIU must not have missed memory.
