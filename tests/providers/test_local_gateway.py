@@ -127,6 +127,14 @@ def test_folders_that_vanish_are_made_again(store: ObstoreStore, tmp_path: Path)
     assert store.get(HOME + "a/b/x") == b"2"
 
 
+def test_what_stands_in_the_way_is_a_refusal_and_no_stumble(store: ObstoreStore, tmp_path: Path) -> None:
+    (tmp_path / "jobs/j").mkdir(parents=True)
+    (tmp_path / "jobs/j/chunks").write_text("a file where a folder should be")
+    for key in (f"{HOME}chunks/x", f"{HOME}chunks/ab/x"):
+        with pytest.raises(StoreDenied):
+            store.put(key, b"x")
+
+
 def test_a_thousand_keys_and_more(store: ObstoreStore, tmp_path: Path) -> None:
     (tmp_path / HOME / "log").mkdir(parents=True)
     for n in range(2300):

@@ -24,6 +24,8 @@ from spotsurfer_providers.local.s3_text import Page, S3Error
 from spotsurfer_providers.local.scope import Scope, key_problem
 
 BUCKET = "store"
+_IN_THE_WAY = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
+LASTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, *_IN_THE_WAY})  # asking again changes nothing
 _LAST = "\U0010ffff"  # sorts behind every other character
 _LIST_BODY_BYTES_MAX = 2 << 20
 _DRAIN_BYTES_MAX = 64 << 20
@@ -325,6 +327,8 @@ def _range(header: str | None, size: int) -> tuple[int, int, int]:
 def _of_disk(e: OSError) -> S3Error:
     if e.errno in (errno.ENOSPC, errno.EDQUOT):
         return S3Error(507, "InsufficientStorage", f"No space left on device: {e.strerror}")
+    if e.errno in LASTING:
+        return S3Error(403, "AccessDenied", str(e))
     return S3Error(500, "InternalError", str(e))
 
 
