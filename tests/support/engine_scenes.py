@@ -271,7 +271,7 @@ def terminal() -> None:
     e.save(request(2, final=True))
     e.kill()
     e.restore(newest(open_store("file:///run/store")), job())
-    turns_pass(e, 5)
+    turns_pass(e, 40)  # its lines are longer
     lines = [x.split() for x in output(e).decode().splitlines()[1:-1]]
     assert {tuple(x[2:]) for x in lines} == {("True", "/dev/pts/0")}, lines[-3:]
     numbers = [int(x[1]) for x in lines]
