@@ -16,6 +16,7 @@ from bench.scenes import kit, reference
 from bench.scenes.kit import Runner
 
 ROUNDS = 3
+ARRIVING_LOOK_SECONDS = 0.05  # a look costs processor time that the arriving memory needs
 TRIES = 5  # to kill a server while memory arrives
 Figures = dict[str, Any]
 
@@ -138,4 +139,4 @@ def _servers() -> list[int]:
 
 def _all_in(run: Runner) -> None:
     while run.engine.status().arriving_bytes is not None:
-        time.sleep(kit.LOOK_SECONDS * 5)
+        time.sleep(ARRIVING_LOOK_SECONDS)
