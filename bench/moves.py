@@ -42,7 +42,7 @@ def warm(order: Order) -> Iterable[Figure]:
     """A move whose machine has the base already, and beside it one that has nothing."""
     measured = {name: _move(order, wait) for name, wait in (("warm", 300), ("cold", 0))}
     for name, raw in measured.items():
-        compared = f"largest gap in the output of a {order.size >> 20} MB job, a tenth changed since the base, 1 Gbit/s, from the order on"
+        compared = f"largest gap in the output of a {order.size >> 20} MB job from the order on, a tenth changed, 1 Gbit/s"
         yield Figure(f"{name}_move_pause_seconds", raw["pause"], compared, raw)
 
 
