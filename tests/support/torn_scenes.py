@@ -96,6 +96,8 @@ def receiver(kind: type[stream.Receiver], *, waits: bool) -> Iterator[None]:
             return send(self, taken, instant)
 
         Intake.drained = lambda *_: None  # type: ignore[method-assign]
+        # this check would notice what was not read yet
+        Saving._all_there = lambda *_: None  # type: ignore[method-assign]
         Saving._send = whole  # type: ignore[method-assign,assignment]
     yield
 
