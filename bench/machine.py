@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from spotsurfer_agent import imagewire
+from spotsurfer_agent.threads import beside
 from support.minibox import minibox
 from support.tree import ROOT
 
@@ -62,9 +63,8 @@ def wide_pipes() -> Iterator[int]:
 def _progress(path: Path, name: str) -> Iterator[None]:
     """Print what a scene says while it plays."""
     path.touch()
-    over = threading.Event()
 
-    def follow() -> None:
+    def follow(over: threading.Event) -> None:
         with path.open() as f:
             while True:
                 last = over.is_set()
@@ -73,10 +73,5 @@ def _progress(path: Path, name: str) -> Iterator[None]:
                 if last or (over.wait(0.5) and last):
                     return
 
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
+    with beside(follow, "progress"):
         yield
-    finally:
-        over.set()
-        thread.join()

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from spotsurfer_agent import clock
 from spotsurfer_agent.facts import Outcome, Task
 
 log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
+    """Runs `work` in a thread while the body runs; the event that it gets is set then, and its end is waited for."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 class Ticker:

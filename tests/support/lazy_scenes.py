@@ -20,6 +20,7 @@ from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.pager.plan import ORDER, Phase, State
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
+from spotsurfer_agent.threads import beside
 from support.engine_kit import (
     BASE,
     JOB,
@@ -95,22 +96,18 @@ def pager() -> State:
 @contextlib.contextmanager
 def stuttering(pid: int) -> Iterator[None]:
     """Let the pager work a little now and then, so that whatever the job does happens in the middle."""
-    over = threading.Event()
 
-    def beat() -> None:
+    def beat(over: threading.Event) -> None:
         while not over.wait(0.02):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
                 time.sleep(0.004)
                 os.kill(pid, signal.SIGSTOP)
 
-    thread = threading.Thread(target=beat)
-    thread.start()
     try:
-        yield
+        with beside(beat, "stutter"):
+            yield
     finally:
-        over.set()
-        thread.join()
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 

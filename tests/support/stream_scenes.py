@@ -39,6 +39,14 @@ def all_work(e: CriuEngine) -> None:
     until(seen, 60.0)
 
 
+def moves(e: CriuEngine, number: int, base: str | None = None) -> None:
+    """Saved for the last time, killed, restored: every worker goes on."""
+    e.save(request(number, final=True, base=base))
+    e.kill()
+    e.restore(newest(open_store("file:///run/store")), Spec(JOB, []))
+    all_work(e)
+
+
 def forking() -> None:
     """Several processes that fork at any moment: saved live with and without a base, finally, restored, saved and restored."""
     store = open_store("file:///run/store")
@@ -53,11 +61,8 @@ def forking() -> None:
         all_work(e)
     assert max(sent[1:]) < sent[0] / 2
     for number in (5, 6):
-        e.save(request(number, final=True, base=base))
+        moves(e, number, base)
         base = newest(store).id
-        e.kill()
-        e.restore(newest(store), Spec(JOB, []))
-        all_work(e)
     e.kill()
 
 
@@ -71,10 +76,7 @@ def short_of_memory() -> None:
     all_work(e)
     e.save(request(2, final=False, base=first.checkpoint))
     all_work(e)
-    e.save(request(3, final=True))
-    e.kill()
-    e.restore(newest(store), Spec(JOB, []))
-    all_work(e)
+    moves(e, 3)
     e.kill()
 
 
@@ -111,8 +113,7 @@ class Loses(stream.Receiver):
 
 def memory_missing() -> None:
     """An image that lacks memory is none: it is made once more; then the save fails with both numbers, and the job runs on."""
-    store = open_store("file:///run/store")
-    e = engine(store)
+    e = engine()
     begin(e)
     good = intake.Receiver
     intake.Receiver = Loses  # type: ignore[misc]
@@ -124,19 +125,15 @@ def memory_missing() -> None:
         runs(e)
         all_work(e)
     Loses.times = 1
-    e.save(request(3, final=True))
+    moves(e, 3)
     assert Loses.times == 0
     intake.Receiver = good  # type: ignore[misc]
-    e.kill()
-    e.restore(newest(store), Spec(JOB, []))
-    all_work(e)
     e.kill()
 
 
 def receiver_fails() -> None:
     """The dump fails, the job runs on as if nothing had been, and the next save is whole."""
-    store = open_store("file:///run/store")
-    e = engine(store)
+    e = engine()
     begin(e)
     good = intake.Receiver
     intake.Receiver = Fails  # type: ignore[misc]
@@ -145,10 +142,7 @@ def receiver_fails() -> None:
         runs(e)
         all_work(e)
     intake.Receiver = good  # type: ignore[misc]
-    e.save(request(3, final=True))
-    e.kill()
-    e.restore(newest(store), Spec(JOB, []))
-    all_work(e)
+    moves(e, 3)
     e.kill()
 
 

@@ -196,7 +196,7 @@ class Saving:
             intake.pages.release()
         self._began = time.monotonic()
         try:
-            with stall.watched(lambda: self._signs(intake), self._give_up):
+            with stall.watched(lambda: self._signs(intake), self._give_up, stall.STALL_SECONDS):
                 return talk.ask(
                     "dump",
                     None,

@@ -7,30 +7,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from spotsurfer_agent.threads import beside
+
 STALL_SECONDS = 90.0  # longer than anybody is patient with the store
 LOOK_SECONDS = 1.0
 
 
 @contextlib.contextmanager
-def watched(signs: Callable[[], object], give_up: Callable[[], None], after_seconds: float | None = None) -> Iterator[None]:
+def watched(signs: Callable[[], object], give_up: Callable[[], None], after_seconds: float) -> Iterator[None]:
     """Calls `give_up` once, from another thread, when `signs` were the same for so long while the body runs."""
-    limit = STALL_SECONDS if after_seconds is None else after_seconds
-    over = threading.Event()
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         seen, at = signs(), time.monotonic()
-        while not over.wait(min(LOOK_SECONDS, limit / 4)):
+        while not over.wait(min(LOOK_SECONDS, after_seconds / 4)):
             now = signs()
             if now != seen:
                 seen, at = now, time.monotonic()
-            elif time.monotonic() - at > limit:
+            elif time.monotonic() - at > after_seconds:
                 give_up()
                 return
 
-    thread = threading.Thread(target=watch, name="stall", daemon=True)
-    thread.start()
-    try:
+    with beside(watch, "stall"):
         yield
-    finally:
-        over.set()
-        thread.join()

@@ -6,6 +6,7 @@ An image is a magic number of 8 bytes and then messages: a length of 4 bytes, pr
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -94,18 +95,19 @@ def later(found: Pagemap, where: Iterable[tuple[int, int]]) -> Pagemap:
     stacks (`is_stack` in criu/mem.c) compares the wrong bits and then takes every page for one. One thread in 256 is met so.
     """
     bounds = sorted(where)
-    return Pagemap(found.file, tuple(part for run in found.runs for part in _cut(run, bounds)))
+    starts, ends = [first for first, _ in bounds], [last for _, last in bounds]
+
+    def parts(run: PageRun) -> Iterator[PageRun]:
+        end = run.start + run.pages * PAGE
+        return _cut(run, bounds[bisect_right(ends, run.start) : bisect_left(starts, end)])
+
+    return Pagemap(found.file, tuple(part for run in found.runs for part in ([run] if run.lazy else parts(run))))
 
 
 def _cut(run: PageRun, bounds: list[tuple[int, int]]) -> Iterator[PageRun]:
-    """A run in pieces that lie wholly within one area or outside of all."""
-    if run.lazy:
-        yield run
-        return
+    """A run in pieces that lie wholly within one of these areas, each of which it touches, or outside of all."""
     at, end = run.start, run.start + run.pages * PAGE
     for first, last in bounds:
-        if last <= at or first >= end:
-            continue
         if first > at:
             yield _piece(run, at, first, lazy=False)
         at, until = max(at, first), min(last, end)
