@@ -5,6 +5,7 @@ Layout (DESIGN: "the store is the meeting place"); every key is made by a functi
     spotsurfer.json                              store format and the controller family that owns it; create-only
     controller/<n>.json                          who leads: one entry a controller start; create-only
     jobs/<job>/SPEC.json                         what to run; create-only
+    jobs/<job>/SECRETS                           what its user keeps from everybody else, sealed; create-only
     jobs/<job>/in/<path>                         inputs as the user gave them; create-only
     jobs/<job>/head/<n>.json                     the head log: create-only, entry n+1 has exactly one writer
     jobs/<job>/desired/<attempt>.json            controller -> agent
@@ -48,6 +49,11 @@ def job_prefix(job: str) -> str:
 def spec_key(job: str) -> str:
     """Key of a job's immutable specification."""
     return f"jobs/{job}/SPEC.json"
+
+
+def secrets_key(job: str) -> str:
+    """Key of the sealed secrets of a job."""
+    return f"jobs/{job}/SECRETS"
 
 
 def input_key(job: str, path: str) -> str:

@@ -41,6 +41,7 @@ from spotsurfer_agent.objectkeys import pack_key as pack_key
 from spotsurfer_agent.objectkeys import protected_key as protected_key
 from spotsurfer_agent.objectkeys import proven_key as proven_key
 from spotsurfer_agent.objectkeys import runtime_key as runtime_key
+from spotsurfer_agent.objectkeys import secrets_key as secrets_key
 from spotsurfer_agent.objectkeys import spec_key as spec_key
 from spotsurfer_agent.objectkeys import store_key as store_key
 
@@ -125,6 +126,7 @@ class Spec:
     before_freeze: list[str] = field(default_factory=list)  # run inside the job before each save
     after_restore: list[str] = field(default_factory=list)  # run inside the job after each restore
     hook_seconds: float = 30.0  # limit of each of the two
+    secrets: dict[str, str] = field(default_factory=dict)  # name -> sealed.ENVIRONMENT or sealed.FILE; values are sealed
 
 
 # ---------------------------------------------------------------- desired and report

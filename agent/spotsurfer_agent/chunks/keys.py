@@ -17,6 +17,7 @@ _PURPOSES = {
     "name": "spotsurfer 2026-11-21 names of chunks",
     "seal": "spotsurfer 2026-11-21 seals of manifests",
     "cipher": "spotsurfer 2026-11-21 AES-256-GCM of chunks and manifests",
+    "secrets": "spotsurfer 2026-11-21 AES-256-GCM of the secrets that a job is given",
 }
 
 
@@ -31,6 +32,7 @@ class Keys:
     name: bytes = field(repr=False)
     seal: bytes = field(repr=False)
     cipher: bytes = field(repr=False)
+    secrets: bytes = field(repr=False)
     lineage: str
     encrypts: bool = False
 
@@ -41,6 +43,7 @@ class Keys:
             _derived("name", secret, lineage),
             _derived("seal", secret, lineage),
             _derived("cipher", secret, lineage),
+            _derived("secrets", secret, lineage),
             lineage,
             encrypts,
         )
