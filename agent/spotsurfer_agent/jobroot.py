@@ -4,11 +4,15 @@ The job does not get the machine's mounts but a small set with names: the machin
 scratch over the agent's own folder (so that the scratch has one path everywhere and the agent's files are hidden), over /tmp,
 /var/tmp and /dev/shm; /dev, /sys and /run of the machine. CRIU gets each one as a *named* external mount, so an image does not
 depend on what else is mounted where it was made.
+
+A job that brings a container image gets that image's unpacked tree as its root instead, read-only; of the machine it then sees
+nothing but /dev and /sys, and its /run is a folder of its scratch.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +23,8 @@ DISKS = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "nfs", "nfs4", "lustre", "ceph", "overlay", "squashfs", "erofs"}
 )
 # Never carried: they belong to the machine, not to the programs on it.
+NAMES = "names"  # folder of the job: what a program of an image looks names up in, written anew on each machine
+NAME_FILES = ("hosts", "resolv.conf")
 OWN = ("/boot", "/dev", "/proc", "/run", "/snap", "/sys", "/tmp", "/var/tmp")  # noqa: S108
 
 
@@ -30,6 +36,10 @@ class Mount:
     source: str
     target: str
     read_only: bool = False
+
+
+# Memory of the job's own, see `secretmount`: in every job, so that all have the same mounts.
+SECRETS = Mount("secrets", "", "/run/secrets", True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +90,58 @@ def _below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def mounts(base: str, scratch: str) -> list[Mount]:
-    """All mounts of the job below its root, in the order of mounting; /proc and /dev/pts are its own and not among them."""
-    table = mount_lines(Path("/proc/self/mountinfo").read_text())
-    disks = [
-        Mount("disk" + point.replace("/", "-"), point, point, True) for point in carried(table, base) if Path(point).is_dir()
-    ]
+def mounts(base: str, scratch: str, image: str = "", extra: Sequence[Mount] = ()) -> list[Mount]:
+    """All mounts of the job below its root, in the order of mounting; /proc and /dev/pts are its own and not among them.
+
+    `image` is the unpacked tree that is its root, "" for the machine's own; `extra` are mounted last.
+    """
+    above, own = _of_image(base, scratch) if image else _of_machine(base)
     fixed = [
         Mount("dev", "/dev", "/dev"),
         Mount("sys", "/sys", "/sys", True),
-        Mount("run", "/run", "/run", True),
+        *own,
         Mount("scratch", scratch, base),
         Mount("tmp", scratch + "/tmp", "/tmp"),  # noqa: S108 -- the job's own
         Mount("vartmp", scratch + "/tmp", "/var/tmp"),  # noqa: S108
         Mount("shm", scratch + "/shm", "/dev/shm"),  # noqa: S108
     ]
-    return [*disks, *(m for m in fixed if Path(m.target).is_dir())]
+    # An image has all mount points, for they were made; the machine's root, and its /dev, have what they have.
+    there = (m for m in fixed if (image and not _below(m.target, "/dev")) or Path(m.target).is_dir())
+    return [*above, *there, SECRETS, *extra]
 
 
-def build(root: str, plan: list[Mount]) -> None:
+def _of_machine(base: str) -> tuple[list[Mount], list[Mount]]:
+    table = mount_lines(Path("/proc/self/mountinfo").read_text())
+    disks = [
+        Mount("disk" + point.replace("/", "-"), point, point, True) for point in carried(table, base) if Path(point).is_dir()
+    ]
+    return disks, [Mount("run", "/run", "/run", True)]
+
+
+def _of_image(base: str, scratch: str) -> tuple[list[Mount], list[Mount]]:
+    names = [Mount("etc-" + n, f"{base}/job/{NAMES}/{n}", f"/etc/{n}", True) for n in NAME_FILES]
+    return names, [Mount("run", scratch + "/run", "/run")]
+
+
+def compared(plan: Iterable[Mount]) -> list[str]:
+    """Where the mounts are that a machine must have; the one of secrets is made by us wherever we are."""
+    return [m.target for m in plan if m is not SECRETS]
+
+
+def on_machine(path: str, plan: Sequence[Mount], image: str = "") -> str:
+    """Where a path that the job sees lies on this machine; `plan` are its mounts."""
+    for m in reversed(plan):
+        if _below(path, m.target):
+            return m.source.rstrip("/") + path[len(m.target.rstrip("/")) :]
+    return image + path
+
+
+def build(root: str, plan: Sequence[Mount], image: str = "") -> None:
     """Put the tree together below the folder `root`, in a private mount namespace of the caller."""
-    linux.bind("/", root, read_only=True)
+    linux.bind(image or "/", root, read_only=True)
     for m in plan:
-        linux.bind(m.source, root + m.target, read_only=m.read_only)
+        if m is not SECRETS:
+            linux.bind(m.source, root + m.target, read_only=m.read_only)
 
 
 def enter(root: str) -> None:

@@ -6,6 +6,7 @@ closed, default signals, a small environment.
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import time
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from spotsurfer_agent import jobroot, linux
+from spotsurfer_agent import jobroot, linux, secretmount
 
 FAILED = 127
 _CAP_SYS_RESOURCE = 24
@@ -33,6 +34,19 @@ class LaunchPlan:
     base: str
     scratch: str
     cgroups: list[str] = field(default_factory=list)  # files to write the pid into
+    image: str = ""  # the unpacked tree of its container image; "" = the machine's own root
+    extra: list[dict[str, Any]] = field(default_factory=list)  # jobroot.Mounts beyond the usual ones
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)  # files for its user alone: name -> value in base64
+
+    def mounts(self) -> list[jobroot.Mount]:
+        """What is mounted below the job's root."""
+        return jobroot.mounts(self.base, self.scratch, self.image, [jobroot.Mount(**m) for m in self.extra])
+
+    def build(self) -> None:
+        """Put the job's tree together below `root`, its secrets in it, in a private mount namespace of the caller."""
+        jobroot.build(self.root, self.mounts(), self.image)
+        files = {name: base64.b64decode(value) for name, value in self.secrets.items()}
+        secretmount.mount(self.root + jobroot.SECRETS.target, files, self.uid, self.gid)
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> LaunchPlan:
@@ -95,7 +109,7 @@ def _middle(plan: LaunchPlan, net: int, streams: tuple[int, int], tell: int) -> 
 def _first(plan: LaunchPlan, streams: tuple[int, int], tell: int) -> None:
     os.setsid()
     linux.private_mounts()
-    jobroot.build(plan.root, jobroot.mounts(plan.base, plan.scratch))
+    plan.build()
     jobroot.enter(plan.root)
     _descriptors(streams, tell)
     plain_signals()

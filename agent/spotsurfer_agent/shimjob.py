@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hook, jobroot, launch, linux, netns, shimwire, spool, tcp
+from spotsurfer_agent import hook, launch, linux, netns, shimwire, spool, tcp
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore, give_up, spawn, without_lock
@@ -45,7 +45,7 @@ class Job:
         self._folder, self._send, self._watch, self._unwatch = folder, send, watch, unwatch
         self._phase = IDLE
         self._exit_code: int | None = None
-        self._root_pid, self._cpu_baseline, self._held, self._killed = 0, 0.0, False, False
+        self._root_pid, self._cpu_baseline, self._held, self._killed, self._step = 0, 0.0, False, False, 0
         self._spools: dict[str, spool.Spool] = {}
         self._net = -1
         self._cgroup: JobCgroup | None = None
@@ -84,6 +84,7 @@ class Job:
             "version": shimwire.VERSION,
             "phase": self._phase,
             "exit_code": self._exit_code,
+            "step": self._step,
             "held": self._held,
             "root_pid": self._root_pid,
             "log": {name: s.position for name, s in self._spools.items()},
@@ -113,7 +114,7 @@ class Job:
         def enter() -> None:
             launch.enter_cgroups(plan.cgroups)
             linux.private_mounts()
-            jobroot.build(plan.root, jobroot.mounts(plan.base, plan.scratch))
+            plan.build()
             for fd in inherit.values():
                 os.set_inheritable(fd, True)
 
@@ -125,7 +126,7 @@ class Job:
             raise Refused(f"the job is {self._phase} here already")
         plan = launch.LaunchPlan.from_json(request["plan"])
         self._tools = Tools.from_json(request["tools"])
-        self._cgroup = JobCgroup(dict(request["cgroup"]))
+        self._cgroup, self._step = JobCgroup(dict(request["cgroup"])), int(request.get("step", 0))
         self._phase = STARTING
         try:
             self._net = netns.prepare(self._tools)
@@ -344,7 +345,8 @@ class Job:
         try:
             self._drain()
             log = {name: s.position for name, s in self._spools.items()}
-            shimwire.write_durably(self._folder / shimwire.EXIT, {"exit_code": self._exit_code, "log": log})
+            told = {"exit_code": self._exit_code, "step": self._step, "log": log}
+            shimwire.write_durably(self._folder / shimwire.EXIT, told)
             self._phase = EXITED
         except OSError:
             self._retry_at = time.monotonic() + RETRY_SECONDS  # disk full: the end counts once it is written down

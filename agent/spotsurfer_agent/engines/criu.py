@@ -8,7 +8,7 @@ import logging
 import time
 from pathlib import Path
 
-from spotsurfer_agent import protocol, shimwire, trees
+from spotsurfer_agent import launch, protocol, secretbag, shimwire, trees
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.engines import criu_call, needs, preflight, restoring
 from spotsurfer_agent.engines.hosted import Hosted
@@ -73,11 +73,11 @@ class CriuEngine(Hosted):
                 order.unlink()
         return status
 
-    def restore(self, manifest: Manifest, spec: Spec) -> None:  # noqa: ARG002 -- other engines need the command
+    def restore(self, manifest: Manifest, spec: Spec) -> None:
         """Bring files and processes back exactly. Raises EngineError("refused"), ("store") or ("restore")."""
         if self.status().state is not WorkloadState.ABSENT:
             raise EngineError("restore", "the job is here already: kill it first")
-        here = needs.machine(preflight.criu_version(self._tools), str(self._base), [m.target for m in self._mounts()])
+        here = self.machine_facts()
         if manifest.engine != self.name:
             raise EngineError(
                 "refused", f"checkpoint {manifest.id} was made by engine {manifest.engine!r}, this one is {self.name!r}"
@@ -85,13 +85,14 @@ class CriuEngine(Hosted):
         if (why := needs.refusal(manifest.facts, here)) is not None:
             raise EngineError("refused", why)
         try:
-            self._restore(manifest)
+            self._restore(manifest, spec)
         except (CantBring, OSError, StoreError, BadChunk, trees.UnsafePath, shimwire.ShimGone, shimwire.ShimRefused) as e:
             why = self._restore_log(str(e)) if isinstance(e, shimwire.ShimRefused) else str(e)
             self.kill()
             raise EngineError(blame(e), f"checkpoint {manifest.id} can't be restored: {why}") from e
 
-    def _restore(self, image: Manifest) -> None:
+    def _restore(self, image: Manifest, spec: Spec) -> None:
+        plan = self._bare_plan(spec)
         self._fresh_logs()
         self._clean_images()
         images, work = self._folder / "images" / "restore", self._folder / "images" / "restore.work"
@@ -106,7 +107,7 @@ class CriuEngine(Hosted):
             )
             self._scratch.brought_back(image)
             self._spawn()
-            self._run_restore(image, (images, work), lazy=bringing.ready())
+            self._run_restore(image, (images, work), plan, lazy=bringing.ready())
         except (shimwire.ShimRefused, shimwire.ShimGone) as e:
             why = bringing.why()  # CRIU knows less: it only sees that its image ends
             raise (CantBring(why) if why else e) from e
@@ -126,9 +127,15 @@ class CriuEngine(Hosted):
             raise CantBring("this engine was not told where the store is")
         return self._origin
 
-    def _run_restore(self, image: Manifest, where: tuple[Path, Path], *, lazy: bool) -> None:
+    def _bare_plan(self, spec: Spec) -> launch.LaunchPlan:
+        """Where the job's processes will find themselves; what they are is in the image."""
+        files = secretbag.fetch(self._store, self._keys, spec).files
+        uid, gid = self.owner(spec) if files else (0, 0)
+        plan = self._frame(argv=[], environment={}, folder="/", uid=uid, gid=gid, groups=[])
+        return dataclasses.replace(plan, secrets=files)
+
+    def _run_restore(self, image: Manifest, where: tuple[Path, Path], plan: launch.LaunchPlan, *, lazy: bool) -> None:
         images, work = where
-        plan = self._frame(argv=[], environment={}, folder="/", uid=0, gid=0, groups=[])
         inside = self._mounts(), image.init_pipes
         argv = criu_call.restore(self._tools.criu, (images, work, self._folder), inside, lazy=lazy)
         with shimwire.Conversation(self._folder) as talk:

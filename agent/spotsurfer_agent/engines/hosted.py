@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import jobroot, launch, netns, scratch, shimwire, spool, trees
+from spotsurfer_agent import jobroot, launch, netns, scratch, secretbag, shimwire, spool, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
@@ -102,7 +102,7 @@ class Hosted(abc.ABC):
 
     def machine_facts(self) -> dict[str, str]:
         """What is compared before an image of this engine is continued here."""
-        return needs.machine(preflight.criu_version(self._tools), str(self._base), [m.target for m in self._mounts()])
+        return needs.machine(preflight.criu_version(self._tools), str(self._base), jobroot.compared(self._mounts()))
 
     def run_inside(self, words: list[str], limit_seconds: float) -> None:
         """Run a command beside the job, in its namespaces and as its user. Raises HookFailed."""
@@ -208,6 +208,7 @@ class Hosted(abc.ABC):
 
     def _plan(self, spec: Spec) -> launch.LaunchPlan:
         uid, gid, groups, user = _account(spec.user)
+        bag = secretbag.fetch(self._store, self._keys, spec)
         place = self._scratch.path
         folder = "work" if spec.folder in ("", ".") else "work/" + "/".join(trees.parts(spec.folder))
         (place / folder).mkdir(parents=True, exist_ok=True)
@@ -221,9 +222,11 @@ class Hosted(abc.ABC):
             "SPOTSURFER_JOB": self._job,
             **cpucap.environment(spec.cpu),
             **spec.environment,
+            **bag.environment,
         }
         argv = [f"{self._base}/{self._init()}", "-g", "--", *spec.command]
-        return self._frame(argv=argv, environment=environment, folder=f"{self._base}/{folder}", uid=uid, gid=gid, groups=groups)
+        plan = self._frame(argv=argv, environment=environment, folder=f"{self._base}/{folder}", uid=uid, gid=gid, groups=groups)
+        return dataclasses.replace(plan, secrets=bag.files)
 
     def _frame(
         self, *, argv: list[str], environment: dict[str, str], folder: str, uid: int, gid: int, groups: list[int]
@@ -250,8 +253,16 @@ class Hosted(abc.ABC):
         path.chmod(0o755)
         return inside
 
+    def owner(self, spec: Spec) -> tuple[int, int]:
+        """User and group that the job begins with. Raises OSError for an unknown one."""
+        uid, gid, _, _ = _account(spec.user)
+        return uid, gid
+
     def _spawn(self) -> None:
         """A shim for this job; returns when it answers."""
+        for run in (Path("/run"), self._scratch.path / "run"):  # of the machine, of a job with a root of its own
+            if run.is_dir():
+                (run / Path(jobroot.SECRETS.target).name).mkdir(exist_ok=True)
         for name in (shimwire.EXIT, shimwire.STARTED):
             (self._folder / name).unlink(missing_ok=True)
         self._cgroup().create()

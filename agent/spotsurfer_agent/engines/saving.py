@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent import clock, linux, manifest, protocol, shimwire, trees
+from spotsurfer_agent import clock, jobroot, linux, manifest, protocol, shimwire, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
@@ -243,7 +243,7 @@ class Saving:
         self._request.progress("snapshot")
         at = self._at
         capture = at.scratch.capture(self._request.checkpoint, self._base.known, stays_frozen=self._request.final)
-        facts = needs.machine(at.criu_version, str(at.base), [m.target for m in at.mounts])
+        facts = needs.machine(at.criu_version, str(at.base), jobroot.compared(at.mounts))
         facts |= needs.files(at.cgroup.pids(), str(at.base))
         cpu = max(0.0, at.cgroup.cpu_seconds() - _number(status["cpu_baseline"])) + self._request.cpu_seconds_before
         return Instant(_counts(frozen["log"]), cpu, facts, capture, _texts(status["pipes"]), at.scratch.now_ns())
