@@ -6,6 +6,7 @@ Layout (DESIGN: "the store is the meeting place"); every key is made by a functi
     controller/<n>.json                          who leads: one entry a controller start; create-only
     jobs/<job>/SPEC.json                         what to run; create-only
     jobs/<job>/SECRETS                           what its user keeps from everybody else, sealed; create-only
+    jobs/<job>/IMAGE.json                        what its container image's name meant at first; create-only, by the agent
     jobs/<job>/in/<path>                         inputs as the user gave them; create-only
     jobs/<job>/head/<n>.json                     the head log: create-only, entry n+1 has exactly one writer
     jobs/<job>/desired/<attempt>.json            controller -> agent
@@ -54,6 +55,11 @@ def spec_key(job: str) -> str:
 def secrets_key(job: str) -> str:
     """Key of the sealed secrets of a job."""
     return f"jobs/{job}/SECRETS"
+
+
+def image_key(job: str) -> str:
+    """Key of what the job's container image was resolved to."""
+    return f"jobs/{job}/IMAGE.json"
 
 
 def input_key(job: str, path: str) -> str:

@@ -26,6 +26,7 @@ from spotsurfer_agent.objectkeys import controller_prefix as controller_prefix
 from spotsurfer_agent.objectkeys import desired_key as desired_key
 from spotsurfer_agent.objectkeys import head_key as head_key
 from spotsurfer_agent.objectkeys import head_prefix as head_prefix
+from spotsurfer_agent.objectkeys import image_key as image_key
 from spotsurfer_agent.objectkeys import input_key as input_key
 from spotsurfer_agent.objectkeys import intent_key as intent_key
 from spotsurfer_agent.objectkeys import intents_prefix as intents_prefix
@@ -126,6 +127,8 @@ class Spec:
     before_freeze: list[str] = field(default_factory=list)  # run inside the job before each save
     after_restore: list[str] = field(default_factory=list)  # run inside the job after each restore
     hook_seconds: float = 30.0  # limit of each of the two
+    image: str = ""  # container image that is its root, "docker://…"; "" = the machine's own root
+    entry_point: list[str] | None = None  # instead of the image's
     secrets: dict[str, str] = field(default_factory=dict)  # name -> sealed.ENVIRONMENT or sealed.FILE; values are sealed
 
 
@@ -320,3 +323,5 @@ class AgentConfig:
     warm_wait_seconds: float = 0.0  # for the next machine to fetch before this one drains; 0 = nobody waits or fetches ahead
     hurry_seconds: float = 0.25  # between looks at the head while a move is under way
     cache_bytes: int = 0  # of checkpoints fetched ahead; 0 = half of what is free on the disk
+    image_cache_bytes: int = 0  # of unpacked container images; 0 = half of the disk
+    insecure_registries: list[str] = field(default_factory=list)  # that may speak without TLS

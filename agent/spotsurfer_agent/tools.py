@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("ip", "nft", "btrfs")
+IMAGE_NAMES = ("skopeo", "umoci")  # needed only by jobs that bring a container image
+CERTIFICATES = "usr/share/ca-certificates/mozilla"
 FOLDERS = ("usr/sbin", "usr/bin", "sbin", "bin")
 
 
@@ -27,6 +29,9 @@ class Tools:
     btrfs: tuple[str, ...]
     tini: str
     python: tuple[str, ...]  # an interpreter that finds this package
+    skopeo: tuple[str, ...] = ()  # empty: there is none
+    umoci: tuple[str, ...] = ()
+    certificates: str = ""  # folder of the authorities that registries are trusted by, besides the machine's own
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> Tools:
@@ -49,7 +54,9 @@ class Tools:
             where = f"neither in {prefix or 'a runtime'} nor"
             raise ToolMissing(f"{', '.join(missing)} not found, {where} on this machine: build the runtime")
         criu, ip, nft, btrfs = (found[name] for name in ("criu", *NAMES))
-        return Tools(criu, ip, nft, btrfs, tini[-1], python or (sys.executable,))
+        skopeo, umoci = (_program(name, roots) for name in IMAGE_NAMES)
+        folders = [str(root / CERTIFICATES) for root in roots if (root / CERTIFICATES).is_dir()]
+        return Tools(criu, ip, nft, btrfs, tini[-1], python or (sys.executable,), skopeo, umoci, ":".join(folders))
 
 
 def _program(name: str, roots: list[Path]) -> tuple[str, ...]:

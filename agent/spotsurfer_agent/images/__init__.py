@@ -1,0 +1,1 @@
+"""The container image that a job brings along as its root: resolved once, pulled and unpacked once a machine."""

@@ -1,0 +1,175 @@
+"""How skopeo is called: asking a registry what a name means, and fetching an image by its digest.
+
+Signatures are not looked at: what is fetched is what the digest names, and the digest is the job's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spotsurfer_agent.engines import stall
+from spotsurfer_agent.images.config import ImageConfig
+from spotsurfer_agent.images.errors import ImageError, Kind, failure, gist
+from spotsurfer_agent.images.reference import Reference
+from spotsurfer_agent.tools import Tools
+
+ASK_SECONDS = 60
+STALL_SECONDS = 120.0  # a download without a new byte for so long is given up
+TRIES, PAUSE_SECONDS = 3, 2.0
+LAYOUT = "image"  # name of the image inside the folder that it is fetched into
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # the kernel's name -> the registries'
+INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a name means now, for this machine's architecture."""
+
+    digest: str
+    config: ImageConfig
+    packed_bytes: int  # of its layers, as they are sent
+
+
+class Registry:
+    """Calls of skopeo with files of its own in `folder`, which may go afterwards."""
+
+    def __init__(self, tools: Tools, folder: Path, insecure: tuple[str, ...] = (), auth: bytes | None = None) -> None:
+        """`insecure`: registries that may speak without TLS; `auth`: a containers-auth.json."""
+        self._tools, self._folder = tools, folder
+        self._options: list[str] = []
+        for name in ("home", "registries.d", "tmp"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        places = "".join(f"[[registry]]\nlocation = {json.dumps(host)}\ninsecure = true\n" for host in insecure)
+        (folder / "registries.conf").write_text(places)
+        if auth is not None:
+            path = folder / "auth.json"
+            path.touch(mode=0o600)
+            path.write_bytes(auth)
+            self._options = ["--authfile", str(path)]
+
+    def find(self, reference: Reference) -> Found:
+        """Look a name up. Raises ImageError."""
+        raw = self._ask(["inspect", "--raw", *self._options, reference.asked], reference)
+        manifest, digest = _json(raw, reference), "sha256:" + hashlib.sha256(raw).hexdigest()
+        if reference.digest and digest != reference.digest:
+            raise failure("Digest did not match", reference.asked, reference.host)
+        if manifest.get("mediaType") in INDEXES or "manifests" in manifest:
+            digest = _chosen(manifest, reference)
+            manifest = _json(self._ask(["inspect", "--raw", *self._options, reference.at(digest)], reference), reference)
+        return Found(digest, self.config(reference, digest), _packed(manifest))
+
+    def config(self, reference: Reference, digest: str) -> ImageConfig:
+        """The configuration of one image. Raises ImageError, also where it is made for other machines."""
+        raw = self._ask(["inspect", "--config", "--raw", *self._options, reference.at(digest)], reference)
+        config = ImageConfig.of_oci(_json(raw, reference))
+        ours = architecture()
+        if config.architecture not in ("", ours) or config.system != "linux":
+            raise _wrong(reference, f"{config.system}/{config.architecture}")
+        return config
+
+    def fetch(self, reference: Reference, digest: str, into: Path) -> None:
+        """Fetch an image into an OCI layout below `into`, every layer checked against its digest. Raises ImageError."""
+        call = ["copy", "--quiet", *(["--src-authfile", *self._options[1:]] if self._options else [])]
+        self._ask([*call, reference.at(digest), f"oci:{into}:{LAYOUT}"], reference, seconds=None)
+
+    # ------------------------------------------------------------ the call
+
+    def _ask(self, words: list[str], reference: Reference, seconds: int | None = ASK_SECONDS) -> bytes:
+        """What skopeo answers; silence and stumbling are asked again a few times."""
+        for tries in range(1, TRIES + 1):
+            try:
+                return self._run(words, reference, seconds)
+            except ImageError as e:
+                if e.kind is not Kind.LATER or tries == TRIES:
+                    raise
+            time.sleep(PAUSE_SECONDS * tries)
+        raise AssertionError("unreachable")
+
+    def _run(self, words: list[str], reference: Reference, seconds: int | None) -> bytes:
+        if not self._tools.skopeo:
+            raise ImageError(Kind.WRONG, "this agent's runtime has no skopeo to fetch images with: build the runtime anew")
+        limit = [f"--command-timeout={seconds}s"] if seconds is not None else []
+        own = ["--insecure-policy", "--registries.d", str(self._folder / "registries.d"), *limit]
+        process = subprocess.Popen(
+            [*self._tools.skopeo, *own, *words],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._environment(),
+        )  # fmt: skip
+        with _not_stalled(process, lambda: _size(self._folder)) as stalled:
+            out, err = process.communicate()
+        if process.returncode:
+            said = "i/o timeout: nothing came any more" if stalled() else err.decode(errors="replace")
+            raise failure(said, reference.asked.removeprefix("docker://"), reference.host)
+        return out
+
+    def _environment(self) -> dict[str, str]:
+        """No credentials and settings of this machine's users; its proxies count."""
+        names = {"HOME": "home", "TMPDIR": "tmp", "XDG_RUNTIME_DIR": "home", "CONTAINERS_REGISTRIES_CONF": "registries.conf"}
+        trusted = {"SSL_CERT_DIR": f"/etc/ssl/certs:{self._tools.certificates}"} if self._tools.certificates else {}
+        return {**os.environ, **trusted, **{name: str(self._folder / path) for name, path in names.items()}}
+
+
+def architecture() -> str:
+    """This machine's, in the registries' words."""
+    return ARCHITECTURES.get(platform.machine(), platform.machine())
+
+
+def _json(raw: bytes, reference: Reference) -> dict[str, Any]:
+    try:
+        value = json.loads(raw)
+    except ValueError as e:
+        raise ImageError(Kind.WRONG, f"the registry {reference.host} gave no JSON for {reference.name}: {gist(str(e))}") from e
+    if not isinstance(value, dict):
+        raise ImageError(Kind.WRONG, f"the registry {reference.host} gave no object for {reference.name}")
+    return value
+
+
+def _chosen(index: dict[str, Any], reference: Reference) -> str:
+    """The digest of the image for this machine among those of several architectures."""
+    offered = [(str(m.get("digest", "")), m.get("platform") or {}) for m in index.get("manifests") or []]
+    for digest, made_for in offered:
+        if made_for.get("architecture") == architecture() and made_for.get("os", "linux") == "linux":
+            return digest
+    raise _wrong(reference, ", ".join(sorted({f"{p.get('os', 'linux')}/{p.get('architecture')}" for _, p in offered})))
+
+
+def _wrong(reference: Reference, made_for: str) -> ImageError:
+    return ImageError(
+        Kind.WRONG,
+        f"the image {reference.asked.removeprefix('docker://')} is made for {made_for or 'nothing'}, this machine is "
+        f"linux/{architecture()}: build it for that too, or ask for another machine type",
+    )
+
+
+def _packed(manifest: dict[str, Any]) -> int:
+    return sum(int(x.get("size", 0)) for x in manifest.get("layers") or [])
+
+
+@contextlib.contextmanager
+def _not_stalled(process: subprocess.Popen[bytes], signs: Callable[[], object]) -> Iterator[Callable[[], bool]]:
+    gave_up: list[bool] = []
+
+    def give_up() -> None:
+        gave_up.append(True)
+        process.kill()
+
+    with stall.watched(signs, give_up, STALL_SECONDS):
+        yield lambda: bool(gave_up)
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for at, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(at, name)).st_size  # noqa: PTH118 -- many of them
+    return total
