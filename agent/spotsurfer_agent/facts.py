@@ -18,6 +18,7 @@ class Task(StrEnum):
 
     BOOT = "boot"  # adopt what runs, preflight, read the specification
     BEGIN = "begin"  # place inputs and start, or restore
+    STEP = "step"  # the next of the job's commands, where one has ended
     LIVE = "live"  # save and go on
     FINAL = "final"  # save for the last time
     SETTLE = "settle"  # a final save outlived the agent that made it: give its verdict
@@ -79,6 +80,8 @@ class Facts:
     lost_because: str = ""  # of a workload that is LOST, where it is known
     image_is_bad: bool = False  # and every restore from that checkpoint would end so
     began_before: bool = False  # an earlier agent on this machine had the job running
+    step_due: bool = False  # a step of the job ended, and another one follows
+    unprotected: bool = False  # nothing is saved while the present step runs
     busy: Task | None = None
     outcome: Outcome | None = None  # of the task that ended since the last step; shown once
     lease_age_seconds: float = float("inf")

@@ -47,6 +47,10 @@ def _lost_it(_: State, f: Facts) -> bool:
     return f.head is not None and not f.mine
 
 
+def _step_due(s: State, f: Facts) -> bool:
+    return _idle(s, f) and f.step_due
+
+
 def _exited(s: State, f: Facts) -> bool:
     return _idle(s, f) and f.workload is W.EXITED
 
@@ -109,7 +113,7 @@ def waits_for_memory(s: State, f: Facts) -> bool:
 
 
 def _save_due(s: State, f: Facts) -> bool:
-    if not may_save(s, f) or f.workload is not W.RUNNING or f.head is None:
+    if not may_save(s, f) or f.workload is not W.RUNNING or f.head is None or f.unprotected:
         return False
     if f.interrupted:
         return _save_before_leaving(f)
@@ -145,6 +149,7 @@ GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
         (E.LOST_IT, _both(_looked, _lost_it, lambda _, f: f.workload is not W.ABSENT or f.began_before)),
         (E.PENDING, _both(_looked, lambda _, f: f.pending_final is not None)),
         (E.ADOPTED, _both(_looked, lambda _, f: f.workload is W.RUNNING)),
+        (E.STEP_DUE, _both(_looked, _step_due)),
         (E.EXITED, _both(_looked, lambda _, f: f.workload is W.EXITED)),
         (E.VANISHED, _both(_looked, lambda _, f: f.began_before)),
         (E.READY, _looked),
@@ -154,15 +159,23 @@ GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
     S.RUNNING: (
         (E.FINAL_SAVED, _final_saved),
         *_HOLDER,
+        (E.STEP_DUE, _step_due),
         (E.EXITED, _exited),
         (E.VANISHED, _vanished),
         (E.DRAIN, _drain),
         (E.SAVE_DUE, _save_due),
     ),
+    S.STEPPING: (
+        (E.FINAL_SAVED, _final_saved),
+        *_HOLDER,
+        (E.FAILED, _both(_ended(Task.STEP, well=False), lambda _, f: f.outcome is not None and f.outcome.kind != "store")),
+        (E.STEPPED, _ended(Task.STEP, well=True)),
+    ),
     S.SAVING: (*_HOLDER, (E.DRAIN, _drain), (E.SAVE_FAILED, _ended(Task.LIVE, well=False)), (E.SAVED, _idle)),
     S.DRAINING: (
         (E.FINAL_SAVED, _final_saved),
         *_HOLDER,
+        (E.STEP_DUE, _step_due),
         (E.EXITED, _exited),
         (E.VANISHED, _vanished),
         (E.DRAIN_FAILED, _both(_ended(Task.FINAL, well=False), lambda _, f: not f.interrupted and f.pending_final is None)),

@@ -38,6 +38,8 @@ class LaunchPlan:
     extra: list[dict[str, Any]] = field(default_factory=list)  # jobroot.Mounts beyond the usual ones
     secrets: dict[str, str] = field(default_factory=dict, repr=False)  # files for its user alone: name -> value in base64
 
+    step: int = 0  # of the job's steps: told again when it ends
+
     def mounts(self) -> list[jobroot.Mount]:
         """What is mounted below the job's root."""
         return jobroot.mounts(self.base, self.scratch, self.image, [jobroot.Mount(**m) for m in self.extra])

@@ -251,6 +251,8 @@ class Agent:
             lost_because=self._status.lost_because,
             image_is_bad=self._status.image_is_bad,
             began_before=memory.began,
+            step_due=self.work.steps.due(mail.spec, self._status) is not None,
+            unprotected=bool(self.work.unprotected),
             busy=busy,
             outcome=outcome,
             lease_age_seconds=now - min(head_at, report_at),
@@ -266,7 +268,8 @@ class Agent:
 
     def _interval(self) -> float | None:
         spec = self.mailbox.mail.spec
-        return spec.checkpoint_interval_seconds if spec is not None and spec.engine != "none" else None
+        saved = spec is not None and spec.engine != "none" and not self.work.unprotected
+        return spec.checkpoint_interval_seconds if spec is not None and saved else None
 
     def _fit(self, now: float) -> Fit | None:
         window = Window(self.config.notice_window_seconds, self.config.drain_margin_seconds, self._interval())
@@ -309,11 +312,15 @@ class Agent:
             self.work.stage,
             self.work.last_save,
             self.standby.warm if self.standby is not None and self.state.name is AgentState.STANDBY else None,
-            self.engine.protection() if facts.workload is WorkloadState.RUNNING else Protection(),
+            self._protection() if facts.workload is WorkloadState.RUNNING else Protection(),
             self._unfit[1] if self.state.name is AgentState.STANDBY else "",
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self._tickers["reporter"].poke()
+
+    def _protection(self) -> Protection:
+        why = self.work.unprotected
+        return Protection("none", why) if why else self.engine.protection()
 
 
 def _is_quiet(state: State, facts: Facts) -> bool:

@@ -11,7 +11,15 @@ from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.table import TABLE, TERMINAL, State
 
 VANISHED = "the job's processes vanished without an exit status; the next attempt goes on from the last checkpoint"
-BACKOFF_SECONDS = {Task.FINAL: 2.0, Task.SETTLE: 2.0, Task.KILL: 1.0, Task.PUBLISH: 15.0, Task.LIVE: 60.0}
+BACKOFF_SECONDS = {Task.FINAL: 2.0, Task.SETTLE: 2.0, Task.KILL: 1.0, Task.PUBLISH: 15.0, Task.LIVE: 60.0, Task.STEP: 5.0}
+
+TASKS = {
+    S.RESTORING: Task.BEGIN,
+    S.STEPPING: Task.STEP,
+    S.SAVING: Task.LIVE,
+    S.DRAINING: Task.SETTLE,
+    S.PUBLISHING: Task.PUBLISH,
+}
 
 
 def step(state: State, facts: Facts) -> tuple[State, tuple[Effect, ...]]:
@@ -45,7 +53,7 @@ def _absorb(s: State, f: Facts) -> State:
     }
     if o.task is Task.BOOT:
         changes |= {"booted": True, "freeze_at": o.at}
-    elif o.task is Task.BEGIN:
+    elif o.task is Task.BEGIN or (o.task is Task.STEP and f.unprotected):
         changes["freeze_at"] = o.at
     elif o.task is Task.KILL:
         changes = {"killed": True}
@@ -63,7 +71,7 @@ def _failed(s: State, f: Facts, o: Outcome) -> State:
     changes: dict[str, object] = {"failures": count, "retry_at": f.now + wait}
     if s.name not in TERMINAL:
         changes |= {"error": o.error, "error_kind": o.kind}
-    if o.task is Task.FINAL and not f.interrupted:
+    if o.task is Task.FINAL and not f.interrupted and not f.step_due:  # the next step is saved instead
         changes |= {"drain_failed": s.drain_sequence, "retry_at": float("-inf")}
     return dataclasses.replace(s, **changes)  # type: ignore[arg-type]
 
@@ -86,7 +94,7 @@ def _enter(s: State, name: S, f: Facts) -> State:
 def _keep(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
     """The lease: hold the job while somebody else might own it, let it go on when that is ruled out."""
     if f.workload is not W.RUNNING:
-        return dataclasses.replace(s, held_since=None), ()
+        return _keep_between(s, f) if s.name is S.STEPPING else (dataclasses.replace(s, held_since=None), ())
     if s.name in TERMINAL:
         return s, () if f.held or s.killed else (Hold(),)
     if s.held_since is None:
@@ -100,6 +108,17 @@ def _keep(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
     return s, (Renew(),) if f.held else (Hold(), Renew())
 
 
+def _keep_between(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
+    """The lease between two steps: there is nothing to hold, and nothing may be started."""
+    if s.held_since is None:
+        return (dataclasses.replace(s, held_since=f.now) if f.lapsed else s), ()
+    if f.lapsed or not f.mine:
+        return s, ()
+    if f.proved_at > s.held_since:
+        return dataclasses.replace(s, held_since=None), ()
+    return s, (Renew(),)
+
+
 def _work(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
     """The task that the state wants, if none is under way; the end of the machine when all is said."""
     if s.name in TERMINAL:
@@ -111,6 +130,8 @@ def _work(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
             return s, ()
         sequence = f.desired.sequence if f.desired is not None and asked(s, f) else 0
         return dataclasses.replace(s, drain_sequence=sequence), (Do(Task.FINAL),)
+    if s.name is S.STEPPING and (s.held_since is not None or f.lapsed or not f.mine):
+        return s, ()
     task = _task(s)
     return s, (Do(task),) if task is not None else ()
 
@@ -118,7 +139,7 @@ def _work(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
 def _task(s: State) -> Task | None:
     if s.name is S.BOOT:
         return None if s.booted else Task.BOOT
-    return {S.RESTORING: Task.BEGIN, S.SAVING: Task.LIVE, S.DRAINING: Task.SETTLE, S.PUBLISHING: Task.PUBLISH}.get(s.name)
+    return TASKS.get(s.name)
 
 
 def _last(s: State, f: Facts) -> tuple[Effect, ...]:

@@ -27,6 +27,7 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.extents import Extent as Extent
 from spotsurfer_agent.extents import Extents as Extents
+from spotsurfer_agent.steps import StepRun
 
 MANIFEST_BYTES_MAX = 256 << 20  # a limit on what a hostile or torn object may unpack to
 CHUNK_BYTES_MAX = 16 << 20  # what a reader accepts from any writer
@@ -85,6 +86,7 @@ class Manifest:
     base: str | None = None
     chunks: list[Stored] = field(default_factory=list)  # what the extents' chunk numbers mean
     lineage: str = ""  # job whose keys name and seal the chunks; "" = the job itself
+    steps: list[StepRun] = field(default_factory=list)  # of the job that began, the newest is the one it goes on in
 
     def entries(self) -> list[Entry]:
         """All files, those of the image first."""

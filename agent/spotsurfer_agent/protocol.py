@@ -45,6 +45,8 @@ from spotsurfer_agent.objectkeys import runtime_key as runtime_key
 from spotsurfer_agent.objectkeys import secrets_key as secrets_key
 from spotsurfer_agent.objectkeys import spec_key as spec_key
 from spotsurfer_agent.objectkeys import store_key as store_key
+from spotsurfer_agent.steps import Step as Step
+from spotsurfer_agent.steps import StepRun as StepRun
 
 # ---------------------------------------------------------------- head log
 
@@ -66,6 +68,7 @@ class Done:
     reason: str  # "exited" | "cancelled"
     outputs: dict[str, int] = field(default_factory=dict)  # path -> bytes, below output_prefix(job, epoch)
     log: dict[str, int] = field(default_factory=dict)  # stream -> length in bytes
+    steps: list[StepRun] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,8 @@ class Spec:
     hook_seconds: float = 30.0  # limit of each of the two
     image: str = ""  # container image that is its root, "docker://…"; "" = the machine's own root
     entry_point: list[str] | None = None  # instead of the image's
+    steps: list[Step] = field(default_factory=list)  # what runs one after the other; empty = `command` alone
+    step: int = 0  # which of them this is about: set by the agent, see `stepping.at`
     secrets: dict[str, str] = field(default_factory=dict)  # name -> sealed.ENVIRONMENT or sealed.FILE; values are sealed
 
 
@@ -162,6 +167,7 @@ class AgentState(StrEnum):
     STANDBY = "standby"
     RESTORING = "restoring"
     RUNNING = "running"
+    STEPPING = "stepping"
     SAVING = "saving"
     DRAINING = "draining"
     PUBLISHING = "publishing"
@@ -241,6 +247,7 @@ class Report:
     unprotected: str = ""  # why it does not stand on a better one, in one sentence
     unfit: str = ""  # standing by: why this machine could not continue the newest checkpoint, both values named
     processor: str = ""  # of this machine, with what its facts hash to
+    steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last
     at: str = ""
 
 

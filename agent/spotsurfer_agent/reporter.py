@@ -14,6 +14,7 @@ from spotsurfer_agent.facts import Facts
 from spotsurfer_agent.guards import waits_for_memory
 from spotsurfer_agent.protocol import AgentState, Notice, Report, SaveFacts, Warm
 from spotsurfer_agent.statefile import Memory, StateFile
+from spotsurfer_agent.stepbook import runs_of
 from spotsurfer_agent.store import ObjectStore
 from spotsurfer_agent.table import State
 
@@ -63,7 +64,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         fit=facts.fit,
         save_stage=extras.stage or ("memory" if waits_for_memory(state, facts) else ""),
         save_age_seconds=max(facts.now - state.freeze_at, 0.0) if memory.began else None,
-        cpu_seconds=extras.status.cpu_seconds,
+        cpu_seconds=memory.cpu_steps + extras.status.cpu_seconds,
         memory_bytes=extras.status.memory_bytes,
         arriving_bytes=extras.status.arriving_bytes,
         error=state.error or facts.refusal,
@@ -72,6 +73,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         unprotected=extras.protection.reason,
         unfit=extras.unfit,
         processor=needs.processor(),
+        steps=runs_of(memory),
     )
 
 

@@ -126,7 +126,7 @@ class Job:
             raise Refused(f"the job is {self._phase} here already")
         plan = launch.LaunchPlan.from_json(request["plan"])
         self._tools = Tools.from_json(request["tools"])
-        self._cgroup, self._step = JobCgroup(dict(request["cgroup"])), int(request.get("step", 0))
+        self._cgroup, self._step = JobCgroup(dict(request["cgroup"])), plan.step
         self._phase = STARTING
         try:
             self._net = netns.prepare(self._tools)

@@ -30,6 +30,9 @@ class Memory:
     began: bool = False  # the job ran here
     cpu_before: float = 0.0  # of the attempts before this one
     log_begin: dict[str, int] = field(default_factory=dict)  # where this attempt's output begins
+    steps: list[dict[str, Any]] = field(default_factory=list)  # of the job that began, as `steps.StepRun` has them, newest last
+    between_steps: bool = False  # the newest one is noted and not started yet
+    cpu_steps: float = 0.0  # of steps that ended under this attempt
     drain_failed: int = 0
     saves: int = 0
     frozen_seconds: float = 0.0

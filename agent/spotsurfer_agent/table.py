@@ -1,8 +1,8 @@
 """THE agent's table: how one attempt lives on its machine.
 
-Theory of operation. The agent waits (BOOT, STANDBY: owns nothing), then holds the job (RESTORING, RUNNING, SAVING, DRAINING,
-PUBLISHING), then ends (the terminal states: the workload is killed, the last report is written, the machine powered off).
-`machine.step` looks at the facts, takes at most one edge, and says what to do. It is level-triggered: an effect is
+Theory of operation. The agent waits (BOOT, STANDBY: owns nothing), then holds the job (RESTORING, RUNNING, STEPPING, SAVING,
+DRAINING, PUBLISHING), then ends (the terminal states: the workload is killed, the last report is written, the machine powered
+off). `machine.step` looks at the facts, takes at most one edge, and says what to do. It is level-triggered: an effect is
 wanted again until the facts show that it happened, so a lost one does no harm.
 
 Four rules of this file:
@@ -34,6 +34,8 @@ class Event(StrEnum):
     PENDING = "pending"
     GRANTED = "granted"
     STARTED = "started"
+    STEP_DUE = "step due"
+    STEPPED = "stepped"
     FAILED = "failed"
     SAVE_DUE = "save due"
     SAVED = "saved"
@@ -58,6 +60,7 @@ TABLE: dict[S, dict[Event, S]] = {
         E.REFUSED: S.BROKEN,  # this machine can't protect a job, or this version can't read the store
         E.ADOPTED: S.RUNNING,  # an earlier agent of this machine had it running
         E.PENDING: S.DRAINING,  # an earlier agent left a final save without its verdict
+        E.STEP_DUE: S.STEPPING,  # a step ended while no agent was there, or one died before it had started the next
         E.EXITED: S.PUBLISHING,  # the command ended while no agent was there
         E.VANISHED: S.BROKEN,  # it ran here once and left no exit status
         E.FINAL_SAVED: S.DRAINED,  # an earlier agent drained and could not say so any more
@@ -79,8 +82,16 @@ TABLE: dict[S, dict[Event, S]] = {
     S.RUNNING: {
         E.SAVE_DUE: S.SAVING,  # the interval is over, or a checkpoint was asked for
         E.DRAIN: S.DRAINING,  # notice, or asked
+        E.STEP_DUE: S.STEPPING,  # a step of the job ended, and another one follows
         E.EXITED: S.PUBLISHING,  # the command ended
         E.VANISHED: S.BROKEN,  # processes gone without an exit status
+        E.FINAL_SAVED: S.DRAINED,  # a final entry whose save seemed to have failed: it counts
+        E.STOPPED: S.HALTED,  # not wanted any more
+        E.LOST_IT: S.FENCED,  # another attempt was granted, or the job was closed
+    },
+    S.STEPPING: {
+        E.STEPPED: S.RUNNING,  # the next step runs; a drain that was wanted meanwhile follows
+        E.FAILED: S.BROKEN,  # it can't be started here
         E.FINAL_SAVED: S.DRAINED,  # a final entry whose save seemed to have failed: it counts
         E.STOPPED: S.HALTED,  # not wanted any more
         E.LOST_IT: S.FENCED,  # another attempt was granted, or the job was closed
@@ -96,6 +107,7 @@ TABLE: dict[S, dict[Event, S]] = {
         E.FINAL_SAVED: S.DRAINED,  # the head holds our final entry
         E.DRAIN_FAILED: S.RUNNING,  # promise: asked for and failed, so it runs on; with a notice it is tried again instead
         E.WITHDRAWN: S.RUNNING,  # not wanted any more before it began
+        E.STEP_DUE: S.STEPPING,  # a step ended first: only what runs can be saved
         E.EXITED: S.PUBLISHING,  # the command ended first
         E.VANISHED: S.BROKEN,  # processes gone without an exit status
         E.LATE: S.OVERRUN,  # the notice window is over; the newest committed checkpoint stands

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from spotsurfer_agent import clock, files, manifest, protocol
+from spotsurfer_agent import clock, files, manifest, protocol, stepping
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import Engine, EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.facts import Outcome, Task
@@ -23,6 +23,7 @@ from spotsurfer_agent.patience import Patience, Patient
 from spotsurfer_agent.pins import CondemnedChunk, Pins
 from spotsurfer_agent.protocol import Done, Head, HeadKind, ProtocolError, SaveFacts, Spec
 from spotsurfer_agent.statefile import StateFile
+from spotsurfer_agent.stepbook import StepBook
 from spotsurfer_agent.store import StoreError, StoreUnreachable
 
 READ_TRIES = 5
@@ -63,6 +64,7 @@ class Work:
         doing: dict[Task, Callable[[], Outcome]] = {
             Task.BOOT: self._boot,
             Task.BEGIN: self._begin,
+            Task.STEP: self._step,
             Task.LIVE: lambda: self._save(final=False),
             Task.FINAL: lambda: self._save(final=True),
             Task.SETTLE: self._settle,
@@ -87,10 +89,11 @@ class Work:
 
     def _boot(self) -> Outcome:
         status = self.engine.adopt()
-        problems = self.engine.preflight() if status.state is WorkloadState.ABSENT else []
+        ran_here = status.state is not WorkloadState.ABSENT or self.state.memory.between_steps
+        problems = [] if ran_here else self.engine.preflight()
         if problems:
             return self._fail(Task.BOOT, " ".join(problems), "start")
-        if status.state is not WorkloadState.ABSENT:
+        if ran_here:
             self.logs.resume(self.state.memory.log_begin)
         return Outcome(Task.BOOT, self.now())
 
@@ -100,20 +103,37 @@ class Work:
             raise Fenced("the head log is empty")
         self.engine.kill()  # an earlier agent may have died in the middle of this
         if head.checkpoint is None:
-            self.state.update(cpu_before=0.0, log_begin={})
+            first = self.steps.first(spec)
             files.place_inputs(self._patient, spec, self.engine.scratch())
-            self.engine.start(spec)
+            self.engine.start(first)
             self.logs.begin({})
             self.state.update(began=True)
             return Outcome(Task.BEGIN, self.now())
         image = self._manifest(head.checkpoint)
         if image is None:
             return self._fail(Task.BEGIN, f"checkpoint {head.checkpoint} has no manifest: an older one must do", "restore")
-        self.state.update(cpu_before=image.cpu_seconds, log_begin=dict(image.log))
-        self.engine.restore(image, spec)
+        self.engine.restore(image, self.steps.taken_over(spec, image))
         self.logs.begin(image.log)
         self.state.update(began=True, restore_seconds=self.now() - began)
         return Outcome(Task.BEGIN, self.now(), kind="hook", note=self.engine.note)
+
+    def _step(self) -> Outcome:
+        """The next of the job's commands. What was noted of it before counts: this may be the second agent that does it."""
+        spec, log = self.steps.turn(self._spec(), self.engine.status())
+        self.engine.next_step(spec, log)
+        self.steps.started()
+        return Outcome(Task.STEP, self.now())
+
+    @property
+    def steps(self) -> StepBook:
+        """What ran of the job, step by step."""
+        return StepBook(self.state)
+
+    @property
+    def unprotected(self) -> str:
+        """Why nothing is saved of the step that runs, in one sentence; empty = it is saved."""
+        spec, runs = self.mailbox.mail.spec, self.steps.runs
+        return stepping.unprotected(spec, runs[-1].number) if spec is not None and runs else ""
 
     def _spec(self) -> Spec:
         spec = self.mailbox.mail.spec
@@ -145,7 +165,7 @@ class Work:
         head = self.heads.newest
         if head is None:
             raise Fenced("the head log is empty")
-        if final and self._spec().engine == "none":
+        if final and (self._spec().engine == "none" or self.unprotected):
             return self._left_unsaved()
         # Each try has its own number: a manifest that lost its race must never be overwritten by another.
         sequence = max(head.sequence, self.state.memory.save_sequence) + 1
@@ -155,11 +175,12 @@ class Work:
             epoch=self.attempt,
             sequence=sequence,
             final=final,
-            cpu_seconds_before=self.state.memory.cpu_before,
+            cpu_seconds_before=self.steps.cpu_before,
             base=head.checkpoint,
             commit=lambda image: self._commit(image, final=final),
             progress=self._progress,
             urgent=self.urgent(),
+            steps=tuple(self.steps.runs),
         )
         saved = self._pinned(request)
         memory = self.state.memory
@@ -168,7 +189,7 @@ class Work:
         return Outcome(task, self.now(), save=saved, kind="hook", note=self.engine.note)
 
     def _left_unsaved(self) -> Outcome:
-        """Drain a job that its user runs without checkpoints: it dies here, and begins again elsewhere.
+        """Drain a job, or a step of it, that its user runs without checkpoints: it dies here, and begins again elsewhere.
 
         In this order, because nothing of it may run after its final entry; output first: it shows that the store takes writes.
         """
@@ -258,10 +279,12 @@ class Work:
         log = dict(status.log or {})
         self._flush(log)
         out = files.publish(self._patient, spec, self.attempt, self.engine.scratch())
-        done = Done(exit_code=status.exit_code, reason="exited", outputs=out.sizes, log=log)
-        cpu = self.state.memory.cpu_before + status.cpu_seconds
+        runs = self.steps.closed(status)
+        code = stepping.exit_code(runs)
+        done = Done(exit_code=code, reason="exited", outputs=out.sizes, log=log, steps=runs)
+        cpu = self.steps.cpu_before + status.cpu_seconds
         self.heads.append(lambda base: _closed(base, done, cpu), True, self.store.check, self.wait)
-        return Outcome(Task.PUBLISH, self.now(), note=_note(out, status.exit_code))
+        return Outcome(Task.PUBLISH, self.now(), note=_note(out, code))
 
     def _kill(self) -> Outcome:
         self.engine.kill()

@@ -57,6 +57,8 @@ EDGES: list[tuple[State, Facts, Event]] = [
     (state(S.BOOT), facts(), Event.ADOPTED),
     (state(S.BOOT), facts(pending_final="000002-000002"), Event.PENDING),
     (state(S.BOOT), facts(workload=W.EXITED), Event.EXITED),
+    (state(S.BOOT), facts(workload=W.EXITED, step_due=True), Event.STEP_DUE),
+    (state(S.BOOT), facts(workload=W.ABSENT, began_before=True, step_due=True), Event.STEP_DUE),
     (state(S.BOOT), facts(workload=W.LOST, began_before=True), Event.VANISHED),
     (state(S.BOOT), facts(workload=W.LOST, began_before=False), Event.READY),
     (state(S.BOOT), facts(head=FINAL, own_final=True, workload=W.LOST), Event.FINAL_SAVED),
@@ -77,11 +79,17 @@ EDGES: list[tuple[State, Facts, Event]] = [
     (state(S.RUNNING), facts(warning=NOTICE), Event.DRAIN),
     (state(S.RUNNING), facts(desired=DRAIN), Event.DRAIN),
     (state(S.RUNNING), facts(workload=W.EXITED), Event.EXITED),
+    (state(S.RUNNING), facts(workload=W.EXITED, step_due=True, desired=DRAIN), Event.STEP_DUE),
     (state(S.RUNNING), facts(workload=W.LOST), Event.VANISHED),
     (state(S.RUNNING), facts(head=FINAL, own_final=True), Event.FINAL_SAVED),
     (state(S.RUNNING), facts(desired=desired(Want.STOP)), Event.STOPPED),
     (state(S.RUNNING), facts(head=THEIRS), Event.LOST_IT),
     (state(S.RUNNING), facts(head=CLOSED), Event.LOST_IT),
+    (state(S.STEPPING), facts(outcome=ended(Task.STEP)), Event.STEPPED),
+    (state(S.STEPPING), facts(outcome=ended(Task.STEP, "no such user", kind="start")), Event.FAILED),
+    (state(S.STEPPING), facts(workload=W.EXITED, head=FINAL, own_final=True), Event.FINAL_SAVED),
+    (state(S.STEPPING), facts(busy=Task.STEP, desired=desired(Want.STOP)), Event.STOPPED),
+    (state(S.STEPPING), facts(busy=Task.STEP, head=THEIRS), Event.LOST_IT),
     (state(S.SAVING), facts(outcome=ended(Task.LIVE, save=SAVED)), Event.SAVED),
     (state(S.SAVING), facts(outcome=ended(Task.LIVE, "link cut", kind="save")), Event.SAVE_FAILED),
     (state(S.SAVING), facts(busy=Task.LIVE, warning=NOTICE), Event.DRAIN),
@@ -95,6 +103,7 @@ EDGES: list[tuple[State, Facts, Event]] = [
     (state(S.DRAINING), facts(own_final=True, head=THEIRS, workload=W.LOST), Event.FINAL_SAVED),
     (state(S.DRAINING, drain_sequence=4), facts(outcome=ended(Task.FINAL, "full"), desired=DRAIN), Event.DRAIN_FAILED),
     (state(S.DRAINING), facts(desired=desired(Want.RUN, 5)), Event.WITHDRAWN),
+    (state(S.DRAINING), facts(workload=W.EXITED, desired=DRAIN, step_due=True), Event.STEP_DUE),
     (state(S.DRAINING), facts(workload=W.EXITED, desired=DRAIN), Event.EXITED),
     (state(S.DRAINING), facts(workload=W.LOST, desired=DRAIN), Event.VANISHED),
     (state(S.DRAINING), facts(warning=NOTICE, now=1116.0), Event.LATE),
@@ -332,3 +341,13 @@ def test_publishing_is_repeated_until_it_works():
     assert effects == (Do(Task.PUBLISH),)
     current, effects = step(current, facts(workload=W.EXITED, outcome=ended(Task.PUBLISH, note="no a.txt"), own_done=True))
     assert (current.name, current.error, current.error_kind) == (S.FINISHED, "no a.txt", "output")
+
+
+def test_a_step_waits_for_a_head_entry_of_its_own_after_a_lapse():
+    between = {"workload": W.EXITED, "step_due": True}
+    current, effects = step(state(S.STEPPING), facts(lease_age_seconds=61.0, **between))
+    assert (effects, current.held_since) == ((), 1000.0)
+    current, effects = step(current, facts(**between))
+    assert effects == (Renew(),), "reading alone is no proof"
+    current, effects = step(current, facts(proved_at=1000.5, **between))
+    assert effects == (Do(Task.STEP),)

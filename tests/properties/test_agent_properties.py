@@ -51,6 +51,8 @@ def looks(draw) -> dict[str, object]:
         "held": draw(st.booleans()),
         "pending_final": draw(st.sampled_from([None, None, None, "000002-000002"])),
         "began_before": draw(st.booleans()),
+        "step_due": draw(st.booleans()),
+        "unprotected": draw(st.booleans()),
         "lease_age_seconds": draw(st.floats(0, 130)),
         "reported": draw(st.booleans()),
         "refusal": draw(st.sampled_from(["", "", "", "protocol 9"])),
@@ -91,14 +93,14 @@ def check(before: State, state: State, facts: Facts, effects) -> None:
         assert tasks <= {Task.KILL}, "nothing begins after the end"
         assert Release() not in effects
     if facts.lapsed or (state.held_since is not None and Release() not in effects):
-        assert not tasks & {Task.LIVE, Task.FINAL, Task.BEGIN}, "nothing is saved or started while somebody else may own it"
+        assert not tasks & {Task.LIVE, Task.FINAL, Task.BEGIN, Task.STEP}, "nothing is saved or started while somebody else may own it"
     if facts.lapsed and facts.workload is W.RUNNING and not facts.held and not state.killed:
         assert Hold() in effects, "held before anybody else may start"
     if Release() in effects:
         assert before.held_since is not None
         assert facts.mine and not facts.lapsed and facts.proved_at > before.held_since
     if facts.head is not None and not facts.mine and not facts.own_final and not facts.own_done:
-        assert not tasks & {Task.LIVE, Task.FINAL, Task.BEGIN, Task.PUBLISH} or before.name is S.BOOT, "not ours: no work"
+        assert not tasks & {Task.LIVE, Task.FINAL, Task.BEGIN, Task.STEP, Task.PUBLISH} or before.name is S.BOOT, "not ours: no work"
     if state.name is S.FENCED:
         assert any(isinstance(e, Shut) for e in effects)
     if state.shown in WORKLOAD_DEAD and state.shown is not before.shown:

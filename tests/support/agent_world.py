@@ -6,7 +6,7 @@ in a `Shim` that outlives the agent, as the real one does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,14 +51,21 @@ class Shim:
     since: float = 0.0
     output_from: int = 0  # bytes of output that an earlier machine made
     cpu_from: float = 0.0
+    codes: list[int] = field(default_factory=list)  # of the job's steps, each as long as `length`; 0 where there is none
+    step: int = 0
+
+    @property
+    def ends_at(self) -> float:
+        """When the step that runs will have ended, in seconds of work."""
+        return self.length * (self.step + 1)
 
     def advance(self) -> None:
         """Let the job work up to now, unless it stands still."""
         gone = self.now() - self.since
         self.since = self.now()
         if self.phase is WorkloadState.RUNNING and not self.held and self.pending is None:
-            self.worked = min(self.worked + gone, self.length)
-            if self.worked >= self.length:
+            self.worked = min(self.worked + gone, self.ends_at)
+            if self.worked >= self.ends_at:
                 self.phase = WorkloadState.EXITED
 
     def output(self) -> bytes:
@@ -89,8 +96,18 @@ class FakeEngine:
 
     def start(self, spec: Spec) -> None:
         self._trip("start")
-        self.shim.phase, self.shim.since = WorkloadState.RUNNING, self.shim.now()
+        self.shim.phase, self.shim.since, self.shim.step = WorkloadState.RUNNING, self.shim.now(), spec.step
         self._trip("started")
+
+    def next_step(self, spec: Spec, log: Mapping[str, int]) -> None:
+        self._trip(f"step {spec.step}")
+        shim = self.shim
+        assert shim.phase is not WorkloadState.RUNNING, "the step before has ended"
+        assert log["out"] == len(shim.output()), "its output goes on where the step before ended"
+        shim.phase, shim.since, shim.step, shim.cpu_from = WorkloadState.ABSENT, shim.now(), spec.step, shim.worked
+        self._trip(f"between {spec.step}")
+        shim.phase = WorkloadState.RUNNING
+        self._trip(f"stepped {spec.step}")
 
     def save(self, request: SaveRequest) -> SaveFacts:
         shim = self.shim
@@ -102,6 +119,7 @@ class FakeEngine:
         image = Manifest(
             id=request.checkpoint, job=JOB, epoch=request.epoch, sequence=request.sequence, kind=kind, engine=self.name,
             facts={}, image=[], scratch=[], log=log, init_pipes={}, cpu_seconds=cpu, frozen_seconds=0.1, image_bytes=10, at="",
+            steps=list(request.steps),
         )  # fmt: skip
         if request.final:
             shim.pending = request.checkpoint
@@ -133,15 +151,16 @@ class FakeEngine:
             raise EngineError("restore", "a chunk is missing")
         shim = self.shim
         shim.worked = shim.cpu_from = float(worked)
-        shim.phase, shim.since = WorkloadState.RUNNING, shim.now()
+        shim.phase, shim.since, shim.step = WorkloadState.RUNNING, shim.now(), spec.step
         self._trip("restored")
 
     def status(self) -> Status:
         shim = self.shim
         shim.advance()
-        code = shim.exit_code if shim.phase is WorkloadState.EXITED else None
+        codes = dict(enumerate(shim.codes)) if shim.codes else {0: shim.exit_code}
+        code = codes.get(shim.step, 0) if shim.phase is WorkloadState.EXITED else None
         log = {"out": len(shim.output()), "err": 0}
-        return Status(shim.phase, code, shim.held, shim.worked - shim.cpu_from, 1, log, shim.pending)
+        return Status(shim.phase, code, shim.held, shim.worked - shim.cpu_from, 1, log, shim.pending, step=shim.step)
 
     def hold(self) -> None:
         self.shim.advance()

@@ -187,7 +187,7 @@ class AppEngine(Hosted):
             sequence=r.sequence,
             kind="final" if r.final else "live",
             engine=self.name,
-            facts=needs.plain(str(self._base)),
+            facts={**needs.plain(str(self._base)), **needs.step(r.steps)},
             image=[],
             scratch=entries,
             log=log,
@@ -199,6 +199,7 @@ class AppEngine(Hosted):
             base=r.base,
             chunks=none,
             lineage=self._keys.lineage,
+            steps=list(r.steps),
         )
 
     def _manifest(self, image: Manifest) -> None:

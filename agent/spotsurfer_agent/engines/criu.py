@@ -77,12 +77,15 @@ class CriuEngine(Hosted):
         """Bring files and processes back exactly. Raises EngineError("refused"), ("store") or ("restore")."""
         if self.status().state is not WorkloadState.ABSENT:
             raise EngineError("restore", "the job is here already: kill it first")
-        here = self.machine_facts()
+        here = self.machine_facts(spec)
         if manifest.engine != self.name:
             raise EngineError(
                 "refused", f"checkpoint {manifest.id} was made by engine {manifest.engine!r}, this one is {self.name!r}"
             )
-        if (why := needs.refusal(manifest.facts, here)) is not None:
+        if (why := needs.refusal(manifest.facts, here, None)) is not None:
+            raise EngineError("refused", why)
+        self.world.bring(spec)
+        if (why := needs.refusal(manifest.facts, here, self.world.place(self._mounts()))) is not None:
             raise EngineError("refused", why)
         try:
             self._restore(manifest, spec)
@@ -131,8 +134,8 @@ class CriuEngine(Hosted):
         """Where the job's processes will find themselves; what they are is in the image."""
         files = secretbag.fetch(self._store, self._keys, spec).files
         uid, gid = self.owner(spec) if files else (0, 0)
-        plan = self._frame(argv=[], environment={}, folder="/", uid=uid, gid=gid, groups=[])
-        return dataclasses.replace(plan, secrets=files)
+        plan = self._frame(argv=[], environment={}, folder="/")
+        return dataclasses.replace(plan, uid=uid, gid=gid, secrets=files, step=spec.step)
 
     def _run_restore(self, image: Manifest, where: tuple[Path, Path], plan: launch.LaunchPlan, *, lazy: bool) -> None:
         images, work = where
@@ -161,6 +164,8 @@ class CriuEngine(Hosted):
             store=self._store,
             scratch=self._scratch,
             mounts=self._mounts(),
+            root=self.world.digest(),
+            place=self.world.place(self._mounts()),
             cgroup=self._cgroup(),
             criu_version=preflight.criu_version(self._tools),
             tool_entries=self._tool_group().entries(),

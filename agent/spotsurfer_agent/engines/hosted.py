@@ -10,10 +10,10 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-import pwd
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from spotsurfer_agent.engines import cpucap, hooks, needs, preflight
 from spotsurfer_agent.engines.base import Bases
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
 from spotsurfer_agent.engines.restoring import Origin, arrival
+from spotsurfer_agent.engines.world import PATH, World
+from spotsurfer_agent.images.bringing import Images, Rules
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.pager.plan import BLAME_IMAGE
@@ -33,7 +35,6 @@ from spotsurfer_agent.store import ObjectStore
 from spotsurfer_agent.tools import Tools
 
 SHIM_START_SECONDS = 20.0
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PHASES = {
     "idle": WorkloadState.ABSENT,
     "starting": WorkloadState.ABSENT,
@@ -60,6 +61,7 @@ class Hosted(abc.ABC):
             (self._folder / name).mkdir(exist_ok=True)
         self._scratch = scratch.Scratch(base, tools.btrfs)
         self._scratch.make()
+        self.world = World(base, Images(base, job, store, tools))
         self._shim: subprocess.Popen[bytes] | None = None
         self._group: JobCgroup | None = None
         self._bases = Bases(self._folder, store, job, self._keys)
@@ -69,6 +71,10 @@ class Hosted(abc.ABC):
     def limit(self, limits: Limits, memory_bytes: int) -> None:
         """Bounds of saves: of the chunk pipeline, and of memory held for an image (0 = half of what is free)."""
         self._limits, self._memory_bytes = limits, memory_bytes
+
+    def keep_images(self, rules: Rules) -> None:
+        """How container images are fetched and kept."""
+        self.world.images.rules = rules
 
     # ------------------------------------------------------------ the port
 
@@ -89,20 +95,31 @@ class Hosted(abc.ABC):
         return str(self._scratch.path)
 
     def start(self, spec: Spec) -> None:
-        """Start the command from the beginning. Raises EngineError("start")."""
+        """Start the command from the beginning. Raises EngineError("start"), ("store") or ("refused") for its image."""
+        self.world.bring(spec)
         try:
             self._launch(spec, {})
         except (OSError, shimwire.ShimGone, shimwire.ShimRefused, trees.UnsafePath) as e:
             self.kill()
             raise EngineError("start", f"the job could not be started: {getattr(e, 'strerror', None) or e}") from e
 
+    def next_step(self, spec: Spec, log: Mapping[str, int]) -> None:
+        """Start the command on what the step before it left. Raises EngineError("start")."""
+        try:
+            self._end()  # its exit status stays until another keeper is there: an agent that dies here finds it again
+            self._launch(spec, dict(log), goes_on=True)
+        except (OSError, shimwire.ShimGone, shimwire.ShimRefused, trees.UnsafePath) as e:
+            self.kill()
+            raise EngineError("start", f"the job's next step could not be started: {getattr(e, 'strerror', None) or e}") from e
+
     def pids(self) -> list[int]:
         """The processes of the job, as numbered here."""
         return self._cgroup().pids()
 
-    def machine_facts(self) -> dict[str, str]:
-        """What is compared before an image of this engine is continued here."""
-        return needs.machine(preflight.criu_version(self._tools), str(self._base), jobroot.compared(self._mounts()))
+    def machine_facts(self, spec: Spec | None = None) -> dict[str, str]:
+        """What is compared before an image of this engine is continued here. Raises StoreError."""
+        mounts = jobroot.compared(self.world.mounts(str(self._scratch.path), spec))
+        return needs.machine(preflight.criu_version(self._tools), str(self._base), mounts, self.world.digest(spec))
 
     def run_inside(self, words: list[str], limit_seconds: float) -> None:
         """Run a command beside the job, in its namespaces and as its user. Raises HookFailed."""
@@ -117,7 +134,7 @@ class Hosted(abc.ABC):
 
         `goes_on`: on this machine, whose output is kept.
         """
-        plan = self._plan(spec)
+        plan = self._plan(spec, owned=goes_on)
         if not goes_on:
             self._fresh_logs()
         self._spawn()
@@ -141,6 +158,7 @@ class Hosted(abc.ABC):
             group.memory_bytes(),
             dict(told["log"]),
             told["pending_final"],
+            step=int(told.get("step", 0)),
         )
         return self._arriving(self._last)
 
@@ -206,42 +224,41 @@ class Hosted(abc.ABC):
 
     # ------------------------------------------------------------ parts
 
-    def _plan(self, spec: Spec) -> launch.LaunchPlan:
-        uid, gid, groups, user = _account(spec.user)
+    def _plan(self, spec: Spec, *, owned: bool) -> launch.LaunchPlan:
+        begin = self.world.beginning(spec, self._scratch.path)
+        who = begin.account
         bag = secretbag.fetch(self._store, self._keys, spec)
-        place = self._scratch.path
-        folder = "work" if spec.folder in ("", ".") else "work/" + "/".join(trees.parts(spec.folder))
-        (place / folder).mkdir(parents=True, exist_ok=True)
-        for name in ("work", "home"):
-            scratch.own(place / name, uid, gid)
+        for name in () if owned else ("work", "home"):  # what ran before has given its files to whom it liked
+            scratch.own(self._scratch.path / name, who.uid, who.gid)
         environment = {
             "PATH": PATH,
-            "HOME": f"{self._base}/home",
-            "USER": user,
             "LANG": "C.UTF-8",
+            **begin.environment,
+            "HOME": f"{self._base}/home",
+            "USER": who.name,
             "SPOTSURFER_JOB": self._job,
             **cpucap.environment(spec.cpu),
             **spec.environment,
             **bag.environment,
         }
-        argv = [f"{self._base}/{self._init()}", "-g", "--", *spec.command]
-        plan = self._frame(argv=argv, environment=environment, folder=f"{self._base}/{folder}", uid=uid, gid=gid, groups=groups)
-        return dataclasses.replace(plan, secrets=bag.files)
+        argv = [f"{self._base}/{self._init()}", "-g", "--", *begin.words]
+        plan = self._frame(argv=argv, environment=environment, folder=begin.folder)
+        plan = dataclasses.replace(plan, uid=who.uid, gid=who.gid, groups=who.groups)
+        return dataclasses.replace(plan, secrets=bag.files, step=spec.step)
 
-    def _frame(
-        self, *, argv: list[str], environment: dict[str, str], folder: str, uid: int, gid: int, groups: list[int]
-    ) -> launch.LaunchPlan:
+    def _frame(self, *, argv: list[str], environment: dict[str, str], folder: str) -> launch.LaunchPlan:
         return launch.LaunchPlan(
             argv=argv,
             environment=environment,
             folder=folder,
-            uid=uid,
-            gid=gid,
-            groups=groups,
+            uid=0,
+            gid=0,
+            groups=[],
             root=str(self._folder / "root"),
             base=str(self._base),
             scratch=str(self._scratch.path),
             cgroups=self._cgroup().entries(),
+            image=self.world.path,
         )
 
     def _init(self) -> str:
@@ -255,8 +272,8 @@ class Hosted(abc.ABC):
 
     def owner(self, spec: Spec) -> tuple[int, int]:
         """User and group that the job begins with. Raises OSError for an unknown one."""
-        uid, gid, _, _ = _account(spec.user)
-        return uid, gid
+        who = self.world.account(spec)
+        return who.uid, who.gid
 
     def _spawn(self) -> None:
         """A shim for this job; returns when it answers."""
@@ -303,12 +320,13 @@ class Hosted(abc.ABC):
         return JobCgroup({name: folder + "-tools" for name, folder in self._cgroup().folders.items()})
 
     def _mounts(self) -> list[jobroot.Mount]:
-        return jobroot.mounts(str(self._base), str(self._scratch.path))
+        return self.world.mounts(str(self._scratch.path))
 
     def _status_without_shim(self) -> Status:
         ended = shimwire.read_json(self._folder / shimwire.EXIT)
         if ended is not None:
-            return Status(WorkloadState.EXITED, ended["exit_code"], False, self._last.cpu_seconds, 0, dict(ended["log"]))
+            code, log, step = ended["exit_code"], dict(ended["log"]), int(ended.get("step", 0))
+            return Status(WorkloadState.EXITED, code, False, self._last.cpu_seconds, 0, log, step=step)
         if (self._folder / shimwire.STARTED).exists():
             return self._arriving(dataclasses.replace(self._absent(), state=WorkloadState.LOST))
         return self._absent()
@@ -349,14 +367,3 @@ class Hosted(abc.ABC):
     def _fresh_logs(self) -> None:
         spool.clear(self._folder / "log")
         self._last = Status(WorkloadState.ABSENT)
-
-
-def _account(user: str | None) -> tuple[int, int, list[int], str]:
-    """Numbers, groups and name of the job's user; root where none is named. Raises OSError for an unknown one."""
-    if user is None:
-        return os.getuid(), os.getgid(), [], "root"
-    try:
-        found = pwd.getpwnam(user)
-    except KeyError as e:
-        raise OSError(0, f"the user {user!r} does not exist on this machine") from e
-    return found.pw_uid, found.pw_gid, os.getgrouplist(user, found.pw_gid), user

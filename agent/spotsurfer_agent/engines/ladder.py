@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from spotsurfer_agent import protocol, shimwire
+from spotsurfer_agent import protocol, shimwire, stepping
 from spotsurfer_agent.engines import hooks, inspect, needs, preflight
 from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.criu import CriuEngine
@@ -40,6 +40,7 @@ class Ladder:
         self._chosen = base / "job" / "engine.json"
         told = shimwire.read_json(self._chosen) or {}
         self._here: Hosted = self._engines.get(str(told.get("engine")), self._engines["criu"])
+        self._step = int(told.get("step", 0))  # of the job: the one that the newest start or restore was of
         self._spec: Spec | None = None
         self._found: list[str] | None = None  # None = not looked at yet
         self._looked_at, self._next_at = float("-inf"), float("-inf")
@@ -83,13 +84,14 @@ class Ladder:
         if self._spec is None:
             with contextlib.suppress(StoreError, ProtocolError):
                 data = self._store.get(protocol.spec_key(self._job))
-                self._spec = protocol.decode(Spec, data) if data is not None else None
+                self._spec = stepping.at(protocol.decode(Spec, data), self._step) if data is not None else None
         return self._spec
 
     def _take(self, engine: str, spec: Spec) -> Hosted:
         self._spec, self._here, self._found, self.note = spec, self._engines[engine], None, ""
         self._looked_at = self._next_at = float("-inf")
-        shimwire.write_durably(self._chosen, {"engine": engine})
+        self._step = spec.step
+        shimwire.write_durably(self._chosen, {"engine": engine, "step": spec.step})
         return self._here
 
     # ------------------------------------------------------------ the port
@@ -104,6 +106,10 @@ class Ladder:
     def start(self, spec: Spec) -> None:
         """Start the command from the beginning. Raises EngineError("start")."""
         self._take(spec.engine if spec.engine in self._engines else "criu", spec).start(spec)
+
+    def next_step(self, spec: Spec, log: Mapping[str, int]) -> None:
+        """Start the command on what the step before it left. Raises EngineError("start")."""
+        self._take(spec.engine if spec.engine in self._engines else "criu", spec).next_step(spec, log)
 
     def save(self, request: SaveRequest) -> SaveFacts:
         """Save on the best rung that works now. Raises EngineError("save") with what stands against it."""

@@ -11,10 +11,11 @@ import os
 import platform
 import re
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from spotsurfer_agent.engines import cpucap
+from spotsurfer_agent.steps import StepRun
 
 # Instruction sets a program may have chosen at its start; what only the kernel uses is no concern of an image.
 INSTRUCTIONS = re.compile(
@@ -24,11 +25,12 @@ INSTRUCTIONS = re.compile(
 )
 # Each one is a part of the register state that is saved and brought back; its layout must be the same.
 REGISTERS = ("fpu", "sse", "avx", "avx512f", "pku", "ospke", "amx_tile", "xsaves", "xsavec", "user_shstk")
+NO_IMAGE = "none: the machine's own root"
 HIDDEN = ("/dev/", "/proc/", "/sys/", "/run/", "/tmp/", "/var/tmp/", "/memfd:", "/SYSV", "/anon_hugepage")  # noqa: S108
 
 
-def machine(criu: str, base: str, mounts: Iterable[str]) -> dict[str, str]:
-    """Facts of this machine."""
+def machine(criu: str, base: str, mounts: Iterable[str], image: str = "") -> dict[str, str]:
+    """Facts of this machine. `image` is the digest of the container image that is the job's root."""
     flags = _cpu_flags(Path("/proc/cpuinfo").read_text())
     return {
         "machine": platform.machine(),
@@ -39,6 +41,7 @@ def machine(criu: str, base: str, mounts: Iterable[str]) -> dict[str, str]:
         "cpu check": "our own, CRIU's is off (--cpu-cap=none)",
         "kernel": platform.release(),
         "folder": base,
+        "container image": image or NO_IMAGE,
         "mounts": " ".join(sorted(mounts)),
     }
 
@@ -58,6 +61,11 @@ def plain(base: str) -> dict[str, str]:
     return {"machine": platform.machine(), "kernel": platform.release(), "folder": base}
 
 
+def step(runs: Sequence[StepRun]) -> dict[str, str]:
+    """For people: which step of the job an image is of."""
+    return {"step": f"{runs[-1].number + 1}: {runs[-1].name}"} if runs else {}
+
+
 def _cpu_flags(text: str) -> set[str]:
     for line in text.splitlines():
         name, _, value = line.partition(":")
@@ -66,17 +74,17 @@ def _cpu_flags(text: str) -> set[str]:
     return set()
 
 
-def files(pids: Iterable[int], base: str) -> dict[str, str]:
+def files(pids: Iterable[int], base: str, place: Callable[[str], str] = str) -> dict[str, str]:
     """Facts of what the processes use: files outside of the scratch, mapped or open, and the cap that they were started under.
 
-    The processes stand still.
+    The processes stand still. `place` tells where on this machine lies what the job sees under a path.
     """
     paths: set[str] = set()
     pids = list(pids)
     for pid in pids:
         paths |= _mapped(pid) | _opened(pid)
     hidden = (*HIDDEN, base + "/")
-    found = {f"file {p}": file_fact(p) for p in sorted(paths) if p.startswith("/") and not p.startswith(hidden)}
+    found = {f"file {p}": file_fact(place(p)) for p in sorted(paths) if p.startswith("/") and not p.startswith(hidden)}
     caps = {_cap(pid) for pid in pids}
     return found | ({"cpu cap": caps.pop()} if len(caps) == 1 and caps != {""} else {})
 
@@ -182,12 +190,17 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "page size": _same,
     "CRIU": _not_older,
     "folder": _same,
+    "container image": _same,
     "mounts": _same,
 }
 
 
-def refusal(image: dict[str, str], here: dict[str, str]) -> str | None:
-    """Why an image with these facts can't be restored where these are the facts: one sentence with both values, or None."""
+def refusal(image: dict[str, str], here: dict[str, str], place: Callable[[str], str] | None = str) -> str | None:
+    """Why an image with these facts can't be restored where these are the facts: one sentence with both values, or None.
+
+    `place` tells where on this machine lies what the job sees under a path; with None files are not looked at: the job's root
+    is not here yet.
+    """
     level = image.get("cpu cap", "")
     image, here = cpucap.capped(image, level), cpucap.capped(here, level)
     for name, value in image.items():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import SaveFacts, Spec
+from spotsurfer_agent.protocol import SaveFacts, Spec, StepRun
 from spotsurfer_agent.store import StoreError
 
 
@@ -52,6 +52,7 @@ class Status:
     arriving_bytes: int | None = None  # memory still missing after a lazy restore; None = all is there
     lost_because: str = ""  # LOST: what is known of it, a sentence
     image_is_bad: bool = False  # LOST: every restore from the same checkpoint would end so
+    step: int = 0  # of the job's steps: the one that runs, or ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class SaveRequest:
     commit: Callable[[Manifest], bool]
     progress: Callable[[str], None]  # a short stage name, whenever it changes
     urgent: bool = False  # the cloud takes the machine: what is only desirable must not stand in the way
+    steps: tuple[StepRun, ...] = ()  # of the job that began, the newest last: they become part of the manifest
 
 
 class Engine(Protocol):
@@ -115,6 +117,13 @@ class Engine(Protocol):
 
     def start(self, spec: Spec) -> None:
         """Start the command from the beginning; inputs lie in the scratch already. Raises EngineError("start")."""
+        ...
+
+    def next_step(self, spec: Spec, log: Mapping[str, int]) -> None:
+        """Start the command on what the step before it left: its files stay, its processes end. Raises EngineError("start").
+
+        `log` says how much output there is already. Also where the step before has left no trace but its files.
+        """
         ...
 
     def save(self, request: SaveRequest) -> SaveFacts:

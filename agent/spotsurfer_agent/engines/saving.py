@@ -60,6 +60,8 @@ class Place:
     store: ObjectStore
     scratch: Scratch
     mounts: list[Mount]
+    root: str  # digest of the container image that is its root; "" = there is none
+    place: Callable[[str], str]  # where on this machine lies what the job sees under a path
     cgroup: JobCgroup
     criu_version: str
     tool_entries: list[str]
@@ -243,8 +245,8 @@ class Saving:
         self._request.progress("snapshot")
         at = self._at
         capture = at.scratch.capture(self._request.checkpoint, self._base.known, stays_frozen=self._request.final)
-        facts = needs.machine(at.criu_version, str(at.base), jobroot.compared(at.mounts))
-        facts |= needs.files(at.cgroup.pids(), str(at.base))
+        facts = needs.machine(at.criu_version, str(at.base), jobroot.compared(at.mounts), at.root)
+        facts |= needs.files(at.cgroup.pids(), str(at.base), at.place)
         cpu = max(0.0, at.cgroup.cpu_seconds() - _number(status["cpu_baseline"])) + self._request.cpu_seconds_before
         return Instant(_counts(frozen["log"]), cpu, facts, capture, _texts(status["pipes"]), at.scratch.now_ns())
 
@@ -283,7 +285,7 @@ class Saving:
             sequence=r.sequence,
             kind="final" if r.final else "live",
             engine=self._at.engine,
-            facts=instant.facts,
+            facts={**instant.facts, **needs.step(r.steps)},
             image=images,
             scratch=scratch,
             log=instant.log,
@@ -295,6 +297,7 @@ class Saving:
             base=r.base,
             chunks=self._writer.table.rows,
             lineage=self._at.keys.lineage,
+            steps=list(r.steps),
         )
 
     def _still_there(self, talk: shimwire.Conversation) -> None:

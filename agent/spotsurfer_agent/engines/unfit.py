@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, WorkloadState
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import SaveFacts, Spec
@@ -34,6 +36,10 @@ class UnfitEngine:
     def start(self, spec: Spec) -> None:
         """Refused."""
         raise EngineError("start", f"{spec.job} can't be started: {self._why}")
+
+    def next_step(self, spec: Spec, log: Mapping[str, int]) -> None:
+        """Refused."""
+        raise EngineError("start", f"{spec.job} can't go on after {log} bytes of output: {self._why}")
 
     def save(self, request: SaveRequest) -> SaveFacts:
         """Refused."""
