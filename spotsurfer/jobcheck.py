@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from spotsurfer.hints import did_you_mean
-from spotsurfer.model.job import CPU_CAPS, ENGINES, TCP_MODES, JobSpec
+from spotsurfer.model.job import CPU_CAPS, ENGINES, FETCHED_SECRETS, SECRET_FORMS, SENT_SECRETS, TCP_MODES, JobSpec
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SECRET_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+SECRETS_MAX = 100
 USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 CPUS_MAX = 4096
 MEMORY_MIN_BYTES = 16 << 20
@@ -27,6 +29,7 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from _paths(spec)
     yield from _numbers(spec)
     yield from _protection(spec)
+    yield from _secrets(spec)
 
 
 def _texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
@@ -85,6 +88,24 @@ def _numbers(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "checkpoint_interval", f"is {interval:g} seconds, expected at least {INTERVAL_MIN_SECONDS:g}"
     if spec.budget_usd_micros is not None and spec.budget_usd_micros <= 0:
         yield "budget_usd", "is nothing: the job could never start"
+
+
+def _secrets(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    kinds = (*SENT_SECRETS, *FETCHED_SECRETS)
+    if len(spec.secrets) > SECRETS_MAX:
+        yield "secrets", f"has {len(spec.secrets)} entries, more than {SECRETS_MAX}: put some into one file"
+    for name, secret in spec.secrets.items():
+        key, source, form = f"secrets.{name}", secret.get("from", ""), secret.get("as", "")
+        kind, _, place = source.partition(":")
+        if set(secret) != {"from", "as"} or form not in SECRET_FORMS:
+            yield key, f"is wanted as {form!r}. {did_you_mean(form, SECRET_FORMS)}"
+        elif not (VARIABLE if form == "environment" else SECRET_FILE).fullmatch(name):
+            what = "variable" if form == "environment" else "file"
+            yield key, f"is no name of a {what}: letters, digits and '_' only{', or . and - inside' if what == 'file' else ''}"
+        if kind not in kinds or not place or "\0" in place:
+            yield key, f"comes from {source!r}, expected one of {', '.join(k + ':…' for k in kinds)}"
+        if form == "environment" and name in spec.environment:
+            yield key, "is given in environment, too: remove one of them"
 
 
 def _protection(spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import NAME, problems
 from spotsurfer.jobinputs import InputFile, expand
+from spotsurfer.jobsecrets import read
 from spotsurfer.model.errors import InputMissing, JobFileError
 from spotsurfer.model.job import JobSpec, MarketChoice
 from spotsurfer.tomllines import line_of
@@ -26,6 +27,7 @@ class JobRequest:
 
     spec: JobSpec
     inputs: list[InputFile]
+    secrets: dict[str, bytes] = field(default_factory=dict, repr=False)  # values of those that are read here
 
     @property
     def modes(self) -> dict[str, int]:
@@ -82,6 +84,25 @@ def _table(value: object) -> dict[str, str]:
     return {str(k): v if isinstance(v, str) else str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
 
 
+def _secrets(value: object) -> dict[str, dict[str, str]]:
+    if not isinstance(value, dict):
+        raise ValueError(f'is {value!r}, expected a table, like {{ TOKEN = "env:TOKEN" }}')
+    return {str(name): _secret(str(name), given) for name, given in value.items()}
+
+
+def _secret(name: str, given: object) -> dict[str, str]:
+    table = {"from": given} if isinstance(given, str) else given
+    if not isinstance(table, dict) or not set(table) <= {"from", "as"} or not all(isinstance(x, str) for x in table.values()):
+        raise ValueError(f'has {name}, which is neither like "file:PATH" nor like {{ from = "file:PATH", as = "file" }}')
+    return {"from": table.get("from", ""), "as": table.get("as", "environment")}
+
+
+def _switch(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"is {value!r}, expected true or false")
+    return value
+
+
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"is {value!r}, expected a whole number")
@@ -103,6 +124,8 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "inputs": ("inputs", _texts),
     "outputs": ("outputs", _texts),
     "environment": ("environment", _table),
+    "secrets": ("secrets", _secrets),
+    "secrets_in_plain_images": ("secrets_in_plain_images", _switch),
     "tags": ("tags", _table),
     "user": ("user", _text),
     "market": ("market", _market),
@@ -174,7 +197,8 @@ def make_request(
     for key, why in problems(spec):
         raise JobFileError(_sentence((line if key in overrides else origin).at(key), why))
     where = (line if "inputs" in overrides else origin).at("inputs")
-    return JobRequest(spec, expand(spec.inputs, folder, where) if spec.inputs else [])
+    secrets = read(spec, Path.cwd() if "secrets" in overrides else folder, (line if "secrets" in overrides else origin).at)
+    return JobRequest(spec, expand(spec.inputs, folder, where) if spec.inputs else [], secrets)
 
 
 def _flat(table: Mapping[str, Any], origin: Origin) -> dict[str, object]:

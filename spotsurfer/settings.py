@@ -198,6 +198,12 @@ class HooksSection(_Section):
     allow_remote: bool = False
 
 
+class SecretsSection(_Section):
+    """[secrets]: of jobs, fetched with the controller's credentials."""
+
+    allow_remote: bool = False
+
+
 class RuntimeSection(_Section):
     """[runtime]: the agent's tarball."""
 
@@ -220,6 +226,7 @@ class Settings(BaseSettings):
     provider: ProviderSection = Field(default_factory=ProviderSection)
     policy: PolicySection = Field(default_factory=PolicySection)
     hooks: HooksSection = Field(default_factory=HooksSection)
+    secrets: SecretsSection = Field(default_factory=SecretsSection)
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)
 
     @classmethod

@@ -18,7 +18,7 @@ from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFul
 from sqlalchemy import Engine
 
 from spotsurfer import storekey
-from spotsurfer.controller import bootstrap
+from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
 from spotsurfer.controller.commands import Commands
@@ -30,7 +30,8 @@ from spotsurfer.controller.observe import Observer
 from spotsurfer.controller.rehearsal import of_job
 from spotsurfer.controller.schedule import Schedule
 from spotsurfer.controller.service import ControllerService, Identity, Parts
-from spotsurfer.controller.submission import Submission
+from spotsurfer.controller.submission import Places, Submission
+from spotsurfer.controller.vault import Vault
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
 from spotsurfer.model.job import Attempt
 from spotsurfer.ports.clock import Clock, SystemClock
@@ -183,7 +184,8 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
 
 def _submission(settings: Settings, base: _Base, observer: Observer) -> Submission:
     spool = settings.controller.data_dir / "uploads"
-    return Submission(base.engine, base.clock, base.store, observer.offers, settings.agent.checkpoint_interval, spool)
+    places = Places(base.store, spool, Vault(base.key.keys_of, cloudsecrets.SOURCES))
+    return Submission(base.engine, base.clock, places, observer.offers, settings.agent.checkpoint_interval)
 
 
 def _lock(data_dir: Path) -> int:
@@ -251,7 +253,8 @@ def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
             job = rows.load_job(connection, attempt.job)
         config = _agent_config(settings, base.provider, attempt, access.url, access.options)
         config = of_job(config, job)
-        config = replace(config, key=base.key.secret_of(config.lineage or config.job))
+        secret = base.key.secret_of(config.lineage or config.job)
+        config = replace(config, key=secret, encrypt=config.encrypt or job.spec.must_encrypt)
         url = bootstrap.presigned_get(access.url, access.options, protocol.runtime_key(runtime.sha256), PRESIGNED_SECONDS)
         return bootstrap.user_data(config, runtime.sha256, url)
 

@@ -69,7 +69,12 @@ def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
     found = [Endpoint(make_app(controller.service, token=None), unix_socket(settings.socket_path))]
     listen = settings.controller.listen
     if listen is not None:
-        app = make_app(controller.service, token=load_token(settings.token_path), allow_on_end=settings.hooks.allow_remote)
+        app = make_app(
+            controller.service,
+            token=load_token(settings.token_path),
+            allow_on_end=settings.hooks.allow_remote,
+            allow_fetch=settings.secrets.allow_remote,
+        )
         found.append(Endpoint(app, tcp_socket(listen)))
         if not listen.startswith(("127.", "[::1]", "localhost:")):
             advice = "HTTP without TLS: put a TLS proxy or an SSH tunnel in front"

@@ -31,6 +31,7 @@ def add(app: typer.Typer) -> None:
             "spotsurfer submit assembly.toml --market on-demand --wait",
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
             "spotsurfer submit --cpu 1 --mem 1G -- sh -c 'sort big.txt > sorted.txt'",
+            "spotsurfer submit --secret API_TOKEN=env:API_TOKEN --secret DB=file:~/db.password -- ./fetch-and-count",
         )
     )(submit)
 
@@ -46,6 +47,9 @@ def submit(  # noqa: PLR0913 - one parameter an option
     folder: Annotated[str | None, typer.Option(help="Folder in which the command runs.", show_default=False)] = None,
     environment: Annotated[list[str] | None, typer.Option("--env", help="NAME=value; repeatable.")] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="name=value; repeatable.")] = None,
+    secrets: Annotated[
+        list[str] | None, typer.Option("--secret", help="NAME=env:VARIABLE or NAME=file:PATH; repeatable.")
+    ] = None,
     user: Annotated[str | None, typer.Option(help="User on the machine.", show_default=False)] = None,
     market: Annotated[str | None, typer.Option(help="spot-first, spot or on-demand.", show_default=False)] = None,
     interval: Annotated[str | None, typer.Option(help="Between checkpoints, e.g. 10m.", show_default=False)] = None,
@@ -65,6 +69,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "outputs": outputs,
         "folder": folder,
         "environment": _assignments("--env", environment),
+        "secrets": _assignments("--secret", secrets),
         "tags": _assignments("--tag", tags),
         "user": user,
         "market": market,
@@ -87,14 +92,14 @@ def submit(  # noqa: PLR0913 - one parameter an option
 def send(client: Client, request: JobRequest) -> dict[str, object]:
     """Upload the inputs and make the job; on any failure nothing half-made is left."""
     from spotsurfer.cli.client import job_path
-    from spotsurfer.cli.wire import spec_body
+    from spotsurfer.cli.wire import secret_values, spec_body
 
     job = str(client.post("/v1/ids", {"name": request.spec.name})["job"])
     try:
         with _progress(request.inputs) as moved:
             for file in request.inputs:
                 client.upload(job_path(job, "inputs", file.path), _pieces(file, moved), file.size)
-        return client.put(job_path(job), {"spec": spec_body(request.spec), "modes": request.modes})
+        return client.put(job_path(job), {"spec": spec_body(request.spec), "modes": request.modes, **secret_values(request)})
     except BaseException:
         with contextlib.suppress(SpotsurferError):
             client.delete(job_path(job, "inputs"))
@@ -168,6 +173,8 @@ def _pieces(file: InputFile, moved: _Moved) -> Iterator[bytes]:
 
 
 def _answer(job: dict[str, object], waited: bool, as_json: bool) -> None:
+    if (spec := job.get("spec")) and isinstance(spec, dict) and spec.get("secrets"):
+        tell(_about_secrets(spec))
     if as_json:
         put_json(job)
     elif not waited:
@@ -176,3 +183,9 @@ def _answer(job: dict[str, object], waited: bool, as_json: bool) -> None:
         from spotsurfer.cli.follow import verdict
 
         verdict(job)
+
+
+def _about_secrets(spec: dict[str, object]) -> str:
+    if spec.get("secrets_in_plain_images"):
+        return "Checkpoints hold the job's memory and with it its secrets, and are NOT encrypted unless the operator set it."
+    return "Checkpoints hold the job's memory and with it its secrets, so they are encrypted; its output and outputs are not."

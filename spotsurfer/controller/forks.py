@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent import manifest, protocol, sealed
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Head, HeadKind, ProtocolError, Spec
@@ -96,6 +97,7 @@ class Forks:
     def _copy(self, parent: Job, child: JobId, checkpoint: str, entries: Sequence[Head], order: Order, errand: Errand) -> Job:
         lineage = parent.lineage or parent.id
         keys = self._shop.keys_of(lineage)
+        keys = replace(keys, encrypts=keys.encrypts or parent.spec.must_encrypt)
         data = self._store.get(protocol.manifest_key(parent.id, checkpoint))
         if data is None:
             raise NotFound(f"checkpoint {checkpoint} of {parent.id} was removed; `spotsurfer checkpoints` lists what there is")
@@ -107,6 +109,7 @@ class Forks:
         mine = replace(image, id=FIRST, job=child, epoch=0, sequence=1, base=None, lineage=lineage)
         self._store.create(protocol.manifest_key(child, FIRST), manifest.encode(mine, keys))
         self._store.create(protocol.head_key(child, 1), protocol.encode(self._first_head(child, mine)))
+        self._secrets(parent.id, child, keys)
         self._spec(parent.id, child, order)
         return self._row(parent, child, checkpoint, order)
 
@@ -154,6 +157,11 @@ class Forks:
             nonce=f"fork-{child}",
             at=self._shop.clock.now().isoformat(),
         )
+
+    def _secrets(self, parent: str, child: str, keys: Keys) -> None:
+        """Sealed anew: they open for one job only."""
+        if found := sealed.fetch(self._store, keys, parent):
+            self._store.create(protocol.secrets_key(child), sealed.seal(found, keys, child))
 
     def _spec(self, parent: str, child: str, order: Order) -> None:
         data = self._store.get(protocol.spec_key(parent))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spotsurfer_agent.fit import say
@@ -87,9 +87,9 @@ class ControllerService:
         self.progress = parts.shelf.progress
         self.call_off = parts.shelf.call_off
 
-    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> Job:
+    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None) -> Job:
         """Make the job and wake the loop."""
-        made = self._submission.submit(job, spec, modes)
+        made = self._submission.submit(job, spec, modes, secrets or {})
         self._commands.poke()
         return made
 

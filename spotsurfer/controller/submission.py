@@ -7,15 +7,18 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import SelfSave, Spec
+from spotsurfer_agent.sealed import Secrets
 from spotsurfer_agent.store import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
 from spotsurfer.controller.events import Kind
+from spotsurfer.controller.vault import Vault
 from spotsurfer.core.placement import fits
 from spotsurfer.model.errors import Conflict, DiskFull, InputMissing, JobFileError, NotFound, StoreUnwritable
 from spotsurfer.model.ids import JOB_ID, JobId
@@ -27,6 +30,16 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
 
 GIB = 1 << 30
+NO_SECRETS: Secrets = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where what comes with a job goes: the store, a folder for uploads under way, and who seals secrets."""
+
+    store: FileStore
+    spool_dir: Path
+    vault: Vault
 
 
 class Submission:
@@ -36,17 +49,17 @@ class Submission:
         self,
         engine: Engine,
         clock: Clock,
-        store: FileStore,
+        places: Places,
         offers: Callable[[], tuple[Offer, ...]],
         interval_seconds: float,
-        spool_dir: Path,
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._store = store
+        self._store = places.store
         self._offers = offers
         self._interval_seconds = interval_seconds
-        self._spool_dir = spool_dir
+        self._spool_dir = places.spool_dir
+        self._vault = places.vault
 
     def new_job_id(self, name: str) -> JobId:
         """A readable id that nobody has: the name and six random characters."""
@@ -88,20 +101,31 @@ class Submission:
         except StoreError as e:
             raise _store_trouble(e) from e
 
-    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> Job:
+    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Secrets = NO_SECRETS) -> Job:
         """Make the job."""
         self._check_id(job)
         self._check_size(spec)
+        bag = self._vault.sealed(job, spec, secrets)
         try:
+            self._lock_away(job, bag)
             self._write(job, spec, modes)
         except StoreError as e:
             raise _store_trouble(e) from e
         row = Job(job, spec, JobState.QUEUED, 1, self._clock.now())
         with self._engine.begin() as connection:
             rows.add_job(connection, row)
-            text = f"{spec.name}: {' '.join(spec.command)}"
+            text = f"{spec.name}: {' '.join(spec.command)}{_told(spec)}"
             timeline.add(connection, Moment(row.submitted_at, job, None, str(Kind.SUBMITTED), text))
         return row
+
+    def _lock_away(self, job: JobId, bag: bytes | None) -> None:
+        """The sealed secrets into the store, before the specification that speaks of them."""
+        key = protocol.secrets_key(job)
+        if bag is None or self._store.create(key, bag):
+            return
+        there = self._store.get(key)  # of a try whose answer was lost, or of somebody else
+        if there is None or not self._vault.holds(job, there, bag):
+            raise Conflict(f"job {job} was submitted already with other secrets")
 
     def _write(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> None:
         prefix = protocol.input_key(job, "")
@@ -126,6 +150,7 @@ class Submission:
             before_freeze=list(spec.before_freeze),
             after_restore=list(spec.after_restore),
             hook_seconds=spec.hook_seconds,
+            secrets={name: secret["as"] for name, secret in spec.secrets.items()},
         )
         if not self._store.create(protocol.spec_key(job), protocol.encode(wire)):
             raise Conflict(f"job {job} exists already")
@@ -169,6 +194,14 @@ def _self_save(spec: JobSpec) -> SelfSave | None:
         done_exit=spec.app_done_exit,
         restart_command=list(spec.app_restart_command),
     )
+
+
+def _told(spec: JobSpec) -> str:
+    """What a user should know of the secrets that the job holds."""
+    if not spec.secrets:
+        return ""
+    how = "are encrypted" if spec.must_encrypt else "need not be encrypted, as its user wished"
+    return f"; it is given {', '.join(sorted(spec.secrets))}: checkpoints hold them in the job's memory and {how}"
 
 
 def _inside(path: str) -> str:

@@ -56,6 +56,9 @@ ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 ENGINES = ("auto", "criu", "app", "none")
 TCP_MODES = ("close", "keep", "forbid")
 CPU_CAPS = ("any", "portable", "x86-64-v2", "x86-64-v3")
+SENT_SECRETS = ("file", "env")  # read where the job is submitted
+FETCHED_SECRETS = ("aws-secretsmanager", "gcp-secret")  # read by the controller, with its own credentials
+SECRET_FORMS = ("environment", "file")
 
 
 class Wish(StrEnum):
@@ -99,11 +102,23 @@ class JobSpec:
     app_done_output: str = ""
     app_done_exit: int | None = None
     app_restart_command: tuple[str, ...] = ()
+    secrets: dict[str, dict[str, str]] = field(default_factory=dict)  # name -> {"from": "kind:place", "as": form}; no values
+    secrets_in_plain_images: bool = False  # its user bears that checkpoints with them in memory are not encrypted
+
+    @property
+    def must_encrypt(self) -> bool:
+        """Its checkpoints are encrypted whatever the operator set: an image of its memory holds its secrets."""
+        return bool(self.secrets) and not self.secrets_in_plain_images
 
     @property
     def saves_itself(self) -> bool:
         """The user said how the program is told to save itself."""
         return bool(self.app_signal or self.app_command or self.app_file)
+
+
+def fetched(spec: JobSpec) -> list[str]:
+    """Names of the secrets that the controller is to fetch."""
+    return [name for name, s in spec.secrets.items() if s["from"].partition(":")[0] in FETCHED_SECRETS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,8 +170,11 @@ class Service(Protocol):
         """Remove the uploads of a job that was never submitted."""
         ...
 
-    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> Job:
-        """Make the job; every input of `modes` (path -> permission bits) must have been uploaded, or InputMissing."""
+    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None) -> Job:
+        """Make the job; every input of `modes` (path -> permission bits) must have been uploaded, or InputMissing.
+
+        `secrets` are the values of those that the submitter read; they are sealed at once and not kept.
+        """
         ...
 
     def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:

@@ -16,9 +16,11 @@ To submit: POST /v1/ids, PUT each input below /v1/jobs/{job}/inputs/, then PUT /
 `Authorization: Bearer <token>`; on the Unix socket the file's permissions decide."""
 
 
-def make_app(service: Service, *, token: str | None, allow_on_end: bool | None = None) -> FastAPI:
-    """The API over `service`. With a `token` (TCP) every request must show it, and jobs may bring no on_end command
-    unless `allow_on_end`; without one (Unix socket) neither holds.
+def make_app(
+    service: Service, *, token: str | None, allow_on_end: bool | None = None, allow_fetch: bool | None = None
+) -> FastAPI:
+    """The API over `service`. With a `token` (TCP) every request must show it, and jobs may bring no on_end command unless
+    `allow_on_end`, no secret that the controller fetches unless `allow_fetch`; without one (Unix socket) none of this holds.
     """
     app = FastAPI(
         title="spotsurfer",
@@ -31,6 +33,7 @@ def make_app(service: Service, *, token: str | None, allow_on_end: bool | None =
     )
     app.state.service = service
     app.state.allow_on_end = token is None if allow_on_end is None else allow_on_end
+    app.state.allow_fetch = token is None if allow_fetch is None else allow_fetch
     app.state.stopping = False  # set at shutdown: long polls answer at once
     app.include_router(routes.router)
     app.include_router(files.router)

@@ -5,10 +5,11 @@ Amounts are integer micro-dollars, sizes bytes, durations seconds, times ISO 860
 
 from __future__ import annotations
 
+import base64
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from spotsurfer.jobcheck import problems
 from spotsurfer.model.errors import JobFileError
@@ -73,6 +74,8 @@ class SpecBody(Asked):
     app_done_output: str = ""
     app_done_exit: int | None = None
     app_restart_command: list[str] = []
+    secrets: dict[str, dict[str, str]] = {}
+    secrets_in_plain_images: bool = False
 
     def to_spec(self) -> JobSpec:
         """The noun; raises JobFileError naming the key for values that no job may have."""
@@ -92,10 +95,21 @@ class NameBody(Asked):
 
 
 class SubmitBody(Asked):
-    """`modes`: permission bits of each uploaded input, by path."""
+    """`modes`: permission bits of each uploaded input, by path. `secrets`: values by name, in base64; never answered."""
 
     spec: SpecBody
     modes: dict[str, Mode] = {}
+    secrets: dict[str, SecretStr] = {}
+
+    def opened(self) -> dict[str, bytes]:
+        """The secrets; raises JobFileError naming one that is not base64."""
+        found = {}
+        for name, value in self.secrets.items():
+            try:
+                found[name] = base64.b64decode(value.get_secret_value(), validate=True)
+            except ValueError:
+                raise JobFileError(f"secrets.{name} is not base64.") from None
+        return found
 
 
 class MoveBody(Asked):

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from spotsurfer.model.errors import Denied
 from spotsurfer.model.ids import JOB_ID, JobId
-from spotsurfer.model.job import Job
+from spotsurfer.model.job import Job, fetched
 from spotsurfer.ports.service import Moment, Service
 from spotsurfer.web import models as m
 
@@ -55,7 +55,12 @@ def submit(job: NewJobPath, body: m.SubmitBody, service: Controller, request: Re
             "on_end runs a command on the controller's host and is not allowed over TCP: remove it from the job, submit on "
             "that host, or let its operator set [hooks] allow_remote = true."
         )
-    made = service.submit(JobId(job), spec, dict(body.modes))
+    if fetched(spec) and not request.app.state.allow_fetch:
+        raise Denied(
+            "Secrets of a cloud are fetched with the controller's own credentials, which is not allowed over TCP: give them as "
+            "file: or env:, submit on that host, or let its operator set [secrets] allow_remote = true."
+        )
+    made = service.submit(JobId(job), spec, dict(body.modes), body.opened())
     return m.JobOut.of(service.job(made.id))
 
 

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_agent import protocol
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import ObstoreStore, open_store
 from support.builders import NOW, an_offer
 
-from spotsurfer.controller.submission import Submission
+from spotsurfer.controller.submission import Places, Submission
+from spotsurfer.controller.vault import Vault
 from spotsurfer.model import errors as e
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import JobSpec
@@ -29,7 +31,8 @@ def store(tmp_path: Path) -> ObstoreStore:
 @pytest.fixture
 def submission(tmp_path: Path, store: ObstoreStore) -> Submission:
     clock = ManualClock(NOW)
-    return Submission(open_database(None), clock, store, lambda: (an_offer(),), 600.0, tmp_path / "spool")
+    places = Places(store, tmp_path / "spool", Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {}))
+    return Submission(open_database(None), clock, places, lambda: (an_offer(),), 600.0)
 
 
 def spec(**changes: object) -> JobSpec:

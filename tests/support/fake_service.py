@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -43,6 +43,7 @@ class FakeService:
         self.statuses: dict[str, JobStatus] = {}
         self.uploads: dict[str, dict[str, bytes]] = {}
         self.modes: dict[str, dict[str, int]] = {}
+        self.secrets: dict[str, dict[str, bytes]] = {}
         self.logs: dict[tuple[str, str], bytes] = {}
         self.results: dict[str, dict[str, bytes]] = {}
         self.moments: list[Moment] = []
@@ -111,7 +112,7 @@ class FakeService:
         self.discarded.append(job)
         self.uploads.pop(job, None)
 
-    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> Job:
+    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None) -> Job:
         if self.fail is not None:
             raise self.fail
         missing = set(modes) - set(self.uploads.get(job, {}))
@@ -119,6 +120,7 @@ class FakeService:
             raise InputMissing(f"Input {min(missing)!r} was not uploaded.")
         made = Job(job, spec, JobState.ACTIVE, 1, START)
         self.modes[job] = modes
+        self.secrets[job] = dict(secrets or {})
         self.statuses[job] = JobStatus(
             made, "running", "runs", [self.status(an_attempt(job))], "000001-000003", [], 12_345, 45_678, 1
         )

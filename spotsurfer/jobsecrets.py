@@ -1,0 +1,72 @@
+"""The values of a job's secrets: reading those that lie where the job is submitted, and what any value must be like.
+
+No message here holds a value, nor a part of one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from spotsurfer.model.errors import InputMissing, JobFileError
+from spotsurfer.model.job import SENT_SECRETS, JobSpec
+
+BYTES_MAX = 1 << 20  # of all together: they travel in one object, and their files lie in memory
+VARIABLE_BYTES_MAX = 96 << 10  # the kernel takes no longer word
+Say = Callable[[str], str]  # the begin of a sentence about a key
+
+
+def read(spec: JobSpec, folder: Path, at: Say) -> dict[str, bytes]:
+    """Values of the secrets that are files here (relative to `folder`) or variables of this process.
+
+    Raises InputMissing for what is absent, JobFileError for a value that no job can be given.
+    """
+    readers: dict[str, Callable[[str], bytes]] = {"file": lambda place: _file(folder, place), "env": _variable}
+    values: dict[str, bytes] = {}
+    for name, secret in spec.secrets.items():
+        kind, _, place = secret["from"].partition(":")
+        if kind in SENT_SECRETS:
+            try:
+                values[name] = fitting(secret["as"], readers[kind](place))
+            except LookupError as e:
+                raise InputMissing(f"{at(f'secrets.{name}')} {e.args[0]}.") from None
+    for name, why in wrong(spec, values):
+        raise JobFileError(f"{at(f'secrets.{name}')} {why}.")
+    return values
+
+
+def fitting(form: str, value: bytes) -> bytes:
+    """The value in its form: a variable has no line end behind it, as files have by habit; a file stays as it is."""
+    return value.removesuffix(b"\n").removesuffix(b"\r") if form == "environment" else value
+
+
+def wrong(spec: JobSpec, values: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
+    """What no job can be given: (name, second half of a sentence)."""
+    for name, value in values.items():
+        form = spec.secrets.get(name, {}).get("as")
+        if form == "environment" and b"\0" in value:
+            yield name, 'holds a zero byte, which no variable can: say as = "file"'
+        if form == "environment" and len(value) > VARIABLE_BYTES_MAX:
+            yield name, f'is longer than {VARIABLE_BYTES_MAX >> 10} KiB, too much for a variable: say as = "file"'
+        if form == "environment" and not value:
+            yield name, "is empty: a secret that is not there is found late otherwise"
+    if sum(map(len, values.values())) > BYTES_MAX:
+        yield max(values, key=lambda name: len(values[name])), "makes the secrets longer than 1 MiB: encrypt an input instead"
+
+
+def _file(folder: Path, place: str) -> bytes:
+    path = folder / Path(place).expanduser()
+    try:
+        if path.is_file() and path.stat().st_size > BYTES_MAX:
+            raise LookupError(f"names {path}, which is larger than 1 MiB: that is no secret but an input")
+        return path.read_bytes()
+    except OSError as e:
+        raise LookupError(f"names {path}, which can't be read ({e.strerror}): check the path and its rights") from None
+
+
+def _variable(place: str) -> bytes:
+    value = os.environb.get(place.encode())
+    if value is None:
+        raise LookupError(f"names the variable {place}, which is not set here: export it, or use file:PATH")
+    return value
