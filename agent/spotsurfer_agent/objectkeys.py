@@ -8,6 +8,7 @@ Layout (DESIGN: "the store is the meeting place"); every key is made by a functi
     jobs/<job>/SECRETS                           what its user keeps from everybody else, sealed; create-only
     jobs/<job>/IMAGE.json                        what its container image's name meant at first; create-only, by the agent
     jobs/<job>/in/<path>                         inputs as the user gave them; create-only
+    jobs/<job>/INPUTS.json                       fetched inputs as they were at the first start; create-only
     jobs/<job>/head/<n>.json                     the head log: create-only, entry n+1 has exactly one writer
     jobs/<job>/desired/<attempt>.json            controller -> agent
     jobs/<job>/intents/<checkpoint>              a save is under way: what it builds on may not be collected; by the agent
@@ -60,6 +61,11 @@ def secrets_key(job: str) -> str:
 def image_key(job: str) -> str:
     """Key of what the job's container image was resolved to."""
     return f"jobs/{job}/IMAGE.json"
+
+
+def inputs_key(job: str) -> str:
+    """Key of what was seen of the fetched inputs at the first start; create-only."""
+    return f"jobs/{job}/INPUTS.json"
 
 
 def input_key(job: str, path: str) -> str:

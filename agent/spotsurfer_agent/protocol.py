@@ -16,6 +16,10 @@ from spotsurfer_agent.coding import ProtocolError as ProtocolError
 from spotsurfer_agent.coding import decode as decode
 from spotsurfer_agent.coding import encode as encode
 from spotsurfer_agent.fit import Fit
+from spotsurfer_agent.inputs.wire import Fetch as Fetch
+from spotsurfer_agent.inputs.wire import Pinned as Pinned
+from spotsurfer_agent.inputs.wire import Pins as Pins
+from spotsurfer_agent.inputs.wire import Share as Share
 from spotsurfer_agent.objectkeys import checkpoint_id as checkpoint_id
 from spotsurfer_agent.objectkeys import checkpoints_prefix as checkpoints_prefix
 from spotsurfer_agent.objectkeys import chunk_key as chunk_key
@@ -28,6 +32,7 @@ from spotsurfer_agent.objectkeys import head_key as head_key
 from spotsurfer_agent.objectkeys import head_prefix as head_prefix
 from spotsurfer_agent.objectkeys import image_key as image_key
 from spotsurfer_agent.objectkeys import input_key as input_key
+from spotsurfer_agent.objectkeys import inputs_key as inputs_key
 from spotsurfer_agent.objectkeys import intent_key as intent_key
 from spotsurfer_agent.objectkeys import intents_prefix as intents_prefix
 from spotsurfer_agent.objectkeys import job_prefix as job_prefix
@@ -119,6 +124,8 @@ class Spec:
     folder: str = "."
     inputs: dict[str, int] = field(default_factory=dict)  # path -> bytes, below jobs/<job>/in/
     input_modes: dict[str, int] = field(default_factory=dict)  # path -> permission bits
+    fetches: list[Fetch] = field(default_factory=list)  # inputs that the machine fetches, see `inputs.delivery`
+    shares: list[Share] = field(default_factory=list)  # shared file systems, see `inputs.shares`
     outputs: list[str] = field(default_factory=list)  # glob patterns
     environment: dict[str, str] = field(default_factory=dict)
     user: str | None = None
@@ -330,5 +337,8 @@ class AgentConfig:
     warm_wait_seconds: float = 0.0  # for the next machine to fetch before this one drains; 0 = nobody waits or fetches ahead
     hurry_seconds: float = 0.25  # between looks at the head while a move is under way
     cache_bytes: int = 0  # of checkpoints fetched ahead; 0 = half of what is free on the disk
+    input_options: dict[str, dict[str, str]] = field(default_factory=dict)  # by the beginning of an address: how it is reached
+    input_cache_bytes: int = 0  # of inputs kept on a machine; 0 = as much as its disk has
+    input_cache: str = ""  # their folder, for agents that share a machine; "" = in the agent's own
     image_cache_bytes: int = 0  # of unpacked container images; 0 = half of the disk
     insecure_registries: list[str] = field(default_factory=list)  # that may speak without TLS

@@ -1,0 +1,146 @@
+"""Shared file systems that a job declares: mounted before its start and before each restore, and part of its mounts."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_agent import files, jobroot, linux
+from spotsurfer_agent.inputs.wire import Share
+from spotsurfer_agent.jobroot import Mount, MountLine
+from spotsurfer_agent.protocol import Spec
+
+FOLDER = "shares"  # in the agent's folder
+BIND = "bind"  # a folder of the machine, for what its image mounts by itself
+MOUNT_SECONDS = 60.0
+LOOK_SECONDS = 10.0  # a server that is gone lets every look at its files wait
+REFUSED, PASSING, LASTING = "refused", "store", "input"  # another machine may do; asking again may help; neither
+_SILENT = (PASSING, "its server does not answer: check the address, and that the machine may reach it")
+_TURNED_AWAY = (LASTING, "its server refuses this machine: let it in there")
+# What mount(8) says -> what kind of trouble that is, and the second half of the sentence; the first that is found counts.
+SENTENCES: dict[str, tuple[str, str]] = {
+    "bad option; for several": (REFUSED, "this machine has no program that mounts {type}: use a machine image that has it"),
+    "unknown filesystem type": (REFUSED, "this machine's kernel does not know {type}: use a machine image whose kernel does"),
+    "access denied by server": _TURNED_AWAY,
+    "ermission denied": _TURNED_AWAY,
+    "timed out": _SILENT,
+    "onnection refused": _SILENT,
+    "o route to host": _SILENT,
+    "etwork is unreachable": _SILENT,
+    "resolve": (LASTING, "its server's name is unknown: check the address"),
+    "No such file or directory": (LASTING, "its server has no such folder: check the source"),
+    "does not exist": (LASTING, "it is not there: check the source"),
+}
+
+
+class ShareTrouble(files.FilesError):
+    """A declared file system can't be had. One sentence for the user."""
+
+    def __init__(self, share: Share, why: str, kind: str = LASTING) -> None:
+        super().__init__(kind, f"mount {share.name} ({share.type} {share.source}) can't be had: {why}")
+
+
+@dataclass
+class Shares:
+    """The shared file systems of one agent's folder. `mount` is the program that mounts."""
+
+    base: Path
+    mount: str = "mount"
+
+    def ready(self, spec: Spec, scratch: str) -> None:
+        """All of them mounted as declared, and each answers. Raises ShareTrouble. Idempotent."""
+        for share in spec.shares:
+            at = self.base / FOLDER / share.name
+            if not self._is_there(share, at):
+                self._leave(at)
+                self._mount(share, at)
+            self._answers(share, at)
+            self._point(share, spec, scratch)
+
+    def drop(self) -> None:
+        """Unmount all of them, also those of an earlier agent. Nothing of the job runs."""
+        for at in sorted((self.base / FOLDER).glob("*")):
+            self._leave(at)
+            with contextlib.suppress(OSError):
+                at.rmdir()
+
+    # ------------------------------------------------------------ one
+
+    def _is_there(self, share: Share, at: Path) -> bool:
+        line = _lines().get(str(at))
+        return line is not None and (share.type == BIND or line.kind.rstrip("4") == share.type.rstrip("4"))
+
+    def _mount(self, share: Share, at: Path) -> None:
+        at.mkdir(parents=True, exist_ok=True)
+        if share.type == BIND:
+            if not Path(share.source).is_dir():
+                raise ShareTrouble(share, "this machine has no such folder: use an image that mounts it", REFUSED)
+            argv = [self.mount, "--bind", share.source, str(at)]
+        else:
+            options = ",".join(x for x in (share.options, "ro" if share.read_only else "rw") if x)
+            argv = [self.mount, "-t", share.type, "-o", options, share.source, str(at)]
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=MOUNT_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            raise ShareTrouble(
+                share, "its server does not answer: check the address, and that the machine may reach it"
+            ) from None
+        except OSError as e:
+            raise ShareTrouble(share, f"{self.mount} does not run here ({e.strerror})") from e
+        if done.returncode:
+            raise _trouble(share, done.stderr)
+
+    def _answers(self, share: Share, at: Path) -> None:
+        """By a look from a process of its own: one that hangs in the kernel must not be ours."""
+        try:
+            subprocess.run(["stat", "-f", str(at)], capture_output=True, timeout=LOOK_SECONDS, check=True)
+        except subprocess.TimeoutExpired:
+            raise ShareTrouble(share, "its server does not answer any more", PASSING) from None
+        except (OSError, subprocess.CalledProcessError) as e:
+            raise ShareTrouble(share, f"it can't be looked at ({e})") from e
+
+    def _point(self, share: Share, spec: Spec, scratch: str) -> None:
+        """The folder that it is mounted on in the job: made in the scratch; elsewhere the root must have it, or be writable."""
+        path = Path(target(share, spec, str(self.base)))
+        with contextlib.suppress(ValueError):
+            path = Path(scratch) / path.relative_to(self.base)
+        if spec.image and not path.is_relative_to(scratch):
+            return  # made when the image was unpacked
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise ShareTrouble(
+                share, f"the folder {path} can't be made on this machine ({e.strerror}): say another target"
+            ) from e
+
+    def _leave(self, at: Path) -> None:
+        while str(at) in _lines():
+            linux.umount(str(at))
+
+
+def target(share: Share, spec: Spec, base: str) -> str:
+    """Where the job sees it: absolute, or below the job's folder."""
+    if share.target.startswith("/"):
+        return share.target
+    folder = "" if spec.folder in ("", ".") else f"/{files.safe(spec.folder, 'input')}"
+    return f"{base}/{files.WORK}{folder}/{files.safe(share.target, 'input')}"
+
+
+def mounts(spec: Spec, base: str) -> list[Mount]:
+    """The mounts of the job that stand for its shared file systems."""
+    return [Mount(f"share-{s.name}", f"{base}/{FOLDER}/{s.name}", target(s, spec, base), s.read_only) for s in spec.shares]
+
+
+def _lines() -> dict[str, MountLine]:
+    """By mount point; the last one there is the one that is seen."""
+    return {x.point: x for x in jobroot.mount_lines(Path("/proc/self/mountinfo").read_text())}
+
+
+def _trouble(share: Share, said: str) -> ShareTrouble:
+    line = " ".join(said.split())
+    for words, (kind, sentence) in SENTENCES.items():
+        if words in line:
+            return ShareTrouble(share, sentence.format(type=share.type), kind)
+    return ShareTrouble(share, line or "mount gave no reason")
