@@ -9,11 +9,10 @@ import abc
 import contextlib
 import dataclasses
 import hashlib
-import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +119,12 @@ class Hosted(abc.ABC):
         """What is compared before an image of this engine is continued here. Raises StoreError."""
         mounts = jobroot.compared(self.world.mounts(str(self._scratch.path), spec))
         return needs.machine(preflight.criu_version(self._tools), str(self._base), mounts, self.world.digest(spec))
+
+    def sees(self, spec: Spec | None) -> Callable[[str], str] | None:
+        """Where on this machine lies what the job sees under a path; None while its root is not here."""
+        if spec is not None and spec.image and self.world.digest() != self.world.digest(spec):
+            return None
+        return self.world.place(self._mounts())
 
     def run_inside(self, words: list[str], limit_seconds: float) -> None:
         """Run a command beside the job, in its namespaces and as its user. Raises HookFailed."""

@@ -160,7 +160,8 @@ class Ladder:
         """Why this machine could not continue a checkpoint, both values named; empty = it could as far as facts tell."""
         if manifest.engine != "criu":
             return needs.refusal(manifest.facts, needs.plain(str(self._base))) or ""
-        return needs.refusal(manifest.facts, self._engines["criu"].machine_facts()) or ""
+        hosted, spec = self._engines["criu"], self._specification()
+        return needs.refusal(manifest.facts, hosted.machine_facts(spec), hosted.sees(spec)) or ""
 
     def status(self) -> Status:
         """The workload now."""

@@ -204,8 +204,9 @@ def refusal(image: dict[str, str], here: dict[str, str], place: Callable[[str], 
     level = image.get("cpu cap", "")
     image, here = cpucap.capped(image, level), cpucap.capped(here, level)
     for name, value in image.items():
-        rule = _same if name.startswith("file ") else RULES.get(name)
-        ours = here.get(name) or (file_fact(name[5:]) if name.startswith("file ") else "unknown")
+        rule, ours = RULES.get(name), here.get(name) or "unknown"
+        if name.startswith("file ") and place is not None:
+            rule, ours = _same, here.get(name) or file_fact(place(name[5:]))
         if rule is not None and not rule(value, ours):
             if rule is _within:
                 ours = "everything but " + " ".join(sorted(set(value.split()) - set(ours.split())))

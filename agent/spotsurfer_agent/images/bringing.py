@@ -36,8 +36,8 @@ class Images:
     """What one job needs of them on one machine. Safe to use from several threads."""
 
     def __init__(self, base: Path, job: str, store: ObjectStore, tools: Tools, rules: Rules | None = None) -> None:
-        self._base, self._tools, self._rules = base, tools, rules or Rules()
-        self._pins, self._shelf = Pins(store, job), Shelf(base, self._rules.cache_bytes)
+        self._base, self._tools, self.rules = base, tools, rules or Rules()
+        self._pins, self._shelf = Pins(store, job), Shelf(base)
         self._lock = threading.Lock()
 
     def digest(self, spec: Spec) -> str:
@@ -80,7 +80,7 @@ class Images:
         return self._pins.write(name, found.digest, architecture(), found.packed_bytes)
 
     def _brought(self, registry: Registry, reference: Reference, wanted: Pin, progress: Callable[[str], None]) -> Root:
-        self._shelf.room(wanted.packed_bytes, wanted.digest)
+        self._shelf.room(wanted.packed_bytes, wanted.digest, self.rules.cache_bytes)
         with self._shelf.aside(wanted.digest) as made:
             progress("fetching the image")
             config = registry.config(reference, wanted.digest)
@@ -93,7 +93,7 @@ class Images:
     @contextlib.contextmanager
     def _registry(self) -> Iterator[Registry]:
         with self._shelf.aside("sha256:registry") as folder:
-            yield Registry(self._tools, folder, self._rules.insecure, self._rules.auth())
+            yield Registry(self._tools, folder, self.rules.insecure, self.rules.auth())
 
 
 def _parsed(name: str) -> Reference:

@@ -93,7 +93,7 @@ ROWS = (
     Row(
         "registry down",
         r"connection refused|no such host|i/o timeout|network is unreachable|no route to host|connection reset"
-        r"|deadline exceeded|TLS handshake|server misbehaving|broken pipe|: EOF|50[0234] |status: 50\d|service unavailable|bad gateway",
+        r"|deadline exceeded|TLS handshake|server misbehaving|broken pipe|: EOF|50[0234] |service unavailable|bad gateway",
         Kind.LATER,
         "the registry {host} can't be reached ({said}): see that it runs and that the machine's network lets it through",
     ),

@@ -99,7 +99,8 @@ class Registry:
         if not self._tools.skopeo:
             raise ImageError(Kind.WRONG, "this agent's runtime has no skopeo to fetch images with: build the runtime anew")
         limit = [f"--command-timeout={seconds}s"] if seconds is not None else []
-        own = ["--insecure-policy", "--registries.d", str(self._folder / "registries.d"), *limit]
+        own = ["--insecure-policy", "--registries.d", str(self._folder / "registries.d")]
+        own += ["--registries-conf", str(self._folder / "registries.conf"), *limit]
         process = subprocess.Popen(
             [*self._tools.skopeo, *own, *words],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._environment(),
@@ -113,7 +114,7 @@ class Registry:
 
     def _environment(self) -> dict[str, str]:
         """No credentials and settings of this machine's users; its proxies count."""
-        names = {"HOME": "home", "TMPDIR": "tmp", "XDG_RUNTIME_DIR": "home", "CONTAINERS_REGISTRIES_CONF": "registries.conf"}
+        names = {"HOME": "home", "TMPDIR": "tmp", "XDG_RUNTIME_DIR": "home"}
         trusted = {"SSL_CERT_DIR": f"/etc/ssl/certs:{self._tools.certificates}"} if self._tools.certificates else {}
         return {**os.environ, **trusted, **{name: str(self._folder / path) for name, path in names.items()}}
 

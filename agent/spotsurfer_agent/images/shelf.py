@@ -48,10 +48,8 @@ class Root:
 class Shelf:
     """The folder of images."""
 
-    def __init__(self, base: Path, bytes_max: int = 0) -> None:
-        """`bytes_max`: what all images may take; 0 = half of the disk."""
+    def __init__(self, base: Path) -> None:
         self.folder = base / FOLDER
-        self._bytes_max = bytes_max
 
     def get(self, digest: str) -> Root | None:
         """An image that is here; it counts as used now."""
@@ -83,11 +81,15 @@ class Shelf:
         finally:
             shutil.rmtree(made, ignore_errors=True)
 
-    def room(self, packed_bytes: int, keep: str) -> None:
-        """Let the images go that were not used for longest, until one that is sent as so many bytes fits. Raises ImageError."""
+    def room(self, packed_bytes: int, keep: str, bytes_max: int) -> None:
+        """Let the images go that were not used for longest, until one that is sent as so many bytes fits. Raises ImageError.
+
+        `bytes_max`: what all images may take; 0 = half of the disk.
+        """
         wanted = packed_bytes * (1 + UNPACKED_SHARE)
         held = self._held(keep)
-        total, (limit, free) = sum(size for _, size in held), self._limit()
+        st, total = os.statvfs(self.folder), sum(size for _, size in held)
+        limit, free = bytes_max or st.f_blocks * st.f_frsize // 2, st.f_bavail * st.f_frsize
         for place, size in held:
             if total + wanted <= limit and wanted <= free:
                 return
@@ -120,11 +122,6 @@ class Shelf:
                 size = int(json.loads((place / FACTS).read_text())["bytes"])
                 found.append((place.stat().st_mtime, place, size))
         return [(place, size) for _, place, size in sorted(found) if place != self._place(keep)]
-
-    def _limit(self) -> tuple[int, int]:
-        """What all images may take, and what is free."""
-        st = os.statvfs(self.folder)
-        return self._bytes_max or st.f_blocks * st.f_frsize // 2, st.f_bavail * st.f_frsize
 
 
 def _hex(digest: str) -> str:

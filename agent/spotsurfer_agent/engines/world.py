@@ -1,0 +1,130 @@
+"""What a job finds around it: its root (the machine's own or a container image), what is mounted below, who it is, its words.
+
+What was brought for the job that runs is written to `root.json`, so that an agent that takes over finds the same.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spotsurfer_agent import jobroot, shimwire, trees
+from spotsurfer_agent.engines.port import EngineError
+from spotsurfer_agent.images.accounts import Account
+from spotsurfer_agent.images.accounts import find as find_account
+from spotsurfer_agent.images.bringing import Images
+from spotsurfer_agent.images.errors import ImageError
+from spotsurfer_agent.images.shelf import Root
+from spotsurfer_agent.protocol import Spec
+
+FILE = "root.json"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """How the job's command is started: paths as the job sees them."""
+
+    words: list[str]
+    folder: str
+    account: Account
+    environment: dict[str, str] = field(default_factory=dict)  # of the image; the job's own wins
+
+
+class World:
+    """The surroundings of the job of one base folder."""
+
+    def __init__(self, base: Path, images: Images) -> None:
+        self.images = images
+        self._base, self._folder = base, base / "job"
+
+    def bring(self, spec: Spec, progress: Callable[[str], None] = lambda _: None) -> None:
+        """Have the job's root on this machine, and note it. Raises EngineError, StoreError, ProtocolError."""
+        try:
+            root = self.images.ready(spec, progress)
+        except ImageError as e:
+            raise EngineError(e.kind, str(e)) from e
+        if root is None:
+            (self._folder / FILE).unlink(missing_ok=True)
+            return
+        names = self._folder / jobroot.NAMES
+        names.mkdir(exist_ok=True)
+        (names / "hosts").write_text(HOSTS)
+        (names / "resolv.conf").write_text(_resolver())
+        shimwire.write_durably(self._folder / FILE, root.to_json())
+
+    @property
+    def root(self) -> Root | None:
+        """The image of the job that runs, or ran last; None = it has the machine's own root."""
+        raw = shimwire.read_json(self._folder / FILE)
+        return Root.from_json(raw) if raw is not None else None
+
+    def mounts(self, scratch: str, spec: Spec | None = None, extra: Sequence[jobroot.Mount] = ()) -> list[jobroot.Mount]:
+        """What is mounted below the job's root: of the job that runs, or of one that is to come."""
+        image = self.path if spec is None else spec.image
+        return jobroot.mounts(str(self._base), scratch, image, extra)
+
+    def digest(self, spec: Spec | None = None) -> str:
+        """Of the image of the job that runs, or of one that is to come; "" = none, or not known yet. Raises StoreError."""
+        if spec is not None:
+            return self.images.digest(spec)
+        root = self.root
+        return root.digest if root is not None else ""
+
+    def place(self, mounts: Sequence[jobroot.Mount]) -> Callable[[str], str]:
+        """Where on this machine lies what the job sees under a path."""
+        path = self.path
+        return lambda seen: jobroot.on_machine(seen, mounts, path)
+
+    @property
+    def path(self) -> str:
+        """Of the job's root on this machine; "" = the machine's own."""
+        root = self.root
+        return root.path if root is not None else ""
+
+    def beginning(self, spec: Spec, scratch: Path) -> Beginning:
+        """How the command begins; its folder below the scratch is made. Raises OSError, trees.UnsafePath."""
+        own = "work" if spec.folder in ("", ".") else "work/" + "/".join(trees.parts(spec.folder))
+        (scratch / own).mkdir(parents=True, exist_ok=True)
+        folder, root = f"{self._base}/{own}", self.root
+        if root is None:
+            return Beginning(list(spec.command), folder, _account(spec.user))
+        (scratch / "run").mkdir(exist_ok=True)
+        words = root.config.words(spec.entry_point, spec.command)
+        if not words:
+            raise OSError(0, f"the image {spec.image} names no program: add command to the job file")
+        account = find_account(Path(root.path), spec.user or root.config.user)
+        # A job that speaks of files has a folder of its own for them; else the program begins where its image says.
+        speaks = spec.inputs or spec.outputs or spec.folder not in ("", ".")
+        there = folder if speaks or not root.config.folder else os.path.normpath("/" + root.config.folder)
+        return Beginning(words, there, account, dict(root.config.environment))
+
+    def account(self, spec: Spec) -> Account:
+        """As whom the job begins. Raises OSError for a user that is not there."""
+        root = self.root
+        return _account(spec.user) if root is None else find_account(Path(root.path), spec.user or root.config.user)
+
+
+def _account(user: str | None) -> Account:
+    """An account of the machine; root where none is named. Raises OSError for an unknown one."""
+    if user is None:
+        return Account(os.getuid(), os.getgid())
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError as e:
+        raise OSError(0, f"the user {user!r} does not exist on this machine") from e
+    return Account(found.pw_uid, found.pw_gid, os.getgrouplist(user, found.pw_gid), user)
+
+
+def _resolver() -> str:
+    """The machine's name servers; a job asks them from a network of its own, so those on the machine itself are no use."""
+    try:
+        lines = Path("/etc/resolv.conf").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    kept = [x for x in lines if x.split()[:1] != ["nameserver"] or not x.split()[-1].startswith(("127.", "::1"))]
+    return "".join(f"{x}\n" for x in kept)

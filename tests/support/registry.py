@@ -1,0 +1,166 @@
+"""A real registry (Debian's docker-registry) on a folder, and images for it made of the Debian packages that are installed here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PORT = 5000
+HOST = f"127.0.0.1:{PORT}"
+# User "surfer", password "waves": `auth` of containers-auth.json, and its bcrypt hash for the registry.
+LOGIN = "c3VyZmVyOndhdmVz"
+HTPASSWD = "surfer:$2b$05$M0XwttY8l8HJQT69ZOOUIe3T1.bMCP01NcYleaAAzh4kzc7bfnDxu\n"
+CONFIG = """version: 0.1
+log: {{ level: error, accesslog: {{ disabled: true }} }}
+storage: {{ filesystem: {{ rootdirectory: {folder} }}, delete: {{ enabled: true }} }}
+http: {{ addr: "127.0.0.1:{port}" }}
+{auth}"""
+
+
+@contextlib.contextmanager
+def registry(folder: Path, port: int = PORT, htpasswd: Path | None = None) -> Iterator[str]:
+    """The registry of a folder, on loopback while the block lasts; yields its address."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder.with_name(f"{folder.name}.{port}.yml")
+    auth = f"auth: {{ htpasswd: {{ realm: test, path: {htpasswd} }} }}" if htpasswd else ""
+    config.write_text(CONFIG.format(folder=folder, port=port, auth=auth))
+    process = subprocess.Popen(
+        ["docker-registry", "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        _answers(port, process)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def _answers(port: int, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 20
+    while process.poll() is None and time.monotonic() < end:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.02)
+    raise AssertionError("docker-registry did not come up")
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """An image: installed Debian packages with what they need, files of its own, and its configuration."""
+
+    packages: Sequence[str]
+    files: Mapping[str, str] = field(default_factory=dict)
+    entry_point: Sequence[str] = ()
+    command: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""
+    user: str = ""
+    architecture: str = "amd64"
+
+
+def push(recipe: Recipe, storage: Path, name: str, work: Path) -> str:
+    """Build the image and put it into the registry's storage as `name` ("tool:1"); returns its digest."""
+    work.mkdir(parents=True, exist_ok=True)
+    root, layout = work / "root", work / "layout"
+    if not root.exists():
+        tree_of(recipe.packages, root)
+    for path, text in recipe.files.items():
+        (root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        (root / path.lstrip("/")).write_text(text)
+        (root / path.lstrip("/")).chmod(0o755)
+    shutil.rmtree(layout, ignore_errors=True)
+    _pack(recipe, root, layout)
+    with registry(storage, free_port()) as host:
+        copy = ["skopeo", "--insecure-policy", "copy", "--quiet", "--dest-tls-verify=false"]
+        _run(*copy, f"oci:{layout}:made", f"docker://{host}/{name}")
+        shown = _run("skopeo", "inspect", "--tls-verify=false", f"docker://{host}/{name}")
+    return str(json.loads(shown)["Digest"])
+
+
+def _pack(recipe: Recipe, root: Path, layout: Path) -> None:
+    layer = layout.with_suffix(".tar")
+    _run("tar", "-C", str(root), "--sort=name", "--mtime=@0", "-cf", str(layer), ".")
+    image = f"{layout}:made"
+    _run("umoci", "init", "--layout", str(layout))
+    _run("umoci", "new", "--image", image)
+    _run("umoci", "raw", "add-layer", "--image", image, str(layer))
+    words = [("--config.entrypoint", x) for x in recipe.entry_point] + [("--config.cmd", x) for x in recipe.command]
+    words += [("--config.env", f"{k}={v}") for k, v in recipe.environment.items()]
+    words += [("--config.workingdir", recipe.folder)] if recipe.folder else []
+    words += [("--config.user", recipe.user)] if recipe.user else []
+    words += [("--architecture", recipe.architecture)]
+    _run("umoci", "config", "--image", image, *(x for pair in words for x in pair))
+    layer.unlink()
+
+
+def tree_of(packages: Sequence[str], root: Path) -> None:
+    """The files of installed packages and of all that they depend on, laid out as Debian does."""
+    root.mkdir(parents=True)
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (root / "usr" / name).mkdir(parents=True, exist_ok=True)
+        (root / name).symlink_to(f"usr/{name}")
+    for name in ("etc", "tmp", "var/tmp", "root", "proc", "dev", "sys", "run"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    listed = root.with_suffix(".list")
+    listed.write_text("\n".join(sorted({_real(x) for p in closure(packages) for x in _listed(p)})))
+    tar = f"tar -C / --no-recursion --ignore-failed-read -cf - -T {listed} 2>/dev/null | tar -C {root} --keep-directory-symlink -xf -"
+    subprocess.run(["bash", "-c", tar], check=True)
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nsurfer:x:1234:1234::/home:/bin/sh\n")
+    (root / "etc/group").write_text("root:x:0:\nsurfer:x:1234:\nwaves:x:77:surfer\n")
+    subprocess.run(["ldconfig", "-r", str(root)], check=True)
+
+
+def closure(packages: Sequence[str]) -> list[str]:
+    """These packages and what they depend on, as far as it is installed."""
+    fields = "${Package}\t${Pre-Depends}, ${Depends}\t${Provides}\n"
+    needs: dict[str, str] = {}
+    provided: dict[str, str] = {}
+    for line in _run("dpkg-query", "-W", "-f", fields).splitlines():
+        name, wants, gives = line.split("\t")
+        needs[name] = wants
+        provided |= {word.split()[0]: name for word in gives.split(",") if word.strip()}
+    found: list[str] = []
+    todo = list(packages)
+    while todo:
+        name = todo.pop()
+        name = name if name in needs else provided.get(name, "")
+        if name and name not in found:
+            found.append(name)
+            groups = [g for g in needs[name].split(",") if g.strip()]
+            todo += [a.split("(")[0].split(":")[0].strip() for g in groups for a in g.split("|")[:1]]
+    return found
+
+
+def _listed(package: str) -> list[str]:
+    paths = _run("dpkg-query", "-L", package).splitlines()
+    kept = [
+        x for x in paths if x.startswith("/") and not x.startswith(("/usr/share/doc", "/usr/share/man", "/usr/share/locale"))
+    ]
+    for link in [x for x in kept if os.path.islink(x)]:  # an alternative that the package has set up leads through /etc
+        kept += [str(Path(link).readlink())] if str(Path(link).readlink()).startswith("/etc/alternatives") else []
+    return kept
+
+
+def _real(path: str) -> str:
+    """The same path without the links that stand for its folders, relative to the root."""
+    return str(Path(os.path.realpath(os.path.dirname(path)), os.path.basename(path))).lstrip("/")
+
+
+def _run(*argv: str) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(argv)}: {done.stderr}"
+    return done.stdout
