@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -37,6 +38,7 @@ class LaunchPlan:
     image: str = ""  # the unpacked tree of its container image; "" = the machine's own root
     extra: list[dict[str, Any]] = field(default_factory=list)  # jobroot.Mounts beyond the usual ones
     secrets: dict[str, str] = field(default_factory=dict, repr=False)  # files for its user alone: name -> value in base64
+    hides: bool = False  # it was given secrets, in whatever form
 
     step: int = 0  # of the job's steps: told again when it ends
 
@@ -115,6 +117,8 @@ def _first(plan: LaunchPlan, streams: tuple[int, int], tell: int) -> None:
     jobroot.enter(plan.root)
     _descriptors(streams, tell)
     plain_signals()
+    if plan.hides:  # a core file of the job would hold its secrets; it may ask for one itself
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     linux.refuse_io_uring()
     os.umask(0o022)
     os.setgroups(plan.groups)

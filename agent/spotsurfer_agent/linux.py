@@ -22,6 +22,7 @@ MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 MNT_DETACH = 2
 
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
@@ -95,6 +96,11 @@ def pivot_root(new_root: str) -> None:
 def become_subreaper() -> None:
     """Orphans below this process become its children, so that it gets their exit statuses."""
     _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+
+
+def leave_no_core() -> None:
+    """No core file of this process, however it ends: it holds keys and secrets. Programs that it starts are not concerned."""
+    _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
 
 
 def syncfs(fd: int) -> None:

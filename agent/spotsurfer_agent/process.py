@@ -36,6 +36,7 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
 
     Raises WrongKey where the configuration's key is none.
     """
+    linux.leave_no_core()
     linux.share_heap()
     state = StateFile(base / "agent-state.json", config.job, config.attempt)
     began = state.memory.began

@@ -156,6 +156,7 @@ def main(argv: list[str]) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends with its job, not with its starter
     os.umask(0o077)
+    linux.leave_no_core()
     linux.become_subreaper()
     Shim(Path(argv[1])).run()
 

@@ -154,6 +154,7 @@ def give_up(plan: Plan, holders: Holders, e: BaseException) -> None:
 
 def main() -> None:
     """Serve the plan on standard input."""
+    linux.leave_no_core()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends with the memory or with the job

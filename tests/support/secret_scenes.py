@@ -1,0 +1,128 @@
+"""A job with secrets on miniboxes; run by `python -m support.secret_scenes`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+from spotsurfer_agent import manifest, protocol, sealed
+from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.restoring import Origin
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.tools import Tools
+from support.engine_kit import BASE, JOB, STORE, W, output, refused, request, turns_pass
+
+KEY = "5a" * 32
+FORMS = {"API_TOKEN": sealed.ENVIRONMENT, "db.password": sealed.FILE}
+PROGRAM = """
+import hashlib, os, sys, time
+kept = open("/run/secrets/db.password", "rb")
+memory = os.urandom(8 << 20)
+try: open("/run/secrets/db.password", "wb"); print("wrote it", flush=True)
+except OSError: pass
+mode = oct(os.stat("/run/secrets/db.password").st_mode & 0o7777)
+i = 0
+while True:
+    kept.seek(0)
+    parts = os.environb[b"API_TOKEN"], open("/run/secrets/db.password", "rb").read(), kept.read()
+    print("turn", i, *(hashlib.sha256(p).hexdigest()[:16] for p in parts), end=" ")
+    print(mode, os.getuid(), os.listdir("/run/secrets"), flush=True)
+    i += 1
+    time.sleep(0.02)
+"""
+
+
+def spec() -> Spec:
+    return Spec(JOB, ["/usr/bin/python3", "-c", PROGRAM], user="nobody", secrets=FORMS)
+
+
+def engine(encrypts: bool) -> CriuEngine:
+    keys = Keys.of_hex(KEY, JOB, encrypts)
+    tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
+    return CriuEngine(BASE, JOB, open_store(STORE), tools, keys, Origin(STORE, key=KEY))
+
+
+def newest() -> Manifest:
+    store = open_store(STORE)
+    data = store.get([x.key for x in store.list(protocol.checkpoints_prefix(JOB)) if x.key.endswith("MANIFEST")][-1])
+    assert data is not None
+    return manifest.decode(data, Keys.of_hex(KEY, JOB))
+
+
+def values() -> dict[str, bytes]:
+    """Outside of everything that the test looks through."""
+    return {name: bytes.fromhex(os.environ["CANARY_" + name[:2]]) for name in FORMS}
+
+
+def printed(e: CriuEngine) -> list[str]:
+    turns_pass(e, 5)
+    lines = output(e).decode().splitlines()
+    assert "wrote it" not in lines
+    return [x.split(maxsplit=2)[2] for x in lines if x.startswith("turn")]
+
+
+def expected() -> str:
+    token, password = (hashlib.sha256(v).hexdigest()[:16] for v in values().values())
+    return f"{token} {password} {password} 0o400 65534 ['db.password']"
+
+
+def begins(encrypts: str) -> None:
+    """Start, save live, save for the last time."""
+    e = engine(encrypts == "yes")
+    open_store(STORE).create(protocol.secrets_key(JOB), sealed.seal(values(), Keys.of_hex(KEY, JOB), JOB))
+    e.start(spec())
+    assert set(printed(e)) == {expected()}
+    limits = [Path(f"/proc/{p}/limits").read_text() for p in e.pids()]
+    assert all("Max core file size        0 " in x for x in limits), "a core file would hold them, too"
+    assert not Path("/run/secrets").is_mount(), "the machine itself does not have them"
+    assert list(Path("/run/secrets").iterdir()) == []
+    live = e.save(request(1, final=False))
+    assert set(printed(e)) == {expected()}
+    e.save(request(2, final=True, base=live.checkpoint))
+    e.kill()
+
+
+def goes_on(encrypts: str) -> None:
+    """They are there again, also for the descriptor that was open; and after a restore that had to be done again."""
+    e, image = engine(encrypts == "yes"), newest()
+    for _ in range(2):
+        e.restore(image, spec())
+        assert set(printed(e)) == {expected()}
+        e.kill()
+
+
+def lost() -> None:
+    """Without its secrets, or with ones that were sealed for another job, a job does not run; nothing of them is said."""
+    store, keys = open_store(STORE), Keys.of_hex(KEY, JOB)
+    e = engine(True)
+    key = protocol.secrets_key(JOB)
+    for data in (None, sealed.seal(values(), keys, "j2"), b"SSX1"):
+        if data is not None:
+            store.put(key, data)
+        try:
+            e.start(spec())
+        except sealed.SecretsLost as error:
+            assert ("is not in the store" if data is None else "do not open") in str(error), error
+        else:
+            raise AssertionError("it began")
+        assert e.status().state is W.ABSENT
+    store.put(key, sealed.seal(values(), keys, JOB))
+    e.start(spec())
+    printed(e)
+    e.save(request(1, final=True))
+    e.kill()
+    image = newest()
+    store.put(key, sealed.seal({**values(), "db.password": b"shorter"}, keys, JOB))
+    told = refused("restore", lambda: e.restore(image, spec()))
+    assert "/run/secrets/db.password" in told, told
+    store.put(key, b"SSX1" + bytes(40))
+    assert "do not open" in refused("store", lambda: e.restore(image, spec()))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
