@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from spotsurfer import jobsteps
 from spotsurfer.hints import did_you_mean
 from spotsurfer.model.job import CPU_CAPS, ENGINES, FETCHED_SECRETS, SECRET_FORMS, SENT_SECRETS, TCP_MODES, JobSpec
 
@@ -30,6 +31,7 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from _numbers(spec)
     yield from _protection(spec)
     yield from _secrets(spec)
+    yield from jobsteps.problems(spec.steps, spec.command, saves_itself=spec.saves_itself)
 
 
 def _texts(spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -13,8 +13,10 @@ from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import NAME, problems
 from spotsurfer.jobinputs import InputFile, expand
 from spotsurfer.jobsecrets import read
+from spotsurfer.jobsteps import read_steps
 from spotsurfer.model.errors import InputMissing, JobFileError
 from spotsurfer.model.job import JobSpec, MarketChoice
+from spotsurfer.model.steps import main_command
 from spotsurfer.tomllines import line_of
 from spotsurfer.units import parse_bytes, parse_seconds, parse_usd
 
@@ -149,6 +151,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "app.done_output": ("app_done_output", _text),
     "app.done_exit": ("app_done_exit", _count),
     "app.restart_command": ("app_restart_command", _command),
+    "steps": ("steps", read_steps),
 }
 TABLES = {"resources": 'cpu = 2, memory = "4G"', "app": 'signal = "USR1", done_file = "state.ckpt"'}  # of keys, with an example
 
@@ -188,6 +191,8 @@ def make_request(
                 fields[field] = parse(value)
             except ValueError as e:
                 raise JobFileError(_sentence(source.at(key), str(e))) from None
+    if "steps" in fields:
+        fields.setdefault("command", main_command(fields["steps"]))
     if "command" not in fields:
         raise JobFileError(
             f'{origin.name}: command is missing. Add a line like command = ["prog", "--fast"], or `-- prog` after submit.'

@@ -73,7 +73,7 @@ class StepBook:
         number = self.due(spec, status)
         assert number is not None, "no step is due"
         if not self._noted(status):
-            runs, here = self.closed(status), self._state.memory.cpu_steps + status.cpu_seconds
+            runs, here = self._closed(status), self._state.memory.cpu_steps + status.cpu_seconds
             runs.append(stepping.begun(spec, number, runs[-1].log_end, self._utc()))
             self._state.update(steps=[dataclasses.asdict(run) for run in runs], cpu_steps=here, between_steps=True)
         runs = self.runs
@@ -83,7 +83,13 @@ class StepBook:
         """The newest step runs."""
         self._state.update(between_steps=False)
 
-    def closed(self, status: Status) -> list[StepRun]:
+    def close(self, status: Status) -> list[StepRun]:
+        """The last step has ended: note it and return all runs."""
+        runs = self._closed(status)
+        self._state.update(steps=[dataclasses.asdict(run) for run in runs])
+        return runs
+
+    def _closed(self, status: Status) -> list[StepRun]:
         """All runs, the newest one ended as the workload did."""
         runs = self.runs
         spent = sum(run.cpu_seconds for run in runs[:-1])

@@ -279,7 +279,7 @@ class Work:
         log = dict(status.log or {})
         self._flush(log)
         out = files.publish(self._patient, spec, self.attempt, self.engine.scratch())
-        runs = self.steps.closed(status)
+        runs = self.steps.close(status)
         code = stepping.exit_code(runs)
         done = Done(exit_code=code, reason="exited", outputs=out.sizes, log=log, steps=runs)
         cpu = self.steps.cpu_before + status.cpu_seconds

@@ -78,6 +78,9 @@ def show(job: JobArgument, as_json: AsJson = False) -> None:
     pairs(_facts(found))
     if here:
         pairs(_now(here))
+    if len(found["steps"]) > 1 or found["spec"]["steps"]:
+        put()
+        table(["step", "exit", "began", "ended", "cpu", "printed"], [_step(step) for step in found["steps"]])
     if found["attempts"]:
         put()
         columns = ["#", "state", "machine", "market", "cpu", "saves", "frozen", "usd", "why it ended"]
@@ -129,6 +132,18 @@ def _pauses(job: Json) -> str | None:
     """How long moves stopped the job."""
     pauses = [a["pause_seconds"] for a in job["attempts"] if a["pause_seconds"] is not None]
     return f"the last move stopped it for {pauses[-1]:.1f} s, the longest {max(pauses):.1f} s" if pauses else None
+
+
+def _step(s: Json) -> list[str]:
+    printed = sum(s["log_end"].values()) - sum(s["log"].values())
+    return [
+        s["name"],
+        "-" if s["exit_code"] is None else str(s["exit_code"]),
+        when(s["began"]) if s["began"] else "-",
+        when(s["ended"]) if s["ended"] else "runs",
+        duration(s["cpu_seconds"]) if s["ended"] else "-",
+        size(printed) if s["ended"] else "-",
+    ]
 
 
 def _attempt(a: Json) -> list[str]:

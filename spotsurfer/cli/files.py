@@ -13,8 +13,10 @@ import typer
 
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
 from spotsurfer.cli.screen import put, put_json, table, tell
+from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import leaves_folder
-from spotsurfer.model.errors import SpotsurferError, UsageError
+from spotsurfer.model.errors import Conflict, NotFound, SpotsurferError, UsageError
+from spotsurfer.model.steps import MAIN
 from spotsurfer.units import size
 
 if TYPE_CHECKING:
@@ -25,23 +27,32 @@ FOLLOW_SECONDS = 10.0
 
 def add(app: typer.Typer) -> None:
     """Register the commands of this file."""
-    app.command(epilog=examples("spotsurfer logs assembly-3f9a1c", "spotsurfer logs -f --stderr assembly-3f9a1c"))(logs)
+    app.command(
+        epilog=examples(
+            "spotsurfer logs assembly-3f9a1c",
+            "spotsurfer logs -f --stderr assembly-3f9a1c",
+            "spotsurfer logs --step setup assembly-3f9a1c",
+        )
+    )(logs)
     app.command(epilog=examples("spotsurfer outputs assembly-3f9a1c", "spotsurfer outputs assembly-3f9a1c --to results"))(
         outputs
     )
 
 
-def logs(
+def logs(  # noqa: PLR0913 - one parameter an option
     job: JobArgument,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job ends.")] = False,
     stdout: Annotated[bool, typer.Option("--stdout", help="Only the job's standard output.")] = False,
     stderr: Annotated[bool, typer.Option("--stderr", help="Only the job's standard error.")] = False,
     attempt: Annotated[int | None, typer.Option(min=1, help="As it was under this attempt.", show_default=False)] = None,
+    step: Annotated[str | None, typer.Option(help="Only what this step printed.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the job's output, in one piece across all moves: its stdout on stdout, its stderr on stderr."""
+    if step is not None and attempt is not None:
+        raise UsageError("--step and --attempt can't be combined: a step's output goes over all its attempts.")
     chosen = [name for name, wanted in (("out", stdout), ("err", stderr)) if wanted] or ["out", "err"]
-    pieces = _pieces(SESSION.client(), job, chosen, attempt, follow)
+    pieces = _pieces(SESSION.client(), job, chosen, Part(attempt, step), follow)
     if as_json and not follow:
         texts = {"stdout" if name == "out" else "stderr": bytearray() for name in chosen}
         for name, data in pieces:
@@ -58,24 +69,50 @@ def logs(
             target.flush()
 
 
-def _pieces(client: Client, job: str, streams: list[str], attempt: int | None, follow: bool) -> Iterator[tuple[str, bytes]]:
+class Part(NamedTuple):
+    """Which part of the output: as it was under an attempt, or of one step."""
+
+    attempt: int | None = None
+    step: str | None = None
+
+
+def _pieces(client: Client, job: str, streams: list[str], part: Part, follow: bool) -> Iterator[tuple[str, bytes]]:
     from spotsurfer.cli.client import job_path, patiently
     from spotsurfer.cli.follow import has_ended
 
-    at = dict.fromkeys(streams, 0)
+    at: dict[str, int] = {}
     while True:
         # Asked before the log is read: what an ended job wrote is all there when the log is read after it.
-        ended = not follow or has_ended(patiently(lambda: client.get(job_path(job)), tell))
+        seen = patiently(lambda: client.get(job_path(job)), tell) if follow or part.step else {}
+        begin, end = _bounds(seen, part.step) if part.step else ({}, {})
+        at = at or {name: begin.get(name, 0) for name in streams}
+        ended = not follow or bool(end) or has_ended(seen)
         grew = False
         for name in streams:
             # The last stream waits for news, if the others had none.
             wait = FOLLOW_SECONDS / len(streams) if not ended and not grew and name == streams[-1] else 0.0
-            while piece := _read(client, job, name, Ask(at[name], attempt, wait)):
+            while piece := _read(client, job, name, Ask(at[name], part.attempt, wait))[: _left(end, name, at[name])]:
                 at[name] += len(piece)
                 grew, wait = True, 0.0
                 yield name, piece
         if ended:
             return
+
+
+def _left(end: dict[str, int], stream: str, at: int) -> int | None:
+    """Bytes of a stream that belong to the step still; None = its end is not known yet."""
+    return max(end.get(stream, 0) - at, 0) if end else None
+
+
+def _bounds(seen: dict[str, Any], step: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Where a step's output begins and ends, by stream; without an end while it runs. Raises NotFound, Conflict."""
+    run = next((s for s in seen["steps"] if s["name"] == step), None)
+    if run is not None:
+        return run["log"], run["log_end"] if run["exit_code"] is not None else {}
+    names = [s["name"] for s in seen["spec"]["steps"]] or [MAIN]
+    if step in names:
+        raise Conflict(f"Step {step} of {seen['id']} has not begun yet.")
+    raise NotFound(f"{seen['id']} has no step {step!r}. {did_you_mean(step, names)}")
 
 
 class Ask(NamedTuple):

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from spotsurfer_agent.fit import Fit, say
-from spotsurfer_agent.protocol import Report
+from spotsurfer_agent.protocol import Report, StepRun
+from spotsurfer_agent.steps import MAIN
 from sqlalchemy import Connection, Engine
 
 from spotsurfer.controller.events import Kind
@@ -76,6 +77,7 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
         left = r.notice.seconds_left
         text = f"{r.notice.kind}: {left:.0f} s left" if left is not None else r.notice.kind
         yield Kind.NOTICE, text, {"kind": r.notice.kind, "seconds_left": left}
+    yield from steps_news(before.steps if before is not None else [], r.steps)
     save = r.last_save
     if save is not None and (before is None or before.last_save is None or before.last_save.checkpoint != save.checkpoint):
         yield (
@@ -101,6 +103,18 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
         yield Kind.THAWED, "goes on: the agent read that it still owns the job", {}
     if r.error and (before is None or before.error != r.error):
         yield Kind.ALERT, r.error, {"error_kind": r.error_kind}
+
+
+def steps_news(before: Sequence[StepRun], now: Sequence[StepRun]) -> Iterator[tuple[Kind, str, Data]]:
+    """Steps that ended or began under an attempt; of a job with one step alone nothing is said."""
+    known = {(run.number, run.exit_code) for run in before}
+    told = bool(before) and (len(now) > 1 or now[0].name != MAIN)  # what an attempt first tells, it took over
+    for run in [run for run in now if told and (run.number, run.exit_code) not in known]:
+        data: Data = {"step": run.name, "exit_code": run.exit_code, "cpu_seconds": run.cpu_seconds}
+        if run.exit_code is None:
+            yield Kind.STEP, f"{run.name} began", data
+        else:
+            yield Kind.STEP, f"{run.name} ended with {run.exit_code} after {run.cpu_seconds:.1f} s of processor", data
 
 
 def fit_data(fit: Fit) -> Data:

@@ -15,6 +15,7 @@ class Kind(StrEnum):
     ATTEMPT = "attempt"  # an edge of the attempt table
     GRANTED = "granted"
     NOTICE = "notice"
+    STEP = "step"  # one of the job's commands began, or ended
     SAVED = "saved"  # a checkpoint became durable
     ASKED = "asked"  # drain, save or go on
     MOVED = "moved"  # the job runs on another machine: how long it stood still

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spotsurfer_agent.fit import say
-from spotsurfer_agent.protocol import Head, ProtocolError, Report
+from spotsurfer_agent.protocol import Head, ProtocolError, Report, StepRun
 from spotsurfer_agent.store import StoreError
 from sqlalchemy import Engine
 
@@ -151,7 +151,18 @@ class ControllerService:
             usd_micros=self._observer.costs.of_job(job.id),
             usd_micros_on_demand=sum(c.usd_micros_on_demand for c in costs),
             moves=moves(attempts),
+            steps=self._steps(job, attempts, reports) if head is None else self._steps_of(job, attempts, reports),
         )
+
+    def _steps_of(self, job: Job, attempts: list[Attempt], reports: dict[tuple[str, int], Report]) -> Sequence[StepRun]:
+        """What the head log says where the job is over, else the newest machine."""
+        entries = self._heads.log(job.id).entries
+        done = entries[-1].done if entries else None
+        return done.steps if done is not None and done.steps else self._steps(job, attempts, reports)
+
+    def _steps(self, job: Job, attempts: list[Attempt], reports: dict[tuple[str, int], Report]) -> Sequence[StepRun]:
+        told = [reports.get((job.id, a.number)) for a in reversed(attempts)]
+        return next((r.steps for r in told if r is not None and r.steps), [])
 
     def _attempt(self, a: Attempt, report: Report | None) -> AttemptStatus:
         heard = self._observer.reports.heard(a.job, a.number)

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from spotsurfer_agent import protocol
-from spotsurfer_agent.protocol import SelfSave, Spec
+from spotsurfer_agent.protocol import SelfSave, Spec, Step
 from spotsurfer_agent.sealed import Secrets
 from spotsurfer_agent.store import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
@@ -150,6 +150,7 @@ class Submission:
             before_freeze=list(spec.before_freeze),
             after_restore=list(spec.after_restore),
             hook_seconds=spec.hook_seconds,
+            steps=[Step(s.name, list(s.command), s.protect, s.always) for s in spec.steps],
             secrets={name: secret["as"] for name, secret in spec.secrets.items()},
         )
         if not self._store.create(protocol.spec_key(job), protocol.encode(wire)):

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
 from spotsurfer.model.market import Market, Pool
+from spotsurfer.model.steps import JobStep
 
 
 class MarketChoice(StrEnum):
@@ -102,6 +103,7 @@ class JobSpec:
     app_done_output: str = ""
     app_done_exit: int | None = None
     app_restart_command: tuple[str, ...] = ()
+    steps: tuple[JobStep, ...] = ()  # what runs one after the other; empty = `command` alone
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)  # name -> {"from": "kind:place", "as": form}; no values
     secrets_in_plain_images: bool = False  # its user bears that checkpoints with them in memory are not encrypted
 

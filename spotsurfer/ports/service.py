@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from spotsurfer_agent.fit import Fit
-from spotsurfer_agent.protocol import Warm
+from spotsurfer_agent.protocol import StepRun, Warm
 
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import Attempt, Job, JobSpec
@@ -64,6 +64,7 @@ class JobStatus:
     usd_micros: int
     usd_micros_on_demand: int  # the same machine-hours at list price
     moves: int
+    steps: Sequence[StepRun] = ()  # those that began, as the newest machine or the head log tells
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from spotsurfer.model.job import Attempt, AttemptState, Job, JobSpec, JobState, MarketChoice, MoveRequest, Parent, Rewind, Wish
 from spotsurfer.model.market import Cooldown, Market, Pool
+from spotsurfer.model.steps import JobStep
 
 
 def instant(text: str | None) -> datetime | None:
@@ -29,7 +30,8 @@ def spec_to_doc(spec: JobSpec) -> dict[str, Any]:
 def spec_from_doc(doc: Mapping[str, Any]) -> JobSpec:
     """A specification from JSON."""
     lists = {k: tuple(v) for k, v in doc.items() if isinstance(v, list)}
-    return JobSpec(**{**doc, **lists, "market": MarketChoice(doc["market"])})
+    steps = tuple(JobStep(**{**s, "command": tuple(s["command"])}) for s in doc.get("steps", ()))
+    return JobSpec(**{**doc, **lists, "steps": steps, "market": MarketChoice(doc["market"])})
 
 
 def job_to_row(job: Job) -> dict[str, Any]:

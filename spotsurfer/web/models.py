@@ -15,7 +15,9 @@ from spotsurfer.jobcheck import problems
 from spotsurfer.model.errors import JobFileError
 from spotsurfer.model.job import AttemptState, JobSpec, JobState, MarketChoice, Wish
 from spotsurfer.model.market import Market
+from spotsurfer.model.steps import main_command
 from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, Why
+from spotsurfer.web.steps import StepBody, StepOut, to_steps
 
 Mode = Annotated[int, Field(ge=0, le=0o777)]
 Value = str | int | float | bool | None
@@ -74,6 +76,7 @@ class SpecBody(Asked):
     app_done_output: str = ""
     app_done_exit: int | None = None
     app_restart_command: list[str] = []
+    steps: list[StepBody] = []
     secrets: dict[str, dict[str, str]] = {}
     secrets_in_plain_images: bool = False
 
@@ -82,7 +85,8 @@ class SpecBody(Asked):
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in self.model_dump().items()
         }
-        spec = JobSpec(**values)
+        values["steps"] = to_steps(self.steps)
+        spec = JobSpec(**{**values, "command": values["command"] or main_command(values["steps"])})
         for key, why in problems(spec):
             raise JobFileError(f"{key} {why}.")
         return spec
@@ -263,6 +267,7 @@ class JobOut(Wire):
     checkpoint: str | None
     checkpoints: list[str]
     moves: int
+    steps: list[StepOut]
     move: MoveOut | None
     usd_micros: int
     usd_micros_on_demand: int

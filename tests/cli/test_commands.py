@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Call
+from spotsurfer_agent.protocol import StepRun
 from support.fake_service import FakeService, an_attempt
 
 from spotsurfer.cli import act
 from spotsurfer.model.errors import RestoreRefused
 from spotsurfer.model.job import AttemptState, JobState, MarketChoice
+from spotsurfer.model.steps import JobStep
 
 
 @pytest.fixture
@@ -254,3 +256,33 @@ def test_a_resume_that_is_waited_for_says_how_it_ended() -> None:
     assert act._resumed({**job, "attempts": [tried, there]}, [], 0) == "t (spot, z)"
     with pytest.raises(RestoreRefused, match="held again: no avx"):
         act._resumed(job, held, 0)
+
+
+def steps_of(controller: FakeService, job: str) -> None:
+    noon, later = "2026-03-01T12:00:00+00:00", "2026-03-01T12:01:00+00:00"
+    first, second = {"out": 0, "err": 0}, {"out": 4, "err": 2}
+    runs = [StepRun("setup", 0, first, noon, 0, second, later, 3.0), StepRun("main", 1, second, later)]
+    steps = tuple(JobStep(n, ("prog", "--json", "-x")) for n in ("setup", "main", "finish"))
+    spec = replace(controller.statuses[job].job.spec, steps=steps)
+    controller.change(job, spec=spec)
+    controller.statuses[job] = replace(controller.statuses[job], steps=runs)
+    controller.logs[job, "out"], controller.logs[job, "err"] = b"one\ntwo\n", b"e\nf\n"
+
+
+def test_the_output_of_one_step(controller: FakeService, call: Call, job: str) -> None:
+    steps_of(controller, job)
+    result = call("logs", "--step", "setup", job)
+    assert (result.code, result.out, result.err) == (0, "one\n", "e\n")
+    assert call("logs", "--step", "main", "--stdout", job).out == "two\n"
+    assert call("logs", "-f", "--step", "setup", job).out == "one\n", "it has ended: nothing more to follow"
+    assert "has not begun" in call("logs", "--step", "finish", job).err
+    wrong = call("logs", "--step", "setp", job)
+    assert (wrong.code != 0, "Did you mean" in wrong.err) == (True, True)
+    assert "can't be combined" in call("logs", "--step", "main", "--attempt", "1", job).err
+
+
+def test_show_tells_how_each_step_ended(controller: FakeService, call: Call, job: str) -> None:
+    steps_of(controller, job)
+    shown = [line.split() for line in call("show", job).out.splitlines()]
+    assert [row[:2] for row in shown if row[:1] in (["setup"], ["main"])] == [["setup", "0"], ["main", "-"]]
+    assert json.loads(call("show", "--json", job).out)["steps"][0]["exit_code"] == 0
