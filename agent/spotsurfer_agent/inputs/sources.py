@@ -50,7 +50,7 @@ class Sources:
         at = naming.address(fetch.source)
         try:
             return self._many(fetch, at) if at.is_many else [self._one(fetch, at)]
-        except BaseError as e:
+        except trouble.ERRORS as e:
             raise trouble.of_store(e, fetch.source) from e
 
     def read(self, seen: Seen, start: int, length: int) -> Iterator[Buffer]:
@@ -66,7 +66,7 @@ class Sources:
                 raise InputTrouble(Kind.REWRITTEN, source=seen.source)
             for piece in got.stream(PIECE_BYTES):
                 yield memoryview(piece)
-        except BaseError as e:
+        except trouble.ERRORS as e:
             raise trouble.of_store(e, seen.source) from e
 
     def has_ranges(self, seen: Seen) -> bool:
@@ -75,7 +75,7 @@ class Sources:
             return len(bytes(obstore.get_range(self._store(seen.fetch), seen.key, start=0, length=1))) == 1
         except NotSupportedError:
             return False
-        except BaseError as e:
+        except trouble.ERRORS as e:
             raise trouble.of_store(e, seen.source) from e
 
     # ------------------------------------------------------------ one or many
@@ -100,7 +100,7 @@ class Sources:
         """The version that the job file asks for, where the bucket keeps it."""
         try:
             return self._meta(fetch, at.key, fetch.version)
-        except BaseError as e:
+        except trouble.ERRORS as e:
             found = trouble.of_store(e, fetch.source)
             if isinstance(found, InputTrouble) and found.what is not Kind.DENIED:
                 raise InputTrouble(Kind.VERSION, source=fetch.source, new=now or "unknown", old=fetch.version) from e

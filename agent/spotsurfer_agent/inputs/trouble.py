@@ -56,13 +56,14 @@ SENTENCES: dict[Kind, str] = {
     Kind.REFUSED: "input {source} can't be had: {why}",
     Kind.DISK: "the inputs can't be kept on this machine's disk: {why}",
 }
+ERRORS = (BaseError, FileNotFoundError, PermissionError)  # obstore's; some of them are Python's own
 _CODE = re.compile(r"\b(4\d\d)\b")
 
 
 class InputTrouble(FilesError):
     """An input can't be delivered, and asking again would not help. One sentence for the user."""
 
-    def __init__(self, what: Kind, **parts: object) -> None:
+    def __init__(self, what: Kind, /, **parts: object) -> None:
         super().__init__("input", SENTENCES[what].format(**parts))
         self.what = what
 
@@ -71,12 +72,12 @@ class Unreachable(StoreUnreachable):
     """Whoever keeps the input gave no whole answer: asking again may help."""
 
 
-def of_store(e: BaseError, source: str) -> InputTrouble | Unreachable:
+def of_store(e: Exception, source: str) -> InputTrouble | Unreachable:
     """What obstore's error means."""
     text = str(e).partition("\n\nDebug source")[0]
-    if isinstance(e, NotFoundError):
+    if isinstance(e, NotFoundError | FileNotFoundError):
         return InputTrouble(Kind.ABSENT, source=source)
-    if isinstance(e, PermissionDeniedError | UnauthenticatedError) or "403 Forbidden" in text:
+    if isinstance(e, PermissionDeniedError | UnauthenticatedError | PermissionError) or "403 Forbidden" in text:
         code = _CODE.search(text)
         return InputTrouble(Kind.DENIED, source=source, why=code.group(1) if code else "no right to read it")
     if isinstance(e, PreconditionError | NotModifiedError):

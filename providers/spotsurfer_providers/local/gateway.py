@@ -1,7 +1,8 @@
 """The object gateway: the store's folder as S3, for one box, limited to what its attempt may touch.
 
-It speaks what obstore and boto3 speak, path style, one bucket. Signatures are not checked: only the box at the other end of
-the link can reach it, and what counts is the scope, which is fixed when the box is made. Nothing needs If-Match on writes.
+It speaks what obstore and boto3 speak, path style: one bucket, and others that are there to be read. Signatures are not
+checked: only the box at the other end of the link can reach it, and what counts is the scope, which is fixed when the box is
+made. Nothing needs If-Match on writes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import errno
 import http.server
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
 from pathlib import Path
@@ -21,7 +22,7 @@ from spotsurfer_providers.local.multipart import Uploads
 from spotsurfer_providers.local.objects import Entry, Exists, Objects
 from spotsurfer_providers.local.s3_body import BLOCK_BYTES, body, declared_length
 from spotsurfer_providers.local.s3_text import Page, S3Error
-from spotsurfer_providers.local.scope import Scope, key_problem
+from spotsurfer_providers.local.scope import Reader, Scope, key_problem
 
 BUCKET = "store"
 _IN_THE_WAY = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
@@ -43,18 +44,18 @@ _LIST_QUERY = frozenset(
 
 
 class Gateway(http.server.ThreadingHTTPServer):
-    """Serves `objects` on an already listening socket, within `scope`."""
+    """Serves `objects` on an already listening socket, within `scope`; `buckets` are others, by name, to be read only."""
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, listening: Any, objects: Objects, scope: Scope) -> None:
+    def __init__(self, listening: Any, objects: Objects, scope: Scope, buckets: Mapping[str, Objects] | None = None) -> None:
         super().__init__(listening.getsockname(), GatewayHandler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
-        self.objects = objects
-        self.uploads = Uploads(objects)
-        self.scope = scope
+        self.objects, self.uploads = objects, Uploads(objects)
+        self.buckets: dict[str, tuple[Objects, Scope | Reader]] = {n: (o, Reader()) for n, o in (buckets or {}).items()}
+        self.buckets[BUCKET] = (objects, scope)
 
 
 class GatewayHandler(http.server.BaseHTTPRequestHandler):
@@ -113,8 +114,9 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
             raise S3Error(400, "InvalidURI", "the address is not UTF-8") from e
         bucket, _, self.key = path.removeprefix("/").partition("/")
         self.query = {k: v for k, v in pairs if not _IGNORED_QUERY.fullmatch(k)}
-        if bucket != BUCKET:
-            raise S3Error(404, "NoSuchBucket", f"the only bucket here is {BUCKET}")
+        if bucket not in self.server.buckets:
+            raise S3Error(404, "NoSuchBucket", f"the buckets here are {', '.join(sorted(self.server.buckets))}")
+        self.bucket, (self.objects, self.scope) = bucket, self.server.buckets[bucket]
         if self.key and frozenset(self.query) not in _OBJECT_QUERIES[self.command]:
             raise S3Error(501, "NotImplemented", f"no {', '.join(self.query) or self.command} here")
         if self.key and (problem := key_problem(self.key)):
@@ -122,15 +124,13 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
 
     def _may(self, allowed: bool) -> None:
         if not allowed:
-            raise S3Error(
-                403, "AccessDenied", f"attempt {self.server.scope.attempt} of {self.server.scope.job} may not do this"
-            )
+            raise S3Error(403, "AccessDenied", f"{self.scope} may not do this")
 
     # ------------------------------------------------------------ objects
 
     def _get(self) -> None:
-        self._may(self.server.scope.may_read(self.key))
-        found = self.server.objects.open(self.key)
+        self._may(self.scope.may_read(self.key))
+        found = self.objects.open(self.key)
         if found is None:
             raise S3Error(404, "NoSuchKey", "there is no such object")
         entry, file = found
@@ -154,12 +154,12 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
 
     def _put(self) -> None:
         only_if_absent = self._may_write()
-        staged, file = self.server.objects.stage()
+        staged, file = self.objects.stage()
         try:
             self._receive(file)
             etag = self._keep(staged, file, only_if_absent)
         except BaseException:
-            self.server.objects.drop(staged, file)
+            self.objects.drop(staged, file)
             raise
         self._reply(200, extra={"ETag": f'"{etag}"'})
 
@@ -171,7 +171,7 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
                 raise S3Error(400, "InvalidArgument", "partNumber is a number")
             return self.server.uploads.add(self.query["uploadId"], self.key, int(number), staged, file)
         try:
-            return self.server.objects.commit(staged, file, self.key, only_if_absent=only_if_absent).etag
+            return self.objects.commit(staged, file, self.key, only_if_absent=only_if_absent).etag
         except Exists as e:
             raise _exists() from e
 
@@ -180,7 +180,7 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         condition = self.headers.get("If-None-Match")
         if condition not in (None, "*") or "If-Match" in self.headers or "x-amz-copy-source" in self.headers:
             raise S3Error(501, "NotImplemented", "of conditions only If-None-Match: * is known, and nothing is copied")
-        scope = self.server.scope
+        scope = self.scope
         self._may(scope.may_create(self.key) if condition else scope.may_replace(self.key))
         return condition is not None
 
@@ -189,14 +189,14 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         only_if_absent = self._may_write()
         if "uploads" in self.query:
             name = self.server.uploads.begin(self.key)
-            self._reply(200, s3_text.upload_body(BUCKET, self.key, name))
+            self._reply(200, s3_text.upload_body(self.bucket, self.key, name))
             return
         parts = s3_text.parts_of(self._source().read(_LIST_BODY_BYTES_MAX))
         try:
             entry = self.server.uploads.complete(self.query["uploadId"], self.key, parts, only_if_absent=only_if_absent)
         except Exists as e:
             raise _exists() from e
-        self._reply(200, s3_text.completed_body(BUCKET, self.key, entry.etag))
+        self._reply(200, s3_text.completed_body(self.bucket, self.key, entry.etag))
 
     def _receive(self, file: BinaryIO) -> None:
         source, got = self._source(), 0
@@ -213,11 +213,11 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         return self._body
 
     def _delete(self) -> None:
-        self._may(self.server.scope.may_replace(self.key))
+        self._may(self.scope.may_replace(self.key))
         if "uploadId" in self.query:
             self.server.uploads.abort(self.query["uploadId"], self.key)
         else:
-            self.server.objects.delete(self.key)
+            self.objects.delete(self.key)
         self._reply(204)
 
     # ------------------------------------------------------------ the bucket
@@ -226,14 +226,14 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         if self.query.get("list-type") != "2" or not _LIST_QUERY.issuperset(self.query):
             raise S3Error(501, "NotImplemented", "of a bucket only ListObjectsV2 is known")
         prefix = self.query.get("prefix", "")
-        self._may(self.server.scope.may_list(prefix))
+        self._may(self.scope.may_list(prefix))
         if prefix.rstrip("/") and (problem := key_problem(prefix.rstrip("/"))):
             raise S3Error(400, "InvalidArgument", problem)
         after = self.query.get("start-after", "")
         if "continuation-token" in self.query:
             after = s3_text.from_token(self.query["continuation-token"])
-        page = list_page(self.server.objects, prefix, self.query.get("delimiter", ""), after, s3_text.max_keys(self.query))
-        self._reply(200, s3_text.listing_body(page, self.query, BUCKET))
+        page = list_page(self.objects, prefix, self.query.get("delimiter", ""), after, s3_text.max_keys(self.query))
+        self._reply(200, s3_text.listing_body(page, self.query, self.bucket))
 
     def _delete_many(self) -> None:
         if set(self.query) != {"delete"}:
@@ -241,10 +241,10 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         data = self._source().read(_LIST_BODY_BYTES_MAX)
         deleted, refused = [], []
         for key in s3_text.keys_to_delete(data):
-            if key_problem(key) or not self.server.scope.may_replace(key):
+            if key_problem(key) or not self.scope.may_replace(key):
                 refused.append((key, S3Error(403, "AccessDenied", "may not be deleted")))
                 continue
-            self.server.objects.delete(key)
+            self.objects.delete(key)
             deleted.append(key)
         self._reply(200, s3_text.delete_body(deleted, refused))
 

@@ -15,6 +15,9 @@ class Scope:
     job: str
     attempt: int
 
+    def __str__(self) -> str:
+        return f"attempt {self.attempt} of {self.job}"
+
     @property
     def _home(self) -> str:
         return f"jobs/{self.job}/"
@@ -40,6 +43,30 @@ class Scope:
     def may_replace(self, key: str) -> bool:
         """Overwrite or delete: the head log is never rewritten, by nobody."""
         return self.may_create(key) and not key.startswith(self._home + "head/")
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Whoever reads a bucket that belongs to somebody else."""
+
+    def __str__(self) -> str:
+        return "who only reads this bucket"
+
+    def may_read(self, key: str) -> bool:  # noqa: ARG002 -- as Scope
+        """Everything."""
+        return True
+
+    def may_list(self, prefix: str) -> bool:  # noqa: ARG002
+        """Everything."""
+        return True
+
+    def may_create(self, key: str) -> bool:  # noqa: ARG002
+        """Nothing."""
+        return False
+
+    def may_replace(self, key: str) -> bool:  # noqa: ARG002
+        """Nothing."""
+        return False
 
 
 def key_problem(key: str) -> str | None:
