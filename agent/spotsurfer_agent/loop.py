@@ -66,7 +66,11 @@ class Agent:
         self.engine = given.make_engine(self.gate)
         self.heads = Heads(self.gate, config.job, config.attempt, given.now)
         self.mailbox = Mailbox(given.store, self.heads, config.job, config.attempt, given.now)
-        self.standby = Standby(cached, config.job, given.keys, lambda: self.heads.newest) if cached is not None else None
+        self.standby = (
+            Standby(cached, config.job, given.keys, lambda: self.heads.newest, prepare=self._prepare)
+            if cached is not None
+            else None
+        )
         self.measures = Measures(given.state, given.now)
         self.logs = Logs(self.gate, self.engine.read_log, LogPlace(config.job, config.attempt))
         self.work = Work(
@@ -181,6 +185,18 @@ class Agent:
             self.engine.look()
         elif head is not None and head.checkpoint is not None and self._unfit[0] != head.checkpoint:
             self._unfit = (head.checkpoint, self.work.unfit(head.checkpoint))
+
+    def _prepare(self) -> None:
+        """While we stand by: what the job needs of this machine, so that it need not wait for it. Raises EngineError."""
+        spec, head = self.mailbox.mail.spec, self.heads.newest
+        if spec is None:
+            return
+        try:
+            self.engine.prepare(spec, lambda _: None)
+        except EngineError as e:
+            if e.kind == "refused" and head is not None:
+                self._unfit = (head.checkpoint or "", str(e))
+            raise
 
     def push_logs(self) -> None:
         """Upload new output, unless nothing may be written any more."""

@@ -18,6 +18,7 @@ from spotsurfer_agent.engines.port import Engine
 from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.engines.unfit import UnfitEngine
 from spotsurfer_agent.gate import Gate
+from spotsurfer_agent.images.bringing import Rules
 from spotsurfer_agent.loop import Agent, Surroundings
 from spotsurfer_agent.notices.port import Dialect
 from spotsurfer_agent.notices.watcher import Watcher
@@ -75,6 +76,7 @@ def _make_engine(base: Path, config: AgentConfig, store: Gate, keys: Keys, began
         def make(kind: type[Hosted]) -> Hosted:
             engine = kind(base, config.job, patient, tools, keys, origin)
             engine.limit(limits, memory)
+            engine.keep_images(Rules(config.image_cache_bytes, tuple(config.insecure_registries)))
             return engine
 
         return Ladder(base, config.job, patient, make)

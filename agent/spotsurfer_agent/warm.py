@@ -15,6 +15,7 @@ from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.coding import ProtocolError
+from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.protocol import Head, Warm
 from spotsurfer_agent.store import StoreError
@@ -34,6 +35,7 @@ class Standby:
     keys: Keys
     newest: Callable[[], Head | None]
     threads: int = THREADS
+    prepare: Callable[[], None] = field(default=lambda: None)  # has what the job needs besides its checkpoint; may take long
     warm: Warm = field(default=COLD, init=False)  # as far as it is now
     _active: bool = field(default=False, init=False)
     _used: bool = field(default=False, init=False)  # something may lie in the cache
@@ -63,8 +65,9 @@ class Standby:
         if not self._active or target is None or target == self._done:
             return
         try:
+            self.prepare()
             self._fetch(target)
-        except (StoreError, ProtocolError) as e:
+        except (StoreError, ProtocolError, EngineError) as e:
             log.warning("checkpoint %s can't be fetched ahead: %s", target, e)
 
     def _target(self) -> str | None:

@@ -102,6 +102,7 @@ class Work:
         if head is None:
             raise Fenced("the head log is empty")
         self.engine.kill()  # an earlier agent may have died in the middle of this
+        self.engine.prepare(spec, self._progress)
         if head.checkpoint is None:
             first = self.steps.first(spec)
             files.place_inputs(self._patient, spec, self.engine.scratch())

@@ -88,6 +88,9 @@ class FakeEngine:
 
     def look(self) -> None: ...
 
+    def prepare(self, spec: Spec, progress: Callable[[str], None]) -> None:
+        pass
+
     def unfit(self, manifest: Manifest) -> str:
         return ""
 

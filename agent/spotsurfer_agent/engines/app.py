@@ -75,8 +75,9 @@ class AppEngine(Hosted):
             raise EngineError("restore", "the job is here already: kill it first")
         if manifest.engine != self.name:
             raise EngineError("refused", f"checkpoint {manifest.id} was made by engine {manifest.engine!r}, not by the program")
-        if (why := needs.refusal(manifest.facts, needs.plain(str(self._base)))) is not None:
+        if (why := needs.refusal(manifest.facts, self.plain_facts(spec))) is not None:
             raise EngineError("refused", why)
+        self.world.bring(spec)
         try:
             self._scratch.empty()
             reader = Reader(self._store, self._job, self._keys, self._limits)
@@ -187,7 +188,7 @@ class AppEngine(Hosted):
             sequence=r.sequence,
             kind="final" if r.final else "live",
             engine=self.name,
-            facts={**needs.plain(str(self._base)), **needs.step(r.steps)},
+            facts={**self.plain_facts(), **needs.step(r.steps)},
             image=[],
             scratch=entries,
             log=log,

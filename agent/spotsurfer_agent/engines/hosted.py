@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import jobroot, launch, netns, scratch, secretbag, shimwire, spool, trees
+from spotsurfer_agent import jobroot, launch, netns, scratch, sealed, secretbag, shimwire, spool, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
@@ -60,7 +60,7 @@ class Hosted(abc.ABC):
             (self._folder / name).mkdir(exist_ok=True)
         self._scratch = scratch.Scratch(base, tools.btrfs)
         self._scratch.make()
-        self.world = World(base, Images(base, job, store, tools))
+        self.world = World(base, Images(base, job, store, tools, self._registry_auth))
         self._shim: subprocess.Popen[bytes] | None = None
         self._group: JobCgroup | None = None
         self._bases = Bases(self._folder, store, job, self._keys)
@@ -70,6 +70,9 @@ class Hosted(abc.ABC):
     def limit(self, limits: Limits, memory_bytes: int) -> None:
         """Bounds of saves: of the chunk pipeline, and of memory held for an image (0 = half of what is free)."""
         self._limits, self._memory_bytes = limits, memory_bytes
+
+    def _registry_auth(self) -> bytes | None:
+        return sealed.fetch(self._store, self._keys, self._job).get(sealed.REGISTRY_AUTH)
 
     def keep_images(self, rules: Rules) -> None:
         """How container images are fetched and kept."""
@@ -119,6 +122,10 @@ class Hosted(abc.ABC):
         """What is compared before an image of this engine is continued here. Raises StoreError."""
         mounts = jobroot.compared(self.world.mounts(str(self._scratch.path), spec))
         return needs.machine(preflight.criu_version(self._tools), str(self._base), mounts, self.world.digest(spec))
+
+    def plain_facts(self, spec: Spec | None = None) -> dict[str, str]:
+        """What is compared before the job is started anew from its files here. Raises StoreError."""
+        return needs.plain(str(self._base), self.world.digest(spec))
 
     def sees(self, spec: Spec | None) -> Callable[[str], str] | None:
         """Where on this machine lies what the job sees under a path; None while its root is not here."""

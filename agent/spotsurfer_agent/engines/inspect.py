@@ -61,6 +61,7 @@ class Job:
     base: str
     tcp: str = "close"
     root: int = 0  # the first process; 0 = the one that is number 1 inside, else the first of `pids`
+    own: tuple[str, ...] = ()  # further folders of the job's own disk, as it sees them
 
 
 @dataclass(slots=True)
@@ -172,15 +173,15 @@ def _files(tree: _Tree, p: Process) -> Iterator[str]:
         st = os.stat(f"/proc/{p.pid}/fd/{fd}")  # noqa: PTH116
         if stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode):
             yield from _device(fd, name, st)
-        elif stat.S_ISREG(st.st_mode) and not _own(name, tree.job.base) and _writes(p.pid, fd):
+        elif stat.S_ISREG(st.st_mode) and not _own(name, (tree.job.base + "/", *tree.job.own)) and _writes(p.pid, fd):
             yield (
                 f"has {name} open for writing (descriptor {fd}), which lies outside the job's folder: "
                 "it would not be carried along; write below the job's folder"
             )
 
 
-def _own(name: str, base: str) -> bool:
-    return name.endswith(" (deleted)") or name.startswith((*OWN, base + "/"))
+def _own(name: str, folders: tuple[str, ...]) -> bool:
+    return name.endswith(" (deleted)") or name.startswith((*OWN, *folders))
 
 
 def _device(fd: int, name: str, st: os.stat_result) -> Iterator[str]:

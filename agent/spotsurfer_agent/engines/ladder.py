@@ -77,7 +77,8 @@ class Ladder:
 
     def _looked(self) -> list[str]:
         spec = self._specification()
-        return inspect.findings(inspect.Job(self._here.pids(), str(self._base), spec.tcp if spec else "close"))
+        own = ("/run/",) if spec and spec.image else ()
+        return inspect.findings(inspect.Job(self._here.pids(), str(self._base), spec.tcp if spec else "close", own=own))
 
     def _specification(self) -> Spec | None:
         """Immutable, so it is read once. None while the store can't give it."""
@@ -102,6 +103,10 @@ class Ladder:
         if spec is not None and spec.engine in ("app", "none"):
             return preflight.hosting(self._base)
         return self._engines["criu"].preflight()
+
+    def prepare(self, spec: Spec, progress: Callable[[str], None]) -> None:
+        """Have the job's image on this machine. Raises EngineError, StoreError."""
+        self._engines["criu"].world.prepare(spec, progress)
 
     def start(self, spec: Spec) -> None:
         """Start the command from the beginning. Raises EngineError("start")."""
@@ -159,7 +164,7 @@ class Ladder:
     def unfit(self, manifest: Manifest) -> str:
         """Why this machine could not continue a checkpoint, both values named; empty = it could as far as facts tell."""
         if manifest.engine != "criu":
-            return needs.refusal(manifest.facts, needs.plain(str(self._base))) or ""
+            return needs.refusal(manifest.facts, self._engines["app"].plain_facts(self._specification())) or ""
         hosted, spec = self._engines["criu"], self._specification()
         return needs.refusal(manifest.facts, hosted.machine_facts(spec), hosted.sees(spec)) or ""
 

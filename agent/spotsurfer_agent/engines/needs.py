@@ -56,9 +56,14 @@ def processor() -> str:
     return f"{name or platform.machine()} ({hashlib.sha256(compared.encode()).hexdigest()[:8]})"
 
 
-def plain(base: str) -> dict[str, str]:
-    """The facts that matter to a job which is started anew from its files."""
-    return {"machine": platform.machine(), "kernel": platform.release(), "folder": base}
+def plain(base: str, image: str = "") -> dict[str, str]:
+    """The facts that matter to a job which is started anew from its files, in the root that it had."""
+    return {
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "folder": base,
+        "container image": image or NO_IMAGE,
+    }
 
 
 def step(runs: Sequence[StepRun]) -> dict[str, str]:

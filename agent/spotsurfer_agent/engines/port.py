@@ -115,6 +115,14 @@ class Engine(Protocol):
         """Why this machine can't protect a job, one sentence each; empty = it can."""
         ...
 
+    def prepare(self, spec: Spec, progress: Callable[[str], None]) -> None:
+        """Have what the job needs of this machine before it comes, its container image above all; nothing of it is touched.
+
+        May take minutes, is idempotent, and may be called from a thread of its own. Raises EngineError("start"), ("store") or
+        ("refused") like a restore, StoreError.
+        """
+        ...
+
     def start(self, spec: Spec) -> None:
         """Start the command from the beginning; inputs lie in the scratch already. Raises EngineError("start")."""
         ...

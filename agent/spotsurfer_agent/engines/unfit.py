@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, WorkloadState
 from spotsurfer_agent.manifest import Manifest
@@ -32,6 +32,9 @@ class UnfitEngine:
     def preflight(self) -> list[str]:
         """Why this machine can't protect a job."""
         return [self._why]
+
+    def prepare(self, spec: Spec, progress: Callable[[str], None]) -> None:
+        """There is nothing to do it with; the start says why."""
 
     def start(self, spec: Spec) -> None:
         """Refused."""

@@ -42,12 +42,16 @@ class World:
         self.images = images
         self._base, self._folder = base, base / "job"
 
-    def bring(self, spec: Spec, progress: Callable[[str], None] = lambda _: None) -> None:
-        """Have the job's root on this machine, and note it. Raises EngineError, StoreError, ProtocolError."""
+    def prepare(self, spec: Spec, progress: Callable[[str], None] = lambda _: None) -> Root | None:
+        """Have the job's root on this machine; None where that is the machine's own. Raises EngineError, StoreError."""
         try:
-            root = self.images.ready(spec, progress)
+            return self.images.ready(spec, progress)
         except ImageError as e:
             raise EngineError(e.kind, str(e)) from e
+
+    def bring(self, spec: Spec) -> None:
+        """The same, and note that it is this job's. Raises EngineError, StoreError."""
+        root = self.prepare(spec)
         if root is None:
             (self._folder / FILE).unlink(missing_ok=True)
             return

@@ -14,7 +14,7 @@ from spotsurfer_agent.images import pin, tree
 from spotsurfer_agent.images.errors import ImageError, Kind
 from spotsurfer_agent.images.pin import Pin, Pins
 from spotsurfer_agent.images.reference import Reference
-from spotsurfer_agent.images.registry import Registry, architecture
+from spotsurfer_agent.images.registry import Access, Registry, architecture
 from spotsurfer_agent.images.shelf import LAYOUT, Root, Shelf
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import ObjectStore
@@ -29,14 +29,17 @@ class Rules:
 
     cache_bytes: int = 0  # all images of a machine; 0 = half of its disk
     insecure: tuple[str, ...] = ()  # registries that may speak without TLS
-    auth: Callable[[], bytes | None] = lambda: None  # the job's containers-auth.json
+    patience_seconds: float = 30.0  # a registry that does not answer is asked again for so long
 
 
 class Images:
     """What one job needs of them on one machine. Safe to use from several threads."""
 
-    def __init__(self, base: Path, job: str, store: ObjectStore, tools: Tools, rules: Rules | None = None) -> None:
-        self._base, self._tools, self.rules = base, tools, rules or Rules()
+    def __init__(
+        self, base: Path, job: str, store: ObjectStore, tools: Tools, auth: Callable[[], bytes | None] = lambda: None
+    ) -> None:
+        """`auth` gives the job's containers-auth.json."""
+        self._base, self._tools, self._auth, self.rules = base, tools, auth, Rules()
         self._pins, self._shelf = Pins(store, job), Shelf(base)
         self._lock = threading.Lock()
 
@@ -93,7 +96,8 @@ class Images:
     @contextlib.contextmanager
     def _registry(self) -> Iterator[Registry]:
         with self._shelf.aside("sha256:registry") as folder:
-            yield Registry(self._tools, folder, self.rules.insecure, self.rules.auth())
+            rules = self.rules
+            yield Registry(self._tools, folder, Access(rules.insecure, self._auth(), rules.patience_seconds))
 
 
 def _parsed(name: str) -> Reference:

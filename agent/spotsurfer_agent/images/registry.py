@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
+import logging
 import os
 import platform
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,11 @@ from spotsurfer_agent.images.errors import ImageError, Kind, failure, gist
 from spotsurfer_agent.images.reference import Reference
 from spotsurfer_agent.tools import Tools
 
+log = logging.getLogger(__name__)
+
 ASK_SECONDS = 60
 STALL_SECONDS = 120.0  # a download without a new byte for so long is given up
-TRIES, PAUSE_SECONDS = 3, 2.0
+PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)  # the last one again and again
 LAYOUT = "image"  # name of the image inside the folder that it is fetched into
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # the kernel's name -> the registries'
 INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
@@ -40,21 +44,29 @@ class Found:
     packed_bytes: int  # of its layers, as they are sent
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How registries may be spoken to."""
+
+    insecure: tuple[str, ...] = ()  # these may speak without TLS
+    auth: bytes | None = field(default=None, repr=False)  # a containers-auth.json
+    patience_seconds: float = 30.0
+
+
 class Registry:
     """Calls of skopeo with files of its own in `folder`, which may go afterwards."""
 
-    def __init__(self, tools: Tools, folder: Path, insecure: tuple[str, ...] = (), auth: bytes | None = None) -> None:
-        """`insecure`: registries that may speak without TLS; `auth`: a containers-auth.json."""
-        self._tools, self._folder = tools, folder
+    def __init__(self, tools: Tools, folder: Path, access: Access) -> None:
+        self._tools, self._folder, self._patience_seconds = tools, folder, access.patience_seconds
         self._options: list[str] = []
         for name in ("home", "registries.d", "tmp"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        places = "".join(f"[[registry]]\nlocation = {json.dumps(host)}\ninsecure = true\n" for host in insecure)
+        places = "".join(f"[[registry]]\nlocation = {json.dumps(host)}\ninsecure = true\n" for host in access.insecure)
         (folder / "registries.conf").write_text(places)
-        if auth is not None:
+        if access.auth is not None:
             path = folder / "auth.json"
             path.touch(mode=0o600)
-            path.write_bytes(auth)
+            path.write_bytes(access.auth)
             self._options = ["--authfile", str(path)]
 
     def find(self, reference: Reference) -> Found:
@@ -85,14 +97,16 @@ class Registry:
     # ------------------------------------------------------------ the call
 
     def _ask(self, words: list[str], reference: Reference, seconds: int | None = ASK_SECONDS) -> bytes:
-        """What skopeo answers; silence and stumbling are asked again a few times."""
-        for tries in range(1, TRIES + 1):
+        """What skopeo answers; silence and stumbling are asked again for a while."""
+        end = time.monotonic() + self._patience_seconds
+        for pause in itertools.chain(PAUSES_SECONDS, itertools.repeat(PAUSES_SECONDS[-1])):
             try:
                 return self._run(words, reference, seconds)
             except ImageError as e:
-                if e.kind is not Kind.LATER or tries == TRIES:
+                if e.kind is not Kind.LATER or time.monotonic() + pause > end:
                     raise
-            time.sleep(PAUSE_SECONDS * tries)
+                log.warning("%s; it is asked again", e)
+            time.sleep(pause)
         raise AssertionError("unreachable")
 
     def _run(self, words: list[str], reference: Reference, seconds: int | None) -> bytes:
