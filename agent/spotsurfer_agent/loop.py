@@ -17,7 +17,8 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import Engine, EngineError, Protection, Status, WorkloadState
 from spotsurfer_agent.facts import INTERRUPTION, Do, Effect, Facts, Hold, PowerOff, Release, Renew, Rules, Shut
 from spotsurfer_agent.fit import Fit, Window
-from spotsurfer_agent.gate import Gate
+from spotsurfer_agent.gate import Gate, GateShut
+from spotsurfer_agent.inputs.goods import Goods
 from spotsurfer_agent.logs import LogPlace, Logs
 from spotsurfer_agent.machine import step
 from spotsurfer_agent.mailbox import Heads, Mailbox
@@ -52,6 +53,7 @@ class Surroundings:
     state: StateFile
     keys: Keys
     cache: Cache | None = None  # where a machine that stands by keeps what it fetched ahead
+    goods: Goods | None = None  # inputs and shared file systems
     now: Callable[[], float] = clock.monotonic
     beat: Callable[[], None] = field(default=lambda: None)  # tells the respawner that we are alive
 
@@ -88,6 +90,7 @@ class Agent:
         unchanged = min(config.report_seconds, config.lease_seconds / 3)
         self.reporter = Reporter(given.store, given.state, (config.poll_seconds, unchanged), given.now)
         self._unfit = ("", "")  # checkpoint, and why this machine could not go on with it
+        self.work.goods = given.goods
         self.work.urgent = lambda: given.watcher.warning is not None and given.watcher.warning.kind == INTERRUPTION
         self.worker = Worker(self.work.do, self.wake)
         self.state = State(since=given.now(), drain_failed=given.state.memory.drain_failed)
@@ -193,10 +196,16 @@ class Agent:
             return
         try:
             self.engine.prepare(spec, lambda _: None)
+            if why := self.work.lacking(self._still_comes):
+                raise EngineError("refused", why)
         except EngineError as e:
             if e.kind == "refused" and head is not None:
                 self._unfit = (head.checkpoint or "", str(e))
             raise
+
+    def _still_comes(self) -> None:
+        if self.state.name not in (AgentState.STANDBY, AgentState.RESTORING):
+            raise GateShut("the job does not come any more")
 
     def push_logs(self) -> None:
         """Upload new output, unless nothing may be written any more."""

@@ -18,6 +18,7 @@ from spotsurfer_agent.engines.port import Engine
 from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.engines.unfit import UnfitEngine
 from spotsurfer_agent.gate import Gate
+from spotsurfer_agent.inputs.goods import Goods
 from spotsurfer_agent.images.bringing import Rules
 from spotsurfer_agent.loop import Agent, Surroundings
 from spotsurfer_agent.notices.port import Dialect
@@ -51,6 +52,7 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
         state,
         keys,
         cache,
+        Goods.of(base, config),
         beat=respawn.beater(),
     )
     agent = Agent(config, given)

@@ -16,6 +16,7 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import Engine, EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.facts import Outcome, Task
 from spotsurfer_agent.gate import Gate
+from spotsurfer_agent.inputs.goods import Goods
 from spotsurfer_agent.logs import Logs
 from spotsurfer_agent.mailbox import Fenced, Heads, InDoubt, Mailbox
 from spotsurfer_agent.manifest import Manifest
@@ -46,6 +47,7 @@ class Work:
     now: Callable[[], float] = clock.monotonic
     wait: Callable[[float], None] = time.sleep
     urgent: Callable[[], bool] = field(default=lambda: False)  # the cloud takes the machine
+    goods: Goods | None = None
     stage: str = ""
     last_save: SaveFacts | None = None
     _refused: str = field(default="", init=False)  # why our own commit said no
@@ -105,7 +107,10 @@ class Work:
         self.engine.prepare(spec, self._progress)
         if head.checkpoint is None:
             first = self.steps.first(spec)
+            self._bring(spec)
             files.place_inputs(self._patient, spec, self.engine.scratch())
+            if self.goods is not None:
+                self.goods.delivery.place(spec, self.engine.scratch())
             self.engine.start(first)
             self.logs.begin({})
             self.state.update(began=True)
@@ -113,6 +118,9 @@ class Work:
         image = self._manifest(head.checkpoint)
         if image is None:
             return self._fail(Task.BEGIN, f"checkpoint {head.checkpoint} has no manifest: an older one must do", "restore")
+        if why := self.engine.unfit(image):
+            return self._fail(Task.BEGIN, why, "refused")
+        self._bring(spec)
         self.engine.restore(image, self.steps.taken_over(spec, image))
         self.logs.begin(image.log)
         self.state.update(began=True, restore_seconds=self.now() - began)
@@ -135,6 +143,19 @@ class Work:
         """Why nothing is saved of the step that runs, in one sentence; empty = it is saved."""
         spec, runs = self.mailbox.mail.spec, self.steps.runs
         return stepping.unprotected(spec, runs[-1].number) if spec is not None and runs else ""
+
+    def _bring(self, spec: Spec) -> None:
+        """What the job needs beside its command. Raises FilesError, StoreError; also where nobody wants the job any more."""
+        if self.goods is not None:
+            self.goods.ready(spec, self._patient, self.engine.scratch(), self.store.check, self._progress)
+            self.stage = ""
+
+    def lacking(self, halt: Callable[[], None]) -> str:
+        """Bring what the job needs ahead of its coming; why that can't be, in one sentence. Raises StoreError."""
+        spec = self.mailbox.mail.spec
+        if self.goods is None or spec is None or not (spec.fetches or spec.shares):
+            return ""
+        return self.goods.lacking(spec, self._patient, self.engine.scratch(), halt)
 
     def _spec(self) -> Spec:
         spec = self.mailbox.mail.spec
@@ -289,6 +310,8 @@ class Work:
 
     def _kill(self) -> Outcome:
         self.engine.kill()
+        if self.goods is not None:
+            self.goods.drop()
         return Outcome(Task.KILL, self.now())
 
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from spotsurfer_agent import jobroot, shimwire, trees
 from spotsurfer_agent.engines.port import EngineError
+from spotsurfer_agent.images import tree
 from spotsurfer_agent.images.accounts import Account
 from spotsurfer_agent.images.accounts import find as find_account
 from spotsurfer_agent.images.bringing import Images
 from spotsurfer_agent.images.errors import ImageError
 from spotsurfer_agent.images.shelf import Root
+from spotsurfer_agent.inputs import mounting
 from spotsurfer_agent.protocol import Spec
 
-FILE = "root.json"
+FILE, MOUNTS = "root.json", "mounts.json"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
 
@@ -50,11 +52,13 @@ class World:
             raise EngineError(e.kind, str(e)) from e
 
     def bring(self, spec: Spec) -> None:
-        """The same, and note that it is this job's. Raises EngineError, StoreError."""
-        root = self.prepare(spec)
+        """The same, and note that it is this job's, with what is mounted there. Raises EngineError, StoreError."""
+        root, extra = self.prepare(spec), self.extra(spec)
+        shimwire.write_durably(self._folder / MOUNTS, {"mounts": [asdict(m) for m in extra]})
         if root is None:
             (self._folder / FILE).unlink(missing_ok=True)
             return
+        self._make_points(Path(root.path), extra)
         names = self._folder / jobroot.NAMES
         names.mkdir(exist_ok=True)
         (names / "hosts").write_text(HOSTS)
@@ -70,7 +74,21 @@ class World:
     def mounts(self, scratch: str, spec: Spec | None = None, extra: Sequence[jobroot.Mount] = ()) -> list[jobroot.Mount]:
         """What is mounted below the job's root: of the job that runs, or of one that is to come."""
         image = self.path if spec is None else spec.image
-        return jobroot.mounts(str(self._base), scratch, image, extra)
+        return jobroot.mounts(str(self._base), scratch, image, [*self.extra(spec), *extra])
+
+    def extra(self, spec: Spec | None = None) -> list[jobroot.Mount]:
+        """What inputs and shared file systems add to the mounts of the job that runs, or of one that is to come."""
+        if spec is not None:
+            return mounting.mounts(spec, str(self._base))
+        told = shimwire.read_json(self._folder / MOUNTS) or {}
+        return [jobroot.Mount(**m) for m in told.get("mounts", [])]
+
+    def _make_points(self, root: Path, extra: Sequence[jobroot.Mount]) -> None:
+        """In an image, what lies outside of the job's scratch has to be mounted on something."""
+        try:
+            tree.mount_points(root, str(self._base), [m for m in extra if not m.target.startswith(f"{self._base}/")])
+        except ImageError as e:
+            raise EngineError(e.kind, str(e)) from e
 
     def digest(self, spec: Spec | None = None) -> str:
         """Of the image of the job that runs, or of one that is to come; "" = none, or not known yet. Raises StoreError."""

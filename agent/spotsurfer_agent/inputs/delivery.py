@@ -47,11 +47,18 @@ class Delivery:
     all_bytes: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _ready: Pins | None = field(default=None, init=False)  # the view holds these, all of them
+    _tell: Callable[[str], None] = field(default=lambda _: None, init=False)
 
-    def ready(self, spec: Spec, store: FileStore, halt: Callable[[], None] = lambda: None) -> None:
+    def ready(
+        self,
+        spec: Spec,
+        store: FileStore,
+        halt: Callable[[], None] = lambda: None,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """Every fetched input in this machine's cache and in the job's view, verified and pinned. Nothing of the job runs.
 
-        Raises InputTrouble; StoreError where store or source do not answer for a while; what `halt` raises.
+        `tell` hears how far it is. Raises InputTrouble; StoreError where store or source do not answer for a while; what `halt` raises.
         """
         if not spec.fetches:
             return
@@ -59,7 +66,7 @@ class Delivery:
             pins = self._read(store, spec.job)
             if pins is not None and pins == self._ready:
                 return
-            self._ready = None
+            self._ready, self._tell = None, tell
             self._ready = self._again(spec, pins, halt) if pins is not None else self._first(spec, store, halt)
 
     def place(self, spec: Spec, scratch: str) -> None:
@@ -84,11 +91,6 @@ class Delivery:
         with self._lock:
             self._ready = None
             self.cache.drop_view(self._owner)
-
-    @property
-    def progress(self) -> str:
-        """For people: how far it is; empty when nothing is being fetched."""
-        return f"inputs {100 * self.done_bytes // self.all_bytes} %" if self.all_bytes else ""
 
     # ------------------------------------------------------------ the first start, and later ones
 
@@ -150,11 +152,10 @@ class Delivery:
             return fetching.all(wants)
         except OSError as e:
             raise InputTrouble(Kind.DISK, why=e.strerror or str(e)) from e
-        finally:
-            self.done_bytes = self.all_bytes = 0
 
     def _moved(self, count: int) -> None:
         self.done_bytes += count
+        self._tell(f"inputs {100 * self.done_bytes // max(1, self.all_bytes)} %")
 
     @property
     def _owner(self) -> str:

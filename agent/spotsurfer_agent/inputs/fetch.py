@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from spotsurfer_agent.inputs import trouble
 from spotsurfer_agent.inputs.cache import Cache, Partial, sha256_of
@@ -201,7 +202,7 @@ def changed(then: Pinned, now: Pinned) -> InputTrouble:
     return InputTrouble(Kind.CHANGED, source=then.source, what="its version", old=then.version, new=now.version)
 
 
-def _first(futures: Sequence[Future[object]] | Sequence[Future[Pinned | None]] | Sequence[Future[None]]) -> BaseException:
+def _first(futures: Sequence[Future[Any]]) -> BaseException:
     """Why it failed, not that others were given up because of it."""
     wait(futures)
     errors = [e for f in futures if not f.cancelled() and (e := f.exception()) is not None]

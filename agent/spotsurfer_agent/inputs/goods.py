@@ -1,0 +1,58 @@
+"""All that a job needs on its machine beside root and command: shared file systems, then fetched inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_agent import files, protocol
+from spotsurfer_agent.inputs.cache import Cache
+from spotsurfer_agent.inputs.delivery import Delivery
+from spotsurfer_agent.inputs.shares import Shares
+from spotsurfer_agent.inputs.sources import Sources
+from spotsurfer_agent.protocol import AgentConfig, Spec
+from spotsurfer_agent.store import FileStore
+
+FOLDER = "inputs-cache"  # in the agent's folder
+
+
+@dataclass
+class Goods:
+    """Of one agent's folder."""
+
+    delivery: Delivery
+    shares: Shares
+
+    @staticmethod
+    def of(base: Path, config: AgentConfig) -> Goods:
+        """As the agent's configuration says."""
+        folder = Path(config.input_cache) if config.input_cache else base / FOLDER
+        cache = Cache(folder, config.input_cache_bytes)
+        return Goods(Delivery(base, cache, Sources(config.input_options)), Shares(base))
+
+    def ready(self, spec: Spec, store: FileStore, scratch: str, halt: Callable[[], None], tell: Callable[[str], None]) -> None:
+        """Everything is here, as it was at the job's first start; nothing of it runs yet.
+
+        Raises FilesError, and StoreError where somebody does not answer; what `halt` raises.
+        """
+        self.shares.ready(spec, scratch)
+        self.delivery.ready(spec, store, halt, tell)
+
+    def lacking(self, spec: Spec, store: FileStore, scratch: str, halt: Callable[[], None]) -> str:
+        """Bring what a job that ran before needs, ahead of its coming; why that can't be done here, in one sentence.
+
+        Raises StoreError where somebody does not answer, and what `halt` raises.
+        """
+        if spec.fetches and store.get(protocol.inputs_key(spec.job)) is None:
+            return ""  # it has not started yet: whoever starts it says what its inputs are
+        try:
+            self.ready(spec, store, scratch, halt, lambda _: None)
+        except files.FilesError as e:
+            return str(e)
+        return ""
+
+    def drop(self) -> None:
+        """Nothing of the job runs here any more."""
+        self.shares.drop()
+        self.delivery.drop()
