@@ -18,8 +18,8 @@ from spotsurfer_agent.engines.port import Engine
 from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.engines.unfit import UnfitEngine
 from spotsurfer_agent.gate import Gate
-from spotsurfer_agent.inputs.goods import Goods
 from spotsurfer_agent.images.bringing import Rules
+from spotsurfer_agent.inputs.goods import Goods
 from spotsurfer_agent.loop import Agent, Surroundings
 from spotsurfer_agent.notices.port import Dialect
 from spotsurfer_agent.notices.watcher import Watcher

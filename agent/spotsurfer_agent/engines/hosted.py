@@ -271,7 +271,7 @@ class Hosted(abc.ABC):
             scratch=str(self._scratch.path),
             cgroups=self._cgroup().entries(),
             image=self.world.path,
-            extra=[dataclasses.asdict(m) for m in self.world.extra()],
+            extra=[dataclasses.asdict(m) for m in self.world.brought()],
         )
 
     def _init(self) -> str:

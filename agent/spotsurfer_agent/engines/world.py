@@ -53,7 +53,7 @@ class World:
 
     def bring(self, spec: Spec) -> None:
         """The same, and note that it is this job's, with what is mounted there. Raises EngineError, StoreError."""
-        root, extra = self.prepare(spec), self.extra(spec)
+        root, extra = self.prepare(spec), self.brought(spec)
         shimwire.write_durably(self._folder / MOUNTS, {"mounts": [asdict(m) for m in extra]})
         if root is None:
             (self._folder / FILE).unlink(missing_ok=True)
@@ -74,9 +74,9 @@ class World:
     def mounts(self, scratch: str, spec: Spec | None = None, extra: Sequence[jobroot.Mount] = ()) -> list[jobroot.Mount]:
         """What is mounted below the job's root: of the job that runs, or of one that is to come."""
         image = self.path if spec is None else spec.image
-        return jobroot.mounts(str(self._base), scratch, image, [*self.extra(spec), *extra])
+        return jobroot.mounts(str(self._base), scratch, image, [*self.brought(spec), *extra])
 
-    def extra(self, spec: Spec | None = None) -> list[jobroot.Mount]:
+    def brought(self, spec: Spec | None = None) -> list[jobroot.Mount]:
         """What inputs and shared file systems add to the mounts of the job that runs, or of one that is to come."""
         if spec is not None:
             return mounting.mounts(spec, str(self._base))

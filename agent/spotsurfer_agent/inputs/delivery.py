@@ -58,7 +58,8 @@ class Delivery:
     ) -> None:
         """Every fetched input in this machine's cache and in the job's view, verified and pinned. Nothing of the job runs.
 
-        `tell` hears how far it is. Raises InputTrouble; StoreError where store or source do not answer for a while; what `halt` raises.
+        `tell` hears how far it is. Raises InputTrouble; StoreError where store or source do not answer for a while; what
+        `halt` raises.
         """
         if not spec.fetches:
             return
