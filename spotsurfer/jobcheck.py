@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from spotsurfer import jobsteps
+from spotsurfer import jobimage, jobsteps
 from spotsurfer.hints import did_you_mean
 from spotsurfer.model.job import CPU_CAPS, ENGINES, FETCHED_SECRETS, SECRET_FORMS, SENT_SECRETS, TCP_MODES, JobSpec
 
@@ -15,6 +15,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 SECRETS_MAX = 100
 USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+IMAGE_USER = re.compile(r"(?:[a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})(?::(?:[a-z_][a-z0-9_-]{0,31}|[0-9]{1,9}))?")
 CPUS_MAX = 4096
 MEMORY_MIN_BYTES = 16 << 20
 RETRIES_MAX = 1000
@@ -31,16 +32,17 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from _numbers(spec)
     yield from _protection(spec)
     yield from _secrets(spec)
+    yield from jobimage.problems(spec)
     yield from jobsteps.problems(spec.steps, spec.command, saves_itself=spec.saves_itself)
 
 
 def _texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if not NAME.fullmatch(spec.name):
         yield "name", f"is {spec.name!r}, expected up to 40 letters, digits, '.', '_' or '-', beginning with a letter or digit"
-    if not spec.command or not spec.command[0].strip():
+    if not (spec.command or spec.image) or (spec.command and not spec.command[0].strip()):
         yield "command", 'is empty, expected a program and its arguments, like ["prog", "--fast"]'
-    if spec.user is not None and not USER.fullmatch(spec.user):
-        yield "user", f"is {spec.user!r}, expected a user name of the machine, like 'nobody'"
+    if spec.user is not None and not (IMAGE_USER if spec.image else USER).fullmatch(spec.user):
+        yield "user", f"is {spec.user!r}, expected a user of the {'image' if spec.image else 'machine'}, like 'nobody'"
     for key in spec.environment:
         if not VARIABLE.fullmatch(key):
             yield f"environment.{key}", "is no name of a variable: letters, digits and '_', not beginning with a digit"
@@ -49,6 +51,7 @@ def _texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
         ("environment", tuple(spec.environment.values())),
         ("tags", (*spec.tags, *spec.tags.values())),
         ("on_end", spec.on_end),
+        ("entry_point", spec.entry_point or ()),
         ("before_freeze", spec.before_freeze),
         ("after_restore", spec.after_restore),
         ("app.command", spec.app_command),

@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spotsurfer_agent.images import REGISTRY_AUTH
+
 from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import NAME, problems
+from spotsurfer.jobimage import read_auth
 from spotsurfer.jobinputs import InputFile, expand
 from spotsurfer.jobsecrets import read
 from spotsurfer.jobsteps import read_steps
@@ -80,6 +83,10 @@ def _command(value: object) -> tuple[str, ...]:
     return words
 
 
+def _words(value: object) -> tuple[str, ...]:
+    return () if value == [] else _command(value)
+
+
 def _table(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(v, str | int | float) for v in value.values()):
         raise ValueError(f'is {value!r}, expected a table of texts, like {{ THREADS = "4" }}')
@@ -128,6 +135,9 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "environment": ("environment", _table),
     "secrets": ("secrets", _secrets),
     "secrets_in_plain_images": ("secrets_in_plain_images", _switch),
+    "image": ("image", _text),
+    "entry_point": ("entry_point", _words),
+    "registry_auth": ("registry_auth", _text),
     "tags": ("tags", _table),
     "user": ("user", _text),
     "market": ("market", _market),
@@ -193,16 +203,20 @@ def make_request(
                 raise JobFileError(_sentence(source.at(key), str(e))) from None
     if "steps" in fields:
         fields.setdefault("command", main_command(fields["steps"]))
+    if "image" in fields:
+        fields.setdefault("command", ())
     if "command" not in fields:
         raise JobFileError(
             f'{origin.name}: command is missing. Add a line like command = ["prog", "--fast"], or `-- prog` after submit.'
         )
-    fields.setdefault("name", default_name or _name_from(origin.name, fields["command"]))
+    fields.setdefault("name", default_name or _name_from(origin.name, fields["command"] or (fields["image"],)))
     spec = JobSpec(**fields)
     for key, why in problems(spec):
         raise JobFileError(_sentence((line if key in overrides else origin).at(key), why))
     where = (line if "inputs" in overrides else origin).at("inputs")
     secrets = read(spec, Path.cwd() if "secrets" in overrides else folder, (line if "secrets" in overrides else origin).at)
+    if (auth := read_auth(spec, folder, origin.at)) is not None:
+        secrets[REGISTRY_AUTH] = auth
     return JobRequest(spec, expand(spec.inputs, folder, where) if spec.inputs else [], secrets)
 
 

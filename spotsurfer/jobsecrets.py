@@ -22,18 +22,22 @@ def read(spec: JobSpec, folder: Path, at: Say) -> dict[str, bytes]:
 
     Raises InputMissing for what is absent, JobFileError for a value that no job can be given.
     """
-    readers: dict[str, Callable[[str], bytes]] = {"file": lambda place: _file(folder, place), "env": _variable}
     values: dict[str, bytes] = {}
     for name, secret in spec.secrets.items():
-        kind, _, place = secret["from"].partition(":")
-        if kind in SENT_SECRETS:
+        if secret["from"].partition(":")[0] in SENT_SECRETS:
             try:
-                values[name] = fitting(secret["as"], readers[kind](place))
+                values[name] = fitting(secret["as"], read_one(secret["from"], folder))
             except LookupError as e:
                 raise InputMissing(f"{at(f'secrets.{name}')} {e.args[0]}.") from None
     for name, why in wrong(spec, values):
         raise JobFileError(f"{at(f'secrets.{name}')} {why}.")
     return values
+
+
+def read_one(origin: str, folder: Path) -> bytes:
+    """What "file:PATH" (relative to `folder`) or "env:NAME" holds here. Raises LookupError with half a sentence."""
+    kind, _, place = origin.partition(":")
+    return _file(folder, place) if kind == "file" else _variable(place)
 
 
 def fitting(form: str, value: bytes) -> bytes:

@@ -151,6 +151,13 @@ class CheckpointSection(_Section):
         return _one_of(value.lower(), ("auto", "none", "lz4", "zstd"))
 
 
+class ImagesSection(_Section):
+    """[images]: container images that jobs bring along."""
+
+    cache_bytes: int = Field(0, ge=0)
+    insecure_registries: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+(:[0-9]+)?$")]] = Field(default_factory=list)
+
+
 class RetentionSection(_Section):
     """[retention]: which checkpoints are kept."""
 
@@ -222,6 +229,7 @@ class Settings(BaseSettings):
     limits: LimitsSection = Field(default_factory=lambda: LimitsSection.model_validate({}))
     agent: AgentSection = Field(default_factory=lambda: AgentSection.model_validate({}))
     checkpoint: CheckpointSection = Field(default_factory=lambda: CheckpointSection.model_validate({}))
+    images: ImagesSection = Field(default_factory=lambda: ImagesSection.model_validate({}))
     retention: RetentionSection = Field(default_factory=lambda: RetentionSection.model_validate({}))
     provider: ProviderSection = Field(default_factory=ProviderSection)
     policy: PolicySection = Field(default_factory=PolicySection)

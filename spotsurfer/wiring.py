@@ -281,6 +281,8 @@ def _agent_config(
         warm_wait_seconds=settings.limits.warm_wait_seconds,
         hurry_seconds=agent.hurry_seconds,
         cache_bytes=agent.cache_bytes,
+        image_cache_bytes=settings.images.cache_bytes,
+        insecure_registries=list(settings.images.insecure_registries),
         encrypt=checkpoint.encrypt,
         checkpoint_memory_bytes=checkpoint.memory_bytes,
         checkpoint_threads=checkpoint.threads,

@@ -95,6 +95,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("phase", job["phase"]),
         ("note", job["note"]),
         ("command", " ".join(spec["command"])),
+        ("image", spec.get("image") or None),
         ("asked for", f"{spec['cpus']} CPUs, {size(spec['memory_bytes'])}, market {spec['market']}"),
         ("submitted", when(job["submitted_at"])),
         ("ended", when(job["ended_at"]) if job["ended_at"] else None),

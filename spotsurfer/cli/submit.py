@@ -31,6 +31,7 @@ def add(app: typer.Typer) -> None:
             "spotsurfer submit assembly.toml --market on-demand --wait",
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
             "spotsurfer submit --cpu 1 --mem 1G -- sh -c 'sort big.txt > sorted.txt'",
+            "spotsurfer submit --image docker://registry.example/tools/bwa:0.7 --in reads.fq -- bwa index reads.fq",
             "spotsurfer submit --secret API_TOKEN=env:API_TOKEN --secret DB=file:~/db.password -- ./fetch-and-count",
         )
     )(submit)
@@ -49,6 +50,10 @@ def submit(  # noqa: PLR0913 - one parameter an option
     tags: Annotated[list[str] | None, typer.Option("--tag", help="name=value; repeatable.")] = None,
     secrets: Annotated[
         list[str] | None, typer.Option("--secret", help="NAME=env:VARIABLE or NAME=file:PATH; repeatable.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="Container image, docker://host/name:tag.", show_default=False)] = None,
+    registry_auth: Annotated[
+        str | None, typer.Option(help="Credentials for its registry: file:auth.json or env:NAME.", show_default=False)
     ] = None,
     user: Annotated[str | None, typer.Option(help="User on the machine.", show_default=False)] = None,
     market: Annotated[str | None, typer.Option(help="spot-first, spot or on-demand.", show_default=False)] = None,
@@ -70,6 +75,8 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "folder": folder,
         "environment": _assignments("--env", environment),
         "secrets": _assignments("--secret", secrets),
+        "image": image,
+        "registry_auth": registry_auth,
         "tags": _assignments("--tag", tags),
         "user": user,
         "market": market,
@@ -114,7 +121,7 @@ def _request(jobfile: Path | None, given: dict[str, object]) -> JobRequest:
         if isinstance(paths := given.get("inputs"), list):
             given["inputs"] = [str(Path.cwd() / Path(p).expanduser()) for p in paths]
         return read_jobfile(jobfile, given)
-    if "command" not in given:
+    if "command" not in given and "image" not in given:
         raise UsageError("Nothing to submit: name a job file, or write `-- prog args` after the options.")
     return make_request({}, given, Path.cwd(), Origin("The command line"))
 

@@ -150,6 +150,8 @@ class Submission:
             before_freeze=list(spec.before_freeze),
             after_restore=list(spec.after_restore),
             hook_seconds=spec.hook_seconds,
+            image=spec.image,
+            entry_point=None if spec.entry_point is None else list(spec.entry_point),
             steps=[Step(s.name, list(s.command), s.protect, s.always) for s in spec.steps],
             secrets={name: secret["as"] for name, secret in spec.secrets.items()},
         )

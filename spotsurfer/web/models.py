@@ -77,6 +77,9 @@ class SpecBody(Asked):
     app_done_exit: int | None = None
     app_restart_command: list[str] = []
     steps: list[StepBody] = []
+    image: str = ""
+    entry_point: list[str] | None = None
+    registry_auth: str = ""
     secrets: dict[str, dict[str, str]] = {}
     secrets_in_plain_images: bool = False
 
