@@ -128,8 +128,8 @@ def restored(c: Case, _: Plans) -> Action | None:
 
 
 def unwhole(c: Case, _: Plans) -> Action | None:
-    """It ran, and the memory that was to come behind it could not be brought: its checkpoint is to blame."""
-    told = c.agent is not None and c.agent.state == "broken" and c.agent.error_kind == "restore"
+    """It ran, and the memory that was to come behind it, or its next step, could not be brought to life: that counts."""
+    told = c.agent is not None and c.agent.state == "broken" and c.agent.error_kind in ("restore", "start")
     if c.attempt.state in (A.RUNNING, A.DRAINING) and told and c.agent is not None:
         return _mark(c, E.RESTORE_FAILED, c.agent.error or "its memory could not be brought")
     return None
@@ -147,7 +147,7 @@ def drained(c: Case, _: Plans) -> Action | None:
     if not (c.owns and c.head is not None and c.head.final):
         return None
     if c.attempt.state in (A.RUNNING, A.DRAINING):
-        unsaved = c.seen.job.spec.engine == "none"
+        unsaved = c.seen.job.spec.engine == "none" or c.head.checkpoint is None
         return _mark(c, E.FINAL_SAVED, "it was drained unsaved" if unsaved else f"checkpoint {c.head.checkpoint} is final")
     return None
 

@@ -9,7 +9,7 @@ from spotsurfer.core.rewind import going_back
 from spotsurfer.model.job import HOLDS, Attempt, AttemptState, JobState, Wish
 from spotsurfer.model.snapshot import AgentSeen, HeadSeen, InstanceSeen, JobSeen, Limits, Snapshot
 
-WORKING = frozenset({"running", "saving", "draining", "publishing", "drained", "finished", "overrun"})
+WORKING = frozenset({"running", "stepping", "saving", "draining", "publishing", "drained", "finished", "overrun"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,11 @@ class Case:
     def owns(self) -> bool:
         """The newest head entry names this attempt."""
         return self.head is not None and self.head.epoch == self.attempt.number
+
+    @property
+    def unsaved(self) -> bool:
+        """Nothing of the job can be saved now: leaving its machine costs work."""
+        return self.seen.job.spec.engine == "none" or (self.agent is not None and self.agent.protection == "none")
 
     @property
     def over_by_head(self) -> bool:

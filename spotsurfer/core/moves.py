@@ -89,8 +89,7 @@ def _wanted(holder: Case, waiter: Case, reason: str, planner: Planner) -> Leavin
 
 def _nothing_to_wait_for(holder: Case) -> bool:
     """It drains already or never ran, nobody wants to wait, or there is nothing to fetch: the job starts over elsewhere."""
-    unsaved = holder.seen.job.spec.engine == "none" or (holder.agent is not None and holder.agent.protection == "none")
-    return unsaved or holder.attempt.state is not A.RUNNING or holder.limits.warm_wait_seconds <= 0
+    return holder.unsaved or holder.attempt.state is not A.RUNNING or holder.limits.warm_wait_seconds <= 0
 
 
 def _saves_fail(holder: Case) -> bool:

@@ -51,6 +51,8 @@ class Planner:
             return False
         if holder.attempt.state is A.DRAINING:
             return True  # a policy's move that has begun is not argued about again; a failed save ends it
+        if holder.unsaved:
+            return False
         offer = self._offer_of(waiter)
         return self._policy.worth_moving(waiter.seen.job, holder.attempt, offer, self._now, pause_of(holder)) is not None
 
@@ -112,7 +114,7 @@ class Planner:
     def _worth(self, seen: JobSeen, own: Sequence[Case], holder: Case | None) -> Action | None:
         if holder is None or holder.attempt.state is not A.RUNNING or (holder.agent and holder.agent.frozen):
             return None
-        if seen.job.spec.engine == "none":
+        if holder.unsaved:
             return None  # a move would cost all its work: only its user or the cloud may want that
         for offer in self._ranked(seen):
             why = self._policy.worth_moving(seen.job, holder.attempt, offer, self._now, pause_of(holder))

@@ -26,12 +26,12 @@ from support.builders import (
 
 from spotsurfer.core.decide import decide
 from spotsurfer.core.ownership import choose_checkpoint
-from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Plan, Retry, SetWish, Sweep, Terminate
+from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Mark, Plan, Retry, SetWish, Sweep, Terminate
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState, MarketChoice, MoveRequest, Wish
 from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.model.snapshot import JobSeen, Limits
-from spotsurfer.model.transitions import JobEvent
+from spotsurfer.model.transitions import AttemptEvent, JobEvent
 
 POLICY = Cheapest(60, 0.2)
 SAVED = a_head(number=3, checkpoint="000001-000002", sequence=2, checkpoints=("000001-000001", "000001-000002"))
@@ -286,3 +286,19 @@ def test_a_job_without_checkpoints_is_not_moved_by_a_policy() -> None:
     for engine, moved in (("auto", True), ("none", False)):
         world = replace(seen([holder], a_head()), job=a_job({"engine": engine}))
         assert bool(find(Plan, world, offers=[an_offer(price=1_000)])) is moved, engine
+
+
+def test_a_step_that_is_not_protected_is_not_moved_by_a_policy() -> None:
+    holder = an_attempt(1, A.RUNNING, market=Market.ON_DEMAND, price_usd_micros_per_hour=100_000, since=ago(10_000))
+    cheap = [an_offer(price=1_000)]
+    for rung, moved in (("criu", True), ("none", False)):
+        says = an_agent(protection=rung)
+        world = replace(seen([holder], a_head()), agents={holder.number: says})
+        assert bool(find(Plan, world, offers=cheap)) is moved, rung
+
+
+def test_a_next_step_that_cant_be_started_counts_against_where_it_came_from() -> None:
+    holder = an_attempt(1, A.RUNNING, from_checkpoint="000001-000001")
+    broken = an_agent("broken", error="the user is unknown", error_kind="start")
+    marked = find(Mark, replace(seen([holder], a_head()), agents={holder.number: broken}))
+    assert (marked.event, marked.reason) == (AttemptEvent.RESTORE_FAILED, "the user is unknown")
