@@ -156,3 +156,21 @@ def test_list_starts_quickly_and_loads_no_web_framework(controller: FakeService)
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30)
     assert result.returncode == 0, result.stderr
     assert time.monotonic() - begin < 5  # about 0.4 s on an idle machine; the modules are what decides
+
+
+def test_a_secret_goes_from_the_variable_to_the_controller_and_its_user_is_told(
+    call: Call, controller: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "canary-5d1b8c")
+    result = call("submit", "--secret", "TOKEN=env:MY_TOKEN", "--", "prog")
+    assert result.code == 0
+    assert list(controller.secrets.values()) == [{"TOKEN": b"canary-5d1b8c"}]
+    assert "hold the job's memory and with it its secrets, so they are encrypted" in result.err
+    shown = [call(*words) for words in (("list",), ("list", "--json"))]
+    assert not any("canary" in x.out + x.err for x in (result, *shown))
+
+
+def test_a_secret_that_is_not_there_costs_nothing(call: Call, controller: FakeService) -> None:
+    result = call("submit", "--secret", "TOKEN=env:NOT_SET_ANYWHERE", "--", "prog")
+    assert (result.code, controller.statuses) == (4, {})
+    assert "NOT_SET_ANYWHERE, which is not set here" in result.err

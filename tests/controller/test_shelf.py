@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import protocol, sealed
 from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.manifest import decode, encode
+from spotsurfer_agent.manifest import MARK, SECRET, decode, encode
 from spotsurfer_agent.protocol import AgentConfig, Report, Spec
 from spotsurfer_agent.store import ObstoreStore, StoreError, open_store
 from sqlalchemy import Engine
@@ -94,6 +94,28 @@ def test_a_copy_has_everything_of_its_own_and_its_origins_keys(room: Room) -> No
     log = HeadLog(room.store, made.id)
     log.refresh()
     assert (summary(log.entries).checkpoint, summary(log.entries).checkpoints) == (FIRST, (FIRST,))
+
+
+def test_the_secrets_of_a_copy_are_sealed_for_the_copy(room: Room) -> None:
+    room.store.create(protocol.secrets_key(JOB), sealed.seal({"TOKEN": b"1"}, KEYS, JOB))
+    room.writer.save_all(["a"])
+    made = room.forks.fork(Order(JOB), an_errand())
+    assert sealed.fetch(room.store, KEYS, made.id) == {"TOKEN": b"1"}
+    room.store.put(protocol.secrets_key(made.id), room.store.get(protocol.secrets_key(JOB)) or b"")
+    with pytest.raises(sealed.SecretsLost):
+        sealed.fetch(room.store, KEYS, made.id)
+
+
+@pytest.mark.parametrize("waived", [False, True])
+def test_the_copy_of_a_job_with_secrets_is_encrypted_as_it_is(room: Room, waived: bool) -> None:
+    spec = JobSpec("job", ("work",), secrets={"A": {"from": "env:A", "as": "environment"}}, secrets_in_plain_images=waived)
+    with room.engine.begin() as c:
+        rows.save_job(c, replace(rows.load_job(c, JobId(JOB)), spec=spec))
+    room.writer.save_all(["a"])
+    made = room.forks.fork(Order(JOB), an_errand())
+    data = room.store.get(protocol.manifest_key(made.id, FIRST)) or b""
+    assert (data[len(MARK) : len(MARK) + 1] == SECRET) is not waived
+    assert made.spec.must_encrypt is not waived
 
 
 def test_a_copy_keeps_what_was_printed_by_then(room: Room) -> None:

@@ -87,6 +87,64 @@ def test_on_the_socket_a_command_is_allowed(unix: httpx.Client, service: FakeSer
     assert service.statuses["job-1"].job.spec.on_end == ("id", "-u")
 
 
+# ---------------------------------------------------------------- secrets
+
+VALUE = "Y2FuYXJ5LTVkMWI4Yw=="  # what travels; "canary-5d1b8c" is what it holds
+SECRET = {"spec": SPEC | {"secrets": {"TOKEN": {"from": "env:TOKEN", "as": "environment"}}}, "secrets": {"TOKEN": VALUE}}
+CLOUD = {"spec": SPEC | {"secrets": {"DB": {"from": "gcp-secret:db", "as": "file"}}}}
+
+
+def test_a_secret_comes_in_and_never_goes_out(unix: httpx.Client, service: FakeService) -> None:
+    made = unix.put("/v1/jobs/job-1", json=SECRET)
+    assert made.status_code == 201, made.text
+    assert service.secrets["job-1"] == {"TOKEN": b"canary-5d1b8c"}
+    assert made.json()["spec"]["secrets"] == SECRET["spec"]["secrets"]
+    for text in (made.text, unix.get("/v1/jobs/job-1").text, unix.get("/v1/jobs").text):
+        assert "canary" not in text and VALUE not in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"secrets": {"TOKEN": VALUE + "!"}},
+        {"secrets": {"TOKEN": [VALUE]}},
+        {"secrets": [VALUE]},
+        {"secrets": VALUE},
+        {"spec": SPEC | {"secrets": {"TOKEN": {"from": "env:TOKEN", "as": "environment"}}, "cpus": "many"}},
+        {"spec": SPEC | {"secrets": {"TOKEN": {"from": "env:TOKEN", "value": "x"}}}},
+        {"more": 1},
+    ],
+)
+def test_what_is_wrong_with_a_submission_is_said_without_its_secrets(
+    unix: httpx.Client, capfd: pytest.CaptureFixture[str], change: dict[str, object]
+) -> None:
+    answer = unix.put("/v1/jobs/job-1", json=SECRET | change)
+    assert answer.status_code == 422
+    said = answer.text + "".join(capfd.readouterr())
+    assert "canary" not in said and VALUE not in said
+
+
+def test_a_failure_inside_does_not_log_them(
+    unix: httpx.Client, service: FakeService, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service.fail = RuntimeError("a bug")  # type: ignore[assignment]
+    assert unix.put("/v1/jobs/job-1", json=SECRET).status_code == 500
+    said = "".join(capfd.readouterr())
+    assert "a bug" in said
+    assert "canary" not in said and VALUE not in said
+
+
+def test_a_stranger_may_not_have_the_controller_fetch_secrets(tcp: httpx.Client, service: FakeService) -> None:
+    answer = tcp.put("/v1/jobs/job-1", json=CLOUD, headers=bearer(TOKEN))
+    assert answer.status_code == 403
+    assert "[secrets] allow_remote" in answer.json()["message"]
+    assert tcp.put("/v1/jobs/job-1", json=SECRET, headers=bearer(TOKEN)).status_code == 201
+
+
+def test_on_the_socket_it_fetches_them(unix: httpx.Client) -> None:
+    assert unix.put("/v1/jobs/job-1", json=CLOUD).status_code == 201
+
+
 def test_every_error_has_a_status_and_one_body(unix: httpx.Client, service: FakeService) -> None:
     kinds = [k for k in vars(e).values() if isinstance(k, type) and issubclass(k, e.SpotsurferError)]
     assert len(kinds) > 20
