@@ -249,7 +249,7 @@ class Report:
     memory_bytes: int = 0
     arriving_bytes: int | None = None  # of a lazy restore's memory, still missing; None = all is there
     error: str = ""  # one sentence with the remedy
-    error_kind: str = ""  # "restore" | "refused" | "start" | "save" | "store" | "input" | "output" | "hook" | "lost"
+    error_kind: str = ""  # "restore" | "refused" | "start" | "save" | "store" | "input" | "output" | "hook" | "lost" | "image"
     protection: str = ""  # the rung that the job stands on: "criu" | "app" | "none"; "" = nothing runs yet
     unprotected: str = ""  # why it does not stand on a better one, in one sentence
     unfit: str = ""  # standing by: why this machine could not continue the newest checkpoint, both values named

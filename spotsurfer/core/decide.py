@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from spotsurfer.core.attempts import Plans, decide_attempt
+from spotsurfer.core.attempts import UNUSABLE, Plans, decide_attempt
 from spotsurfer.core.case import Case, cases, finished, wanted
 from spotsurfer.core.limits import over_budget
 from spotsurfer.core.moves import in_transit, leaving
@@ -112,11 +112,19 @@ def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> Action
     money = over_budget(snapshot, seen)
     if money is not None:
         return SetWish(job.id, Wish.HOLD, money)
+    if (why := _unusable(own)) is not None:
+        return SetWish(job.id, Wish.HOLD, why)
     never_ran = _never_ran(own)
     if len(never_ran) >= snapshot.limits.launch_failures_max:
         why = f"{len(never_ran)} machines in a row never got the job to run; the last: {never_ran[-1]}"
         return SetWish(job.id, Wish.HOLD, why)
     return _settled_move(seen, own) or _settled_rewind(seen, own)
+
+
+def _unusable(own: Sequence[Case]) -> str | None:
+    """What an agent says of a container image with which no machine would fare better; each further one would cost money."""
+    told = (c.agent for c in own if c.agent is not None and tried_since(c.seen.job, c.attempt))
+    return next((a.error for a in told if a.state == "broken" and a.error_kind == UNUSABLE), None)
 
 
 def _never_ran(own: Sequence[Case]) -> list[str]:

@@ -302,3 +302,15 @@ def test_a_next_step_that_cant_be_started_counts_against_where_it_came_from() ->
     broken = an_agent("broken", error="the user is unknown", error_kind="start")
     marked = find(Mark, replace(seen([holder], a_head()), agents={holder.number: broken}))
     assert (marked.event, marked.reason) == (AttemptEvent.RESTORE_FAILED, "the user is unknown")
+
+
+# ---- container images
+
+
+def test_an_image_that_no_machine_can_use_holds_the_job_at_once_and_a_resume_tries_again() -> None:
+    told = an_agent("broken", error="the registry x has no image y", error_kind="image")
+    world = seen([an_attempt(1, state=A.LOST)], a_head(), agents={1: told})
+    wish = find(SetWish, world)
+    assert wish is not None
+    assert (wish.wish, wish.reason) == (Wish.HOLD, "the registry x has no image y")
+    assert find(SetWish, replace(world, job=replace(world.job, resumed_at=NOW))) is None

@@ -97,7 +97,7 @@ class Hosted(abc.ABC):
         return str(self._scratch.path)
 
     def start(self, spec: Spec) -> None:
-        """Start the command from the beginning. Raises EngineError("start"), ("store") or ("refused") for its image."""
+        """Start the command from the beginning. Raises EngineError("start"); ("image"), ("store"), ("refused") for its image."""
         self.world.bring(spec)
         try:
             self._launch(spec, {})

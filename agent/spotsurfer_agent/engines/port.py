@@ -15,8 +15,8 @@ from spotsurfer_agent.store import StoreError
 class EngineError(Exception):
     """One sentence for the user.
 
-    `kind` is "start", "save", "restore" (the image is to blame), "store" (which did not answer during a restore) or "refused"
-    (facts forbid it: nothing was touched).
+    `kind` is "start", "save", "restore" (the image is to blame), "store" (which did not answer during a restore), "refused"
+    (facts forbid it: nothing was touched) or "image" (the job's container image can't be used anywhere).
     """
 
     def __init__(self, kind: str, sentence: str) -> None:
@@ -118,8 +118,8 @@ class Engine(Protocol):
     def prepare(self, spec: Spec, progress: Callable[[str], None]) -> None:
         """Have what the job needs of this machine before it comes, its container image above all; nothing of it is touched.
 
-        May take minutes, is idempotent, and may be called from a thread of its own. Raises EngineError("start"), ("store") or
-        ("refused") like a restore, StoreError.
+        May take minutes, is idempotent, and may be called from a thread of its own. Raises EngineError("image"), ("store") or
+        ("refused"), StoreError.
         """
         ...
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 class Kind(StrEnum):
     """Whose fault it is, and so what is done next."""
 
-    WRONG = "start"  # the job's or the registry's content: another machine would fare no better
+    WRONG = "image"  # the job's or the registry's content: another machine would fare no better
     LATER = "store"  # no answer, or a busy one: the same again later
     MACHINE = "refused"  # this machine can't hold it: another type may
 
