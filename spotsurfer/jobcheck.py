@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from spotsurfer import jobimage, jobsteps
+from spotsurfer import jobgoods, jobimage, jobsteps
 from spotsurfer.hints import did_you_mean
 from spotsurfer.model.job import CPU_CAPS, ENGINES, FETCHED_SECRETS, SECRET_FORMS, SENT_SECRETS, TCP_MODES, JobSpec
 
@@ -33,6 +33,7 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from _protection(spec)
     yield from _secrets(spec)
     yield from jobimage.problems(spec)
+    yield from jobgoods.problems(spec.fetches, spec.mounts)
     yield from jobsteps.problems(spec.steps, spec.command, saves_itself=spec.saves_itself)
 
 

@@ -13,6 +13,7 @@ from spotsurfer_agent.images import REGISTRY_AUTH
 
 from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import NAME, problems
+from spotsurfer.jobgoods import read_inputs, read_mounts, split
 from spotsurfer.jobimage import read_auth
 from spotsurfer.jobinputs import InputFile, expand
 from spotsurfer.jobsecrets import read
@@ -130,7 +131,8 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "name": ("name", _text),
     "command": ("command", _command),
     "folder": ("folder", _text),
-    "inputs": ("inputs", _texts),
+    "inputs": ("inputs", read_inputs),
+    "mounts": ("mounts", read_mounts),
     "outputs": ("outputs", _texts),
     "environment": ("environment", _table),
     "secrets": ("secrets", _secrets),
@@ -201,6 +203,7 @@ def make_request(
                 fields[field] = parse(value)
             except ValueError as e:
                 raise JobFileError(_sentence(source.at(key), str(e))) from None
+    fields |= split(fields.pop("inputs", ()))
     if "steps" in fields:
         fields.setdefault("command", main_command(fields["steps"]))
     if "image" in fields:

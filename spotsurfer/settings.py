@@ -158,6 +158,13 @@ class ImagesSection(_Section):
     insecure_registries: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+(:[0-9]+)?$")]] = Field(default_factory=list)
 
 
+class InputsSection(_Section):
+    """[inputs]: what machines fetch for jobs; `options` by the beginning of an address, in obstore's names."""
+
+    cache_bytes: int = Field(0, ge=0)
+    options: dict[str, dict[str, str]] = Field(default_factory=dict)
+
+
 class RetentionSection(_Section):
     """[retention]: which checkpoints are kept."""
 
@@ -230,6 +237,7 @@ class Settings(BaseSettings):
     agent: AgentSection = Field(default_factory=lambda: AgentSection.model_validate({}))
     checkpoint: CheckpointSection = Field(default_factory=lambda: CheckpointSection.model_validate({}))
     images: ImagesSection = Field(default_factory=lambda: ImagesSection.model_validate({}))
+    inputs: InputsSection = Field(default_factory=lambda: InputsSection.model_validate({}))
     retention: RetentionSection = Field(default_factory=lambda: RetentionSection.model_validate({}))
     provider: ProviderSection = Field(default_factory=ProviderSection)
     policy: PolicySection = Field(default_factory=PolicySection)

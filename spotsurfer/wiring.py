@@ -36,7 +36,7 @@ from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwri
 from spotsurfer.model.job import Attempt
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.policy import Policy
-from spotsurfer.ports.provider import Provider, ProviderHost
+from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
 from spotsurfer.runtime import Runtime, find
 from spotsurfer.settings import Settings
 from spotsurfer.state import jobs as rows
@@ -251,7 +251,7 @@ def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
         access = base.provider.store_access(attempt.job, attempt.number)
         with base.engine.connect() as connection:
             job = rows.load_job(connection, attempt.job)
-        config = _agent_config(settings, base.provider, attempt, access.url, access.options)
+        config = _agent_config(settings, base.provider, attempt, access)
         config = of_job(config, job)
         secret = base.key.secret_of(config.lineage or config.job)
         config = replace(config, key=secret, encrypt=config.encrypt or job.spec.must_encrypt)
@@ -261,15 +261,13 @@ def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
     return user_data
 
 
-def _agent_config(
-    settings: Settings, provider: Provider, attempt: Attempt, url: str, options: Mapping[str, str]
-) -> AgentConfig:
+def _agent_config(settings: Settings, provider: Provider, attempt: Attempt, access: StoreAccess) -> AgentConfig:
     agent, checkpoint = settings.agent, settings.checkpoint
     return AgentConfig(
         job=attempt.job,
         attempt=attempt.number,
-        store_url=url,
-        store_options=dict(options),
+        store_url=access.url,
+        store_options=dict(access.options),
         metadata_dialect=provider.capabilities.metadata_dialect,
         poll_seconds=agent.poll_seconds,
         report_seconds=agent.report_seconds,
@@ -282,6 +280,8 @@ def _agent_config(
         hurry_seconds=agent.hurry_seconds,
         cache_bytes=agent.cache_bytes,
         image_cache_bytes=settings.images.cache_bytes,
+        input_cache_bytes=settings.inputs.cache_bytes,
+        input_options={**{k: dict(v) for k, v in access.inputs.items()}, **settings.inputs.options},
         insecure_registries=list(settings.images.insecure_registries),
         encrypt=checkpoint.encrypt,
         checkpoint_memory_bytes=checkpoint.memory_bytes,

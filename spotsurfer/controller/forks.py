@@ -103,7 +103,7 @@ class Forks:
             raise NotFound(f"checkpoint {checkpoint} of {parent.id} was removed; `spotsurfer checkpoints` lists what there is")
         image = manifest.decode(data, keys, checkpoint)
         self._objects(parent.id, child, image, errand)
-        self._image(parent.id, child)
+        self._pins(parent.id, child)
         if not order.rehearsal:
             self._inputs(parent.id, child)
             self._output(parent.id, child, image, entries)
@@ -127,10 +127,11 @@ class Forks:
             for n, _ in enumerate(pool.map(lambda p: self._store.copy(*p), pairs)):
                 errand.progress("copying", n + 1, len(pairs))
 
-    def _image(self, parent: str, child: str) -> None:
-        """What the name of its container image means stays what it meant to the parent."""
-        if self._store.get(protocol.image_key(parent)) is not None:
-            self._store.copy(protocol.image_key(parent), protocol.image_key(child))
+    def _pins(self, parent: str, child: str) -> None:
+        """What the names of its container image and of its inputs mean stays what they meant to the parent."""
+        for key in (protocol.image_key, protocol.inputs_key):
+            if self._store.get(key(parent)) is not None:
+                self._store.copy(key(parent), key(child))
 
     def _inputs(self, parent: str, child: str) -> None:
         prefix = protocol.input_key(parent, "")

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from spotsurfer_agent import protocol
-from spotsurfer_agent.protocol import SelfSave, Spec, Step
+from spotsurfer_agent.protocol import Fetch, SelfSave, Share, Spec, Step
 from spotsurfer_agent.sealed import Secrets
 from spotsurfer_agent.store import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
@@ -139,6 +139,8 @@ class Submission:
             folder=spec.folder,
             inputs={p: there[p] for p in sorted(modes)},
             input_modes=modes,
+            fetches=[Fetch(f.source, f.to, f.sha256, f.version, f.options) for f in spec.fetches],
+            shares=[Share(m.name, m.type, m.source, m.target, m.options, m.read_only) for m in spec.mounts],
             outputs=list(spec.outputs),
             environment=spec.environment,
             user=spec.user,

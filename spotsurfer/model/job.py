@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from spotsurfer.model.goods import InputFetch, SharedMount
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.steps import JobStep
@@ -78,6 +79,8 @@ class JobSpec:
     command: tuple[str, ...]
     folder: str = "."  # where the command runs, below the job's scratch
     inputs: tuple[str, ...] = ()  # paths relative to the job file's folder, files or folders
+    fetches: tuple[InputFetch, ...] = ()  # inputs that machines fetch by themselves
+    mounts: tuple[SharedMount, ...] = ()  # shared file systems
     outputs: tuple[str, ...] = ()  # glob patterns below the folder
     cpus: int = 1
     memory_bytes: int = 1 << 30

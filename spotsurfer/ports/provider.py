@@ -81,6 +81,7 @@ class StoreAccess:
 
     url: str
     options: Mapping[str, str]
+    inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # how it reaches inputs, by their beginning
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from spotsurfer.model.goods import InputFetch, SharedMount
 from spotsurfer.model.job import Attempt, AttemptState, Job, JobSpec, JobState, MarketChoice, MoveRequest, Parent, Rewind, Wish
 from spotsurfer.model.market import Cooldown, Market, Pool
 from spotsurfer.model.steps import JobStep
@@ -31,7 +32,11 @@ def spec_from_doc(doc: Mapping[str, Any]) -> JobSpec:
     """A specification from JSON."""
     lists = {k: tuple(v) for k, v in doc.items() if isinstance(v, list)}
     steps = tuple(JobStep(**{**s, "command": tuple(s["command"])}) for s in doc.get("steps", ()))
-    return JobSpec(**{**doc, **lists, "steps": steps, "market": MarketChoice(doc["market"])})
+    goods = {
+        "fetches": tuple(InputFetch(**f) for f in doc.get("fetches", ())),
+        "mounts": tuple(SharedMount(**m) for m in doc.get("mounts", ())),
+    }
+    return JobSpec(**{**doc, **lists, **goods, "steps": steps, "market": MarketChoice(doc["market"])})
 
 
 def job_to_row(job: Job) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from spotsurfer.model.job import AttemptState, JobSpec, JobState, MarketChoice, 
 from spotsurfer.model.market import Market
 from spotsurfer.model.steps import main_command
 from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, Why
+from spotsurfer.web.goods import FetchBody, MountBody, to_goods
 from spotsurfer.web.steps import StepBody, StepOut, to_steps
 
 Mode = Annotated[int, Field(ge=0, le=0o777)]
@@ -51,6 +52,8 @@ class SpecBody(Asked):
     command: list[str]
     folder: str = "."
     inputs: list[str] = []
+    fetches: list[FetchBody] = []
+    mounts: list[MountBody] = []
     outputs: list[str] = []
     cpus: int = 1
     memory_bytes: int = 1 << 30
@@ -88,7 +91,7 @@ class SpecBody(Asked):
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in self.model_dump().items()
         }
-        values["steps"] = to_steps(self.steps)
+        values |= {"steps": to_steps(self.steps), **to_goods(self.fetches, self.mounts)}
         spec = JobSpec(**{**values, "command": values["command"] or main_command(values["steps"])})
         for key, why in problems(spec):
             raise JobFileError(f"{key} {why}.")

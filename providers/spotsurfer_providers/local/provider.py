@@ -165,6 +165,7 @@ class LocalProvider:
             notice_seconds=settings.notice_seconds,
             store_root=_store_root(self._host.store_url) if job_and_attempt(plan.tags) else None,
             scenario=None if path is None else str(path),
+            buckets=dict(settings.buckets),
             clock_offset_seconds=int(sha256(plan.token.encode()).hexdigest(), 16) % (settings.clock_offset_seconds_max + 1),
         )
 
@@ -221,7 +222,7 @@ class LocalProvider:
             "virtual_hosted_style_request": "false",
             "allow_http": "true",
         }
-        return StoreAccess(f"s3://{BUCKET}", options)
+        return StoreAccess(f"s3://{BUCKET}", options, {"s3://": options} if self._settings.buckets else {})
 
     def _seconds(self, now: datetime) -> float:
         """Since the scenario's epoch, which the first question sets."""

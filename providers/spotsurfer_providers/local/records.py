@@ -22,7 +22,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -65,6 +65,7 @@ class BoxRecord:
     store_root: str | None  # the folder behind the gateway
     scenario: str | None
     clock_offset_seconds: int = 0  # its monotonic clock against the host's
+    buckets: dict[str, str] = field(default_factory=dict)  # folders of the host that its gateway serves to be read
 
     @property
     def pool(self) -> Pool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.market import Pool
 from spotsurfer_providers.catalog import instance_types
+from spotsurfer_providers.local.gateway import BUCKET
 from spotsurfer_providers.local.strict import build
 
 REGION = "local"
@@ -27,6 +29,7 @@ class LocalSettings:
     notice_seconds: float = 120.0
     link_bits_per_second: int | None = None
     instances_max: int = 16
+    buckets: dict[str, str] = field(default_factory=dict)  # name -> folder of the host: s3://name/… for inputs of jobs
     clock_offset_seconds_max: int = 0  # machines differ in their uptime: boxes do by up to so much, each by another amount
     zones: list[str] = field(default_factory=lambda: ["local-a", "local-b"])
     instance_types: list[str] = field(default_factory=lambda: list(_DEFAULT_TYPES))
@@ -58,11 +61,20 @@ def read_settings(table: Mapping[str, object]) -> LocalSettings:
         if not good:
             raise ConfigError(f"providers.local.{key} must be {must}")
     _check_pools(settings)
+    _check_buckets(settings.buckets)
     return settings
 
 
 def _is_texts(value: Sequence[object]) -> bool:
     return len(value) > 0 and all(isinstance(x, str) and x != "" for x in value)
+
+
+def _check_buckets(buckets: Mapping[str, object]) -> None:
+    for name, folder in buckets.items():
+        if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{2,62}", name) or name == BUCKET:
+            raise ConfigError(f"providers.local.buckets has {name!r}, which is no name for a bucket, or is taken")
+        if not isinstance(folder, str) or not Path(folder).is_absolute() or not Path(folder).is_dir():
+            raise ConfigError(f"providers.local.buckets.{name} is {folder!r}; it must be the absolute path of a folder")
 
 
 def _check_pools(settings: LocalSettings) -> None:

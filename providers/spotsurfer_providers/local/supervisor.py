@@ -93,7 +93,8 @@ class Supervisor:
             return
         self.objects = Objects(Path(self.record.store_root), self.home.group_name(self.record.id))
         listening = network.listening_socket(network.CLOUD_ADDRESS, network.GATEWAY_PORT)
-        _in_background(Gateway(listening, self.objects, Scope(*whose)))
+        buckets = {name: Objects(Path(folder), "box") for name, folder in self.record.buckets.items()}
+        _in_background(Gateway(listening, self.objects, Scope(*whose), buckets))
 
     # ------------------------------------------------------------ the scenario
 
