@@ -114,8 +114,6 @@ def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> Action
         return SetWish(job.id, Wish.HOLD, money)
     if (why := _unusable(own)) is not None:
         return SetWish(job.id, Wish.HOLD, why)
-    if (lacks := _lacks(own)) is not None:
-        return SetWish(job.id, Wish.HOLD, lacks)
     never_ran = _never_ran(own)
     if len(never_ran) >= snapshot.limits.launch_failures_max:
         why = f"{len(never_ran)} machines in a row never got the job to run; the last: {never_ran[-1]}"
@@ -124,16 +122,9 @@ def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> Action
 
 
 def _unusable(own: Sequence[Case]) -> str | None:
-    """What an agent says of a container image with which no machine would fare better; each further one would cost money."""
+    """What an agent says of image or inputs with which no machine would fare better; each further one would cost money."""
     told = (c.agent for c in own if c.agent is not None and tried_since(c.seen.job, c.attempt))
-    return next((a.error for a in told if a.state == "broken" and a.error_kind == UNUSABLE), None)
-
-
-def _lacks(own: Sequence[Case]) -> str | None:
-    """What an agent says is wrong with the job's inputs: another machine would find the same, its user has to look."""
-    told = [c for c in own if c.agent is not None and c.agent.state == "broken" and c.agent.error_kind == "input"]
-    said = (c.agent.error for c in told if c.agent is not None and tried_since(c.seen.job, c.attempt))
-    return next(said, None)
+    return next((a.error for a in told if a.state == "broken" and a.error_kind in UNUSABLE), None)
 
 
 def _never_ran(own: Sequence[Case]) -> list[str]:

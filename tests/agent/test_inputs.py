@@ -82,7 +82,7 @@ def pins(store: DictStore) -> Pins:
 def trouble(what: str, machine: Machine, store: DictStore, *fetches: Fetch | str) -> str:
     with pytest.raises(InputTrouble) as e:
         machine.ready(store, *fetches)
-    assert (e.value.what, e.value.kind) == (what, "input")
+    assert (e.value.what, e.value.kind) == (what, "refused" if what == "full" else "input")
     assert "\n" not in str(e.value)
     return str(e.value)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from spotsurfer_policies.cheapest import Cheapest
 from support.builders import (
     JOB,
@@ -307,8 +308,9 @@ def test_a_next_step_that_cant_be_started_counts_against_where_it_came_from() ->
 # ---- container images
 
 
-def test_an_image_that_no_machine_can_use_holds_the_job_at_once_and_a_resume_tries_again() -> None:
-    told = an_agent("broken", error="the registry x has no image y", error_kind="image")
+@pytest.mark.parametrize("kind", ["image", "input"])
+def test_what_no_machine_could_use_holds_the_job_at_once_and_a_resume_tries_again(kind: str) -> None:
+    told = an_agent("broken", error="the registry x has no image y", error_kind=kind)
     world = seen([an_attempt(1, state=A.LOST)], a_head(), agents={1: told})
     wish = find(SetWish, world)
     assert wish is not None

@@ -35,6 +35,7 @@ class Kind(StrEnum):
     MANY = "many"
     FULL = "full"
     REFUSED = "refused"
+    REGION = "region"
     DISK = "disk"
 
 
@@ -53,9 +54,11 @@ SENTENCES: dict[Kind, str] = {
     Kind.TWICE: "{source} and {other} would both arrive as {path}: give one of them another `to`",
     Kind.MANY: "input {source} means more than {limit} files: pack them into archives",
     Kind.FULL: "the machine's disk is full: the inputs take {wanted} bytes more, {free} are free: ask for a larger disk",
+    Kind.REGION: "input {source} lies in another region: say which in the job file, like region = \"eu-west-1\"",
     Kind.REFUSED: "input {source} can't be had: {why}",
     Kind.DISK: "the inputs can't be kept on this machine's disk: {why}",
 }
+MACHINE = frozenset({Kind.FULL, Kind.DISK})  # another machine may do; all else would be the same there
 ERRORS = (BaseError, FileNotFoundError, PermissionError)  # obstore's; some of them are Python's own
 _CODE = re.compile(r"\b(4\d\d)\b")
 
@@ -64,7 +67,7 @@ class InputTrouble(FilesError):
     """An input can't be delivered, and asking again would not help. One sentence for the user."""
 
     def __init__(self, what: Kind, /, **parts: object) -> None:
-        super().__init__("input", SENTENCES[what].format(**parts))
+        super().__init__("refused" if what in MACHINE else "input", SENTENCES[what].format(**parts))
         self.what = what
 
 
@@ -82,6 +85,8 @@ def of_store(e: Exception, source: str) -> InputTrouble | Unreachable:
         return InputTrouble(Kind.DENIED, source=source, why=code.group(1) if code else "no right to read it")
     if isinstance(e, PreconditionError | NotModifiedError):
         return InputTrouble(Kind.REWRITTEN, source=source)
+    if "configured region" in text or "PermanentRedirect" in text or "AuthorizationHeaderMalformed" in text:
+        return InputTrouble(Kind.REGION, source=source)
     if isinstance(e, GenericError) and not _lasting(text):
         return Unreachable(f"input {source} can't be reached: {text}")
     return InputTrouble(Kind.REFUSED, source=source, why=text)
