@@ -1,0 +1,114 @@
+"""Google's Secret Manager and its token service, as far as reading goes, held to the published description of the API."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+TOKEN = "ya29.of-the-test"
+_DOCUMENT = json.loads((files("googleapiclient.discovery_cache") / "documents" / "secretmanager.v1.json").read_text())
+_VERSIONS = _DOCUMENT["resources"]["projects"]["resources"]["secrets"]["resources"]["versions"]
+ACCESS = _VERSIONS["methods"]["access"]
+
+
+class GcpSecrets(ThreadingHTTPServer):
+    """`versions`: full names to values, or to a status that is answered instead. `asked`: names in order."""
+
+    daemon_threads = True
+
+    def __init__(self, versions: dict[str, bytes | int]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.versions, self.asked = versions, list[str]()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def key_file(self, path: Path, project: str) -> Path:
+        """A service account's key, whose tokens are fetched from here."""
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        info = {
+            "type": "service_account",
+            "project_id": project,
+            "private_key_id": "1",
+            "private_key": key.private_bytes(*form).decode(),
+            "client_email": f"test@{project}.example",
+            "client_id": "1",
+            "token_uri": f"{self.url}/token",
+        }
+        path.write_text(json.dumps(info))
+        return path
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: GcpSecrets
+
+    def log_message(self, *_: object) -> None: ...
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(200, {"access_token": TOKEN, "expires_in": 3600, "token_type": "Bearer"})
+
+    def do_GET(self) -> None:
+        found = re.fullmatch(ACCESS["path"].replace("{+name}", "(.+)"), self.path.removeprefix("/"))
+        if ACCESS["httpMethod"] != "GET" or found is None:
+            return self._error(404, "no such method")
+        name = found[1]
+        if re.fullmatch(ACCESS["parameters"]["name"]["pattern"], name) is None:
+            return self._error(400, f"{name} does not match the pattern of the parameter")
+        if self.headers["Authorization"] != f"Bearer {TOKEN}":
+            return self._error(401, "no token")
+        self.server.asked.append(name)
+        value = self.server.versions.get(name, 404)
+        if isinstance(value, int):
+            return self._error(value, f"of {name}")
+        body = {"name": name, "payload": {"data": base64.b64encode(value).decode()}}
+        _check(body, ACCESS["response"]["$ref"])
+        return self._answer(200, body)
+
+    def _error(self, status: int, message: str) -> None:
+        self._answer(status, {"error": {"code": status, "message": message}})
+
+    def _answer(self, status: int, body: dict[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _check(body: dict[str, Any], schema: str) -> None:
+    """Every field is one of the schema's, of its type."""
+    known = _DOCUMENT["schemas"][schema]["properties"]
+    for name, value in body.items():
+        if "$ref" in known[name]:
+            _check(value, known[name]["$ref"])
+        else:
+            assert (known[name]["type"], type(value)) == ("string", str)
+
+
+@contextmanager
+def gcp_secrets(versions: dict[str, bytes | int]) -> Iterator[GcpSecrets]:
+    """It answers until the block ends."""
+    server = GcpSecrets(versions)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
