@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotsurfer_agent.engines import sockets
-from spotsurfer_agent.jobroot import mount_lines
+from spotsurfer_agent.jobroot import MountLine, mount_lines
 
 # Anonymous descriptors that CRIU saves, by the name that the kernel gives them.
 SAVED = frozenset({"eventfd", "eventpoll", "timerfd", "signalfd", "inotify", "fanotify", "pidfd"})
@@ -38,6 +38,8 @@ NAMESPACES = {
     "uts": "host name",
 }
 OWN = ("/tmp/", "/var/tmp/", "/dev/shm/", "/memfd:", "/SYSV", "/proc/", "/dev/")  # noqa: S108 -- the job's own, or not on a disk
+# File systems of the network: who mounted one by itself has it on this machine alone.
+NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "9p", "glusterfs", "beegfs", "gpfs", "afs"})
 HUGE = re.compile(r"/anon_hugepage|/dev/hugepages/")
 
 
@@ -61,7 +63,7 @@ class Job:
     base: str
     tcp: str = "close"
     root: int = 0  # the first process; 0 = the one that is number 1 inside, else the first of `pids`
-    own: tuple[str, ...] = ()  # further folders of the job's own disk, as it sees them
+    own: tuple[str, ...] = ()  # further folders of the job's own disk, and what it declared, as it sees them
 
 
 @dataclass(slots=True)
@@ -180,6 +182,24 @@ def _files(tree: _Tree, p: Process) -> Iterator[str]:
             )
 
 
+def _undelivered(tree: _Tree, p: Process) -> Iterator[str]:
+    """Files on a file system of the network that no other machine would mount for the job."""
+    points = _network_points(p.pid, tree.job)
+    for fd, name in _descriptors(p.pid) if points else ():
+        where = next((x for x in points if name.startswith(x.point.rstrip("/") + "/")), None)
+        if where is not None:
+            yield (
+                f"has {name} open (descriptor {fd}), which lies on {where.point} ({where.kind}), and no other machine mounts "
+                "that: declare it under [[mounts]] in the job file"
+            )
+
+
+def _network_points(pid: int, job: Job) -> list[MountLine]:
+    lines = mount_lines(Path(f"/proc/{pid}/mountinfo").read_text())
+    declared = (job.base + "/", *job.own)
+    return [x for x in lines if x.kind in NETWORK and not (x.point + "/").startswith(declared)]
+
+
 def _own(name: str, folders: tuple[str, ...]) -> bool:
     return name.endswith(" (deleted)") or name.startswith((*OWN, *folders))
 
@@ -247,7 +267,7 @@ def _system_v(_: _Tree, p: Process) -> Iterator[str]:
 
 
 Check = Callable[[_Tree, Process], Iterable[str]]
-CHECKS: tuple[Check, ...] = (_anonymous, _files, _sockets, _tcp, _traced, _nested, _mappings, _system_v)
+CHECKS: tuple[Check, ...] = (_anonymous, _files, _undelivered, _sockets, _tcp, _traced, _nested, _mappings, _system_v)
 
 
 def _fuse(root: int) -> list[str]:

@@ -18,6 +18,7 @@ from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.none import NoneEngine
 from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.inputs import shares
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import ProtocolError, SaveFacts, Spec
 from spotsurfer_agent.store import ObjectStore, StoreError
@@ -78,6 +79,7 @@ class Ladder:
     def _looked(self) -> list[str]:
         spec = self._specification()
         own = ("/run/",) if spec and spec.image else ()
+        own += shares.folders(spec, str(self._base)) if spec else ()
         return inspect.findings(inspect.Job(self._here.pids(), str(self._base), spec.tcp if spec else "close", own=own))
 
     def _specification(self) -> Spec | None:

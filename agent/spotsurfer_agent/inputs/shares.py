@@ -144,3 +144,8 @@ def _trouble(share: Share, said: str) -> ShareTrouble:
         if words in line:
             return ShareTrouble(share, sentence.format(type=share.type), kind)
     return ShareTrouble(share, line or "mount gave no reason")
+
+
+def folders(spec: Spec, base: str) -> tuple[str, ...]:
+    """Where the job sees its shared file systems, with a slash behind each."""
+    return tuple(target(s, spec, base).rstrip("/") + "/" for s in spec.shares)
