@@ -23,6 +23,7 @@ MS_PRIVATE = 0x40000
 MNT_DETACH = 2
 
 _PR_SET_DUMPABLE = 4
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
@@ -91,6 +92,11 @@ def pivot_root(new_root: str) -> None:
     _checked(_libc.syscall(ctypes.c_long(number), b".", b"."), "pivot_root")
     umount(".")
     os.chdir("/")
+
+
+def die_with_parent() -> None:
+    """The kernel kills this process when the thread that started it ends."""
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0), "prctl")
 
 
 def become_subreaper() -> None:

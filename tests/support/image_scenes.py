@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import shutil
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from spotsurfer_agent import protocol, sealed
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.images.bringing import Rules
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import ObjectStore, open_store
 from support.engine_kit import (
+    BASE,
     JOB,
     PROGRAM,
     SMALL,
@@ -20,43 +27,61 @@ from support.engine_kit import (
     keep_output,
     newest,
     output,
+    refused,
     request,
     runs,
     turns_pass,
     until,
 )
-from support.registry import HOST, registry
+from support.registry import HOST, HTPASSWD, LOGIN, registry
 
 STORAGE = Path("/run/store/registry")
+SHELF = BASE / "images"
 TURNS = 200
+SPEAKS = 'echo "$(id -u) $(id -g) $(id -G) $PWD $HOME $WAVE $PATH"; touch /etc/x 2>/dev/null || echo read-only'
 
 
 def surfing(image: str = "tool:1", turns: int = TURNS) -> Spec:
     return Spec(JOB, ["python3", "engine_job.py", str(SMALL), str(turns)], image=f"docker://{HOST}/{image}")
 
 
-def made(store: ObjectStore | None = None) -> CriuEngine:
+def small(image: str = "small:1", job: str = JOB, **changes: object) -> Spec:
+    return dataclasses.replace(Spec(job, ["sleep", "1000"], image=f"docker://{HOST}/{image}"), **changes)  # type: ignore[arg-type]
+
+
+def made(store: ObjectStore | None = None, **rules: object) -> CriuEngine:
     e = engine(store)
-    e.keep_images(Rules(insecure=(HOST,)))
+    e.keep_images(Rules(**{"insecure": (HOST,), "patience_seconds": 1.0, **rules}))  # type: ignore[arg-type]
     return e
 
 
-def put_program(e: CriuEngine) -> None:
-    shutil.copy(PROGRAM, Path(e.scratch(), "work"))
+def held() -> list[str]:
+    """Names on the shelf but for its lock."""
+    return sorted(p.name for p in SHELF.iterdir() if p.name != ".lock")
+
+
+def unpin() -> None:
+    open_store(STORE).delete([protocol.image_key(JOB)])
+
+
+# ---------------------------------------------------------------- surfing
 
 
 def first() -> None:
     """The job starts in its image and is saved twice."""
     e = made()
-    put_program(e)
+    shutil.copy(PROGRAM, Path(e.scratch(), "work"))
     with registry(STORAGE):
         e.start(surfing())
     turns_pass(e, 5)
-    mark = Path(f"/proc/{e.pids()[0]}/root/etc/mark").read_text()
-    assert mark == "image one\n", mark
+    assert Path(f"/proc/{e.pids()[0]}/root/etc/mark").read_text() == "image one\n"
     live = e.save(request(1, final=False))
     runs(e)
     e.save(request(2, final=True, base=live.checkpoint, commit=lambda i: keep_output(e, i.log)))
+    facts = newest(open_store(STORE)).facts
+    library = next(x for name, x in facts.items() if name.startswith("file ") and "libc.so" in name)
+    assert "build-id" in library, "looked up in the image's tree"
+    assert facts["container image"] == held_digest()
     e.kill()
 
 
@@ -76,5 +101,168 @@ def last() -> None:
     e.kill()
 
 
+def held_digest() -> str:
+    return "sha256:" + held()[0]
+
+
+def refusals() -> None:
+    """Another digest, or the machine's own root, is refused before anything is fetched; both values are named."""
+    store = open_store(STORE)
+    e, image = made(store), newest(store)
+    other = dataclasses.replace(image, facts={**image.facts, "container image": "sha256:" + 64 * "0"})
+    told = refused("refused", lambda: e.restore(other, surfing()))
+    pinned = str(image.facts["container image"])
+    assert 64 * "0" in told and pinned in told, told
+    told = refused("refused", lambda: e.restore(image, dataclasses.replace(surfing(), image="")))
+    assert "machine's own root" in told and pinned in told, told
+    assert not SHELF.exists(), "nothing was fetched"
+
+
+# ---------------------------------------------------------------- once a machine, and what goes wrong
+
+
+def once() -> None:
+    """What is here is not asked for again; a job that was told a tag once keeps what it meant."""
+    e = made()
+    with registry(STORAGE):
+        e.start(small())
+    e.kill()
+    e.start(small())  # nobody would answer
+    until(lambda: e.status().state is W.RUNNING)
+    e.kill()
+    assert len(held()) == 1
+
+
+def speaks(*wanted: str) -> None:
+    """User, groups, folder, environment and entry point of the image; its root can't be written."""
+    e = made()
+    with registry(STORAGE):
+        for spec, line in (
+            (small("spoken:1", command=[]), wanted[0]),
+            (small("spoken:1", command=[], user="0:77", folder="deep", environment={"WAVE": "small"}), wanted[1]),
+            (small("spoken:1", command=["sh", "-c", SPEAKS], entry_point=[], outputs=["x"]), wanted[2]),
+        ):
+            e.start(spec)
+            until(lambda: e.status().state is W.EXITED)
+            told = output(e).decode().splitlines()
+            assert told == [line, "read-only"], (told, line, output(e, "err"))
+            e.kill()
+    assert "'nobody-here' does not exist in the image" in refused("start", lambda: e.start(small(user="nobody-here")))
+
+
+def trouble() -> None:
+    """One sentence each, and nothing is left of what failed."""
+    told = fails("store", small())
+    assert f"the registry {HOST} can't be reached" in told, told
+    with registry(STORAGE):
+        for image in ("nothing:1", "small:nothing", f"small@sha256:{64 * '0'}"):
+            told = fails("image", small(image))
+            assert f"has no image {HOST}/{image}" in told, told
+        told = fails("image", small("arm:1"))
+        assert "linux/arm64" in told and "linux/amd64" in told, told
+        told = fails("image", small(), insecure=())
+        assert "speaks no TLS" in told, told
+        full()
+        damaged()
+    denied()
+
+
+def fails(kind: str, spec: Spec, **rules: object) -> str:
+    e = made(**rules)
+    told = refused(kind, lambda: e.start(spec))
+    assert not SHELF.exists() or held() == [], held()
+    assert "\n" not in told and len(told) < 400, told
+    unpin()
+    return told
+
+
+def full() -> None:
+    filler = BASE / "filler"
+    for spare in (4 << 20, 30 << 20):  # too little for what is sent; enough for that, but not for the tree
+        st = os.statvfs(BASE)
+        with filler.open("wb") as f:
+            os.posix_fallocate(f.fileno(), 0, st.f_bavail * st.f_frsize - spare)
+        told = fails("refused", small("tool:1"))
+        assert "disk is full" in told and "larger disk" in told, told
+        filler.unlink()
+        os.sync()
+
+
+def damaged() -> None:
+    layer = max(STORAGE.rglob("data"), key=lambda p: p.stat().st_size)
+    whole = layer.read_bytes()
+    layer.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    told = fails("image", small("tool:1"))
+    assert "is damaged in the registry" in told, told
+    layer.write_bytes(whole)
+
+
+def denied() -> None:
+    """Without credentials, with wrong ones, with right ones that travel sealed."""
+    users = BASE / "htpasswd"
+    users.write_text(HTPASSWD)
+    store, keys = open_store(STORE), Keys.derive(b"", JOB)
+    with registry(STORAGE, htpasswd=users):
+        for login in (None, "c3VyZmVyOm5v", LOGIN):
+            store.delete([protocol.secrets_key(JOB)])
+            if login is not None:
+                auth = f'{{"auths": {{"{HOST}": {{"auth": "{login}"}}}}}}'.encode()
+                store.create(protocol.secrets_key(JOB), sealed.seal({sealed.REGISTRY_AUTH: auth}, keys, JOB))
+            if login != LOGIN:
+                told = fails("image", small())
+                assert f"the registry {HOST} does not give" in told and "registry_auth" in told, told
+        e = made()
+        e.start(small())
+        left = [p for p in BASE.rglob("*") if p.is_file() and not p.is_relative_to(SHELF) and LOGIN.encode() in p.read_bytes()]
+        assert left == []
+        e.kill()
+
+
+def killed() -> None:
+    """Whoever unpacks may die at any step: what is on the shelf is whole, and the next one begins anew."""
+    e = made()
+    with registry(STORAGE):
+        for stage in ("asking for the image", "fetching the image", "unpacking the image"):
+            for delay in (0.0, 0.05, 0.3):
+                _dies(e, stage, delay)
+                assert all(name.startswith(".") or (SHELF / name / "image.json").exists() for name in held()), held()
+        e.start(small("tool:1"))
+        assert len(held()) == 1
+        e.kill()
+
+
+def _dies(e: CriuEngine, stage: str, delay: float) -> None:
+    pid = os.fork()
+    if pid == 0:
+
+        def progress(now: str) -> None:
+            if now == stage:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.setitimer(signal.ITIMER_REAL, max(delay, 0.001))
+
+        e.world.prepare(small("tool:1"), progress)
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def room() -> None:
+    """What was not used for longest goes when the limit is reached; what is needed now stays."""
+    with registry(STORAGE):
+        for image in ("small:1", "spoken:1"):
+            e = made(cache_bytes=1)
+            e.start(small(image))
+            e.kill()
+            unpin()
+        assert len(held()) == 1, held()
+        e = made(cache_bytes=1 << 40)
+        e.start(small("small:1"))
+        e.kill()
+        assert len(held()) == 2, held()
+
+
+SCENES: dict[str, Callable[..., None]] = {
+    x.__name__: x for x in (first, last, refusals, once, speaks, trouble, killed, room)
+}  # fmt: skip
+
 if __name__ == "__main__":
-    globals()[sys.argv[1]](*sys.argv[2:])
+    SCENES[sys.argv[1]](*sys.argv[2:])

@@ -1,4 +1,4 @@
-"""A real registry (Debian's docker-registry) on a folder, and images for it made of the Debian packages that are installed here."""
+"""A real registry (Debian's docker-registry) on a folder, and images for it, made of Debian packages that are installed here."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def tree_of(packages: Sequence[str], root: Path) -> None:
         (root / name).mkdir(parents=True, exist_ok=True)
     listed = root.with_suffix(".list")
     listed.write_text("\n".join(sorted({_real(x) for p in closure(packages) for x in _listed(p)})))
-    tar = f"tar -C / --no-recursion --ignore-failed-read -cf - -T {listed} 2>/dev/null | tar -C {root} --keep-directory-symlink -xf -"
-    subprocess.run(["bash", "-c", tar], check=True)
+    pack = f"tar -C / --no-recursion --ignore-failed-read -cf - -T {listed} 2>/dev/null"
+    subprocess.run(["bash", "-c", f"{pack} | tar -C {root} --keep-directory-symlink -xf -"], check=True)
     (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nsurfer:x:1234:1234::/home:/bin/sh\n")
     (root / "etc/group").write_text("root:x:0:\nsurfer:x:1234:\nwaves:x:77:surfer\n")
     subprocess.run(["ldconfig", "-r", str(root)], check=True)
@@ -150,14 +150,14 @@ def _listed(package: str) -> list[str]:
     kept = [
         x for x in paths if x.startswith("/") and not x.startswith(("/usr/share/doc", "/usr/share/man", "/usr/share/locale"))
     ]
-    for link in [x for x in kept if os.path.islink(x)]:  # an alternative that the package has set up leads through /etc
-        kept += [str(Path(link).readlink())] if str(Path(link).readlink()).startswith("/etc/alternatives") else []
-    return kept
+    # An alternative that the package has set up leads through /etc.
+    links = [str(Path(x).readlink()) for x in kept if Path(x).is_symlink()]
+    return [*kept, *(x for x in links if x.startswith("/etc/alternatives/"))]
 
 
 def _real(path: str) -> str:
     """The same path without the links that stand for its folders, relative to the root."""
-    return str(Path(os.path.realpath(os.path.dirname(path)), os.path.basename(path))).lstrip("/")
+    return str(Path(os.path.realpath(Path(path).parent), Path(path).name)).lstrip("/")
 
 
 def _run(*argv: str) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spotsurfer_agent import linux
 from spotsurfer_agent.engines import stall
 from spotsurfer_agent.images.config import ImageConfig
 from spotsurfer_agent.images.errors import ImageError, Kind, failure, gist
@@ -118,11 +119,13 @@ class Registry:
         process = subprocess.Popen(
             [*self._tools.skopeo, *own, *words],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._environment(),
+            preexec_fn=linux.die_with_parent,
         )  # fmt: skip
         with _not_stalled(process, lambda: _size(self._folder)) as stalled:
             out, err = process.communicate()
         if process.returncode:
             said = "i/o timeout: nothing came any more" if stalled() else err.decode(errors="replace")
+            log.info("skopeo said: %s", said.strip())
             raise failure(said, reference.asked.removeprefix("docker://"), reference.host)
         return out
 

@@ -26,6 +26,7 @@ def unpack(tools: Tools, layout: Path, into: Path, reference: Reference) -> None
     done = subprocess.run(
         [*tools.umoci, "raw", "unpack", "--image", f"{layout}:{LAYOUT}", str(into)],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
+        preexec_fn=linux.die_with_parent,
     )  # fmt: skip
     if done.returncode:
         raise failure(done.stderr, reference.asked.removeprefix("docker://"), reference.host)
