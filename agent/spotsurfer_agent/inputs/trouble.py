@@ -54,7 +54,7 @@ SENTENCES: dict[Kind, str] = {
     Kind.TWICE: "{source} and {other} would both arrive as {path}: give one of them another `to`",
     Kind.MANY: "input {source} means more than {limit} files: pack them into archives",
     Kind.FULL: "the machine's disk is full: the inputs take {wanted} bytes more, {free} are free: ask for a larger disk",
-    Kind.REGION: "input {source} lies in another region: say which in the job file, like region = \"eu-west-1\"",
+    Kind.REGION: 'input {source} lies in another region: say which in the job file, like region = "eu-west-1"',
     Kind.REFUSED: "input {source} can't be had: {why}",
     Kind.DISK: "the inputs can't be kept on this machine's disk: {why}",
 }
