@@ -6,7 +6,7 @@ set -eu
 # What the controller, its boxes and the virtual environment need; then what the demo assembles; then programs of the tests.
 PACKAGES="ca-certificates python3 python3-venv iproute2 nftables btrfs-progs util-linux mount kmod procps tini
 megahit samtools bowtie-examples
-bwa gcc libc6-dev skopeo umoci docker-registry ${EXTRA_PACKAGES:-}"
+bwa gcc libc6-dev skopeo umoci ${EXTRA_PACKAGES:-}"
 python=${SYSTEM_PYTHON:-/usr/bin/python3}
 COMMANDS="ip nft mkfs.btrfs losetup mount unshare nsenter modprobe tini-static"
 
@@ -54,4 +54,12 @@ fi
 if ! python_is_new_enough; then
     say "$python is $("$python" --version 2>&1), and Python 3.11 or newer is needed: use Debian 12 or newer, or make SYSTEM_PYTHON=..."
     exit 1
+fi
+
+# Of the tests, too, but not to be installed: its package would start a service on this host.
+if ! command -v docker-registry >/dev/null && [ ! -x build/tools/usr/bin/docker-registry ]; then
+    say "== fetch Debian's docker-registry into build/tools"
+    mkdir -p build/tools/fetched
+    (cd build/tools/fetched && apt-get -o APT::Sandbox::User=root -qq download docker-registry)
+    for package in build/tools/fetched/docker-registry_*.deb; do dpkg-deb -x "$package" build/tools; done
 fi

@@ -1,4 +1,4 @@
-"""A real registry (Debian's docker-registry) on a folder, and images for it, made of Debian packages that are installed here."""
+"""A real registry (Debian's docker-registry) on a folder, and images for it made of Debian packages that are installed here."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from support.tree import ROOT
 
 PORT = 5000
 HOST = f"127.0.0.1:{PORT}"
@@ -33,7 +35,7 @@ def registry(folder: Path, port: int = PORT, htpasswd: Path | None = None) -> It
     auth = f"auth: {{ htpasswd: {{ realm: test, path: {htpasswd} }} }}" if htpasswd else ""
     config.write_text(CONFIG.format(folder=folder, port=port, auth=auth))
     process = subprocess.Popen(
-        ["docker-registry", "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        [_program(), "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
         _answers(port, process)
@@ -41,6 +43,11 @@ def registry(folder: Path, port: int = PORT, htpasswd: Path | None = None) -> It
     finally:
         process.kill()
         process.wait(10)
+
+
+def _program() -> str:
+    """Where `make setup` put it where it is not installed."""
+    return shutil.which("docker-registry") or str(ROOT / "build/tools/usr/bin/docker-registry")
 
 
 def _answers(port: int, process: subprocess.Popen[bytes]) -> None:
