@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from spotsurfer_agent import protocol, sealed
 from spotsurfer_agent.chunks.keys import Keys
@@ -49,9 +50,9 @@ def small(image: str = "small:1", job: str = JOB, **changes: object) -> Spec:
     return dataclasses.replace(Spec(job, ["sleep", "1000"], image=f"docker://{HOST}/{image}"), **changes)  # type: ignore[arg-type]
 
 
-def made(store: ObjectStore | None = None, **rules: object) -> CriuEngine:
+def made(store: ObjectStore | None = None, **rules: Any) -> CriuEngine:
     e = engine(store)
-    e.keep_images(Rules(**{"insecure": (HOST,), "patience_seconds": 1.0, **rules}))  # type: ignore[arg-type]
+    e.keep_images(Rules(**{"insecure": (HOST,), "patience_seconds": 1.0, **rules}))
     return e
 
 
@@ -167,7 +168,7 @@ def trouble() -> None:
     denied()
 
 
-def fails(kind: str, spec: Spec, **rules: object) -> str:
+def fails(kind: str, spec: Spec, **rules: Any) -> str:
     e = made(**rules)
     told = refused(kind, lambda: e.start(spec))
     assert not SHELF.exists() or held() == [], held()
