@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from spotsurfer.core import exits
 from spotsurfer.core.attempts import UNUSABLE, Plans, decide_attempt
 from spotsurfer.core.case import Case, cases, finished, wanted
 from spotsurfer.core.limits import over_budget
@@ -98,7 +99,7 @@ def _of_done(seen: JobSeen) -> Action | None:
     if job.state is JobState.QUEUED:
         return EndJob(job.id, JobEvent.ATTEMPT_PLANNED, "the head says done")
     event = JobEvent.SUCCEEDED if head.exit_code == 0 else JobEvent.FAILED
-    return EndJob(job.id, event, f"the command ended with exit code {head.exit_code}", head.exit_code)
+    return EndJob(job.id, event, exits.ended(head.exit_code), head.exit_code)
 
 
 def _of_hold(seen: JobSeen, own: Sequence[Case]) -> Action | None:
