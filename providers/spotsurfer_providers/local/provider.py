@@ -166,6 +166,7 @@ class LocalProvider:
             store_root=_store_root(self._host.store_url) if job_and_attempt(plan.tags) else None,
             scenario=None if path is None else str(path),
             buckets=dict(settings.buckets),
+            sockets=dict(settings.sockets),
             clock_offset_seconds=int(sha256(plan.token.encode()).hexdigest(), 16) % (settings.clock_offset_seconds_max + 1),
         )
 

@@ -11,6 +11,7 @@ from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.market import Pool
 from spotsurfer_providers.catalog import instance_types
 from spotsurfer_providers.local.gateway import BUCKET
+from spotsurfer_providers.local.network import GATEWAY_PORT
 from spotsurfer_providers.local.strict import build
 
 REGION = "local"
@@ -29,6 +30,7 @@ class LocalSettings:
     notice_seconds: float = 120.0
     link_bits_per_second: int | None = None
     instances_max: int = 16
+    sockets: dict[str, str] = field(default_factory=dict)  # port of 10.77.0.1 -> Unix socket of the host that it leads to
     buckets: dict[str, str] = field(default_factory=dict)  # name -> folder of the host: s3://name/… for inputs of jobs
     clock_offset_seconds_max: int = 0  # machines differ in their uptime: boxes do by up to so much, each by another amount
     zones: list[str] = field(default_factory=lambda: ["local-a", "local-b"])
@@ -62,11 +64,20 @@ def read_settings(table: Mapping[str, object]) -> LocalSettings:
             raise ConfigError(f"providers.local.{key} must be {must}")
     _check_pools(settings)
     _check_buckets(settings.buckets)
+    _check_sockets(settings.sockets)
     return settings
 
 
 def _is_texts(value: Sequence[object]) -> bool:
     return len(value) > 0 and all(isinstance(x, str) and x != "" for x in value)
+
+
+def _check_sockets(sockets: Mapping[str, object]) -> None:
+    for port, path in sockets.items():
+        if not port.isdigit() or not 1024 <= int(port) <= 65535 or int(port) == GATEWAY_PORT:
+            raise ConfigError(f"providers.local.sockets has {port!r}; it must be a port from 1024 on, {GATEWAY_PORT} is taken")
+        if not isinstance(path, str) or not Path(path).is_absolute():
+            raise ConfigError(f"providers.local.sockets.{port} is {path!r}; it must be the absolute path of a Unix socket")
 
 
 def _check_buckets(buckets: Mapping[str, object]) -> None:

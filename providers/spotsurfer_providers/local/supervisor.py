@@ -26,6 +26,7 @@ from spotsurfer_providers.local import kernel, network, orders, scenario
 from spotsurfer_providers.local.boxes import Box, start_box
 from spotsurfer_providers.local.cgroups import BoxGroup, host_hierarchies
 from spotsurfer_providers.local.console import copy_console
+from spotsurfer_providers.local.forward import Forward
 from spotsurfer_providers.local.gateway import Gateway
 from spotsurfer_providers.local.imds import Metadata, MetadataServer
 from spotsurfer_providers.local.metadata import metadata_of
@@ -88,6 +89,8 @@ class Supervisor:
     def _serve(self, pid: int) -> None:
         listening = network.listening_socket(network.METADATA_ADDRESS, network.METADATA_PORT, netns_of=pid)
         _in_background(MetadataServer(listening, self.metadata))
+        for port, path in self.record.sockets.items():
+            _in_background(Forward(network.listening_socket(network.CLOUD_ADDRESS, int(port)), path))
         whose = job_and_attempt(self.record.tags)
         if self.record.store_root is None or whose is None:
             return
@@ -203,7 +206,7 @@ class Supervisor:
         self.folder.write_status(BoxStatus(BoxState.ENDED, end.reason, end.reclaimed, self.clock.now().isoformat()))
 
 
-def _in_background(server: MetadataServer | Gateway) -> None:
+def _in_background(server: MetadataServer | Gateway | Forward) -> None:
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 3600}, daemon=True).start()
 
 
