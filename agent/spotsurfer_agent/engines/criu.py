@@ -8,7 +8,7 @@ import logging
 import time
 from pathlib import Path
 
-from spotsurfer_agent import launch, protocol, secretbag, shimwire, trees
+from spotsurfer_agent import launch, protocol, shimwire, trees
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.engines import criu_call, needs, preflight, restoring
 from spotsurfer_agent.engines.hosted import Hosted
@@ -132,7 +132,7 @@ class CriuEngine(Hosted):
 
     def _bare_plan(self, spec: Spec) -> launch.LaunchPlan:
         """Where the job's processes will find themselves; what they are is in the image."""
-        files = secretbag.fetch(self._store, self._keys, spec).files
+        files = self.bag(spec).files
         uid, gid = self.owner(spec) if files else (0, 0)
         plan = self._frame(argv=[], environment={}, folder="/")
         return dataclasses.replace(plan, uid=uid, gid=gid, secrets=files, step=spec.step)

@@ -239,7 +239,7 @@ class Hosted(abc.ABC):
     def _plan(self, spec: Spec, *, owned: bool) -> launch.LaunchPlan:
         begin = self.world.beginning(spec, self._scratch.path)
         who = begin.account
-        bag = secretbag.fetch(self._store, self._keys, spec)
+        bag = self.bag(spec)
         for name in () if owned else ("work", "home"):  # what ran before has given its files to whom it liked
             scratch.own(self._scratch.path / name, who.uid, who.gid)
         environment = {
@@ -273,6 +273,13 @@ class Hosted(abc.ABC):
             image=self.world.path,
             extra=[dataclasses.asdict(m) for m in self.world.brought()],
         )
+
+    def bag(self, spec: Spec) -> secretbag.Bag:
+        """The job's secrets. Raises StoreError, EngineError("secrets") where they do not open."""
+        try:
+            return secretbag.fetch(self._store, self._keys, spec)
+        except sealed.SecretsLost as e:
+            raise EngineError("secrets", str(e)) from e
 
     def _init(self) -> str:
         """The static init inside the scratch: its file is part of every image, so it travels along. Path below the scratch."""
