@@ -71,6 +71,9 @@ def _paths(spec: JobSpec) -> Iterator[tuple[str, str]]:
         for value in values:
             if why := leaves_folder(value):
                 yield key, f"is {value!r}, which {why}: write a path relative to the job's folder"
+    for pattern in spec.outputs:
+        if any("**" in part and part != "**" for part in pattern.split("/")):
+            yield "outputs", f"is {pattern!r}, but '**' stands for whole folders: write it as in 'out/**/*.fa'"
 
 
 def leaves_folder(path: str) -> str:

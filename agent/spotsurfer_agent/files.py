@@ -1,4 +1,4 @@
-"""Files of the job between store and scratch: inputs before the start, outputs after the end.
+"""Files of the job from the store into its scratch, before the start; results are in `outputs`.
 
 The agent is root and the job is not trusted with that: no path leaves the job's folder, neither by its name nor by a link.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from spotsurfer_agent import protocol
@@ -24,15 +23,6 @@ class FilesError(Exception):
     def __init__(self, kind: str, sentence: str) -> None:
         super().__init__(sentence)
         self.kind = kind
-
-
-@dataclass(slots=True)
-class Published:
-    """What was uploaded, and what could not be."""
-
-    sizes: dict[str, int] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)  # patterns without a match below the folder
-    skipped: list[str] = field(default_factory=list)  # names that can't be published
 
 
 def job_folder(scratch: str, spec: Spec) -> Path:
@@ -77,55 +67,3 @@ def _place(store: FileStore, spec: Spec, target: Path, wanted: tuple[str, int]) 
 
 def _full(wanted: int, free: int) -> str:
     return f"the machine's disk is full: the inputs take {wanted} bytes, {free} are free: ask for a larger disk"
-
-
-def publish(store: FileStore, spec: Spec, attempt: int, scratch: str) -> Published:
-    """Upload everything that the patterns match. Raises StoreError; FilesError("output") for what can't be read."""
-    found, folder = Published(), job_folder(scratch, spec)
-    root = Path(scratch).resolve()
-    for pattern in spec.outputs:
-        files = sorted(_matches(folder, pattern)) if _stays_inside(pattern) else []
-        if not files:
-            found.missing.append(pattern)
-        for file in files:
-            name = file.relative_to(folder).as_posix()
-            if not _publishable(file, name, root):
-                found.skipped.append(name.encode(errors="backslashreplace").decode())
-            elif name not in found.sizes:
-                found.sizes[name] = _upload(store, protocol.output_prefix(spec.job, attempt) + name, file)
-    return found
-
-
-def _stays_inside(pattern: str) -> bool:
-    try:
-        safe(pattern, "output")
-    except FilesError:
-        return False
-    return True
-
-
-def _matches(folder: Path, pattern: str) -> set[Path]:
-    files: set[Path] = set()
-    for match in folder.glob(pattern):
-        if match.is_dir() and not match.is_symlink():
-            files |= {x for x in match.rglob("*") if not x.is_dir()}
-        else:
-            files.add(match)
-    return files
-
-
-def _publishable(file: Path, name: str, root: Path) -> bool:
-    """A plain file below the scratch under a name that a key can hold; links are followed only inside."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    real = Path(os.path.realpath(file))  # resolve() raises for a link that names itself
-    return real.is_relative_to(root) and real.is_file() and name.isprintable()
-
-
-def _upload(store: FileStore, key: str, file: Path) -> int:
-    try:
-        return store.put_file(key, file)
-    except OSError as e:
-        raise FilesError("output", f"output {file.name} can't be read: {e}") from e

@@ -24,6 +24,7 @@ from spotsurfer_agent.machine import step
 from spotsurfer_agent.mailbox import Heads, Mailbox
 from spotsurfer_agent.measure import Measures
 from spotsurfer_agent.notices.watcher import Watcher
+from spotsurfer_agent.partial import Partials
 from spotsurfer_agent.protocol import AgentConfig, AgentState, Want
 from spotsurfer_agent.reporter import Extras, Reporter, build
 from spotsurfer_agent.statefile import StateFile
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 1.0  # between looks at a job of which nothing is expected: each look takes a millisecond of processor
 LOG_SECONDS = 3.0
+PARTIAL_SECONDS = 1.0  # between looks whether somebody asked for outputs
 PROTECTION_SECONDS = 1.0  # between looks whether a look at the job's processes is due
 STEPS_MAX = 8  # of one tick: edges that follow each other at once
 STIR_SECONDS = 30.0  # for so long after something happened while we stand by the head is looked at often
@@ -87,6 +89,7 @@ class Agent:
             given.keys,
             given.now,
         )
+        self.partials = Partials(config.job, config.attempt, self.gate, self.engine, self.mailbox, given.state)
         unchanged = min(config.report_seconds, config.lease_seconds / 3)
         self.reporter = Reporter(given.store, given.state, (config.poll_seconds, unchanged), given.now)
         self._unfit = ("", "")  # checkpoint, and why this machine could not go on with it
@@ -120,6 +123,7 @@ class Agent:
             ),
             "reporter": Ticker("reporter", self.reporter.send, min(1.0, poll), self._wake_for(self._shown)),
             "logs": Ticker("logs", self.push_logs, LOG_SECONDS, lambda: None),
+            "partials": Ticker("partials", self.partials.look, PARTIAL_SECONDS, self._wake_for(self._dealt_with)),
             "protection": Ticker(
                 "protection", self._examine, PROTECTION_SECONDS, self._wake_for(lambda: (self.engine.protection(), self._unfit))
             ),
@@ -137,6 +141,9 @@ class Agent:
                 self.wake()
 
         return after
+
+    def _dealt_with(self) -> int:
+        return self._given.state.memory.partial
 
     def _shown(self) -> tuple[AgentState, bool]:
         return self.state.shown, self.reporter.is_out(self.state.shown)

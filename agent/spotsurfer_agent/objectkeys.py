@@ -17,6 +17,8 @@ Layout (DESIGN: "the store is the meeting place"); every key is made by a functi
     jobs/<job>/checkpoints/<id>/PROTECTED        its user wants it kept; by the controller
     jobs/<job>/log/<attempt>/<stream>-<offset>   output of the job, absolute byte offset of the first byte
     jobs/<job>/out/<attempt>/<path>              outputs; the DONE entry names the attempt whose outputs count
+    jobs/<job>/partial/<number>-<attempt>/LIST   outputs of a job that ran on, as its user asked; written last
+    jobs/<job>/partial/<number>-<attempt>/files/<path>
     jobs/<job>/checkpoints/<id>/MANIFEST         written last: its existence makes the checkpoint
     jobs/<job>/chunks/<ab>/<hash>                content-addressed; the hash is keyed by the job's lineage
     jobs/<job>/order.json                        where the job touched its memory first after its last restore; by the agent
@@ -101,6 +103,21 @@ def log_key(job: str, attempt: int, stream: str, offset: int) -> str:
 def output_prefix(job: str, attempt: int) -> str:
     """Folder of an attempt's outputs."""
     return f"jobs/{job}/out/{attempt:06d}/"
+
+
+def partials_prefix(job: str) -> str:
+    """Folder of all outputs that were uploaded before the end."""
+    return f"jobs/{job}/partial/"
+
+
+def partial_prefix(job: str, number: int, attempt: int) -> str:
+    """Folder of the files that one attempt uploaded for one request."""
+    return f"jobs/{job}/partial/{number:06d}-{attempt:06d}/files/"
+
+
+def partial_key(job: str, number: int, attempt: int) -> str:
+    """Key of the list of these files."""
+    return f"jobs/{job}/partial/{number:06d}-{attempt:06d}/LIST"
 
 
 def checkpoint_id(epoch: int, sequence: int) -> str:

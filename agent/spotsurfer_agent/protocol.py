@@ -44,12 +44,17 @@ from spotsurfer_agent.objectkeys import manifest_key as manifest_key
 from spotsurfer_agent.objectkeys import order_key as order_key
 from spotsurfer_agent.objectkeys import output_prefix as output_prefix
 from spotsurfer_agent.objectkeys import pack_key as pack_key
+from spotsurfer_agent.objectkeys import partial_key as partial_key
+from spotsurfer_agent.objectkeys import partial_prefix as partial_prefix
+from spotsurfer_agent.objectkeys import partials_prefix as partials_prefix
 from spotsurfer_agent.objectkeys import protected_key as protected_key
 from spotsurfer_agent.objectkeys import proven_key as proven_key
 from spotsurfer_agent.objectkeys import runtime_key as runtime_key
 from spotsurfer_agent.objectkeys import secrets_key as secrets_key
 from spotsurfer_agent.objectkeys import spec_key as spec_key
 from spotsurfer_agent.objectkeys import store_key as store_key
+from spotsurfer_agent.results import OutputObject as OutputObject
+from spotsurfer_agent.results import Partial as Partial
 from spotsurfer_agent.steps import Step as Step
 from spotsurfer_agent.steps import StepRun as StepRun
 
@@ -74,6 +79,7 @@ class Done:
     outputs: dict[str, int] = field(default_factory=dict)  # path -> bytes, below output_prefix(job, epoch)
     log: dict[str, int] = field(default_factory=dict)  # stream -> length in bytes
     steps: list[StepRun] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)  # path -> SHA-256 of an output
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +171,7 @@ class Desired:
     save_at_least: int = 0  # save live until the committed sequence reaches this
     seconds_left: float | None = None  # a duration from reading, never a time of day
     reason: str = ""
+    partial: int = 0  # number of the newest request for what the outputs are now
 
 
 class AgentState(StrEnum):
@@ -255,6 +262,8 @@ class Report:
     unfit: str = ""  # standing by: why this machine could not continue the newest checkpoint, both values named
     processor: str = ""  # of this machine, with what its facts hash to
     steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last
+    partial: int = 0  # the newest request for outputs that was dealt with
+    partial_error: str = ""  # why nothing came of it, in one sentence
     at: str = ""
 
 

@@ -74,6 +74,8 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         unfit=extras.unfit,
         processor=needs.processor(),
         steps=runs_of(memory),
+        partial=memory.partial,
+        partial_error=memory.partial_error,
     )
 
 
@@ -85,7 +87,7 @@ def _urgent(report: Report) -> tuple[object, ...]:
     fit = (report.fit.verdict, report.fit.hastened) if report.fit else ()
     arriving = report.arriving_bytes is not None
     told = (arriving, report.desired, report.drain_failed, report.frozen, notice, last, report.error, report.instance)
-    return (report.state, warm, fit, report.unprotected, report.unfit, *told)
+    return (report.state, warm, fit, report.unprotected, report.unfit, report.partial, len(report.steps), *told)
 
 
 class Reporter:

@@ -9,7 +9,7 @@ import shutil
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,6 +107,24 @@ class Scratch:
             return lambda: self._listed(self.path, trusted, lambda: None)
         copied = self._copied(self._kept / name, trusted)
         return lambda: copied
+
+    @contextlib.contextmanager
+    def still(self) -> Iterator[Path | None]:
+        """This instant of a job that runs on, for a block; None where the disk can't keep one. Raises ScratchError.
+
+        Apart from captures: a save may begin and end meanwhile.
+        """
+        seen = self.path.parent / "seen"
+        self._remove(seen)  # of an agent that died here
+        if not self.is_subvolume:
+            yield None
+            return
+        if error := self._run("subvolume", "snapshot", "-r", str(self.path), str(seen)):
+            raise ScratchError(0, f"btrfs can't snapshot the job's folder: {error}")
+        try:
+            yield seen
+        finally:
+            self._remove(seen)
 
     def remember(self, capture: Capture, entries: list[Entry], table: Table, instant_ns: int) -> None:
         """Note which chunks the files of a capture consist of; files written in the last instants are left out."""

@@ -33,6 +33,8 @@ class Memory:
     steps: list[dict[str, Any]] = field(default_factory=list)  # of the job that began, as `steps.StepRun` has them, newest last
     between_steps: bool = False  # the newest one is noted and not started yet
     cpu_steps: float = 0.0  # of steps that ended under this attempt
+    partial: int = 0  # the newest request for outputs that was dealt with
+    partial_error: str = ""
     drain_failed: int = 0
     saves: int = 0
     frozen_seconds: float = 0.0

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from spotsurfer_agent import clock, files, manifest, protocol, stepping
+from spotsurfer_agent import clock, files, manifest, outputs, protocol, stepping
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import Engine, EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.facts import Outcome, Task
@@ -300,10 +300,11 @@ class Work:
         status, spec = self.engine.status(), self._spec()
         log = dict(status.log or {})
         self._flush(log)
-        out = files.publish(self._patient, spec, self.attempt, self.engine.scratch())
+        prefix = protocol.output_prefix(self.job, self.attempt)
+        out = outputs.publish(self._patient, spec, prefix, self.engine.scratch())
         runs = self.steps.close(status)
         code = stepping.exit_code(runs)
-        done = Done(exit_code=code, reason="exited", outputs=out.sizes, log=log, steps=runs)
+        done = Done(exit_code=code, reason="exited", outputs=out.sizes, log=log, steps=runs, digests=out.digests)
         cpu = self.steps.cpu_before + status.cpu_seconds
         self.heads.append(lambda base: _closed(base, done, cpu), True, self.store.check, self.wait)
         return Outcome(Task.PUBLISH, self.now(), note=_note(out, code))
@@ -338,7 +339,7 @@ def _closed(base: Head, done: Done, cpu_seconds: float) -> Head:
     return Head(0, HeadKind.DONE, base.epoch, base.checkpoint, base.sequence, base.final, done, cpu_seconds, "", "")
 
 
-def _note(out: files.Published, exit_code: int | None) -> str:
+def _note(out: outputs.Published, exit_code: int | None) -> str:
     parts = []
     if out.missing and exit_code == 0:
         parts.append(f"no file matched the outputs {', '.join(out.missing)}")

@@ -7,7 +7,8 @@ import os
 
 import pytest
 from spotsurfer_agent import files, protocol
-from spotsurfer_agent.files import FilesError, place_inputs, publish
+from spotsurfer_agent.files import FilesError, place_inputs
+from spotsurfer_agent.outputs import publish
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
 from support.agent_world import JOB, DictStore
@@ -25,7 +26,8 @@ def spec(**changes) -> Spec:
 
 
 def published(work, *patterns, store=None, **changes):
-    return publish(store or DictStore(), spec(outputs=list(patterns), **changes), 3, str(work.parent))
+    wanted = spec(outputs=list(patterns), **changes)
+    return publish(store or DictStore(), wanted, protocol.output_prefix(JOB, 3), str(work.parent))
 
 
 def test_inputs_of_any_size_arrive_with_their_modes(work, tmp_path):

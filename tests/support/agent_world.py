@@ -6,14 +6,15 @@ in a `Shim` that outlives the agent, as the real one does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.loop import Agent, Surroundings
 from spotsurfer_agent.manifest import Manifest
@@ -193,6 +194,11 @@ class FakeEngine:
         self.shim.advance()
         return self.shim.output()[offset : offset + limit] if stream == "out" else b""
 
+    @contextlib.contextmanager
+    def still(self) -> Iterator[Still]:
+        self._trip("still")
+        yield Still(self.scratch(), True)
+
     def scratch(self) -> str:
         return str(self._folder)
 
@@ -254,6 +260,7 @@ class Machine:
         if work:
             agent.worker.run_one()
             agent.tick()
+        agent.partials.look()
         for look in (agent.push_logs, agent.reporter.send):
             try:
                 look()

@@ -12,7 +12,7 @@ import hashlib
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
 from spotsurfer_agent.engines import cpucap, hooks, needs, preflight
 from spotsurfer_agent.engines.base import Bases
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.engines.restoring import Origin, arrival
 from spotsurfer_agent.engines.world import PATH, World
 from spotsurfer_agent.images.bringing import Images, Rules
@@ -96,6 +96,12 @@ class Hosted(abc.ABC):
         """Absolute path of the job's scratch as the agent sees it."""
         return str(self._scratch.path)
 
+    @contextlib.contextmanager
+    def still(self) -> Iterator[Still]:
+        """The scratch as it is now, for the length of a block. Raises OSError."""
+        with self._scratch.still() as kept:
+            yield Still(str(kept or self._scratch.path), kept is not None)
+
     def start(self, spec: Spec) -> None:
         """Start the command from the beginning. Raises EngineError("start"); ("image"), ("store"), ("refused") for its image."""
         self.world.bring(spec)
@@ -107,6 +113,7 @@ class Hosted(abc.ABC):
 
     def next_step(self, spec: Spec, log: Mapping[str, int]) -> None:
         """Start the command on what the step before it left. Raises EngineError("start")."""
+        self.world.bring(spec)
         try:
             self._end()  # its exit status stays until another keeper is there: an agent that dies here finds it again
             self._launch(spec, dict(log), goes_on=True)

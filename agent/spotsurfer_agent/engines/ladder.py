@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from spotsurfer_agent import protocol, shimwire, stepping
@@ -17,7 +18,7 @@ from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.none import NoneEngine
-from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.inputs import shares
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import ProtocolError, SaveFacts, Spec
@@ -198,6 +199,10 @@ class Ladder:
     def read_log(self, stream: str, offset: int, limit: int) -> bytes:
         """Output of the job from an absolute offset."""
         return self._here.read_log(stream, offset, limit)
+
+    def still(self) -> AbstractContextManager[Still]:
+        """The scratch as it is now, for the length of a block."""
+        return self._here.still()
 
     def scratch(self) -> str:
         """Absolute path of the job's scratch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -83,10 +84,18 @@ class SaveRequest:
     steps: tuple[StepRun, ...] = ()  # of the job that began, the newest last: they become part of the manifest
 
 
+@dataclass(frozen=True, slots=True)
+class Still:
+    """The job's scratch to be read while the job runs on. `is_still`: nothing in it changes meanwhile."""
+
+    path: str
+    is_still: bool
+
+
 class Engine(Protocol):
     """Starts, saves and restores one job on this machine.
 
-    Methods are called from one thread, except `status`, `hold` and `release`.
+    Methods are called from one thread, except `status`, `hold`, `release` and `still`.
     """
 
     @property
@@ -176,6 +185,10 @@ class Engine(Protocol):
 
     def read_log(self, stream: str, offset: int, limit: int) -> bytes:
         """Output of the job from an absolute offset, at most `limit` bytes; empty when there is nothing new."""
+        ...
+
+    def still(self) -> AbstractContextManager[Still]:
+        """The scratch as it is now, for the length of a block. Raises OSError."""
         ...
 
     def scratch(self) -> str:

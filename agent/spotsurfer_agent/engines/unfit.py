@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 
-from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import SaveFacts, Spec
 
@@ -79,6 +80,11 @@ class UnfitEngine:
     def read_log(self, stream: str, offset: int, limit: int) -> bytes:  # noqa: ARG002 -- as the port names them
         """No output."""
         return b""
+
+    @contextlib.contextmanager
+    def still(self) -> Iterator[Still]:
+        """There is none."""
+        yield Still(self.scratch(), True)
 
     def scratch(self) -> str:
         """There is none."""

@@ -1,0 +1,166 @@
+"""Result files of a job: found by its patterns, digested, sent to the store.
+
+The agent is root and the job is not trusted with that: no path leaves the job's scratch, neither by its name nor by a link. A
+file is opened once, looked at where it really lies, and read through that descriptor alone: a job that runs on can't swap it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spotsurfer_agent.files import FilesError, job_folder, safe
+from spotsurfer_agent.protocol import OutputObject, Spec
+from spotsurfer_agent.store import FileStore
+
+THREADS = 4
+Named = tuple[str, Path]
+
+
+@dataclass(slots=True)
+class Found:
+    """What the patterns match, by the name below the job's folder, and what can't be had."""
+
+    files: dict[str, Path] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)  # patterns without a match below the folder
+    skipped: list[str] = field(default_factory=list)  # names that can't be published
+
+
+@dataclass(slots=True)
+class Published:
+    """What was uploaded, and what could not be."""
+
+    files: dict[str, OutputObject] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file."""
+        return {name: one.size for name, one in self.files.items()}
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each file, in hexadecimal digits."""
+        return {name: one.sha256 for name, one in self.files.items()}
+
+
+def find(spec: Spec, scratch: str) -> Found:
+    """All files that the patterns match now. A folder stands for everything in it; `**` for folders of any depth."""
+    found, folder = Found(), job_folder(scratch, spec)
+    root = Path(scratch).resolve()
+    for pattern in spec.outputs:
+        matched = sorted(_matches(folder, pattern)) if _usable(pattern) else []
+        if not matched:
+            found.missing.append(pattern)
+        for file in matched:
+            name = file.relative_to(folder).as_posix()
+            if _publishable(file, name, root):
+                found.files[name] = file
+            else:
+                found.skipped.append(name.encode(errors="backslashreplace").decode())
+    return found
+
+
+def publish(store: FileStore, spec: Spec, prefix: str, scratch: str, copies: Path | None = None) -> Published:
+    """Upload everything that the patterns match, below `prefix`. Raises StoreError; FilesError("output").
+
+    `copies`: a folder in which each file is copied before it is read, for a job that runs on.
+    """
+    found, root = find(spec, scratch), Path(scratch).resolve()
+
+    def send(named: Named) -> tuple[str, OutputObject | None]:
+        name, file = named
+        return name, _send(store, prefix + name, file, (root, copies))
+
+    with ThreadPoolExecutor(THREADS, "outputs") as pool:
+        sent = list(pool.map(send, found.files.items()))
+    files = {name: one for name, one in sent if one is not None}
+    gone = [name for name, one in sent if one is None]
+    return Published(files, found.missing, sorted({*found.skipped, *gone}))
+
+
+def _send(store: FileStore, key: str, file: Path, where: tuple[Path, Path | None]) -> OutputObject | None:
+    """One file; None where it is not there any more, or not inside."""
+    root, copies = where
+    try:
+        with _opened(file, root) as path:
+            if path is None:
+                return None
+            with _copied(path, copies) as still:
+                with still.open("rb") as f:
+                    digest = hashlib.file_digest(f, "sha256").hexdigest()
+                return OutputObject(store.put_file(key, still), digest)
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        raise FilesError("output", f"output {file.name} can't be read: {e}") from e
+
+
+@contextlib.contextmanager
+def _opened(file: Path, root: Path) -> Iterator[Path | None]:
+    """A path that stays this very file whatever its name comes to mean; None where it is no plain file inside of `root`."""
+    fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe that took its place must not be waited for
+    try:
+        path = Path(f"/proc/self/fd/{fd}")
+        inside = Path(os.readlink(path)).is_relative_to(root)  # noqa: PTH115 -- as the kernel tells it
+        yield path if inside and path.is_file() else None
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _copied(path: Path, copies: Path | None) -> Iterator[Path]:
+    if copies is None:
+        yield path
+        return
+    with tempfile.NamedTemporaryFile(dir=copies) as copy:
+        done = subprocess.run(
+            ["cp", "--reflink=auto", "--sparse=always", "--", str(path), copy.name],
+            pass_fds=[int(path.name)], capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise OSError(0, (done.stderr.strip().splitlines() or ["cp failed"])[-1])
+        yield Path(copy.name)
+
+
+def _usable(pattern: str) -> bool:
+    try:
+        safe(pattern, "output")
+    except FilesError:
+        return False
+    return True
+
+
+def _matches(folder: Path, pattern: str) -> set[Path]:
+    files: set[Path] = set()
+    for match in _glob(folder, pattern):
+        if match.is_dir() and not match.is_symlink():
+            files |= {x for x in match.rglob("*") if not x.is_dir()}
+        else:
+            files.add(match)
+    return files
+
+
+def _glob(folder: Path, pattern: str) -> Sequence[Path]:
+    try:
+        return list(folder.glob(pattern))
+    except (ValueError, NotImplementedError):
+        return []  # a pattern that means nothing, like `a**b`, matches nothing
+
+
+def _publishable(file: Path, name: str, root: Path) -> bool:
+    """A plain file below the scratch under a name that a key can hold; links are followed only inside."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    real = Path(os.path.realpath(file))  # resolve() raises for a link that names itself
+    return real.is_relative_to(root) and real.is_file() and name.isprintable()

@@ -1,0 +1,70 @@
+"""Results of a job that runs on, uploaded when its user asks: beside everything else, and never in the way of a save.
+
+They are read from the job's folder as it was at one moment (a snapshot), where the disk can do that; else file by file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from spotsurfer_agent import clock, outputs, protocol
+from spotsurfer_agent.engines.port import Engine, EngineError, WorkloadState
+from spotsurfer_agent.files import FilesError
+from spotsurfer_agent.mailbox import Mailbox
+from spotsurfer_agent.patience import Patient
+from spotsurfer_agent.protocol import Partial, Spec
+from spotsurfer_agent.statefile import StateFile
+from spotsurfer_agent.stepbook import runs_of
+from spotsurfer_agent.store import FileStore, StoreError
+
+log = logging.getLogger(__name__)
+HAS_SOMETHING = (WorkloadState.RUNNING, WorkloadState.EXITED)
+
+
+@dataclasses.dataclass
+class Partials:
+    """Deals with the newest request. `look` is called now and then, from a thread of its own."""
+
+    job: str
+    attempt: int
+    store: FileStore
+    engine: Engine
+    mailbox: Mailbox
+    state: StateFile
+    utc: Callable[[], str] = clock.utc_text
+
+    def look(self) -> None:
+        """Upload what there is now, if somebody asked for it since the last time."""
+        mail, memory = self.mailbox.mail, self.state.memory
+        wanted = mail.desired.partial if mail.desired is not None else 0
+        if wanted <= memory.partial or mail.spec is None or not memory.began:
+            return
+        error = ""
+        try:
+            if self.engine.status().state not in HAS_SOMETHING:
+                return
+            self._upload(wanted, mail.spec)
+        except (StoreError, FilesError, EngineError, OSError) as e:
+            error = f"what the outputs are now could not be uploaded: {e}"
+            log.warning("%s", error)
+        self.state.update(partial=wanted, partial_error=error)
+
+    def _upload(self, number: int, spec: Spec) -> None:
+        store = Patient(self.store)
+        prefix = protocol.partial_prefix(self.job, number, self.attempt)
+        with self.engine.still() as still:
+            copies = None if still.is_still else Path(still.path)
+            sent = outputs.publish(store, spec, prefix, still.path, copies)
+        steps = runs_of(self.state.memory)
+        told = Partial(number, self.attempt, steps[-1].name if steps else "", self.utc(), sent.files, sent.missing)
+        store.create(protocol.partial_key(self.job, number, self.attempt), protocol.encode(told))
+        self._forget_older(store, number)
+
+    def _forget_older(self, store: Patient, number: int) -> None:
+        """Only the newest is kept; one whose list is gone is not offered, so lists go first."""
+        prefix = protocol.partials_prefix(self.job)
+        old = [x.key for x in store.list(prefix) if int(x.key.removeprefix(prefix).partition("-")[0]) < number]
+        store.delete(sorted(old, key=lambda key: not key.endswith("/LIST")))
