@@ -18,7 +18,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test test-programs lint format types layers check docs lock lock-upgrade runtime-lock clean bench-checkpoint
+.PHONY: help setup runtime demo test test-programs test-environments lint format types layers check docs lock lock-upgrade runtime-lock clean bench-checkpoint
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -58,6 +58,10 @@ bench-checkpoint: setup ## benchmark of the checkpoint engine beside plain CRIU,
 
 test-programs: setup ## real programs saved and moved, writes docs/compatibility.md; PROGRAMS="ngspice r": only these (root; 40 minutes)
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m programs.run $(PROGRAMS)
+
+test-environments: setup ## what jobs bring along, with real images of programs among it (root; 15 minutes)
+	@EXTRA_PACKAGES="megahit samtools r-base-core ngspice" sh scripts/host.sh
+	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m pytest -m environments tests $(PYTEST_ARGS)
 
 check: lint types layers
 

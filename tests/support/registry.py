@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,23 +23,43 @@ HTPASSWD = "surfer:$2b$05$M0XwttY8l8HJQT69ZOOUIe3T1.bMCP01NcYleaAAzh4kzc7bfnDxu\
 CONFIG = """version: 0.1
 log: {{ level: error, accesslog: {{ disabled: true }} }}
 storage: {{ filesystem: {{ rootdirectory: {folder} }}, delete: {{ enabled: true }} }}
-http: {{ addr: "127.0.0.1:{port}" }}
+http: {{ {address} }}
 {auth}"""
 
 
 @contextlib.contextmanager
 def registry(folder: Path, port: int = PORT, htpasswd: Path | None = None) -> Iterator[str]:
     """The registry of a folder, on loopback while the block lasts; yields its address."""
+    with _serving(folder, f'addr: "127.0.0.1:{port}"', lambda: socket.create_connection(("127.0.0.1", port), 1), htpasswd):
+        yield f"127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def registry_at(folder: Path, path: Path) -> Iterator[Path]:
+    """The same on a Unix socket."""
+
+    def connect() -> socket.socket:
+        made = socket.socket(socket.AF_UNIX)
+        made.connect(str(path))
+        return made
+
+    path.unlink(missing_ok=True)
+    with _serving(folder, f'net: unix, addr: "{path}"', connect, None):
+        yield path
+
+
+@contextlib.contextmanager
+def _serving(folder: Path, address: str, connect: Callable[[], socket.socket], htpasswd: Path | None) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
-    config = folder.with_name(f"{folder.name}.{port}.yml")
+    config = folder.with_name(f"{folder.name}.{os.getpid()}.yml")
     auth = f"auth: {{ htpasswd: {{ realm: test, path: {htpasswd} }} }}" if htpasswd else ""
-    config.write_text(CONFIG.format(folder=folder, port=port, auth=auth))
+    config.write_text(CONFIG.format(folder=folder, address=address, auth=auth))
     process = subprocess.Popen(
         [_program(), "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        _answers(port, process)
-        yield f"127.0.0.1:{port}"
+        _answers(connect, process)
+        yield
     finally:
         process.kill()
         process.wait(10)
@@ -50,10 +70,11 @@ def _program() -> str:
     return shutil.which("docker-registry") or str(ROOT / "build/tools/usr/bin/docker-registry")
 
 
-def _answers(port: int, process: subprocess.Popen[bytes]) -> None:
+def _answers(connect: Callable[[], socket.socket], process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + 20
     while process.poll() is None and time.monotonic() < end:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        with contextlib.suppress(OSError):
+            connect().close()
             return
         time.sleep(0.02)
     raise AssertionError("docker-registry did not come up")
