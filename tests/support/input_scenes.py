@@ -1,0 +1,155 @@
+"""What happens on a minibox to a job with inputs from buckets and shared file systems: each function is one scene."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from spotsurfer_agent import files, protocol
+from spotsurfer_agent.engines.ladder import Ladder
+from spotsurfer_agent.inputs.goods import Goods
+from spotsurfer_agent.protocol import AgentConfig, Fetch, Share, Spec
+from spotsurfer_agent.store import ObstoreStore, open_store
+from support.engine_kit import BASE, JOB, STORE, W, engine, keep_output, newest, output, request, turns_pass, until
+from support.sources import Buckets, serving
+
+BUCKETS, NFS = Path("/run/store/buckets"), Path("/run/store/nfs")
+LINES = 200
+PROGRAM = """\
+import os, time
+lines, shared, ref = open("reads/a.txt"), open("out/told.txt", "a", buffering=1), open("/media/ref.txt")
+for line in lines:
+    print(line.strip(), flush=True)
+    shared.write(line)
+    open("reads/a.txt.index", "w").write(line)
+    time.sleep(0.02)
+print("ref", ref.read().strip(), os.path.realpath("reads/a.txt"), open("reads/deep/b.txt").read())
+"""
+
+
+def spec(**changes: object) -> Spec:
+    shares = [
+        Share("out", "bind", str(NFS / "out"), "out", read_only=False),
+        Share("ref", "bind", str(NFS / "ref"), "/media"),
+    ]
+    fetches = [Fetch("s3://lab/reads/", to="reads"), Fetch("s3://lab/prog.py")]
+    whole = Spec(JOB, ["python3", "prog.py"], fetches=fetches, shares=shares)
+    return dataclasses.replace(whole, **changes)  # type: ignore[arg-type]
+
+
+class Machine:
+    """What `Work` does around a start and a restore, with the real engine."""
+
+    def __init__(self, server: Buckets) -> None:
+        self.store: ObstoreStore = open_store(STORE)
+        self.server, self.engine = server, engine(self.store)
+        config = AgentConfig(JOB, 1, STORE, input_options=server.options)
+        self.goods = Goods.of(BASE, config)
+
+    def bring(self, wanted: Spec) -> None:
+        self.goods.ready(wanted, self.store, self.engine.scratch(), lambda: None, lambda _: None)
+
+    def begin(self, wanted: Spec) -> None:
+        self.bring(wanted)
+        files.place_inputs(self.store, wanted, self.engine.scratch())
+        self.goods.delivery.place(wanted, self.engine.scratch())
+        self.engine.start(wanted)
+
+
+def prepare() -> None:
+    """Buckets and the far side of the shared file systems."""
+    for path, text in (
+        (BUCKETS / "lab/reads/a.txt", "".join(f"line {i}\n" for i in range(LINES))),
+        (BUCKETS / "lab/reads/deep/b.txt", "deep"),
+        (BUCKETS / "lab/prog.py", PROGRAM),
+        (NFS / "ref/ref.txt", "the reference"),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (NFS / "out").mkdir(exist_ok=True)
+
+
+def begins() -> None:
+    """A job reads its inputs, which are links to files that it can't change, and goes to another machine."""
+    prepare()
+    with serving(Buckets(BUCKETS)) as server:
+        machine = Machine(server)
+        machine.begin(spec())
+        turns_pass(machine.engine, 20)
+        work = Path(machine.engine.scratch(), "work")
+        assert str((work / "reads/a.txt").readlink()) == f"{BASE}/inputs/reads/a.txt"
+        image = machine.engine.save(request(1, final=True, commit=lambda i: keep_output(machine.engine, i.log)))
+        assert image.new_bytes > 0
+        machine.engine.kill()
+        machine.goods.drop()
+        assert not list((BASE / "shares").glob("*/*"))
+    assert not [e.path for e in newest(machine.store).scratch if e.kind == "file" and e.path.endswith("reads/a.txt")]
+
+
+def goes_on() -> None:
+    """The other machine has none of it, brings it, and the job goes on where it was."""
+    with serving(Buckets(BUCKETS)) as server:
+        machine = Machine(server)
+        image = newest(machine.store)
+        machine.bring(spec())
+        machine.engine.restore(image, spec())
+        until(lambda: machine.engine.status().state is W.EXITED, 60.0)
+        status = machine.engine.status()
+        assert status.exit_code == 0, output(machine.engine, "err")
+        assert status.log is not None
+        keep_output(machine.engine, status.log)
+        told = Path("/run/store/log-out").read_text().splitlines()
+        assert told[:-1] == [f"line {i}" for i in range(LINES)]
+        assert told[-1] == f"ref the reference {BASE}/inputs/reads/a.txt deep"
+        assert (NFS / "out/told.txt").read_text().split("\n") == [*told[:-1], ""]
+        assert Path(machine.engine.scratch(), "work/reads/a.txt.index").read_text() == f"line {LINES - 1}\n"
+        machine.engine.kill()
+        machine.goods.drop()
+        assert sorted({key for _, key in server.sent}) == ["prog.py", "reads/a.txt", "reads/deep/b.txt"]
+
+
+def is_refused() -> None:
+    """A changed input, a missing folder: said before anything is restored."""
+    with serving(Buckets(BUCKETS)) as server:
+        machine = Machine(server)
+        source = BUCKETS / "lab/reads/a.txt"
+        kept = source.read_text()
+        source.write_text("line 0\n")
+        with pytest.raises(files.FilesError, match=rf"size.* was {len(kept)} .*and is 7 "):
+            machine.bring(spec())
+        assert machine.engine.status().state is W.ABSENT
+        source.write_text(kept)
+        machine.goods.drop()
+        shutil.move(NFS / "ref", NFS / "elsewhere")
+        with pytest.raises(files.FilesError, match=r"mount ref .*no such folder") as e:
+            machine.bring(spec())
+        assert e.value.kind == "refused"
+        machine.goods.drop()
+        assert machine.goods.lacking(spec(), machine.store, machine.engine.scratch(), lambda: None).startswith("mount ref")
+        shutil.move(NFS / "elsewhere", NFS / "ref")
+        machine.goods.drop()
+
+
+def ladder_sees() -> None:
+    """Files on declared file systems stand in nobody's way."""
+    prepare()
+    with serving(Buckets(BUCKETS)) as server:
+        machine = Machine(server)
+        data = protocol.encode(spec())
+        machine.store.create(protocol.spec_key(JOB), data)
+        ladder = Ladder(BASE, JOB, machine.store, lambda kind: kind(BASE, JOB, machine.store, machine.engine._tools))
+        machine.bring(spec())
+        machine.goods.delivery.place(spec(), machine.engine.scratch())
+        ladder.start(spec())
+        until(lambda: (ladder.status().log or {}).get("out", 0) > 50)
+        ladder.look()
+        assert ladder.protection().rung == "criu", ladder.protection()
+        ladder.kill()
+        machine.goods.drop()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
