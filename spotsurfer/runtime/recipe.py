@@ -8,10 +8,35 @@ SUITE = "unstable"  # the only Debian suite with a CRIU of at least 4.2
 CRIU_VERSION_MIN = (4, 2)
 
 # The packages that are asked for; what they need is found from their dependencies.
-SEEDS = (f"python{PYTHON}", "criu", "iproute2", "nftables", "btrfs-progs", "tini-static", "libgcc-s1", "libstdc++6")
+SEEDS = (
+    f"python{PYTHON}",
+    "criu",
+    "iproute2",
+    "nftables",
+    "btrfs-progs",
+    "tini-static",
+    "libgcc-s1",
+    "libstdc++6",
+    "skopeo",
+    "umoci",
+    "ca-certificates",
+)
 
 # Dependencies that only a package's installation scripts or its human user need; none of their files would be kept.
-NOT_FOLLOWED = frozenset({"debconf", "cdebconf", "netbase", "media-types", "tzdata", "readline-common", "libtirpc-common"})
+NOT_FOLLOWED = frozenset(
+    {
+        "debconf",
+        "cdebconf",
+        "netbase",
+        "media-types",
+        "tzdata",
+        "readline-common",
+        "libtirpc-common",
+        "openssl",
+        "golang-github-containers-common",
+        "golang-github-containers-image",
+    }
+)
 
 # Same versions as the controller's environment has, so that one test suite speaks for both ends.
 WHEELS = ("blake3", "cffi", "cryptography", "lz4", "numpy", "obstore", "xxhash", "zstandard")
@@ -37,11 +62,16 @@ TOOLS = {
     "tc": "usr/sbin/tc",
     "nft": "usr/sbin/nft",
     "btrfs": "usr/bin/btrfs",
+    "skopeo": "usr/bin/skopeo",
+    "umoci": "usr/bin/umoci",
 }
 STATIC_TOOLS = {"tini-static": "usr/bin/tini-static"}
 
 # Libraries that programs open by name at run time, so that no ELF header mentions them.
 OPENED_AT_RUN_TIME = (f"{LIBRARIES}/libgcc_s.so.1",)
+
+# Folders that are kept whole: the authorities that registries of container images are trusted by.
+KEPT_FOLDERS = ("usr/share/ca-certificates/mozilla",)
 
 # Of the standard library: nothing here is of use on a machine without a person. Shell patterns, relative to it.
 LEFT_OUT = (

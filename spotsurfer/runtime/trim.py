@@ -36,6 +36,8 @@ def _wanted(prefix: Path) -> set[str]:
     named.update(recipe.OPENED_AT_RUN_TIME)
     if missing := sorted(p for p in named if not (prefix / p).is_file()):
         raise RuntimeBuildError(f"the packages no longer hold {', '.join(missing)}: adapt spotsurfer/runtime/recipe.py")
+    for folder in recipe.KEPT_FOLDERS:
+        named.update(path.relative_to(prefix).as_posix() for path in _files(prefix / folder))
     standard = prefix / recipe.STANDARD_LIBRARY
     for path in _files(standard):
         relative = path.relative_to(standard).as_posix()
