@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 from obstore.exceptions import BaseError
 from spotsurfer_agent import protocol
-from spotsurfer_agent.protocol import AgentConfig
+from spotsurfer_agent.protocol import AgentConfig, Report
 from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull, open_store
 from sqlalchemy import Engine
 
@@ -27,13 +27,14 @@ from spotsurfer.controller.keeper import Retention, Shop
 from spotsurfer.controller.leadership import Leadership, claim_store
 from spotsurfer.controller.loop import Loop
 from spotsurfer.controller.observe import Observer
+from spotsurfer.controller.partials import Partials
 from spotsurfer.controller.rehearsal import of_job
 from spotsurfer.controller.schedule import Schedule
 from spotsurfer.controller.service import ControllerService, Identity, Parts
 from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
-from spotsurfer.model.job import Attempt
+from spotsurfer.model.job import Attempt, Job
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.policy import Policy
 from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
@@ -177,9 +178,18 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         commands=commands,
         submission=submission,
         shelf=background.shelf,
+        partials=Partials(base.engine, base.store, _heard(observer)),
     )
     service = ControllerService(identity, parts)
     return Controller(service, loop, schedule, background, stopped, failure, base.lock)
+
+
+def _heard(observer: Observer) -> Callable[[Job, Attempt], Report | None]:
+    def newest(job: Job, attempt: Attempt) -> Report | None:
+        heard = observer.reports.heard(job.id, attempt.number)
+        return heard.report if heard is not None else None
+
+    return newest
 
 
 def _submission(settings: Settings, base: _Base, observer: Observer) -> Submission:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from urllib.parse import quote
 
 import typer
 
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
-from spotsurfer.cli.screen import put, put_json, table, tell
+from spotsurfer.cli.screen import put, put_json, table, tell, when
 from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import leaves_folder
-from spotsurfer.model.errors import Conflict, NotFound, SpotsurferError, UsageError
+from spotsurfer.model.errors import Conflict, NotFound, SpotsurferError, StoreDamaged, UsageError
 from spotsurfer.model.steps import MAIN
 from spotsurfer.units import size
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from spotsurfer.cli.client import Client
 
 FOLLOW_SECONDS = 10.0
+LOOK_SECONDS = 0.2
+TELL_SECONDS = 2.0
 
 
 def add(app: typer.Typer) -> None:
@@ -34,9 +39,13 @@ def add(app: typer.Typer) -> None:
             "spotsurfer logs --step setup assembly-3f9a1c",
         )
     )(logs)
-    app.command(epilog=examples("spotsurfer outputs assembly-3f9a1c", "spotsurfer outputs assembly-3f9a1c --to results"))(
-        outputs
-    )
+    app.command(
+        epilog=examples(
+            "spotsurfer outputs assembly-3f9a1c",
+            "spotsurfer outputs assembly-3f9a1c --to results",
+            "spotsurfer outputs assembly-3f9a1c --partial --to so-far",
+        )
+    )(outputs)
 
 
 def logs(  # noqa: PLR0913 - one parameter an option
@@ -133,30 +142,55 @@ def outputs(
     job: JobArgument,
     to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Download into this folder.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="What a running job has written so far.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the results of a job that has ended, or download them."""
+    """List the results of a job that has ended, or download them; each file is checked against its digest."""
     from spotsurfer.cli.client import job_path
 
     client = SESSION.client()
-    found = client.get(job_path(job, "outputs"))["outputs"]
+    place = job_path(job, "outputs") if not partial else _partial(client, job)
+    told = client.get(place)
+    found = told["outputs"]
     if to is not None:
         for file in found:
-            file["to"] = str(_download(client, job, file, to, force))
+            file["to"] = str(_download(client, place, file, to, force))
     if as_json:
-        put_json(found)
-    elif to is not None:
-        put(f"{len(found)} files, {size(sum(f['size'] for f in found))}, are in {to}.")
+        put_json(told if partial else found)
+        return
+    if partial:
+        put(f"As they were at {when(told['at'])} in the step {told['step']}; the job runs on.")
+    if to is not None:
+        put(f"{len(found)} files, {size(sum(f['size'] for f in found))}, are in {to}{_checked(found)}.")
     elif not found:
-        put("The job has no outputs: its `outputs` patterns matched nothing.")
+        put("The job has no outputs: its `outputs` patterns matched nothing" + (" so far." if partial else "."))
     else:
         table(["size", "path"], [[size(f["size"]), f["path"]] for f in found])
 
 
-def _download(client: Client, job: str, file: dict[str, Any], to: Path, force: bool) -> Path:
-    """One file, complete under its name or not at all."""
-    from spotsurfer.cli.client import job_path
+def _checked(found: list[dict[str, Any]]) -> str:
+    old = sum(1 for f in found if not f["sha256"])
+    if old:
+        return f"; {old} of them have no digest to be checked against: they were published by an older agent"
+    return ", each as its machine published it (SHA-256)" if found else ""
 
+
+def _partial(client: Client, job: str) -> str:
+    """Ask a running job for its outputs so far, and wait until they are there: where they are."""
+    from spotsurfer.cli.client import job_path, patiently
+
+    number = client.post(job_path(job, "partials"))["number"]
+    place, began, told = job_path(job, "partials", str(number)), time.monotonic(), False
+    while not patiently(lambda: client.get(place), tell)["done"]:
+        if not told and time.monotonic() - began > TELL_SECONDS:
+            tell("Waiting until its machine has uploaded what there is …")
+            told = True
+        time.sleep(LOOK_SECONDS)
+    return place
+
+
+def _download(client: Client, place: str, file: dict[str, Any], to: Path, force: bool) -> Path:
+    """One file, complete and as it was published under its name, or not at all."""
     if why := leaves_folder(file["path"]):
         raise SpotsurferError(f"The controller offers {file['path']!r}, which {why}: it is not written.")
     target = to / str(file["path"])
@@ -165,14 +199,25 @@ def _download(client: Client, job: str, file: dict[str, Any], to: Path, force: b
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        count = 0
+        count, digest = 0, hashlib.sha256()
         with part.open("wb") as opened:
-            for piece in client.download(job_path(job, "outputs", file["path"])):
+            for piece in client.download(f"{place}/{quote(file['path'], safe='/')}"):
                 count += opened.write(piece)
-        if count != file["size"]:
-            raise SpotsurferError(f"{file['path']} came with {count} bytes instead of {file['size']}: repeat the command.")
+                digest.update(piece)
+        _check(file, count, digest.hexdigest())
         part.replace(target)
     finally:
         with contextlib.suppress(FileNotFoundError):
             part.unlink()
     return target
+
+
+def _check(file: dict[str, Any], count: int, digest: str) -> None:
+    """Whether what came is what was published. Raises SpotsurferError, StoreDamaged."""
+    if count != file["size"]:
+        raise SpotsurferError(f"{file['path']} came with {count} bytes instead of {file['size']}: repeat the command.")
+    if file["sha256"] not in ("", digest):
+        raise StoreDamaged(
+            f"{file['path']} is not what its machine published: its SHA-256 is {digest}, not {file['sha256']}. Repeat the "
+            "command; if it stays so, the store was changed or is damaged."
+        )

@@ -211,11 +211,13 @@ class Apply:
     def _ask(self, action: Ask) -> Effect:
         attempt = self._load(action.job, action.attempt)
         sequence = attempt.desired_sequence + 1
-        desired = Desired(sequence, Want(action.want), action.save_at_least, action.seconds_left, action.reason)
+        partial = max(action.partial, attempt.desired_partial)
+        desired = Desired(sequence, Want(action.want), action.save_at_least, action.seconds_left, action.reason, partial)
         self._p.store.put(protocol.desired_key(action.job, action.attempt), protocol.encode(desired))
 
         def record(c: Connection) -> tuple[str, None]:
             changes = {"desired_sequence": sequence, "desired_want": action.want, "desired_save": action.save_at_least}
+            changes["desired_partial"] = partial
             if action.event is None:
                 saved = rows.save_attempt(c, replace(attempt, **changes))  # type: ignore[arg-type]
             else:

@@ -112,6 +112,17 @@ class Commands:
 
         return self._change(job, "checkpoint", change).save_at_least
 
+    def ask_partial(self, job: str) -> int:
+        """Ask for what its outputs are now; the number of the request."""
+
+        def change(row: Job) -> Job:
+            self._running(row)
+            if not row.spec.outputs:
+                raise Conflict(f"job {row.id} names no outputs: there is nothing to upload")
+            return replace(row, partials_asked=row.partials_asked + 1)
+
+        return self._change(job, "outputs so far", change).partials_asked
+
     def _running(self, job: Job) -> None:
         with self._engine.connect() as connection:
             attempts = rows.attempts(connection, [job.id])[job.id]

@@ -14,6 +14,7 @@ from spotsurfer import __version__
 from spotsurfer.controller.commands import Commands
 from spotsurfer.controller.loop import Loop
 from spotsurfer.controller.observe import Observer
+from spotsurfer.controller.partials import Partials
 from spotsurfer.controller.phases import moves, phase
 from spotsurfer.controller.shelf import Shelf
 from spotsurfer.controller.submission import Submission
@@ -54,6 +55,7 @@ class Parts:
     commands: Commands
     submission: Submission
     shelf: Shelf
+    partials: Partials
 
 
 class ControllerService:
@@ -79,6 +81,9 @@ class ControllerService:
         self.move = parts.commands.move
         self.checkpoint = parts.commands.checkpoint
         self.go_back = parts.commands.go_back
+        self.ask_partial = parts.commands.ask_partial
+        self.partial = parts.partials.seen
+        self.partial_output = parts.partials.file
         self.checkpoints = parts.shelf.checkpoints
         self.protect = parts.shelf.protect
         self.fork = parts.shelf.fork
@@ -220,7 +225,7 @@ class ControllerService:
         done = entries[-1].done if entries else None
         if done is None:
             raise Conflict(f"job {job} has not ended: its results appear all at once when it does")
-        return [OutputFile(path, size) for path, size in sorted(done.outputs.items())]
+        return [OutputFile(path, size, done.digests.get(path, "")) for path, size in sorted(done.outputs.items())]
 
     def output(self, job: str, path: str) -> Iterator[bytes]:
         """One published result."""

@@ -213,6 +213,14 @@ def save(c: Case, plans: Plans) -> Action | None:
     return None
 
 
+def partial(c: Case, _: Plans) -> Action | None:
+    """The user wants to see what there is so far. One machine is asked, once: what it does not bring is asked for anew."""
+    a, wanted = c.attempt, c.seen.job.partials_asked
+    if a.state is not A.RUNNING or wanted <= max(x.desired_partial for x in c.seen.attempts):
+        return None
+    return Ask(a.job, a.number, "run", a.desired_save, None, None, "its outputs so far were asked for", wanted)
+
+
 def release(c: Case, _: Plans) -> Action | None:
     """Nothing left to do there. A machine that just finished gets a moment for its last report (usage, frozen time)."""
     if c.attempt.state not in (A.DRAINED, A.FINISHED, A.LOST):
@@ -258,6 +266,7 @@ RULES: tuple[Rule, ...] = (
     drain,
     hurry,
     save,
+    partial,
     release,
     release_again,
     released,

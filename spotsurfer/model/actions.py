@@ -54,6 +54,7 @@ class Ask:
     seconds_left: float | None
     event: AttemptEvent | None
     reason: str
+    partial: int = 0  # number of a request for what the outputs are now
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +135,8 @@ def action_id(action: Action) -> str:
             return f"{type(action).__name__.lower()}/{j}/{a}"
         case Mark(job=j, attempt=a, event=e):
             return f"mark/{j}/{a}/{e.name.lower()}"
-        case Ask(job=j, attempt=a, want=w, save_at_least=s):
-            return f"ask/{j}/{a}/{w}/{s}"
+        case Ask(job=j, attempt=a, want=w, save_at_least=s, partial=p):
+            return f"ask/{j}/{a}/{w}/{s}/{p}"
         case Close(job=j) | Retry(job=j) | SetWish(job=j):
             return f"{type(action).__name__.lower()}/{j}"
         case EndJob(job=j, event=e):

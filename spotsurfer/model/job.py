@@ -177,6 +177,7 @@ class Job:
     rewind: Rewind | None = None
     parent: Parent | None = None
     lineage: str = ""  # the job whose keys name and seal its chunks; "" = itself
+    partials_asked: int = 0  # requests for what its outputs are now
 
 
 def rehearses(job: Job) -> bool:
@@ -209,6 +210,7 @@ class Attempt:
     desired_sequence: int = 0
     desired_want: str = "run"
     desired_save: int = 0
+    desired_partial: int = 0  # the newest request for outputs that it was told of
     launched_at: datetime | None = None
     released_at: datetime | None = None
     restore_failed: bool = False

@@ -126,10 +126,24 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A published result. `partial` never: outputs appear all or not at all."""
+    """A result: published (all of them at once, or none), or what there was of it before the end."""
 
     path: str
     size: int
+    sha256: str = ""  # in hexadecimal digits; "" = it was published before there were digests
+
+
+@dataclass(frozen=True, slots=True)
+class PartialSeen:
+    """A request for what a running job has written so far; `done` once the files are there."""
+
+    number: int
+    done: bool
+    attempt: int
+    step: str
+    at: str
+    outputs: Sequence[OutputFile]
+    missing: Sequence[str]  # patterns that matched nothing yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +270,18 @@ class Service(Protocol):
 
     def output(self, job: JobId, path: str) -> Iterator[bytes]:
         """One published result, in pieces."""
+        ...
+
+    def ask_partial(self, job: JobId) -> int:
+        """Ask for what a running job has written so far; the number of the request. Conflict when it is on no machine."""
+        ...
+
+    def partial(self, job: JobId, number: int) -> PartialSeen:
+        """What became of such a request. NotFound; Conflict where nothing will come of it."""
+        ...
+
+    def partial_output(self, job: JobId, number: int, path: str) -> Iterator[bytes]:
+        """One of its files, in pieces."""
         ...
 
     def costs(self, job: JobId | None) -> Sequence[CostLine]:

@@ -27,6 +27,7 @@ job = Table(
     Column("rewind", JSON),
     Column("parent", JSON),
     Column("lineage", String, nullable=False, server_default=""),
+    Column("partials_asked", Integer, nullable=False, server_default="0"),
     Column("spec", JSON, nullable=False),
 )
 
@@ -54,6 +55,7 @@ attempt = Table(
     Column("desired_sequence", Integer, nullable=False),
     Column("desired_want", String, nullable=False),
     Column("desired_save", Integer, nullable=False),
+    Column("desired_partial", Integer, nullable=False, server_default="0"),
     Column("launched_at", String),
     Column("released_at", String),
     Column("restore_failed", Boolean, nullable=False),

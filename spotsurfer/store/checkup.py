@@ -114,6 +114,7 @@ KINDS = {
     "checkpoints": "manifests",
     "log": "output",
     "out": "results",
+    "partial": "results",
     "in": "inputs",
     "head": "heads",
 }

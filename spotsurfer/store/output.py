@@ -89,7 +89,11 @@ class Output:
 
     def result(self, job: str, attempt: int, path: str) -> Iterator[bytes]:
         """One published file in pieces, from a copy on disk: a result may be larger than memory. Raises StoreError."""
+        return self.fetched(protocol.output_prefix(job, attempt) + path)
+
+    def fetched(self, key: str) -> Iterator[bytes]:
+        """One object in pieces. Raises StoreError."""
         with tempfile.NamedTemporaryFile() as copy:
-            self._store.get_file(protocol.output_prefix(job, attempt) + path, Path(copy.name))
+            self._store.get_file(key, Path(copy.name))
             while piece := copy.read(PIECE_BYTES):
                 yield piece

@@ -7,7 +7,7 @@ from fastapi.routing import APIRoute
 
 import spotsurfer
 from spotsurfer.ports.service import Service
-from spotsurfer.web import errors, files, routes, shelf
+from spotsurfer.web import errors, files, partials, routes, shelf
 from spotsurfer.web.guard import Guard
 
 DESCRIPTION = """Jobs that surf across spot machines. Amounts are micro-dollars, sizes bytes, durations seconds, times UTC.
@@ -38,6 +38,7 @@ def make_app(
     app.include_router(routes.router)
     app.include_router(files.router)
     app.include_router(shelf.router)
+    app.include_router(partials.router)
     errors.install(app)
     app.add_middleware(Guard, token=token)
     return app

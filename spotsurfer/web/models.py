@@ -355,10 +355,11 @@ class WhysOut(Wire):
 
 
 class OutputOut(Wire):
-    """One published result."""
+    """One result. `sha256` is empty where it was published before there were digests."""
 
     path: str
     size: int
+    sha256: str
 
     @classmethod
     def of(cls, file: OutputFile) -> OutputOut:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from dataclasses import replace
@@ -13,7 +14,7 @@ from spotsurfer_agent.protocol import StepRun
 from support.fake_service import FakeService, an_attempt
 
 from spotsurfer.cli import act
-from spotsurfer.model.errors import RestoreRefused
+from spotsurfer.model.errors import Conflict, RestoreRefused
 from spotsurfer.model.job import AttemptState, JobState, MarketChoice
 from spotsurfer.model.steps import JobStep
 
@@ -192,11 +193,14 @@ def test_suspend_resume_cancel(job: str, controller: FakeService, call: Call) ->
     assert json.loads(call("cancel", job, "--json").out)["state"] == "cancelled"
 
 
+DIGEST = hashlib.sha256(b">1\nACGT\n").hexdigest()
+
+
 def test_outputs(job: str, controller: FakeService, call: Call, folder: Path) -> None:
     assert call("outputs", job).code == 14
     controller.end(job, JobState.SUCCEEDED, 0)
     controller.results[job] = {"a/contigs.fa": b">1\nACGT\n"}
-    assert json.loads(call("outputs", job, "--json").out) == [{"path": "a/contigs.fa", "size": 8}]
+    assert json.loads(call("outputs", job, "--json").out) == [{"path": "a/contigs.fa", "size": 8, "sha256": DIGEST}]
     assert call("outputs", job, "--to", "results").code == 0
     assert (folder / "results" / "a" / "contigs.fa").read_bytes() == b">1\nACGT\n"
     again = call("outputs", job, "--to", "results")
@@ -286,3 +290,30 @@ def test_show_tells_how_each_step_ended(controller: FakeService, call: Call, job
     shown = [line.split() for line in call("show", job).out.splitlines()]
     assert [row[:2] for row in shown if row[:1] in (["setup"], ["main"])] == [["setup", "0"], ["main", "-"]]
     assert json.loads(call("show", "--json", job).out)["steps"][0]["exit_code"] == 0
+
+
+def test_a_result_that_is_not_what_was_published_is_not_kept(
+    job: str, controller: FakeService, call: Call, folder: Path
+) -> None:
+    controller.results[job] = {"a.txt": b"ACGT", "old.txt": b"x"}
+    controller.end(job, JobState.SUCCEEDED, 0)
+    controller.digests = {"a.txt": "0" * 64, "old.txt": ""}
+    wrong = call("outputs", job, "--to", "results")
+    assert (wrong.code, "SHA-256" in wrong.err) == (34, True)
+    assert list((folder / "results").iterdir()) == []
+    controller.digests = {"old.txt": ""}
+    assert "1 of them have no digest" in call("outputs", job, "--to", "results").out
+    assert (folder / "results/a.txt").read_bytes() == b"ACGT"
+
+
+def test_what_a_running_job_has_written_so_far(job: str, controller: FakeService, call: Call, folder: Path) -> None:
+    controller.results[job], controller.looks_needed = {"a b/x#1.txt": b"ACGT"}, 3
+    result = call("outputs", job, "--partial", "--to", "so-far")
+    assert result.code == 0, result.err
+    assert "the job runs on" in result.out
+    assert (folder / "so-far/a b/x#1.txt").read_bytes() == b"ACGT"
+    told = json.loads(call("outputs", job, "--partial", "--json").out)
+    assert (told["step"], told["missing"], [f["size"] for f in told["outputs"]]) == ("main", ["*.log"], [4])
+    controller.partial_fails = Conflict("its disk is full")
+    refused = call("outputs", job, "--partial")
+    assert (refused.code, "its disk is full" in refused.err) == (14, True)

@@ -316,3 +316,15 @@ def test_what_no_machine_could_use_holds_the_job_at_once_and_a_resume_tries_agai
     assert wish is not None
     assert (wish.wish, wish.reason) == (Wish.HOLD, "the registry x has no image y")
     assert find(SetWish, replace(world, job=replace(world.job, resumed_at=NOW))) is None
+
+
+def test_outputs_so_far_are_asked_of_one_machine_once() -> None:
+    holder = an_attempt(2, A.RUNNING)
+    world = replace(seen([holder], a_head(2)), job=a_job(partials_asked=3))
+    told = find(Ask, world)
+    assert (told.partial, told.want, told.event) == (3, "run", None)
+    assert find(Ask, replace(world, attempts=[replace(holder, desired_partial=3)])) is None
+    before = an_attempt(1, A.RELEASED, desired_partial=3)
+    assert find(Ask, replace(world, attempts=[before, holder])) is None, "nobody waits for it any more"
+    starting = an_attempt(2, A.RESTORING)
+    assert find(Ask, replace(seen([starting], a_head(2)), job=a_job(partials_asked=3))) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,18 @@ from spotsurfer.model.errors import Conflict, InputMissing, NotFound
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
 from spotsurfer.model.job import ENDED, Attempt, AttemptState, Job, JobSpec, JobState, MoveRequest, Rewind, Wish
 from spotsurfer.model.market import Market, Pool
-from spotsurfer.ports.service import AttemptStatus, Checkpoint, CostLine, Info, JobStatus, Moment, OutputFile, Progress, Why
+from spotsurfer.ports.service import (
+    AttemptStatus,
+    Checkpoint,
+    CostLine,
+    Info,
+    JobStatus,
+    Moment,
+    OutputFile,
+    PartialSeen,
+    Progress,
+    Why,
+)
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 POOL = Pool("local", "local", "local-a", "m6i.large")
@@ -47,6 +59,9 @@ class FakeService:
         self.logs: dict[tuple[str, str], bytes] = {}
         self.results: dict[str, dict[str, bytes]] = {}
         self.moments: list[Moment] = []
+        self.digests: dict[str, str] = {}  # of results, where they shall be wrong
+        self.partials_asked = 0
+        self.partial_fails: Exception | None = None
         self.fail: Exception | None = None
         self.discarded: list[str] = []
         self.on_move: Callable[[str, int], None] = lambda _job, _number: None
@@ -234,7 +249,31 @@ class FakeService:
         found = self._find(job).job
         if found.state not in ENDED:
             raise Conflict(f"Job {found.id} has not ended yet.")
-        return [OutputFile(path, len(data)) for path, data in sorted(self.results.get(found.id, {}).items())]
+        return self._files(self.results.get(found.id, {}))
+
+    def _files(self, results: Mapping[str, bytes]) -> list[OutputFile]:
+        told = {path: hashlib.sha256(data).hexdigest() for path, data in results.items()} | self.digests
+        return [OutputFile(path, len(data), told[path]) for path, data in sorted(results.items())]
+
+    def ask_partial(self, job: JobId) -> int:
+        found = self._find(job).job
+        if found.state in ENDED:
+            raise Conflict(f"Job {found.id} has ended.")
+        self.partials_asked += 1
+        return self.partials_asked
+
+    def partial(self, job: JobId, number: int) -> PartialSeen:
+        found = self._find(job).job
+        self.looks += 1
+        if self.looks < self.looks_needed:
+            return PartialSeen(number, False, 1, "", "", [], [])
+        if self.partial_fails is not None:
+            raise self.partial_fails
+        return PartialSeen(number, True, 1, "main", START.isoformat(), self._files(self.results.get(found.id, {})), ["*.log"])
+
+    def partial_output(self, job: JobId, number: int, path: str) -> Iterator[bytes]:
+        assert number == self.partials_asked
+        return self.output(job, path)
 
     def output(self, job: JobId, path: str) -> Iterator[bytes]:
         found = self._find(job).job
