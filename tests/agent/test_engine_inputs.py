@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from support.minibox import minibox
 
+from bench import inputs as bench_inputs
+
 pytestmark = pytest.mark.boxes
 MODULE = "support.input_scenes"
 
@@ -20,3 +22,20 @@ def test_a_job_with_inputs_moves_and_what_changed_is_said_before(tmp_path: Path)
 def test_declared_file_systems_stand_in_nobodys_way(tmp_path: Path) -> None:
     with minibox(tmp_path / "box", tmp_path / "store", module=MODULE) as machine:
         machine.run("ladder_sees")
+
+
+def test_a_network_that_is_cut_midway_costs_no_more_than_the_time(tmp_path: Path) -> None:
+    with minibox(tmp_path / "box", tmp_path / "store", module=MODULE) as machine:
+        machine.run("cut_midway")
+
+
+def test_three_jobs_of_a_machine_fetch_once() -> None:
+    told = bench_inputs.measured(20_000_000, 200, 200_000_000)
+    assert told["files"] == 200
+    assert told["wire_bytes"] < told["bytes"] * bench_inputs.ONCE
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_five_gigabytes_come_as_fast_as_the_link_lets_them() -> None:
+    assert bench_inputs.main([]) == 0

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from spotsurfer_agent import files, protocol
 from spotsurfer_agent.engines.ladder import Ladder
+from spotsurfer_agent.inputs.cache import Cache
+from spotsurfer_agent.inputs.delivery import Delivery
 from spotsurfer_agent.inputs.goods import Goods
+from spotsurfer_agent.inputs.sources import Sources
 from spotsurfer_agent.protocol import AgentConfig, Fetch, Share, Spec
 from spotsurfer_agent.store import ObstoreStore, open_store
+from spotsurfer_agent.tools import Tools
 from support.engine_kit import BASE, JOB, STORE, W, engine, keep_output, newest, output, request, turns_pass, until
+from support.link import link
 from support.sources import Buckets, serving
 
 BUCKETS, NFS = Path("/run/store/buckets"), Path("/run/store/nfs")
@@ -149,6 +157,31 @@ def ladder_sees() -> None:
         assert ladder.protection().rung == "criu", ladder.protection()
         ladder.kill()
         machine.goods.drop()
+
+
+def cut_midway() -> None:
+    """The link is dead for a while, then every connection is broken: what was fetched stays, and the rest comes."""
+    folder = Path("/run/store/jobs", JOB, "in/lab")
+    folder.mkdir(parents=True)
+    for i in range(20):
+        (folder / f"{i}.bin").write_bytes(os.urandom(1 << 20))
+    nft = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"])).nft
+    with link(100_000_000) as way:
+        cache = Cache(BASE / "cache")
+        delivery = Delivery(BASE, cache, Sources({"s3://": way.options}))
+        wanted = Spec(JOB, ["x"], fetches=[Fetch(f"s3://store/jobs/{JOB}/in/lab/")])
+        with ThreadPoolExecutor(1) as pool:
+            going = pool.submit(delivery.ready, wanted, open_store(STORE))
+            for harm, cure in ((way.cut, way.mend), (lambda: way.reset(nft), lambda: way.allow(nft))):
+                before = delivery.done_bytes
+                until(lambda: delivery.done_bytes > before + (4 << 20))  # noqa: B023
+                harm()
+                time.sleep(1.0)
+                assert not going.done()
+                cure()
+            going.result(60.0)
+    view = BASE / "job/inputs/lab"
+    assert {p.name: p.read_bytes() for p in view.iterdir()} == {p.name: p.read_bytes() for p in folder.iterdir()}
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_agent import files, protocol
+from spotsurfer_agent.inputs import shares
 from spotsurfer_agent.inputs.cache import Cache
 from spotsurfer_agent.inputs.delivery import Delivery
 from spotsurfer_agent.inputs.shares import Shares
 from spotsurfer_agent.inputs.sources import Sources
 from spotsurfer_agent.protocol import AgentConfig, Spec
-from spotsurfer_agent.store import FileStore
+from spotsurfer_agent.store import FileStore, StoreUnreachable
 
 FOLDER = "inputs-cache"  # in the agent's folder
 
@@ -49,6 +50,8 @@ class Goods:
         try:
             self.ready(spec, store, scratch, halt, lambda _: None)
         except files.FilesError as e:
+            if e.kind == shares.PASSING:
+                raise StoreUnreachable(str(e)) from e
             return str(e)
         return ""
 

@@ -84,9 +84,7 @@ class Shares:
         try:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=MOUNT_SECONDS, check=False)
         except subprocess.TimeoutExpired:
-            raise ShareTrouble(
-                share, "its server does not answer: check the address, and that the machine may reach it"
-            ) from None
+            raise ShareTrouble(share, _SILENT[1], PASSING) from None
         except OSError as e:
             raise ShareTrouble(share, f"{self.mount} does not run here ({e.strerror})") from e
         if done.returncode:
