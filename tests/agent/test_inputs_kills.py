@@ -59,6 +59,7 @@ def test_what_a_power_cut_left_is_looked_at_before_it_counts(tmp_path: Path) -> 
         assert partial is not None
         os.pwrite(partial.fd, data, 0)
         before.keep(partial, name)
+        partial.release()
     assert before.held(digest)
     after = Cache(tmp_path, boot="two")
     assert after.held(digest)

@@ -113,7 +113,7 @@ class Cache:
             os.close(fd)  # its holder finished, and took the name along
 
     def keep(self, partial: Partial, digest: str) -> None:
-        """All of it is there and this is its digest: from now on it counts."""
+        """All of it is there and this is its digest: from now on it counts. What it was fetched as is the caller's to note."""
         os.fchmod(partial.fd, 0o444)
         os.utime(partial.fd, ns=(MODIFIED_NS, MODIFIED_NS))
         path = self._object(digest)
@@ -122,7 +122,6 @@ class Cache:
             if not self._is_whole(digest):  # else it is there already, from another address
                 self._mark(digest)
                 partial.path.replace(path)
-        partial.release()
 
     def make_room(self, wanted: int) -> None:
         """See that so many bytes fit, if need be by removing files that no view uses, the longest unused first.

@@ -114,7 +114,7 @@ class Fetching:
             digest = self._fetched(w, partial, parts)
             self._verify(w, digest)
             self.cache.keep(partial, digest)
-            self.cache.learn(w.name, digest)
+            self.cache.learn(w.name, digest)  # before the right to fetch is given up: the next one looks there
         finally:
             partial.release()
         if not self.cache.link(digest, self.view / w.seen.path):
