@@ -159,7 +159,7 @@ class ImagesSection(_Section):
 
 
 class InputsSection(_Section):
-    """[inputs]: what machines fetch for jobs; `options` by the beginning of an address, in obstore's names."""
+    """[inputs]: what machines fetch for jobs; `options` by the beginning of an address, longer ones win; in obstore's names."""
 
     cache_bytes: int = Field(0, ge=0)
     options: dict[str, dict[str, str]] = Field(default_factory=dict)

@@ -30,7 +30,7 @@ class Goods:
         """As the agent's configuration says."""
         folder = Path(config.input_cache) if config.input_cache else base / FOLDER
         cache = Cache(folder, config.input_cache_bytes)
-        return Goods(Delivery(base, cache, Sources(config.input_options)), Shares(base))
+        return Goods(Delivery(base, cache, Sources(_usual(config) | config.input_options)), Shares(base))
 
     def ready(self, spec: Spec, store: FileStore, scratch: str, halt: Callable[[], None], tell: Callable[[str], None]) -> None:
         """Everything is here, as it was at the job's first start; nothing of it runs yet.
@@ -59,3 +59,10 @@ class Goods:
         """Nothing of the job runs here any more."""
         self.shares.drop()
         self.delivery.drop()
+
+
+def _usual(config: AgentConfig) -> dict[str, dict[str, str]]:
+    """Where nothing is said, buckets lie where the store does."""
+    region = config.store_options.get("region", "")
+    own = "endpoint" in config.store_options  # a service of somebody's own: its region says nothing of others
+    return {"s3:": {"region": region}} if region and not own and config.store_url.startswith("s3://") else {}

@@ -39,7 +39,7 @@ class Seen:
 
 @dataclass
 class Sources:
-    """Opened places. `options`: by the beginning of an address, how it is reached (obstore's names); the longest one counts."""
+    """Opened places. `options`: by the beginning of an address, how it is reached (obstore's names); longer ones win."""
 
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     _open: dict[str, Any] = field(default_factory=dict, init=False)
@@ -154,8 +154,11 @@ class Sources:
             raise InputTrouble(Kind.REFUSED, source=fetch.source, why=str(e).partition("\n")[0]) from e
 
     def _options(self, source: str) -> Mapping[str, str]:
-        fitting = [p for p in self.options if source.startswith(p)]
-        return self.options[max(fitting, key=len)] if fitting else {}
+        """Of all beginnings that fit; longer ones win."""
+        found: dict[str, str] = {}
+        for begin in sorted((p for p in self.options if source.startswith(p)), key=len):
+            found |= self.options[begin]
+        return found
 
 
 def _version(meta: Mapping[str, Any]) -> str:

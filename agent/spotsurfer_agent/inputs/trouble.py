@@ -60,6 +60,7 @@ SENTENCES: dict[Kind, str] = {
 }
 MACHINE = frozenset({Kind.FULL, Kind.DISK})  # another machine may do; all else would be the same there
 ERRORS = (BaseError, FileNotFoundError, PermissionError)  # obstore's; some of them are Python's own
+SHOWN = 300  # characters of somebody else's error
 _CODE = re.compile(r"\b(4\d\d)\b")
 
 
@@ -78,7 +79,7 @@ class Unreachable(StoreUnreachable):
 def of_store(e: Exception, source: str) -> InputTrouble | Unreachable:
     """What obstore's error means."""
     text = str(e).partition("\n\nDebug source")[0]
-    if isinstance(e, NotFoundError | FileNotFoundError):
+    if isinstance(e, NotFoundError | FileNotFoundError) or _status(text) == "404":
         return InputTrouble(Kind.ABSENT, source=source)
     if isinstance(e, PermissionDeniedError | UnauthenticatedError | PermissionError) or "403 Forbidden" in text:
         code = _CODE.search(text)
@@ -88,14 +89,23 @@ def of_store(e: Exception, source: str) -> InputTrouble | Unreachable:
     if "configured region" in text or "PermanentRedirect" in text or "AuthorizationHeaderMalformed" in text:
         return InputTrouble(Kind.REGION, source=source)
     if isinstance(e, GenericError) and not _lasting(text):
-        return Unreachable(f"input {source} can't be reached: {text}")
-    return InputTrouble(Kind.REFUSED, source=source, why=text)
+        return Unreachable(f"input {source} can't be reached: {_short(text)}")
+    return InputTrouble(Kind.REFUSED, source=source, why=_short(text))
+
+
+def _status(text: str) -> str:
+    found = re.search(r"status code: (\d{3})", text)
+    return found.group(1) if found else ""
 
 
 def _lasting(text: str) -> bool:
     """A status that means no, whoever asks again."""
-    found = re.search(r"status code: (\d{3})", text)
-    return found is not None and found.group(1)[0] == "4" and found.group(1) not in ("408", "429")
+    return _status(text)[:1] == "4" and _status(text) not in ("408", "429")
+
+
+def _short(text: str) -> str:
+    """Without the page that a server sends along."""
+    return " ".join(text.partition("<")[0].split())[:SHOWN].rstrip(" :")
 
 
 def of_disk(e: OSError, wanted: int, free: int) -> InputTrouble:
