@@ -79,7 +79,7 @@ class Ladder:
 
     def _looked(self) -> list[str]:
         spec = self._specification()
-        own = ("/run/",) if spec and spec.image else ()
+        own: tuple[str, ...] = ("/run/",) if spec and spec.image else ()
         own += shares.folders(spec, str(self._base)) if spec else ()
         return inspect.findings(inspect.Job(self._here.pids(), str(self._base), spec.tcp if spec else "close", own=own))
 
