@@ -57,7 +57,7 @@ def start_box(record: BoxRecord, group: BoxGroup, folder: Path, hidden: list[str
 
     The caller is in the network namespace that plays the cloud. Raises HostUnfit or DiskFull; nothing is left then.
     """
-    Path(rootfs.DISK_AT).mkdir(parents=True, exist_ok=True)
+    _make_disk_point(record.root)
     group.create(Limits(record.cpus, record.memory_bytes))
     try:
         disk = make_disk(folder, record.disk_bytes)
@@ -75,6 +75,14 @@ def start_box(record: BoxRecord, group: BoxGroup, folder: Path, hidden: list[str
         group.remove()
         raise
     return box
+
+
+def _make_disk_point(root: str) -> None:
+    """The one folder that a box needs and no system has."""
+    try:
+        Path(root + rootfs.DISK_AT).mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise HostUnfit(f"The folder {root}{rootfs.DISK_AT}, a box's disk, can't be made: {e.strerror}; make it by hand") from e
 
 
 def _spawn(group: BoxGroup, clock_offset_seconds: int) -> Box:
@@ -110,6 +118,7 @@ def _boot(box: Box, record: BoxRecord, disk: Disk, hidden: list[str], serve: Cal
         "disk_kind": disk.kind,
         "cgroups": mounts,
         "hidden": hide,
+        "root": record.root,
         "user_data": record.user_data,
     }
     _say(box.line, how)

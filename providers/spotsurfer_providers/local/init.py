@@ -55,6 +55,7 @@ def _boot(line: socket.socket) -> None:
             disk_kind=how["disk_kind"],
             cgroups=[rootfs.CgroupMount(**c) for c in how["cgroups"]],
             hidden=how["hidden"],
+            root=how["root"],
         )
     )
     line.sendall(b'"up"\n')

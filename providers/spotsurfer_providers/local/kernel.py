@@ -24,12 +24,14 @@ MS_RDONLY = 0x1
 MS_NOSUID = 0x2
 MS_NODEV = 0x4
 MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
 MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 MNT_DETACH = 2
 
 _SYS_MOUNT_SETATTR = 442  # the same number on every architecture: it is younger than the unified table
+_SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _MOUNT_ATTR_RDONLY = 1
 _AT_RECURSIVE = 0x8000
 _AT_FDCWD = -100
@@ -77,6 +79,14 @@ def make_read_only(target: str) -> None:
         ctypes.c_size_t(len(attributes)),
     )
     _check(result, f"mount_setattr {target}")
+
+
+def pivot_root(new_root: str) -> None:
+    """Make a mount point the root of this mount namespace, and let go of the old one with all that is mounted there."""
+    os.chdir(new_root)
+    _check(_libc.syscall(ctypes.c_long(_SYS_PIVOT_ROOT[os.uname().machine]), b".", b"."), f"pivot_root {new_root}")
+    detach(".")
+    os.chdir("/")
 
 
 def die_with_parent(signal_number: int) -> None:

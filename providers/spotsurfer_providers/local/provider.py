@@ -167,6 +167,7 @@ class LocalProvider:
             scenario=None if path is None else str(path),
             buckets=dict(settings.buckets),
             sockets=dict(settings.sockets),
+            root=settings.root or "",
             clock_offset_seconds=int(sha256(plan.token.encode()).hexdigest(), 16) % (settings.clock_offset_seconds_max + 1),
         )
 

@@ -1,4 +1,8 @@
-"""What a box sees of the file system: the host's, read-only, with folders of its own where a machine writes."""
+"""What a box sees of the file system: a root that it can't write, with folders of its own where a machine writes.
+
+The root is the host's, or an unpacked tree (as debootstrap makes one): then nothing of the host's is there at all, and a job
+that leans on something of it fails as it would on a machine.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_providers.local import kernel
+from spotsurfer_providers.local import devices, kernel
 
 DISK_AT = "/var/lib/spotsurfer"
-PRIVATE = ("/tmp", "/run", "/var/tmp", "/dev/shm")  # noqa: S108 - mount points, not files of ours
+# Mount points, not files of ours: a fresh machine has nothing there, and whoever lives on the host does.
+PRIVATE = {"/tmp": "1777", "/run": "0755", "/var/tmp": "1777", "/dev/shm": "1777", "/root": "0700", "/home": "0755"}  # noqa: S108
 _CGROUP_ROOT = "/sys/fs/cgroup"
 _OPEN = kernel.MS_NOSUID | kernel.MS_NODEV
 _PLAIN = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+# Of /proc, what belongs to the whole host; and what of that is each box's own, through its namespaces.
+_PROC_OF_HOST = ("sys", "sysrq-trigger", "irq", "bus")
+_PROC_OWN = ("sys/net", "sys/kernel/ns_last_pid", "sys/kernel/hostname", "sys/kernel/domainname", "sys/fs/mqueue")
+_PROC_OWN_PATTERNS = ("sys/kernel/sem*", "sys/kernel/msg*", "sys/kernel/shm*", "sys/kernel/auto_msgmni")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +35,13 @@ class CgroupMount:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How one box's file system is made. `hidden` are host folders that it must not even read."""
+    """How one box's file system is made. `hidden` are host folders that it must not even read; `root` "" is the host's."""
 
     device: str
     disk_kind: str
     cgroups: Sequence[CgroupMount]
     hidden: Sequence[str]
+    root: str = ""
 
 
 def build(view: View) -> None:
@@ -40,33 +50,55 @@ def build(view: View) -> None:
     The order matters: mounts of the host that are covered anyway are dropped first, so that a box neither keeps them busy
     nor hands them on to the mount namespaces of its jobs.
     """
-    mounted = _mount_points(Path("/proc/self/mountinfo").read_text())
+    mounted, top = _mount_points(Path("/proc/self/mountinfo").read_text()), view.root
+    nodes = [*devices.of_host(), devices.of(view.device)]
     kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
-    covered = ("/proc", "/sys", DISK_AT, "/dev/mqueue", *PRIVATE, *view.hidden)
-    _drop(mounted, covered)
-    kernel.make_read_only("/")
-    kernel.mount("proc", "/proc", "proc", _PLAIN)
-    _mount_sys(view.cgroups)
-    for folder in PRIVATE:
-        if os.path.isdir(folder) and not os.path.islink(folder):  # noqa: PTH112,PTH114 - as the kernel sees them
-            mode = "0755" if folder == "/run" else "1777"
-            kernel.mount("tmpfs", folder, "tmpfs", _OPEN, f"mode={mode}")
-    for folder in view.hidden:
+    if top:
+        kernel.mount(top, top, None, kernel.MS_BIND)
+    kernel.make_read_only(top or "/")
+    if not top:
+        _drop(mounted, ("/proc", "/sys", "/dev", DISK_AT, *PRIVATE, *view.hidden))
+    devices.make(top + "/dev", nodes)
+    _mount_proc(top + "/proc")
+    _mount_sys(view.cgroups, top)
+    for folder, mode in PRIVATE.items():
+        if os.path.isdir(top + folder) and not os.path.islink(top + folder):  # noqa: PTH112,PTH114 - as the kernel sees them
+            kernel.mount("tmpfs", top + folder, "tmpfs", _OPEN, f"mode={mode}")
+    for folder in () if top else view.hidden:
         if os.path.isdir(folder):  # noqa: PTH112 - gone where a private folder covers it
             kernel.mount("tmpfs", folder, "tmpfs", _PLAIN | kernel.MS_RDONLY, "mode=0755,size=4k")
+    if top:
+        kernel.pivot_root(top)
     kernel.mount(view.device, DISK_AT, view.disk_kind, 0)
 
 
-def _mount_sys(cgroups: Sequence[CgroupMount]) -> None:
+def _mount_proc(target: str) -> None:
+    kernel.mount("proc", target, "proc", _PLAIN)
+    proc = Path(target)
+    for name in _PROC_OF_HOST:
+        if (path := proc / name).exists():
+            _bind(path, read_only=True)
+    for path in [*(proc / n for n in _PROC_OWN), *(p for pattern in _PROC_OWN_PATTERNS for p in sorted(proc.glob(pattern)))]:
+        if path.exists():
+            _bind(path, read_only=False)
+
+
+def _bind(path: Path, *, read_only: bool) -> None:
+    """A mount of its own at this place, with what lies there."""
+    kernel.mount(str(path), str(path), None, kernel.MS_BIND)
+    kernel.mount(None, str(path), None, kernel.MS_REMOUNT | kernel.MS_BIND | _PLAIN | (kernel.MS_RDONLY if read_only else 0))
+
+
+def _mount_sys(cgroups: Sequence[CgroupMount], top: str) -> None:
     """A fresh /sys shows the box's own network devices; below it only the box's own part of the control groups."""
-    kernel.mount("sysfs", "/sys", "sysfs", _PLAIN | kernel.MS_RDONLY)
+    kernel.mount("sysfs", top + "/sys", "sysfs", _PLAIN | kernel.MS_RDONLY)
     if [c.path for c in cgroups] == [_CGROUP_ROOT]:
-        kernel.mount("cgroup2", _CGROUP_ROOT, "cgroup2", _PLAIN)
+        kernel.mount("cgroup2", top + _CGROUP_ROOT, "cgroup2", _PLAIN)
         return
-    kernel.mount("tmpfs", _CGROUP_ROOT, "tmpfs", _PLAIN, "mode=0755")
+    kernel.mount("tmpfs", top + _CGROUP_ROOT, "tmpfs", _PLAIN, "mode=0755")
     for c in cgroups:
-        Path(c.path).mkdir(parents=True, exist_ok=True)
-        kernel.mount("cgroup", c.path, "cgroup" if c.options else "cgroup2", _PLAIN, c.options or None)
+        Path(top + c.path).mkdir(parents=True, exist_ok=True)
+        kernel.mount("cgroup", top + c.path, "cgroup" if c.options else "cgroup2", _PLAIN, c.options or None)
 
 
 def _mount_points(table: str) -> list[str]:

@@ -17,6 +17,8 @@ from spotsurfer_providers.local.strict import build
 REGION = "local"
 _GIB = 1 << 30
 _CLOCK_OFFSET_MAX = 10 * 365 * 86400
+# Of any system: what a box mounts over, and what user-data is run with.
+_ROOT_NEEDS = ("bin/sh", "dev", "proc", "sys", "run", "tmp", "root", "var/lib")
 _DISK_BYTES_MIN = 256 << 20  # btrfs wants about half of it for itself
 _DEFAULT_TYPES = tuple(f"{family}.{size}" for family in ("m6i", "c6i", "r6i") for size in ("large", "xlarge", "2xlarge"))
 
@@ -32,7 +34,10 @@ class LocalSettings:
     instances_max: int = 16
     sockets: dict[str, str] = field(default_factory=dict)  # port of 10.77.0.1 -> Unix socket of the host that it leads to
     buckets: dict[str, str] = field(default_factory=dict)  # name -> folder of the host: s3://name/… for inputs of jobs
-    clock_offset_seconds_max: int = 0  # machines differ in their uptime: boxes do by up to so much, each by another amount
+    root: str | None = None  # folder of an unpacked system, as debootstrap makes it, for boxes to have instead of the host's
+    clock_offset_seconds_max: int = (
+        90 * 86400
+    )  # machines differ in their uptime: boxes do by up to so much, each by another amount
     zones: list[str] = field(default_factory=lambda: ["local-a", "local-b"])
     instance_types: list[str] = field(default_factory=lambda: list(_DEFAULT_TYPES))
     pools: list[str] | None = None  # "zone/instance-type"; instead of every type in every zone
@@ -65,11 +70,24 @@ def read_settings(table: Mapping[str, object]) -> LocalSettings:
     _check_pools(settings)
     _check_buckets(settings.buckets)
     _check_sockets(settings.sockets)
+    _check_root(settings.root)
     return settings
 
 
 def _is_texts(value: Sequence[object]) -> bool:
     return len(value) > 0 and all(isinstance(x, str) and x != "" for x in value)
+
+
+def _check_root(root: str | None) -> None:
+    if root is None:
+        return
+    if not Path(root).is_absolute():
+        raise ConfigError(f"providers.local.root must be an absolute path, not {root!r}")
+    missing = [name for name in _ROOT_NEEDS if not Path(root, name).exists()]
+    if missing:
+        raise ConfigError(
+            f"providers.local.root {root} has no {', '.join(missing)}: unpack a system there, as debootstrap does"
+        )
 
 
 def _check_sockets(sockets: Mapping[str, object]) -> None:
