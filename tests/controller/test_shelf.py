@@ -96,6 +96,15 @@ def test_a_copy_has_everything_of_its_own_and_its_origins_keys(room: Room) -> No
     assert (summary(log.entries).checkpoint, summary(log.entries).checkpoints) == (FIRST, (FIRST,))
 
 
+def test_a_copy_keeps_what_its_names_meant(room: Room) -> None:
+    for key in (protocol.image_key, protocol.inputs_key):
+        room.store.create(key(JOB), key("what").encode())
+    room.writer.save_all(["a"])
+    made = room.forks.fork(Order(JOB), an_errand())
+    assert room.store.get(protocol.image_key(made.id)) == b"jobs/what/IMAGE.json"
+    assert room.store.get(protocol.inputs_key(made.id)) == b"jobs/what/INPUTS.json"
+
+
 def test_the_secrets_of_a_copy_are_sealed_for_the_copy(room: Room) -> None:
     room.store.create(protocol.secrets_key(JOB), sealed.seal({"TOKEN": b"1"}, KEYS, JOB))
     room.writer.save_all(["a"])
