@@ -139,6 +139,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "secrets_in_plain_images": ("secrets_in_plain_images", _switch),
     "image": ("image", _text),
     "entry_point": ("entry_point", _words),
+    "devices": ("devices", _texts),
     "registry_auth": ("registry_auth", _text),
     "tags": ("tags", _table),
     "user": ("user", _text),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,20 +13,25 @@ from spotsurfer.jobsecrets import read_one
 from spotsurfer.model.errors import InputMissing, JobFileError
 from spotsurfer.model.job import SENT_SECRETS, JobSpec
 
+DEVICE = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9_.-]+=[A-Za-z0-9_.:-]+")
 Say = Callable[[str], str]  # the begin of a sentence about a key
 
 
 def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     """Everything wrong with it: (key of the job file, second half of a sentence)."""
     if not spec.image:
-        for key, given in (("entry_point", spec.entry_point is not None), ("registry_auth", bool(spec.registry_auth))):
-            if given:
+        given = {"entry_point": spec.entry_point is not None, "registry_auth": spec.registry_auth, "devices": spec.devices}
+        for key, value in given.items():
+            if value:
                 yield key, 'speaks of a container image, but the job has none: add image = "docker://…"'
         return
     try:
         Reference.parse(spec.image)
     except ValueError as e:
         yield "image", str(e)
+    for device in spec.devices:
+        if not DEVICE.fullmatch(device):
+            yield "devices", f"has {device!r}, expected a name like 'nvidia.com/gpu=all'"
     kind, _, place = spec.registry_auth.partition(":")
     if spec.registry_auth and (kind not in SENT_SECRETS or not place):
         yield "registry_auth", f"is {spec.registry_auth!r}, expected file:PATH or env:NAME"

@@ -145,6 +145,7 @@ class Spec:
     hook_seconds: float = 30.0  # limit of each of the two
     image: str = ""  # container image that is its root, "docker://…"; "" = the machine's own root
     entry_point: list[str] | None = None  # instead of the image's
+    devices: list[str] = field(default_factory=list)  # of the machine, by their CDI names, for a job with an image
     steps: list[Step] = field(default_factory=list)  # what runs one after the other; empty = `command` alone
     step: int = 0  # which of them this is about: set by the agent, see `stepping.at`
     secrets: dict[str, str] = field(default_factory=dict)  # name -> sealed.ENVIRONMENT or sealed.FILE; values are sealed

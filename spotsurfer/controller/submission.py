@@ -153,6 +153,7 @@ class Submission:
             after_restore=list(spec.after_restore),
             hook_seconds=spec.hook_seconds,
             image=spec.image,
+            devices=list(spec.devices),
             entry_point=None if spec.entry_point is None else list(spec.entry_point),
             steps=[Step(s.name, list(s.command), s.protect, s.always) for s in spec.steps],
             secrets={name: secret["as"] for name, secret in spec.secrets.items()},

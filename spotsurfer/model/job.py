@@ -110,6 +110,7 @@ class JobSpec:
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)  # name -> {"from": "kind:place", "as": form}; no values
     image: str = ""  # container image that is its root, "docker://…"; "" = the machine's own root
     entry_point: tuple[str, ...] | None = None  # instead of the image's
+    devices: tuple[str, ...] = ()  # of the machine, by their CDI names: "nvidia.com/gpu=all"
     registry_auth: str = ""  # where its containers-auth.json was: "file:PATH" or "env:NAME"; no value
     secrets_in_plain_images: bool = False  # its user bears that checkpoints with them in memory are not encrypted
 

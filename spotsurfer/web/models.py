@@ -82,6 +82,7 @@ class SpecBody(Asked):
     steps: list[StepBody] = []
     image: str = ""
     entry_point: list[str] | None = None
+    devices: list[str] = []
     registry_auth: str = ""
     secrets: dict[str, dict[str, str]] = {}
     secrets_in_plain_images: bool = False

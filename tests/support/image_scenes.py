@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -261,8 +262,52 @@ def room() -> None:
         assert len(held()) == 2, held()
 
 
+LOADS = """
+import ctypes, os, time
+there = ctypes.CDLL("libdriver.so.1")
+there.zlibVersion.restype = ctypes.c_char_p
+for i in range(10**6):
+    print("turn", i, there.zlibVersion().decode(), os.environ["VENDOR"], os.path.exists("/opt/vendor/tool"), flush=True)
+    time.sleep(0.02)
+"""
+
+
+def devices() -> None:
+    """A device's libraries come from the machine, as its vendor describes them, and are found by the names programs know."""
+    folder = BASE / "vendor"
+    folder.mkdir()
+    library = folder / "libdriver.so.550.1"
+    shutil.copy(Path("/lib/x86_64-linux-gnu/libz.so.1").resolve(), library)
+    (folder / "libdriver.so.1").symlink_to(library.name)
+    (folder / "tool").write_text("tool")
+    mounts = [
+        {"hostPath": str(library), "containerPath": "/usr/lib/x86_64-linux-gnu/libdriver.so.550.1", "options": ["ro", "bind"]},
+        {"hostPath": str(folder / "tool"), "containerPath": "/opt/vendor/tool"},
+        {"hostPath": str(folder / "absent"), "containerPath": "/opt/vendor/absent"},
+    ]
+    everywhere = {"env": ["VENDOR=here"], "mounts": mounts}
+    one = {"name": "all", "containerEdits": {"deviceNodes": [{"path": "/dev/null"}]}}
+    Path("/run/cdi").mkdir()
+    Path("/run/cdi/vendor.json").write_text(
+        json.dumps({"cdiVersion": "0.5.0", "kind": "vendor.com/gpu", "devices": [one], "containerEdits": everywhere})
+    )
+    e = made()
+    spec = small("tool:1", command=["python3", "-c", LOADS], devices=["vendor.com/gpu=all"])
+    with registry(STORAGE):
+        e.start(spec)
+    turns_pass(e, 5)
+    assert output(e).decode().splitlines()[0].split()[3:] == ["here", "True"]
+    e.save(request(1, final=True))
+    e.kill()
+    e.restore(newest(open_store(STORE)), spec)
+    turns_pass(e, 5)
+    e.kill()
+    told = refused("refused", lambda: e.start(small("tool:1", devices=["vendor.com/gpu=7"])))
+    assert "no device vendor.com/gpu=7 (it has vendor.com/gpu=all)" in told, told
+
+
 SCENES: dict[str, Callable[..., None]] = {
-    x.__name__: x for x in (first, last, refusals, once, speaks, trouble, killed, room)
+    x.__name__: x for x in (first, last, refusals, once, speaks, trouble, killed, room, devices)
 }  # fmt: skip
 
 if __name__ == "__main__":

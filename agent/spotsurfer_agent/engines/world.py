@@ -13,7 +13,7 @@ from pathlib import Path
 
 from spotsurfer_agent import jobroot, shimwire, trees
 from spotsurfer_agent.engines.port import EngineError
-from spotsurfer_agent.images import tree
+from spotsurfer_agent.images import cdi, tree
 from spotsurfer_agent.images.accounts import Account
 from spotsurfer_agent.images.accounts import find as find_account
 from spotsurfer_agent.images.bringing import Images
@@ -79,9 +79,16 @@ class World:
     def brought(self, spec: Spec | None = None) -> list[jobroot.Mount]:
         """What inputs and shared file systems add to the mounts of the job that runs, or of one that is to come."""
         if spec is not None:
-            return mounting.mounts(spec, str(self._base))
+            return [*mounting.mounts(spec, str(self._base)), *self._devices(spec).mounts]
         told = shimwire.read_json(self._folder / MOUNTS) or {}
         return [jobroot.Mount(**m) for m in told.get("mounts", [])]
+
+    def _devices(self, spec: Spec) -> cdi.Devices:
+        """What its devices add to a job with an image: without one it has the machine's own libraries. Raises EngineError."""
+        try:
+            return cdi.find(tuple(spec.devices) if spec.image else ())
+        except ImageError as e:
+            raise EngineError(e.kind, str(e)) from e
 
     def _make_points(self, root: Path, extra: Sequence[jobroot.Mount]) -> None:
         """In an image, what lies outside of the job's scratch has to be mounted on something."""
@@ -121,9 +128,11 @@ class World:
             raise OSError(0, f"the image {spec.image} names no program: add command to the job file")
         account = find_account(Path(root.path), spec.user or root.config.user)
         # A job that speaks of files has a folder of its own for them; else the program begins where its image says.
-        speaks = spec.inputs or spec.outputs or spec.folder not in ("", ".")
+        speaks = spec.inputs or spec.fetches or spec.outputs or spec.folder not in ("", ".")
         there = folder if speaks or not root.config.folder else os.path.normpath("/" + root.config.folder)
-        return Beginning(words, there, account, dict(root.config.environment))
+        devices = self._devices(spec)
+        cdi.lay_links(devices, scratch / "run")
+        return Beginning(words, there, account, {**root.config.environment, **devices.environment})
 
     def account(self, spec: Spec) -> Account:
         """As whom the job begins. Raises OSError for a user that is not there."""
