@@ -53,7 +53,7 @@ def _absorb(s: State, f: Facts) -> State:
     }
     if o.task is Task.BOOT:
         changes |= {"booted": True, "freeze_at": o.at}
-    elif o.task is Task.BEGIN or (o.task is Task.STEP and f.unprotected):
+    elif o.task is Task.BEGIN:
         changes["freeze_at"] = o.at
     elif o.task is Task.KILL:
         changes = {"killed": True}

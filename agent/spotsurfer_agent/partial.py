@@ -56,7 +56,7 @@ class Partials:
         store = Patient(self.store)
         prefix = protocol.partial_prefix(self.job, number, self.attempt)
         with self.engine.still() as still:
-            copies = None if still.is_still else Path(still.path)
+            copies = None if still.is_still else Path(still.path).parent  # the agent's own folder
             sent = outputs.publish(store, spec, prefix, still.path, copies)
         steps = runs_of(self.state.memory)
         told = Partial(number, self.attempt, steps[-1].name if steps else "", self.utc(), sent.files, sent.missing)

@@ -47,6 +47,8 @@ class Scratch:
         self.path = base / "job" / "scratch"
         self._kept = base / "job" / "kept"
         self._btrfs = btrfs
+        self._seen = base / "job" / "seen"
+        self._remove(self._seen)  # of an agent that died while it looked
         self.index: dict[str, tuple[trees.Stamp, Content]] = {}  # what an unchanged file consists of
 
     def make(self) -> None:
@@ -114,17 +116,15 @@ class Scratch:
 
         Apart from captures: a save may begin and end meanwhile.
         """
-        seen = self.path.parent / "seen"
-        self._remove(seen)  # of an agent that died here
         if not self.is_subvolume:
             yield None
             return
-        if error := self._run("subvolume", "snapshot", "-r", str(self.path), str(seen)):
+        if error := self._run("subvolume", "snapshot", "-r", str(self.path), str(self._seen)):
             raise ScratchError(0, f"btrfs can't snapshot the job's folder: {error}")
         try:
-            yield seen
+            yield self._seen
         finally:
-            self._remove(seen)
+            self._remove(self._seen)
 
     def remember(self, capture: Capture, entries: list[Entry], table: Table, instant_ns: int) -> None:
         """Note which chunks the files of a capture consist of; files written in the last instants are left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -80,7 +81,10 @@ def show(job: JobArgument, as_json: AsJson = False) -> None:
         pairs(_now(here))
     if len(found["steps"]) > 1 or found["spec"]["steps"]:
         put()
-        table(["step", "exit", "began", "ended", "cpu", "printed"], [_step(step) for step in found["steps"]])
+        rows = [_step(step) for step in found["steps"]]
+        begun, later = {row[0] for row in rows}, "did not run" if found["ended_at"] else "comes later"
+        rows += [[step["name"], "-", "-", later, "-", "-"] for step in found["spec"]["steps"] if step["name"] not in begun]
+        table(["step", "exit", "began", "ended", "cpu", "printed"], rows)
     if found["attempts"]:
         put()
         columns = ["#", "state", "machine", "market", "cpu", "saves", "frozen", "usd", "why it ended"]
@@ -248,8 +252,13 @@ def repeated_seconds(job: Json) -> float:
     """
     granted = [a for a in job["attempts"] if a["granted_at"] is not None]
     nothing = job["spec"]["engine"] == "none"  # drained without saving
-    lost = [a for a in granted[:-1] if nothing or a["agent_state"] not in ALL_SAVED]
+    lost = [a for a, after in pairwise(granted) if nothing or a["agent_state"] not in ALL_SAVED or _began_again(a, after)]
     return float(sum(a["unsaved_seconds"] or 0.0 for a in lost))
+
+
+def _began_again(a: Json, after: Json) -> bool:
+    """It was drained in a step that is not protected, before there was any checkpoint."""
+    return bool(a["agent_state"] == "drained" and after["from_checkpoint"] is None)
 
 
 def _sum(lines: list[Json]) -> Json:

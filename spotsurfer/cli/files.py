@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FOLLOW_SECONDS = 10.0
 LOOK_SECONDS = 0.2
-TELL_SECONDS = 2.0
+TELL_SECONDS, TELL_BYTES = 2.0, 64 << 20
 
 
 def add(app: typer.Typer) -> None:
@@ -153,6 +153,8 @@ def outputs(
     told = client.get(place)
     found = told["outputs"]
     if to is not None:
+        if (total := sum(f["size"] for f in found)) > TELL_BYTES:
+            tell(f"Downloading {len(found)} files, {size(total)} …")
         for file in found:
             file["to"] = str(_download(client, place, file, to, force))
     if as_json:

@@ -13,7 +13,7 @@ from cli.conftest import Call
 from spotsurfer_agent.protocol import StepRun
 from support.fake_service import FakeService, an_attempt
 
-from spotsurfer.cli import act
+from spotsurfer.cli import act, ask
 from spotsurfer.model.errors import Conflict, RestoreRefused
 from spotsurfer.model.job import AttemptState, JobState, MarketChoice
 from spotsurfer.model.steps import JobStep
@@ -289,6 +289,7 @@ def test_show_tells_how_each_step_ended(controller: FakeService, call: Call, job
     steps_of(controller, job)
     shown = [line.split() for line in call("show", job).out.splitlines()]
     assert [row[:2] for row in shown if row[:1] in (["setup"], ["main"])] == [["setup", "0"], ["main", "-"]]
+    assert [row[-4:-2] for row in shown if row[:1] == ["finish"]] == [["comes", "later"]]
     assert json.loads(call("show", "--json", job).out)["steps"][0]["exit_code"] == 0
 
 
@@ -317,3 +318,12 @@ def test_what_a_running_job_has_written_so_far(job: str, controller: FakeService
     controller.partial_fails = Conflict("its disk is full")
     refused = call("outputs", job, "--partial")
     assert (refused.code, "its disk is full" in refused.err) == (14, True)
+
+
+def test_a_step_that_begins_again_elsewhere_is_work_repeated() -> None:
+    first = {"granted_at": "x", "agent_state": "drained", "from_checkpoint": None, "unsaved_seconds": 30.0}
+    second = {**first, "unsaved_seconds": 5.0}
+    job = {"spec": {"engine": "auto"}, "attempts": [first, second]}
+    assert ask.repeated_seconds(job) == 30.0
+    assert ask.repeated_seconds({**job, "attempts": [first, {**second, "from_checkpoint": "000001-000001"}]}) == 0.0
+    assert ask.repeated_seconds({**job, "attempts": [{**first, "agent_state": "finished"}, second]}) == 0.0, "a retry"
