@@ -118,6 +118,18 @@ def test_files_are_read_only_and_their_times_are_the_same_everywhere(tmp_path: P
     assert (st.st_mode & 0o777, st.st_mtime) == (0o444, 946_684_800)
 
 
+def test_every_user_of_the_job_may_read_them(tmp_path: Path, buckets: Buckets) -> None:
+    before = os.umask(0o077)  # as the agent's
+    try:
+        machine = Machine(tmp_path / "m", buckets)
+        machine.ready(DictStore(), "s3://lab/run/reads/**")
+    finally:
+        os.umask(before)
+    view = machine.base / "job/inputs"
+    modes = {p.stat().st_mode & 0o777 for p in [view.resolve(), *view.rglob("*")] if p.is_dir()}
+    assert (modes, (view / "deep/c.fq.gz").stat().st_mode & 0o777) == ({0o755}, 0o444)
+
+
 def test_a_file_from_the_web_with_its_checksum(tmp_path: Path, web: Web) -> None:
     data = os.urandom(3 << 20)
     web.files["/x/genome.fa?signature=abc"] = Mood(data)

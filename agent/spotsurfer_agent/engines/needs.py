@@ -79,16 +79,19 @@ def _cpu_flags(text: str) -> set[str]:
     return set()
 
 
-def files(pids: Iterable[int], base: str, place: Callable[[str], str] = str) -> dict[str, str]:
+def files(
+    pids: Iterable[int], base: str, place: Callable[[str], str] = str, written: Sequence[str] = ()
+) -> dict[str, str]:
     """Facts of what the processes use: files outside of the scratch, mapped or open, and the cap that they were started under.
 
-    The processes stand still. `place` tells where on this machine lies what the job sees under a path.
+    The processes stand still. `place` tells where on this machine lies what the job sees under a path. Files below `written`
+    are left out: they go on growing.
     """
     paths: set[str] = set()
     pids = list(pids)
     for pid in pids:
         paths |= _mapped(pid) | _opened(pid)
-    hidden = (*HIDDEN, base + "/")
+    hidden = (*HIDDEN, *(folder.rstrip("/") + "/" for folder in (base, *written)))
     found = {f"file {p}": file_fact(place(p)) for p in sorted(paths) if p.startswith("/") and not p.startswith(hidden)}
     caps = {_cap(pid) for pid in pids}
     return found | ({"cpu cap": caps.pop()} if len(caps) == 1 and caps != {""} else {})

@@ -27,6 +27,7 @@ from spotsurfer_agent.engines.intake import Intake
 from spotsurfer_agent.engines.port import EngineError, SaveRequest
 from spotsurfer_agent.engines.reserve import Reserve
 from spotsurfer_agent.jobroot import Mount
+from spotsurfer_agent.inputs import shares
 from spotsurfer_agent.manifest import Entry, Manifest
 from spotsurfer_agent.memory import first_to_go
 from spotsurfer_agent.protocol import SaveFacts
@@ -246,7 +247,7 @@ class Saving:
         at = self._at
         capture = at.scratch.capture(self._request.checkpoint, self._base.known, stays_frozen=self._request.final)
         facts = needs.machine(at.criu_version, str(at.base), jobroot.compared(at.mounts), at.root)
-        facts |= needs.files(at.cgroup.pids(), str(at.base), at.place)
+        facts |= needs.files(at.cgroup.pids(), str(at.base), at.place, shares.written(at.mounts))
         cpu = max(0.0, at.cgroup.cpu_seconds() - _number(status["cpu_baseline"])) + self._request.cpu_seconds_before
         return Instant(_counts(frozen["log"]), cpu, facts, capture, _texts(status["pipes"]), at.scratch.now_ns())
 

@@ -64,7 +64,7 @@ class Cache:
         with self._shared():
             if not self._is_whole(digest):
                 return False
-            target.parent.mkdir(parents=True, exist_ok=True)
+            _make_folders(target.parent)
             target.unlink(missing_ok=True)
             try:
                 os.link(self._object(digest), target)
@@ -144,7 +144,8 @@ class Cache:
         """An empty folder for one job; what an earlier try left in it is gone."""
         path = self.view(owner)
         shutil.rmtree(path, ignore_errors=True)
-        path.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folders(path)
         return path
 
     def view(self, owner: str) -> Path:
@@ -224,6 +225,14 @@ def sha256_of(path: Path, halt: Callable[[], None] = lambda: None) -> str:
             digest.update(memoryview(buffer)[:count])
             halt()
     return digest.hexdigest()
+
+
+def _make_folders(path: Path) -> None:
+    """A folder of a view, for every user of the job to look into, whatever files the agent else makes for itself alone."""
+    if not path.is_dir():
+        _make_folders(path.parent)
+        path.mkdir(exist_ok=True)
+        path.chmod(0o755)
 
 
 def _is_still(fd: int, path: Path) -> bool:

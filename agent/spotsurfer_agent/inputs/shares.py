@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,3 +148,8 @@ def _trouble(share: Share, said: str) -> ShareTrouble:
 def folders(spec: Spec, base: str) -> tuple[str, ...]:
     """Where the job sees its shared file systems, with a slash behind each."""
     return tuple(target(s, spec, base).rstrip("/") + "/" for s in spec.shares)
+
+
+def written(mounts: Iterable[Mount]) -> list[str]:
+    """Those mounts of a job that are shared file systems it may write to."""
+    return [m.target for m in mounts if m.name.startswith("share-") and not m.read_only]
