@@ -133,7 +133,7 @@ class Fleet:
 
     # ---- jobs
 
-    def submit(self, steps: int = 150, pause: float = 0.05, code: int = 0, text: str = PROGRAM, **spec: Any) -> str:
+    def submit(self, steps: int = 150, /, pause: float = 0.05, code: int = 0, text: str = PROGRAM, **spec: Any) -> str:
         """A job of the program above, or of another one that prints the same; about `steps * pause` seconds long."""
         job = str(self.client.post("/v1/ids", {"name": spec.pop("name", "chain")})["job"])
         program = text.encode()
