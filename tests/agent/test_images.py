@@ -1,0 +1,222 @@
+"""Container images: names, configurations, accounts, mount points, the table of errors; without a registry."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from spotsurfer_agent.coding import encode
+from spotsurfer_agent.engines import needs
+from spotsurfer_agent.images import accounts, cdi, errors, pin, registry, tree
+from spotsurfer_agent.images.config import ImageConfig
+from spotsurfer_agent.images.errors import ImageError, Kind
+from spotsurfer_agent.images.pin import Pins
+from spotsurfer_agent.images.reference import Reference
+from spotsurfer_agent.images.shelf import Root, Shelf
+from spotsurfer_agent.jobroot import Mount, mounts, on_machine
+from spotsurfer_agent.store import open_store
+
+DIGEST = "sha256:" + "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "asked"),
+    [
+        ("docker://reg.example:5000/tools/bwa:0.7", "reg.example:5000", "docker://reg.example:5000/tools/bwa:0.7"),
+        ("docker://reg.example/bwa", "reg.example", "docker://reg.example/bwa:latest"),
+        (f"docker://reg.example/bwa:0.7@{DIGEST}", "reg.example", f"docker://reg.example/bwa@{DIGEST}"),
+        ("docker://localhost/bwa:1", "localhost", "docker://localhost/bwa:1"),
+        ("docker://tools/bwa_x-y.z:1", "that names without a host mean", "docker://tools/bwa_x-y.z:1"),
+    ],
+)
+def test_names(text, host, asked):
+    found = Reference.parse(text)
+    assert (found.host, found.asked) == (host, asked)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "bwa:1", "oci:/tmp/x", "docker://", "docker://Reg/BWA", "docker://x/y:1@sha256:12", "docker://x/y z", "docker://x/-y"],
+)
+def test_what_is_no_name(text):
+    with pytest.raises(ValueError, match="expected docker://"):
+        Reference.parse(text)
+
+
+SAID = {
+    "full disk": 'level=fatal msg="writing blob: write /x: no space left on device"',
+    "throttled": "reading manifest 1 in r/x: toomanyrequests: You have reached your limit",
+    "plain registry": "pinging container registry r: http: server gave HTTP response to HTTPS client",
+    "untrusted": "Get https://r/v2/: tls: failed to verify certificate: x509: certificate signed by unknown authority",
+    "denied": "reading manifest 1 in r/x: unauthorized: authentication required",
+    "wrong architecture": 'choosing an image: no image found in image index for architecture "amd64"',
+    "damaged layer": "writing blob: happened during read: Digest did not match, expected sha256:1, got sha256:2",
+    "unknown image": "reading manifest 1 in r/x: manifest unknown: manifest unknown",
+    "registry down": "pinging container registry r: dial tcp 127.0.0.1:5000: connect: connection refused",
+}
+
+
+@pytest.mark.parametrize("row", errors.ROWS, ids=lambda r: r.name)
+def test_each_failure_has_one_sentence_with_a_remedy(row):
+    said = SAID[row.name]
+    assert errors.row(said) is row
+    told = str(errors.failure(said, "r/x:1", "r"))
+    assert "{" not in told
+    assert ":" in told, "what to do about it"
+    assert errors.failure(said, "r/x:1", "r").kind is row.kind
+
+
+def test_what_no_row_knows_is_told_in_the_tools_words():
+    told = errors.failure('time="1" level=fatal msg="something \\"odd\\" happened"', "r/x:1", "r")
+    assert str(told) == 'the image r/x:1 can\'t be used: something "odd" happened'
+
+
+def test_the_jobs_words_win():
+    image = ImageConfig(entry_point=["tool"], command=["help"])
+    assert image.words(None, []) == ["tool", "help"]
+    assert image.words(None, ["run", "x"]) == ["tool", "run", "x"]
+    assert image.words([], ["sh"]) == ["sh"]
+    assert image.words(["other"], []) == ["other"]
+
+
+def test_configurations_of_both_forms():
+    raw = {
+        "architecture": "arm64",
+        "config": {"Env": ["A=1=2", "B="], "Entrypoint": None, "Cmd": ["x"], "User": "me", "WorkingDir": "/w"},
+    }
+    found = ImageConfig.of_oci(raw)
+    assert (found.environment, found.entry_point, found.command) == ({"A": "1=2", "B": ""}, [], ["x"])
+    assert (found.user, found.folder, found.architecture, found.system) == ("me", "/w", "arm64", "linux")
+    assert ImageConfig.of_oci({}) == ImageConfig()
+
+
+def test_accounts_are_the_images_own(tmp_path):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("root:x:0:0::/:/x\nme:x:12:34::/:/x\nbroken\nodd:x:a:b::/:/x\n")
+    (tmp_path / "etc/group").write_text("them:x:34:\nmore:x:77:me,you\n")
+    cases = {"": (0, 0, []), "me": (12, 34, [34, 77]), "12": (12, 34, [34, 77]), "me:more": (12, 77, []), "9:8": (9, 8, [])}
+    for user, (uid, gid, groups) in cases.items():
+        found = accounts.find(tmp_path, user)
+        assert (found.uid, found.gid, found.groups) == (uid, gid, groups), user
+    for user in ("you", "odd", "me:nobody"):
+        with pytest.raises(OSError, match="does not exist in the image"):
+            accounts.find(tmp_path, user)
+    outside = tmp_path / "outside"
+    outside.write_text("evil:x:0:0::/:/x\n")
+    (tmp_path / "etc/passwd").unlink()
+    (tmp_path / "etc/passwd").symlink_to(outside)
+    with pytest.raises(OSError, match="does not exist"):
+        accounts.find(tmp_path, "evil")
+
+
+def test_mount_points_never_lead_out_of_the_tree(tmp_path):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    outside.mkdir()
+    (root / "etc").mkdir(parents=True)
+    (root / "tmp").symlink_to(outside)
+    (root / "etc/hosts").symlink_to(outside / "hosts")
+    (root / "etc/resolv.conf").mkdir()
+    tree.mount_points(root, "/var/lib/agent", [Mount("x", str(outside), "/data/deep")])
+    for name in ("tmp", "var/tmp", "dev", "proc", "run", "var/lib/agent", "data/deep"):
+        assert (root / name).is_dir()
+        assert not (root / name).is_symlink()
+    assert (root / "etc/hosts").is_file()
+    assert (root / "etc/resolv.conf").is_file()
+    assert list(outside.iterdir()) == []
+    (root / "linked").symlink_to(outside)
+    with pytest.raises(ImageError, match="linked of /linked/x is a link"):
+        tree.make(root, "/linked/x", folder=True)
+    (root / "full").mkdir()
+    (root / "full/x").write_text("x")
+    with pytest.raises(ImageError, match="no room for the mount point /full"):
+        tree.make(root, "/full", folder=False)
+
+
+def test_of_several_architectures_ours_is_taken():
+    ours = {"digest": "sha256:1", "platform": {"os": "linux", "architecture": registry.architecture()}}
+    other = {"digest": "sha256:2", "platform": {"os": "linux", "architecture": "s390x"}}
+    name = Reference.parse("docker://r.example/x:1")
+    assert registry._chosen({"manifests": [other, ours]}, name) == "sha256:1"
+    with pytest.raises(ImageError, match=r"r\.example/x:1 is made for linux/s390x, this machine is linux/"):
+        registry._chosen({"manifests": [other]}, name)
+
+
+def test_the_first_one_to_pin_wins(tmp_path):
+    store = open_store(f"file://{tmp_path}")
+    first, second = Pins(store, "j"), Pins(store, "j")
+    assert second.read() is None
+    assert first.write("docker://x/y:1", DIGEST, "amd64", 7).digest == DIGEST
+    assert second.write("docker://x/y:1", "sha256:other", "amd64", 8).digest == DIGEST
+    found = Pins(store, "j").read()
+    assert found is not None
+    with pytest.raises(ImageError, match="resolved for amd64, this machine is arm64") as told:
+        pin.check(found, "arm64")
+    assert told.value.kind is Kind.MACHINE
+    assert json.loads(encode(found))["protocol"] == 1
+
+
+def test_a_shelf_shows_only_what_is_whole_and_forgets_what_was_left(tmp_path):
+    shelf = Shelf(tmp_path)
+    with shelf.alone(), shelf.aside(DIGEST) as made:
+        (made / tree.ROOT).mkdir()
+        assert shelf.get(DIGEST) is None
+        root = shelf.put(made, DIGEST, ImageConfig(user="me"))
+    assert shelf.get(DIGEST) == root == Root.from_json(json.loads(json.dumps(root.to_json())))
+    for left in (".making-abcd", ".gone-abcd"):
+        (shelf.folder / left / "deep").mkdir(parents=True)
+    with shelf.alone():
+        assert sorted(os.listdir(shelf.folder)) == [".lock", "ab" * 32]
+    (shelf.folder / ("ab" * 32) / "image.json").write_text("torn")
+    assert shelf.get(DIGEST) is None
+
+
+def test_paths_of_the_job_are_found_on_the_machine():
+    plan = [Mount("scratch", "/m/scratch", "/base"), Mount("x", "/m/x", "/base/in")]
+    assert on_machine("/base/in/a", plan, "/img") == "/m/x/a"
+    assert on_machine("/base/a", plan, "/img") == "/m/scratch/a"
+    assert on_machine("/usr/bin/x", plan, "/img") == "/img/usr/bin/x"
+    assert on_machine("/usr/bin/x", plan) == "/usr/bin/x"
+
+
+def test_an_image_job_sees_nothing_of_the_machines_disks():
+    seen = {m.target: m for m in mounts("/base", "/m/scratch", "/img")}
+    assert {"/run", "/base", "/tmp", "/etc/hosts", "/etc/resolv.conf", "/dev", "/sys"} <= set(seen)
+    assert seen["/run"].source == "/m/scratch/run"
+    assert not [m for m in seen.values() if m.name.startswith("disk")]
+
+
+def test_facts_name_the_image_and_look_into_it(tmp_path):
+    (tmp_path / "prog").write_bytes(b"12345")
+    theirs = {**needs.machine("4.2", "/b", ["/b"], DIGEST), "file /prog": "5 bytes"}
+    here = needs.machine("4.2", "/b", ["/b"], DIGEST)
+    inside = lambda p: str(tmp_path) + p  # noqa: E731
+    assert needs.refusal(theirs, here, inside) is None
+    assert needs.refusal(theirs, here, None) is None, "its tree is not here yet"
+    (tmp_path / "prog").write_bytes(b"123456")
+    assert "'5 bytes' where it was made and is '6 bytes' here" in str(needs.refusal(theirs, here, inside))
+    other = needs.machine("4.2", "/b", ["/b"])
+    told = str(needs.refusal(theirs, other, None))
+    assert DIGEST in told
+    assert "machine's own root" in told
+
+
+def test_devices_are_found_by_their_names(tmp_path):
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    (folder / "libcuda.so.1.2").write_text("x")
+    (folder / "libcuda.so.1").symlink_to("libcuda.so.1.2")
+    (folder / "libcuda.so").symlink_to("libcuda.so.1")
+    mount = {"hostPath": str(folder / "libcuda.so.1.2"), "containerPath": "/usr/lib/libcuda.so.1.2"}
+    edits = {"mounts": [mount], "env": ["V=all"]}
+    spec = {"kind": "v.com/gpu", "devices": [{"name": "0", "containerEdits": edits}, {"name": "1", "containerEdits": edits}]}
+    (tmp_path / "v.json").write_text(json.dumps(spec))
+    (tmp_path / "broken.json").write_text("{")
+    found = cdi.find(("v.com/gpu=0", "v.com/gpu=1"), (str(tmp_path),))
+    assert [m.target for m in found.mounts] == ["/usr/lib/libcuda.so.1.2"]
+    assert set(found.links) == {"libcuda.so", "libcuda.so.1", "libcuda.so.1.2"}
+    assert found.environment == {"V": "all", "LD_LIBRARY_PATH": "/run/driver"}
+    cdi.lay_links(found, tmp_path)
+    assert (tmp_path / "driver/libcuda.so.1").readlink().as_posix() == "/usr/lib/libcuda.so.1.2"
+    with pytest.raises(ImageError, match=r"no device v\.com/gpu=7 \(it has v\.com/gpu=0, v\.com/gpu=1\)"):
+        cdi.find(("v.com/gpu=7",), (str(tmp_path),))
