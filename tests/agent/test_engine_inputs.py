@@ -19,14 +19,10 @@ def test_a_job_with_inputs_moves_and_what_changed_is_said_before(tmp_path: Path)
             machine.run(scene)
 
 
-def test_declared_file_systems_stand_in_nobodys_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scene", ["ladder_sees", "is_lost", "cut_midway"])
+def test_scene(tmp_path: Path, scene: str) -> None:
     with minibox(tmp_path / "box", tmp_path / "store", module=MODULE) as machine:
-        machine.run("ladder_sees")
-
-
-def test_a_network_that_is_cut_midway_costs_no_more_than_the_time(tmp_path: Path) -> None:
-    with minibox(tmp_path / "box", tmp_path / "store", module=MODULE) as machine:
-        machine.run("cut_midway")
+        machine.run(scene)
 
 
 def test_three_jobs_of_a_machine_fetch_once() -> None:

@@ -141,6 +141,25 @@ def is_refused() -> None:
         machine.goods.drop()
 
 
+def is_lost() -> None:
+    """A loss without notice: what the job only appends to on a shared file system has grown meanwhile, and it goes on."""
+    prepare()
+    with serving(Buckets(BUCKETS)) as server:
+        machine = Machine(server)
+        machine.begin(spec())
+        turns_pass(machine.engine, 10)
+        machine.engine.save(request(1, final=False))
+        turns_pass(machine.engine, 10)
+        machine.engine.kill()
+        before = (NFS / "out/told.txt").stat().st_size
+        machine.bring(spec())
+        machine.engine.restore(newest(machine.store), spec())
+        turns_pass(machine.engine, 10)
+        assert (NFS / "out/told.txt").stat().st_size > before
+        machine.engine.kill()
+        machine.goods.drop()
+
+
 def ladder_sees() -> None:
     """Files on declared file systems stand in nobody's way."""
     prepare()

@@ -79,9 +79,7 @@ def _cpu_flags(text: str) -> set[str]:
     return set()
 
 
-def files(
-    pids: Iterable[int], base: str, place: Callable[[str], str] = str, written: Sequence[str] = ()
-) -> dict[str, str]:
+def files(pids: Iterable[int], base: str, place: Callable[[str], str] = str, written: Sequence[str] = ()) -> dict[str, str]:
     """Facts of what the processes use: files outside of the scratch, mapped or open, and the cap that they were started under.
 
     The processes stand still. `place` tells where on this machine lies what the job sees under a path. Files below `written`

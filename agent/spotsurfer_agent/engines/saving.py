@@ -26,8 +26,8 @@ from spotsurfer_agent.engines.base import Bases
 from spotsurfer_agent.engines.intake import Intake
 from spotsurfer_agent.engines.port import EngineError, SaveRequest
 from spotsurfer_agent.engines.reserve import Reserve
-from spotsurfer_agent.jobroot import Mount
 from spotsurfer_agent.inputs import shares
+from spotsurfer_agent.jobroot import Mount
 from spotsurfer_agent.manifest import Entry, Manifest
 from spotsurfer_agent.memory import first_to_go
 from spotsurfer_agent.protocol import SaveFacts
