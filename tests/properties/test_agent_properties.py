@@ -14,7 +14,7 @@ from spotsurfer_agent.engines.port import WorkloadState as W
 from spotsurfer_agent.facts import Do, Facts, Hold, Outcome, Release, Rules, Shut, Task, Warning
 from spotsurfer_agent.machine import step
 from spotsurfer_agent.notices.port import Said
-from spotsurfer_agent.protocol import WORKLOAD_DEAD, Desired, Done, Head, HeadKind, SaveFacts, Want
+from spotsurfer_agent.protocol import WORKLOAD_DEAD, Desired, Done, Head, HeadKind, SaveFacts, Step, Want
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.store import StoreError
 from spotsurfer_agent.table import TABLE, TERMINAL, State
@@ -93,14 +93,18 @@ def check(before: State, state: State, facts: Facts, effects) -> None:
         assert tasks <= {Task.KILL}, "nothing begins after the end"
         assert Release() not in effects
     if facts.lapsed or (state.held_since is not None and Release() not in effects):
-        assert not tasks & {Task.LIVE, Task.FINAL, Task.BEGIN, Task.STEP}, "nothing is saved or started while somebody else may own it"
+        assert not tasks & {Task.LIVE, Task.FINAL, Task.BEGIN, Task.STEP}, (
+            "nothing is saved or started while somebody else may own it"
+        )
     if facts.lapsed and facts.workload is W.RUNNING and not facts.held and not state.killed:
         assert Hold() in effects, "held before anybody else may start"
     if Release() in effects:
         assert before.held_since is not None
         assert facts.mine and not facts.lapsed and facts.proved_at > before.held_since
     if facts.head is not None and not facts.mine and not facts.own_final and not facts.own_done:
-        assert not tasks & {Task.LIVE, Task.FINAL, Task.BEGIN, Task.STEP, Task.PUBLISH} or before.name is S.BOOT, "not ours: no work"
+        assert not tasks & {Task.LIVE, Task.FINAL, Task.BEGIN, Task.STEP, Task.PUBLISH} or before.name is S.BOOT, (
+            "not ours: no work"
+        )
     if state.name is S.FENCED:
         assert any(isinstance(e, Shut) for e in effects)
     if state.shown in WORKLOAD_DEAD and state.shown is not before.shown:
@@ -116,13 +120,15 @@ ACTIONS = st.lists(
     max_size=30,
 )
 WORK_SECONDS = 200
+STEPS = [Step("setup", ["a"], protect=False), Step("main", ["b"]), Step("pack", ["c"], protect=False), Step("finish", ["d"])]
 
 
 class Chaos:
     """A controller that grants by the rules, machines that come and go, a store that fails; checks after every turn."""
 
-    def __init__(self, folder: Path) -> None:
-        self.world = World(folder, checkpoint_interval_seconds=15.0)
+    def __init__(self, folder: Path, steps: list[Step]) -> None:
+        self.world = World(folder, checkpoint_interval_seconds=15.0, steps=steps)
+        self.length = WORK_SECONDS / max(len(steps), 1)
         self.attempt = 0
         self.sequence = 0
         self.lose = False
@@ -136,7 +142,7 @@ class Chaos:
 
     def next_machine(self) -> None:
         self.attempt += 1
-        self.machine = self.world.machine(self.attempt, length=WORK_SECONDS)
+        self.machine = self.world.machine(self.attempt, length=self.length)
         self.machine.boot()
 
     def act(self, word: str, count: int) -> None:
@@ -224,10 +230,10 @@ class Chaos:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(ACTIONS)
-def test_whatever_happens_to_the_world(script):
+@given(ACTIONS, st.sampled_from([[], STEPS]))
+def test_whatever_happens_to_the_world(script, steps):
     with tempfile.TemporaryDirectory() as folder:
-        chaos = Chaos(Path(folder))
+        chaos = Chaos(Path(folder), steps)
         chaos.turn()
         chaos.grant()
         for word, count in script:
@@ -247,3 +253,9 @@ def test_whatever_happens_to_the_world(script):
         done = chaos.world.heads()[-1].done
         assert done is not None, "in the end the job is done"
         assert done.log["out"] == WORK_SECONDS * 9
+        assert [run.name for run in done.steps] == [step.name for step in steps or [Step("main", [])]]
+        assert all(run.exit_code == 0 for run in done.steps)
+        ends = [run.log_end["out"] for run in done.steps]
+        assert [run.log.get("out", 0) for run in done.steps] == [0, *ends[:-1]], (
+            "each step's output begins where the last one's ended"
+        )
