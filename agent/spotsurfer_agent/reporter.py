@@ -64,7 +64,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         fit=facts.fit,
         save_stage=extras.stage or ("memory" if waits_for_memory(state, facts) else ""),
         save_age_seconds=max(facts.now - state.freeze_at, 0.0) if memory.began else None,
-        cpu_seconds=memory.cpu_steps + extras.status.cpu_seconds,
+        cpu_seconds=memory.cpu_steps + (0.0 if memory.between_steps else extras.status.cpu_seconds),
         memory_bytes=extras.status.memory_bytes,
         arriving_bytes=extras.status.arriving_bytes,
         error=state.error or facts.refusal,

@@ -116,6 +116,7 @@ class Hosted(abc.ABC):
         self.world.bring(spec)
         try:
             self._end()  # its exit status stays until another keeper is there: an agent that dies here finds it again
+            self._last = Status(WorkloadState.ABSENT, log=dict(log))
             self._launch(spec, dict(log), goes_on=True)
         except (OSError, shimwire.ShimGone, shimwire.ShimRefused, trees.UnsafePath) as e:
             self.kill()
