@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 from spotsurfer_agent.coding import encode
@@ -166,7 +165,7 @@ def test_a_shelf_shows_only_what_is_whole_and_forgets_what_was_left(tmp_path):
     for left in (".making-abcd", ".gone-abcd"):
         (shelf.folder / left / "deep").mkdir(parents=True)
     with shelf.alone():
-        assert sorted(os.listdir(shelf.folder)) == [".lock", "ab" * 32]
+        assert sorted(p.name for p in shelf.folder.iterdir()) == [".lock", "ab" * 32]
     (shelf.folder / ("ab" * 32) / "image.json").write_text("torn")
     assert shelf.get(DIGEST) is None
 
