@@ -307,6 +307,8 @@ class Work:
         done = Done(exit_code=code, reason="exited", outputs=out.sizes, log=log, steps=runs, digests=out.digests)
         cpu = self.steps.cpu_before + status.cpu_seconds
         self.heads.append(lambda base: _closed(base, done, cpu), True, self.store.check, self.wait)
+        with contextlib.suppress(StoreError):  # nobody wants to see what there was before
+            self.store.delete([x.key for x in self.store.list(protocol.partials_prefix(self.job))])
         return Outcome(Task.PUBLISH, self.now(), note=_note(out, code))
 
     def _kill(self) -> Outcome:

@@ -244,3 +244,14 @@ def test_a_job_with_no_pattern_that_matches_yet_says_which(tmp_path):
     world.until(lambda: world.report(1).partial == 1)
     assert listed(world, 1).missing == ["deep/**/*.fa"]
     assert listed(world, 1).files["one.txt"].size == 1
+
+
+def test_what_there_was_before_the_end_goes_with_it(world):
+    machine = running(world, 1, length=60.0)
+    writes(machine, "one.txt", "so far")
+    world.want(1, Want.RUN, 1, partial=1)
+    world.until(lambda: world.report(1).partial == 1)
+    assert [k for k in world.store.objects if "/partial/" in k]
+    world.until(lambda: machine.agent.over)
+    assert [k for k in world.store.objects if "/partial/" in k] == []
+    assert world.heads()[-1].done.outputs == {"one.txt": 6}
