@@ -28,7 +28,7 @@ BUCKETS, NFS = Path("/run/store/buckets"), Path("/run/store/nfs")
 LINES = 200
 PROGRAM = """\
 import os, time
-lines, shared, ref = open("reads/a.txt"), open("out/told.txt", "a", buffering=1), open("/media/ref.txt")
+lines, shared, ref = open("reads/a.txt"), open(os.environ.get("OUT", "out") + "/told.txt", "a", buffering=1), open("/media/ref.txt")
 for line in lines:
     print(line.strip(), flush=True)
     shared.write(line)
@@ -144,16 +144,18 @@ def is_refused() -> None:
 def is_lost() -> None:
     """A loss without notice: what the job only appends to on a shared file system has grown meanwhile, and it goes on."""
     prepare()
+    wanted = spec(shares=[Share("out", "bind", str(NFS / "out"), "/srv", read_only=False), *spec().shares[1:]])
+    wanted = dataclasses.replace(wanted, environment={"OUT": "/srv"})
     with serving(Buckets(BUCKETS)) as server:
         machine = Machine(server)
-        machine.begin(spec())
+        machine.begin(wanted)
         turns_pass(machine.engine, 10)
         machine.engine.save(request(1, final=False))
         turns_pass(machine.engine, 10)
         machine.engine.kill()
         before = (NFS / "out/told.txt").stat().st_size
-        machine.bring(spec())
-        machine.engine.restore(newest(machine.store), spec())
+        machine.bring(wanted)
+        machine.engine.restore(newest(machine.store), wanted)
         turns_pass(machine.engine, 10)
         assert (NFS / "out/told.txt").stat().st_size > before
         machine.engine.kill()

@@ -91,6 +91,7 @@ class Web(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Page)
         self.files: dict[str, Mood] = {}
         self.asked: list[str] = []
+        self.begins: list[int] = []  # first bytes of what was asked for in parts
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.socket.getsockname()[1]}{path}"
@@ -113,6 +114,7 @@ class _Page(http.server.BaseHTTPRequestHandler):
             return
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")) if mood.ranges else None
         first, last = (int(found[1]), min(int(found[2]), len(mood.data) - 1)) if found else (0, len(mood.data) - 1)
+        self.server.begins += [first] if found else []
         self.send_response(206 if found else 200)
         if found:
             self.send_header("Content-Range", f"bytes {first}-{last}/{len(mood.data)}")
