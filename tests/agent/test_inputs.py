@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from spotsurfer_agent import protocol
 from spotsurfer_agent.inputs import fetch as fetching
+from spotsurfer_agent.inputs import sources
 from spotsurfer_agent.inputs.cache import Cache
 from spotsurfer_agent.inputs.delivery import Delivery
 from spotsurfer_agent.inputs.sources import Sources
@@ -142,6 +143,7 @@ def test_a_large_file_that_is_cut_off_again_and_again_arrives(
     ranges: bool, tmp_path: Path, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetching, "PART_BYTES", 1 << 20)
+    monkeypatch.setattr(sources, "PIECE_BYTES", 1 << 16)
     data = os.urandom((5 << 20) + 77)
     web.files["/big"] = Mood(
         data, tag="", ranges=ranges, breaks=[400_000, 1, 900_000]
