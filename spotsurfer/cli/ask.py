@@ -100,6 +100,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("note", job["note"]),
         ("command", " ".join(spec["command"])),
         ("image", spec.get("image") or None),
+        ("secrets", _secrets(spec)),
         ("asked for", f"{spec['cpus']} CPUs, {size(spec['memory_bytes'])}, market {spec['market']}"),
         ("submitted", when(job["submitted_at"])),
         ("ended", when(job["ended_at"]) if job["ended_at"] else None),
@@ -110,6 +111,13 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("pauses", _pauses(job)),
         ("spent", f"{money(job['usd_micros'])} USD (on-demand: {money(job['usd_micros_on_demand'])})"),
     ]
+
+
+def _secrets(spec: Json) -> str | None:
+    """What it is given, where that came from, and what becomes of it; never a value."""
+    given = [f"{name} ({s['from']}{', a file' if s['as'] == 'file' else ''})" for name, s in sorted(spec["secrets"].items())]
+    how = "checkpoints may be plain" if spec["secrets_in_plain_images"] else "checkpoints are encrypted"
+    return f"{', '.join(given)}; {how}" if given else None
 
 
 def _now(here: Json) -> list[tuple[str, Any]]:

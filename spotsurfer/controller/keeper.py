@@ -168,6 +168,8 @@ class Keeper:
             self._settled[job.id] = (settled, looks + 1)
             return
         step = self.collect(job)
+        if over and not any(v.keep for v in step.verdicts):  # nothing is left that could go on with them
+            self._shop.store.delete([protocol.secrets_key(job.id)])
         if step.clean and not step.dropped:
             self._settled[job.id] = (looks_like, 0)
 

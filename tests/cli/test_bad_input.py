@@ -166,7 +166,9 @@ def test_a_secret_goes_from_the_variable_to_the_controller_and_its_user_is_told(
     assert result.code == 0
     assert list(controller.secrets.values()) == [{"TOKEN": b"canary-5d1b8c"}]
     assert "hold the job's memory and with it its secrets, so they are encrypted" in result.err
-    shown = [call(*words) for words in (("list",), ("list", "--json"))]
+    job = next(iter(controller.statuses))
+    assert "TOKEN (env:MY_TOKEN); checkpoints are encrypted" in call("show", job).out
+    shown = [call(*words) for words in (("list",), ("list", "--json"), ("show", job), ("show", job, "--json"))]
     assert not any("canary" in x.out + x.err for x in (result, *shown))
 
 

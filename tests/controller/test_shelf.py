@@ -115,6 +115,25 @@ def test_the_secrets_of_a_copy_are_sealed_for_the_copy(room: Room) -> None:
         sealed.fetch(room.store, KEYS, made.id)
 
 
+def test_secrets_go_when_nothing_is_left_that_could_go_on_with_them(room: Room) -> None:
+    key, clock = protocol.secrets_key(JOB), room.keeper._shop.clock
+    assert isinstance(clock, ManualClock)
+    room.store.create(key, sealed.seal({"TOKEN": b"1"}, KEYS, JOB))
+    room.writer.save_all(["a"])
+    protected = room.shelf.protect(JobId(JOB), "1", True)
+    with room.engine.begin() as c:
+        job = rows.load_job(c, JobId(JOB))
+        rows.save_job(c, replace(job, state=JobState.SUCCEEDED, ended_at=NOW))
+    room.keeper.look()
+    assert room.store.get(key), "it ended just now"
+    clock.advance(Retention().ended_seconds + 1)
+    room.keeper.look()
+    assert room.store.get(key), "a checkpoint that its user keeps may be forked"
+    room.shelf.protect(JobId(JOB), protected, False)
+    room.keeper.look()
+    assert room.store.get(key) is None
+
+
 @pytest.mark.parametrize("waived", [False, True])
 def test_the_copy_of_a_job_with_secrets_is_encrypted_as_it_is(room: Room, waived: bool) -> None:
     spec = JobSpec("job", ("work",), secrets={"A": {"from": "env:A", "as": "environment"}}, secrets_in_plain_images=waived)
