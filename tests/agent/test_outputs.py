@@ -9,10 +9,11 @@ import os
 
 import pytest
 from spotsurfer_agent import outputs, protocol
+from spotsurfer_agent.engines.port import Still
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import HeadKind, Partial, Spec, Want
 from spotsurfer_agent.store import StoreError, open_store
-from support.agent_world import JOB, AgentKilled, DictStore, World, cut, mend, running
+from support.agent_world import JOB, AgentKilled, DictStore, FakeEngine, World, cut, mend, running
 
 TREE = ["a.fa", "out/b.fa", "out/deep/er/c.fa", "out/deep/.hidden/d.fa", "out/deep/e.txt"]
 
@@ -255,3 +256,24 @@ def test_what_there_was_before_the_end_goes_with_it(world):
     world.until(lambda: machine.agent.over)
     assert [k for k in world.store.objects if "/partial/" in k] == []
     assert world.heads()[-1].done.outputs == {"one.txt": 6}
+
+
+def test_where_the_disk_keeps_no_moment_each_file_is_copied_first(world, monkeypatch):
+    @contextlib.contextmanager
+    def moving(engine):
+        yield Still(engine.scratch(), False)
+
+    monkeypatch.setattr(FakeEngine, "still", moving)
+    machine = running(world, 1, length=60.0)
+    writes(machine, "one.txt", "so far")
+
+    def goes_on(verb, key):
+        if verb == "put" and key.endswith("one.txt"):
+            writes(machine, "one.txt", "and further")
+
+    world.store.before = goes_on
+    world.want(1, Want.RUN, 1, partial=1)
+    world.until(lambda: world.report(1).partial == 1)
+    data = world.store.objects[protocol.partial_prefix(JOB, 1, 1) + "one.txt"]
+    assert (data, listed(world, 1).files["one.txt"].sha256) == (b"so far", hashlib.sha256(b"so far").hexdigest())
+    assert sorted(x.name for x in machine.folder.iterdir()) == ["scratch", "state.json"], "no copy is left"
