@@ -43,7 +43,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
     name: Annotated[str | None, typer.Option(help="Name of the job.", show_default=False)] = None,
     cpu: Annotated[int | None, typer.Option(help="Processors.", show_default=False)] = None,
     mem: Annotated[str | None, typer.Option(help="Memory, e.g. 4G.", show_default=False)] = None,
-    inputs: Annotated[list[str] | None, typer.Option("--in", help="Input file, folder or wildcard; repeatable.")] = None,
+    inputs: Annotated[list[str] | None, typer.Option("--in", help="Input file, folder, wildcard or address; repeatable.")] = None,
     outputs: Annotated[list[str] | None, typer.Option("--out", help="Output file or wildcard; repeatable.")] = None,
     folder: Annotated[str | None, typer.Option(help="Folder in which the command runs.", show_default=False)] = None,
     environment: Annotated[list[str] | None, typer.Option("--env", help="NAME=value; repeatable.")] = None,
@@ -115,11 +115,12 @@ def send(client: Client, request: JobRequest) -> dict[str, object]:
 
 def _request(jobfile: Path | None, given: dict[str, object]) -> JobRequest:
     from spotsurfer.jobfile import Origin, make_request, read_jobfile
+    from spotsurfer.jobgoods import is_elsewhere
 
     if jobfile is not None:
         # Paths on the command line are relative to where the user stands, those in the file to the file.
         if isinstance(paths := given.get("inputs"), list):
-            given["inputs"] = [str(Path.cwd() / Path(p).expanduser()) for p in paths]
+            given["inputs"] = [p if is_elsewhere(p) else str(Path.cwd() / Path(p).expanduser()) for p in paths]
         return read_jobfile(jobfile, given)
     if "command" not in given and "image" not in given:
         raise UsageError("Nothing to submit: name a job file, or write `-- prog args` after the options.")
