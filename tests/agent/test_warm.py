@@ -14,6 +14,7 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.reader import Reader
 from spotsurfer_agent.chunks.writer import Writer
+from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.engines.port import WorkloadState as W
 from spotsurfer_agent.facts import Facts, Rules, Task, Warning
 from spotsurfer_agent.fit import Fit
@@ -263,3 +264,17 @@ def test_a_live_save_under_way_is_reckoned_with() -> None:
 
 def test_a_drain_that_began_for_want_of_time_is_not_given_up() -> None:
     assert happened(replace(HERE, name=AgentState.DRAINING), noticed(60, OLD)) is None
+
+
+def test_what_else_the_job_needs_comes_first_and_without_it_the_machine_is_cold(scene: Scene) -> None:
+    scene.commit("000001-000001", chunk(1))
+
+    def fails() -> None:
+        raise EngineError("store", "the registry does not answer")
+
+    scene.standby.prepare = fails
+    assert scene.look() == Warm(None, 0, 0)
+    assert scene.read == []
+    scene.standby.prepare = lambda: scene.read.append("prepared")
+    assert scene.look().checkpoint == "000001-000001"
+    assert scene.read[0] == "prepared"
