@@ -37,7 +37,7 @@ class Scope:
 
     def may_create(self, key: str) -> bool:
         """Write where nothing is yet."""
-        fixed = tuple(self._home + x for x in ("SPEC.json", "in/", "desired/"))
+        fixed = tuple(self._home + x for x in ("SPEC.json", "SECRETS", "in/", "desired/"))
         return key == self.report or (key.startswith(self._home) and not key.startswith(fixed))
 
     def may_replace(self, key: str) -> bool:
