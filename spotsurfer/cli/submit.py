@@ -43,7 +43,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
     name: Annotated[str | None, typer.Option(help="Name of the job.", show_default=False)] = None,
     cpu: Annotated[int | None, typer.Option(help="Processors.", show_default=False)] = None,
     mem: Annotated[str | None, typer.Option(help="Memory, e.g. 4G.", show_default=False)] = None,
-    inputs: Annotated[list[str] | None, typer.Option("--in", help="Input file, folder, wildcard or address; repeatable.")] = None,
+    inputs: Annotated[list[str] | None, typer.Option("--in", help="Input file, folder or address; repeatable.")] = None,
     outputs: Annotated[list[str] | None, typer.Option("--out", help="Output file or wildcard; repeatable.")] = None,
     folder: Annotated[str | None, typer.Option(help="Folder in which the command runs.", show_default=False)] = None,
     environment: Annotated[list[str] | None, typer.Option("--env", help="NAME=value; repeatable.")] = None,

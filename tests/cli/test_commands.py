@@ -56,6 +56,18 @@ def test_a_job_file_and_options_that_win(controller: FakeService, call: Call, fo
     assert list(controller.uploads.values()) == [{"in.txt": b"x"}]
 
 
+def test_an_address_stays_what_it_is_and_a_path_is_where_the_user_stands(
+    call: Call, controller: FakeService, folder: Path
+) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub/asm.toml").write_text('command = ["prog"]\n')
+    (folder / "reads.fq").write_text("x")
+    result = call("submit", "sub/asm.toml", "--in", "s3://lab/ref/", "--in", "reads.fq", "--json")
+    spec = json.loads(result.out)["spec"]
+    assert [f["source"] for f in spec["fetches"]] == ["s3://lab/ref/"]
+    assert spec["inputs"] == [str(folder / "reads.fq")]
+
+
 def test_a_submission_that_fails_leaves_nothing(controller: FakeService, call: Call, folder: Path) -> None:
     (folder / "a").write_text("x")
     controller.submit = None  # type: ignore[assignment,method-assign] - the last step breaks
