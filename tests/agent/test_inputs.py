@@ -186,6 +186,28 @@ def test_a_restore_on_the_same_machine_asks_nobody_and_elsewhere_brings_the_same
     assert names == ["a.fq.gz", "b.fq.gz", "notes.txt", "with blank %41 ü.fq.gz"]
 
 
+def test_a_file_that_another_job_pushed_out_in_the_last_moment_is_fetched_again(
+    tmp_path: Path, buckets: Buckets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "buckets/lab/other.txt", b"other")
+    store, machine = DictStore(), Machine(tmp_path / "m", buckets)
+    wanted = ("s3://lab/other.txt", "s3://lab/run/reads/")
+    machine.begin(store, *wanted)
+    machine.delivery.drop()
+    held = machine.cache.held
+
+    def pushed_out(digest: str) -> bool:
+        was = held(digest)
+        for path in (machine.cache.folder / "objects").glob(f"??/{digest}"):
+            path.unlink()
+        return was
+
+    monkeypatch.setattr(machine.cache, "held", pushed_out)
+    machine.ready(store, *wanted)
+    assert sorted(p.name for p in (machine.base / "job/inputs").rglob("*") if p.is_file())[0] == "a.fq.gz"
+    assert (machine.base / "job/inputs/other.txt").read_bytes() == b"other"
+
+
 def test_files_that_nobody_uses_make_room(tmp_path: Path, buckets: Buckets) -> None:
     machine = Machine(tmp_path / "m", buckets)
     machine.cache = machine.delivery.cache = Cache(tmp_path / "small", bytes_max=1500)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from spotsurfer_agent import clock, files, protocol
+from spotsurfer_agent.inputs import naming
 from spotsurfer_agent.inputs.cache import Cache
 from spotsurfer_agent.inputs.fetch import THREADS, Fetching, Want, changed
 from spotsurfer_agent.inputs.sources import Seen, Sources
@@ -110,10 +111,9 @@ class Delivery:
     def _again(self, spec: Spec, pins: Pins, halt: Callable[[], None]) -> Pins:
         missing = [p for p in pins.files if not self.cache.held(p.sha256)]
         now = self._now(spec, missing) if missing else {}
-        by_address = {f.source: f for f in spec.fetches}
         wants = []
         for pin in pins.files:
-            seen = now.get(pin.path) or _as_pinned(pin, by_address.get(pin.source) or spec.fetches[0])
+            seen = now.get(pin.path) or _as_pinned(pin, spec.fetches)
             wants.append(Want(seen, pin))
         self._fetch(wants, halt)
         return pins
@@ -193,6 +193,9 @@ def _apart(seen: Iterable[Seen]) -> None:
                 raise InputTrouble(Kind.TWICE, source=s.source, other=there[str(above)].source, path=str(above))
 
 
-def _as_pinned(pin: Pinned, fetch: Fetch) -> Seen:
-    """A file that this machine holds already: nobody is asked for it."""
-    return Seen(fetch, pin.source, "", pin.path, pin.size, pin.version)
+def _as_pinned(pin: Pinned, fetches: list[Fetch]) -> Seen:
+    """A file that this machine holds already: nobody is asked for it, unless it goes in the last moment."""
+    at = naming.address(pin.source)
+    mine = [f for f in fetches if f.source == pin.source or naming.address(f.source).place == at.place]
+    exact = [f for f in mine if f.source == pin.source]
+    return Seen((exact or mine or fetches)[0], pin.source, at.key, pin.path, pin.size, pin.version)
