@@ -206,7 +206,7 @@ class Agent:
             if why := self.work.lacking(self._still_comes):
                 raise EngineError("refused", why)
         except EngineError as e:
-            if e.kind == "refused" and head is not None:
+            if e.kind in ("refused", "image") and head is not None:  # the job runs on where it is
                 self._unfit = (head.checkpoint or "", str(e))
             raise
 

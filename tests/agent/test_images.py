@@ -15,6 +15,7 @@ from spotsurfer_agent.images.reference import Reference
 from spotsurfer_agent.images.shelf import Root, Shelf
 from spotsurfer_agent.jobroot import Mount, mounts, on_machine
 from spotsurfer_agent.store import open_store
+from spotsurfer_agent.tools import Tools
 
 DIGEST = "sha256:" + "ab" * 32
 
@@ -214,8 +215,49 @@ def test_devices_are_found_by_their_names(tmp_path):
     found = cdi.find(("v.com/gpu=0", "v.com/gpu=1"), (str(tmp_path),))
     assert [m.target for m in found.mounts] == ["/usr/lib/libcuda.so.1.2"]
     assert set(found.links) == {"libcuda.so", "libcuda.so.1", "libcuda.so.1.2"}
-    assert found.environment == {"V": "all", "LD_LIBRARY_PATH": "/run/driver"}
+    assert found.added_to({"A": "1"}) == {"A": "1", "V": "all", "LD_LIBRARY_PATH": "/run/driver"}
+    assert found.added_to({"LD_LIBRARY_PATH": "/opt/lib"})["LD_LIBRARY_PATH"] == "/run/driver:/opt/lib"
+    assert cdi.Devices().added_to({"A": "1"}) == {"A": "1"}
     cdi.lay_links(found, tmp_path)
     assert (tmp_path / "driver/libcuda.so.1").readlink().as_posix() == "/usr/lib/libcuda.so.1.2"
     with pytest.raises(ImageError, match=r"no device v\.com/gpu=7 \(it has v\.com/gpu=0, v\.com/gpu=1\)"):
         cdi.find(("v.com/gpu=7",), (str(tmp_path),))
+
+
+def a_registry(folder, script, patience_seconds=5.0):
+    """One whose skopeo is a shell script; it finds its folder in $HOME/.."""
+    tools = Tools(criu=(), ip=(), nft=(), btrfs=(), tini="", python=(), skopeo=("/bin/sh", "-c", script, "skopeo"))
+    return registry.Registry(tools, folder, registry.Access(("r.example:5000",), b'{"auths": {}}', patience_seconds))
+
+
+def test_a_registry_that_stumbles_is_asked_again_for_a_while(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "PAUSES_SECONDS", (0.01,))
+    name = Reference.parse("docker://r.example:5000/x:1")
+    third = 'cd "$HOME"; echo x >> tries; [ $(wc -l < tries) -ge 3 ] && exec echo {}; echo "connection refused" >&2; exit 1'
+    assert a_registry(tmp_path / "a", third)._ask([], name) == b"{}\n"
+    down = a_registry(tmp_path / "b", 'echo "connection refused" >&2; exit 1', 0.05)
+    with pytest.raises(ImageError, match=r"r\.example:5000 can't be reached") as told:
+        down.find(name)
+    assert told.value.kind is Kind.LATER
+    once = 'cd "$HOME"; echo x >> tries; [ $(wc -l < tries) -lt 2 ] || exit 7; echo "manifest unknown" >&2; exit 1'
+    with pytest.raises(ImageError, match=r"has no image r\.example:5000/x:1"):
+        a_registry(tmp_path / "c", once)._ask([], name)
+
+
+def test_a_download_that_stands_still_is_given_up_and_one_that_moves_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "STALL_SECONDS", 0.4)
+    name = Reference.parse("docker://r.example/x:1")
+    moves = 'cd "$TMPDIR"; for i in 1 2 3 4 5 6 7 8; do echo x >> part; sleep 0.15; done; echo done'
+    assert a_registry(tmp_path / "a", moves)._ask([], name, seconds=None) == b"done\n"
+    with pytest.raises(ImageError, match="nothing came any more"):
+        a_registry(tmp_path / "b", "exec sleep 60", 0.1)._ask([], name, seconds=None)
+
+
+def test_the_tools_see_nothing_of_the_machines_users(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/root")
+    monkeypatch.setenv("https_proxy", "http://proxy.example")
+    told = a_registry(tmp_path, 'echo "$HOME $https_proxy"; echo "$@"')._ask([], Reference.parse("docker://x/y")).decode()
+    assert told.startswith(f"{tmp_path}/home http://proxy.example\n")
+    assert "--insecure-policy" in told
+    assert (tmp_path / "auth.json").stat().st_mode & 0o777 == 0o600
+    assert 'location = "r.example:5000"\ninsecure = true' in (tmp_path / "registries.conf").read_text()

@@ -132,7 +132,7 @@ class World:
         there = folder if speaks or not root.config.folder else os.path.normpath("/" + root.config.folder)
         devices = self._devices(spec)
         cdi.lay_links(devices, scratch / "run")
-        return Beginning(words, there, account, {**root.config.environment, **devices.environment})
+        return Beginning(words, there, account, devices.added_to(root.config.environment))
 
     def account(self, spec: Spec) -> Account:
         """As whom the job begins. Raises OSError for a user that is not there."""

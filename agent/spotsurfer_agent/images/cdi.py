@@ -23,6 +23,7 @@ from spotsurfer_agent.jobroot import Mount
 FOLDERS = ("/etc/cdi", "/run/cdi")
 GENERATORS = {"nvidia.com/gpu": ("nvidia-ctk", "cdi", "generate", "--format=json")}  # kind -> who describes it
 TOOL_SECONDS = 60
+SEARCHED = "LD_LIBRARY_PATH"
 DRIVER = "/run/driver"  # of the job: names of libraries as programs ask for them
 
 
@@ -34,6 +35,12 @@ class Devices:
     environment: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)  # name in DRIVER -> the file that the job sees
 
+    def added_to(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """An image's variables with those of the devices; the driver's libraries are searched before the image's own."""
+        searched = [DRIVER] if self.links else []
+        searched += [x for x in (environment.get(SEARCHED, ""),) if x]
+        return {**environment, **self.environment, **({SEARCHED: ":".join(searched)} if searched else {})}
+
 
 @functools.cache  # a machine's devices stay, and its tool takes a second
 def find(names: tuple[str, ...], folders: tuple[str, ...] = FOLDERS) -> Devices:
@@ -43,8 +50,6 @@ def find(names: tuple[str, ...], folders: tuple[str, ...] = FOLDERS) -> Devices:
         kind, _, device = name.partition("=")
         for edits in _edits(name, kind, device, folders):
             _add(found, edits)
-    if found.links:
-        found.environment["LD_LIBRARY_PATH"] = DRIVER
     return found
 
 
