@@ -54,7 +54,8 @@ def gcp(place: str, endpoint: str = GCP_ENDPOINT) -> bytes:
     name, _, key = place.partition("#")
     try:
         credentials, project = google.auth.default(scopes=[GCP_SCOPE])
-        with AuthorizedSession(credentials) as session:
+        authorized: Any = AuthorizedSession  # its types are those of the class below it
+        with authorized(credentials) as session:
             url = f"{endpoint}/v1/{_full_name(name, project)}:access"
             answer = session.get(url, timeout=ANSWER_SECONDS, max_allowed_time=3 * ANSWER_SECONDS)
     except (GoogleAuthError, OSError) as e:
