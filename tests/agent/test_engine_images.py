@@ -69,6 +69,6 @@ def test_what_the_image_says_of_its_program_counts_where_the_job_says_nothing(bo
     box.run("speaks", *map(shlex.quote, lines))
 
 
-@pytest.mark.parametrize("scene", ["once", "trouble", "killed", "room", "devices"])
+@pytest.mark.parametrize("scene", ["once", "trouble", "killed", "room", "devices", "saves_itself"])
 def test_scene(box, scene):
     box.run(scene)

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from spotsurfer_agent import manifest, protocol, shimwire
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.ladder import Ladder
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.engines.restoring import Origin
@@ -27,7 +28,7 @@ SHARE = Path("/run/share")
 PROGRAM = Path(__file__).with_name("engine_job.py")
 SMALL = 32 << 20
 W = WorkloadState
-AnyEngine: TypeAlias = CriuEngine | Ladder
+AnyEngine: TypeAlias = Hosted | Ladder
 
 
 def engine(store: ObjectStore | None = None) -> CriuEngine:

@@ -14,10 +14,12 @@ from typing import Any
 
 from spotsurfer_agent import protocol, sealed
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.images.bringing import Rules
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import ObjectStore, open_store
+from spotsurfer_agent.tools import Tools
 from support.engine_kit import (
     BASE,
     JOB,
@@ -306,8 +308,32 @@ def devices() -> None:
     assert "no device vendor.com/gpu=7 (it has vendor.com/gpu=all)" in told, told
 
 
+COUNTS = 'i=$(cat saved || echo 0); trap "echo \\$i > saved" USR1; while :; do i=$((i+1)); echo turn $i; sleep 0.02; done'
+
+
+def saves_itself() -> None:
+    """A program that saves itself goes on in the image that it began in, and in no other."""
+    app = protocol.SelfSave(signal="USR1", done_file="saved")
+    spec = small(command=["sh", "-c", COUNTS], engine="app", app=app)
+    e = AppEngine(BASE, JOB, open_store(STORE), Tools.find(Path(os.environ["SPOTSURFER_PREFIX"])))
+    e.keep_images(Rules(insecure=(HOST,)))
+    with registry(STORAGE):
+        e.start(spec)
+    turns_pass(e, 20)
+    e.save_of(spec, request(1, final=True))
+    image = newest(open_store(STORE))
+    other = dataclasses.replace(image, facts={**image.facts, "container image": "sha256:" + 64 * "0"})
+    assert 64 * "0" in refused("refused", lambda: e.restore(other, spec))
+    e.restore(image, spec)
+    turns_pass(e, 3)
+    first = next(x for x in output(e).decode().splitlines() if x.startswith("turn"))
+    assert int(first.split()[1]) > 20, first
+    assert not Path(f"/proc/{e.pids()[0]}/root/usr/bin/python3").exists(), "the machine has one, the image has none"
+    e.kill()
+
+
 SCENES: dict[str, Callable[..., None]] = {
-    x.__name__: x for x in (first, last, refusals, once, speaks, trouble, killed, room, devices)
+    x.__name__: x for x in (first, last, refusals, once, speaks, trouble, killed, room, devices, saves_itself)
 }  # fmt: skip
 
 if __name__ == "__main__":
