@@ -8,7 +8,9 @@ import pytest
 from support.minibox import minibox
 
 
-@pytest.mark.boxes
+pytestmark = [pytest.mark.boxes, pytest.mark.environments]
+
+
 @pytest.mark.parametrize("scene", ["steps", "still", "numbered"])
 def test_scene(tmp_path: Path, scene: str) -> None:
     with minibox(tmp_path / "box", tmp_path / "store", module="support.step_scenes") as box:

@@ -10,7 +10,7 @@ import pytest
 from spotsurfer_providers.local import control
 from support.fleet import MARKS, PROGRAM, Fleet, Json, fleet
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.environments]
 MOVES = 5
 SETUP = "for i in $(seq 30); do echo setup $i; sleep 0.1; done; date +%s%N > setup.stamp"
 FINISH = 'echo finish $SPOTSURFER_EXIT_CODE $SPOTSURFER_STEP; sha256sum < result.txt | cut -d" " -f1 > sum.txt'
@@ -70,6 +70,7 @@ def test_a_reclaim_in_setup_begins_again_and_one_in_main_goes_on(world: Fleet) -
     world.wait_state(job, "running", 2)
     assert world.show(job)["attempts"][1]["from_checkpoint"] is None
     running_in(world, job, "main")
+    world.wait_line(job, 31)
     assert world.output(job).splitlines()[:30] == [f"setup {i}" for i in range(1, 31)]
     world.wait_line(job, 60)
     world.client.post(f"/v1/jobs/{job}/move", {})

@@ -149,7 +149,7 @@ class Agent:
             broken = self.rand.random() < self.chances.restore_fails
             self.state = AgentState.BROKEN if broken else AgentState.RUNNING
             self.error = "the restore failed" if broken else ""
-            self.error_kind = self.rand.choice(["restore", "store", "refused"]) if broken else ""
+            self.error_kind = self.rand.choice(["restore", "store", "refused", "refused"]) if broken else ""
             self.arriving = 0 if broken else self.rand.randint(0, 6)
 
     def _unwhole(self) -> bool:
