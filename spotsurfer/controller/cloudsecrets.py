@@ -30,7 +30,7 @@ def aws(place: str) -> bytes:
     region = name.split(":")[3] if name.startswith("arn:") and name.count(":") >= 6 else None
     try:
         settings = Config(connect_timeout=ANSWER_SECONDS, read_timeout=ANSWER_SECONDS, retries={"total_max_attempts": 3})
-        session = boto3.session.Session(region_name=region)  # of its own: the shared one may not be used by several threads
+        session = boto3.Session(region_name=region)  # of its own: the shared one may not be used by several threads
         found = session.client("secretsmanager", config=settings).get_secret_value(SecretId=name)
     except ClientError as e:
         raise _refused(f"aws-secretsmanager:{place}", str(e.response["Error"]["Code"]), AWS_DENIED, AWS_ABSENT) from None

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -53,15 +53,14 @@ class GcpSecrets(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: GcpSecrets
-
-    def log_message(self, *_: object) -> None: ...
+    def log_message(self, format: str, *args: object) -> None: ...
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self._answer(200, {"access_token": TOKEN, "expires_in": 3600, "token_type": "Bearer"})
 
     def do_GET(self) -> None:
+        server = cast(GcpSecrets, self.server)
         found = re.fullmatch(ACCESS["path"].replace("{+name}", "(.+)"), self.path.removeprefix("/"))
         if ACCESS["httpMethod"] != "GET" or found is None:
             return self._error(404, "no such method")
@@ -70,8 +69,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._error(400, f"{name} does not match the pattern of the parameter")
         if self.headers["Authorization"] != f"Bearer {TOKEN}":
             return self._error(401, "no token")
-        self.server.asked.append(name)
-        value = self.server.versions.get(name, 404)
+        server.asked.append(name)
+        value = server.versions.get(name, 404)
         if isinstance(value, int):
             return self._error(value, f"of {name}")
         body = {"name": name, "payload": {"data": base64.b64encode(value).decode()}}
