@@ -9,7 +9,7 @@ import shutil
 import pytest
 from support.image_scenes import SPEAKS
 from support.minibox import minibox
-from support.registry import Recipe, push
+from support.registry import Recipe, push, times_fetched
 
 pytestmark = [pytest.mark.boxes, pytest.mark.environments]
 MODULE = "support.image_scenes"
@@ -69,6 +69,11 @@ def test_what_the_image_says_of_its_program_counts_where_the_job_says_nothing(bo
     box.run("speaks", *map(shlex.quote, lines))
 
 
-@pytest.mark.parametrize("scene", ["once", "trouble", "killed", "room", "devices", "saves_itself"])
+def test_an_image_is_fetched_once_a_machine(box, store):
+    box.run("once")
+    assert times_fetched(store / "registry", "small") == 1
+
+
+@pytest.mark.parametrize("scene", ["trouble", "killed", "room", "devices", "saves_itself"])
 def test_scene(box, scene):
     box.run(scene)

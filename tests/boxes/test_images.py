@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.fleet import MARKS, Fleet
-from support.registry import push
+from support.registry import push, times_fetched
 from support.tools import PYTHON, fleet_with_images, image
 
 pytestmark = [*MARKS, pytest.mark.environments]
@@ -35,6 +35,7 @@ def test_a_job_with_an_image_moves_although_the_tag_does(world: Fleet, top: Path
     roots = list((world.root(world.box(job, 2)) / "var/lib/spotsurfer/images").glob("*/root/etc/mark"))
     assert [x.read_text() for x in roots] == ["one\n"]
     assert world.wait_end(job)["moves"] == 1
+    assert times_fetched(top / "world/registry", "tool") == 2, "once a box"
     world.assert_identical(job)
     world.assert_one_owner(job)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -21,7 +22,7 @@ HOST = f"127.0.0.1:{PORT}"
 LOGIN = "c3VyZmVyOndhdmVz"
 HTPASSWD = "surfer:$2b$05$M0XwttY8l8HJQT69ZOOUIe3T1.bMCP01NcYleaAAzh4kzc7bfnDxu\n"
 CONFIG = """version: 0.1
-log: {{ level: error, accesslog: {{ disabled: true }} }}
+log: {{ level: error }}
 storage: {{ filesystem: {{ rootdirectory: {folder} }}, delete: {{ enabled: true }} }}
 http: {{ {address} }}
 {auth}"""
@@ -54,15 +55,28 @@ def _serving(folder: Path, address: str, connect: Callable[[], socket.socket], h
     config = folder.with_name(f"{folder.name}.{os.getpid()}.yml")
     auth = f"auth: {{ htpasswd: {{ realm: test, path: {htpasswd} }} }}" if htpasswd else ""
     config.write_text(CONFIG.format(folder=folder, address=address, auth=auth))
-    process = subprocess.Popen(
-        [_program(), "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    with _access_log(folder).open("ab") as log:
+        process = subprocess.Popen(
+            [_program(), "serve", str(config)], stdout=log, stderr=subprocess.DEVNULL, start_new_session=True
+        )
     try:
         _answers(connect, process)
         yield
     finally:
         process.kill()
         process.wait(10)
+
+
+def _access_log(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.access")
+
+
+def times_fetched(folder: Path, name: str) -> int:
+    """How often the largest blob of a repository was fetched, which is a layer."""
+    sizes: dict[str, list[int]] = {}
+    for digest, size in re.findall(rf'"GET /v2/{name}/blobs/(\S+) HTTP/\S+" 200 (\d+)', _access_log(folder).read_text()):
+        sizes.setdefault(digest, []).append(int(size))
+    return len(max(sizes.values(), key=max, default=[]))
 
 
 def _program() -> str:
