@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from support.minibox import minibox
 
-
 pytestmark = [pytest.mark.boxes, pytest.mark.environments]
 
 
