@@ -93,6 +93,7 @@ class Agent:
         unchanged = min(config.report_seconds, config.lease_seconds / 3)
         self.reporter = Reporter(given.store, given.state, (config.poll_seconds, unchanged), given.now)
         self._unfit = ("", "")  # checkpoint, and why this machine could not go on with it
+        self._unfit_kind = ""  # where it is not for facts
         self.work.goods = given.goods
         self.work.urgent = lambda: given.watcher.warning is not None and given.watcher.warning.kind == INTERRUPTION
         self.worker = Worker(self.work.do, self.wake)
@@ -203,12 +204,13 @@ class Agent:
             return
         try:
             self.engine.prepare(spec, lambda _: None)
-            if why := self.work.lacking(self._still_comes):
-                raise EngineError("refused", why)
+            self.work.bring_ahead(spec, self._still_comes)
         except EngineError as e:
-            if e.kind in ("refused", "image") and head is not None:  # the job runs on where it is
-                self._unfit = (head.checkpoint or "", str(e))
+            if e.kind in ("refused", "image", "input") and head is not None:  # the job runs on where it is
+                self._unfit, self._unfit_kind = (head.checkpoint or "", str(e)), e.kind
             raise
+        if self._unfit_kind:
+            self._unfit, self._unfit_kind = ("", ""), ""  # it was put right: facts are looked at anew
 
     def _still_comes(self) -> None:
         if self.state.name not in (AgentState.STANDBY, AgentState.RESTORING):
@@ -345,7 +347,7 @@ class Agent:
             self.work.last_save,
             self.standby.warm if self.standby is not None and self.state.name is AgentState.STANDBY else None,
             self._protection() if facts.workload is WorkloadState.RUNNING else Protection(),
-            self._unfit[1] if self.state.name is AgentState.STANDBY else "",
+            (self._unfit[1], self._unfit_kind) if self.state.name is AgentState.STANDBY else ("", ""),
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self._tickers["reporter"].poke()

@@ -261,6 +261,7 @@ class Report:
     protection: str = ""  # the rung that the job stands on: "criu" | "app" | "none"; "" = nothing runs yet
     unprotected: str = ""  # why it does not stand on a better one, in one sentence
     unfit: str = ""  # standing by: why this machine could not continue the newest checkpoint, both values named
+    unfit_kind: str = ""  # of that: "refused" | "image" | "input"; "" = facts speak against it
     processor: str = ""  # of this machine, with what its facts hash to
     steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last
     partial: int = 0  # the newest request for outputs that was dealt with

@@ -34,7 +34,7 @@ class Extras:
     last_save: SaveFacts | None
     warm: Warm | None = None
     protection: Protection = NOTHING_RUNS
-    unfit: str = ""  # why this machine could not go on with the newest checkpoint
+    unfit: tuple[str, str] = ("", "")  # why this machine could not go on with the newest checkpoint, and of what kind that is
 
 
 def build(state: State, facts: Facts, extras: Extras) -> Report:
@@ -71,7 +71,8 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         error_kind=state.error_kind or ("store" if facts.refusal else ""),
         protection=extras.protection.rung,
         unprotected=extras.protection.reason,
-        unfit=extras.unfit,
+        unfit=extras.unfit[0],
+        unfit_kind=extras.unfit[1],
         processor=needs.processor(),
         steps=runs_of(memory),
         partial=memory.partial,

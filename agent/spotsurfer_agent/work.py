@@ -150,12 +150,13 @@ class Work:
             self.goods.ready(spec, self._patient, self.engine.scratch(), self.store.check, self._progress)
             self.stage = ""
 
-    def lacking(self, halt: Callable[[], None]) -> str:
-        """Bring what the job needs ahead of its coming; why that can't be, in one sentence. Raises StoreError."""
-        spec = self.mailbox.mail.spec
-        if self.goods is None or spec is None or not (spec.fetches or spec.shares):
-            return ""
-        return self.goods.lacking(spec, self._patient, self.engine.scratch(), halt)
+    def bring_ahead(self, spec: Spec, halt: Callable[[], None]) -> None:
+        """What the job needs, before it comes. Raises EngineError with why that can't be, StoreError."""
+        if self.goods is not None and (spec.fetches or spec.shares):
+            try:
+                self.goods.ahead(spec, self._patient, self.engine.scratch(), halt)
+            except files.FilesError as e:
+                raise EngineError(e.kind, str(e)) from e
 
     def _spec(self) -> Spec:
         spec = self.mailbox.mail.spec

@@ -189,6 +189,7 @@ def _agent(heard: Heard) -> AgentSeen:
         error=r.error,
         error_kind=r.error_kind,
         unfit=r.unfit,
+        unfit_kind=r.unfit_kind,
     )
 
 

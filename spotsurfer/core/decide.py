@@ -124,8 +124,15 @@ def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> Action
 
 def _unusable(own: Sequence[Case]) -> str | None:
     """What an agent says of image or inputs with which no machine would fare better; each further one would cost money."""
-    told = (c.agent for c in own if c.agent is not None and tried_since(c.seen.job, c.attempt))
-    return next((a.error for a in told if a.state == "broken" and a.error_kind in UNUSABLE), None)
+    runs = any(c.attempt.state in HOLDS and not (c.agent and c.agent.state == "broken") for c in own)
+    for c in own:
+        if c.agent is None or not tried_since(c.seen.job, c.attempt):
+            continue
+        if c.agent.state == "broken" and c.agent.error_kind in UNUSABLE:
+            return c.agent.error
+        if not runs and c.agent.state == "standby" and c.agent.unfit_kind in UNUSABLE:
+            return c.agent.unfit
+    return None
 
 
 def _never_ran(own: Sequence[Case]) -> list[str]:

@@ -54,6 +54,7 @@ class AgentSeen:
     error: str = ""
     error_kind: str = ""
     unfit: str = ""  # standing by: why the machine could not go on with the newest checkpoint
+    unfit_kind: str = ""  # as error_kind; "" = its facts speak against it
 
 
 @dataclass(frozen=True, slots=True)

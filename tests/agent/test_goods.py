@@ -27,12 +27,11 @@ class Goods:
         if self.fails is not None:
             raise self.fails
 
-    def lacking(self, spec: Spec, store: object, scratch: str, halt: Callable[[], None]) -> str:
+    def ahead(self, spec: Spec, store: object, scratch: str, halt: Callable[[], None]) -> None:
         halt()
-        self.asked.append("lacking")
-        if isinstance(self.fails, StoreUnreachable):
+        self.asked.append("ahead")
+        if self.fails is not None:
             raise self.fails
-        return str(self.fails or "")
 
     def place(self, spec: Spec, scratch: str) -> None:
         self.asked.append("place")
@@ -92,9 +91,11 @@ def test_a_waiting_machine_brings_it_ahead_and_says_what_it_lacks(world: World) 
     goods.fails = FilesError("input", "input x is not what the job started with")
     machine = boot(world, 2, goods)
     world.until(lambda: world.report(2).unfit == "input x is not what the job started with", 5)
+    assert world.report(2).unfit_kind == "input"
     warm = world.report(2).warm
     assert warm is None or warm.checkpoint is None, "who lacks an input is not ready"
     goods.fails = None
     world.until(lambda: (world.report(2).warm or warm) is not None and world.report(2).warm.checkpoint is not None, 60)  # type: ignore[union-attr]
     assert machine.state is AgentState.STANDBY
-    assert goods.asked[0] == "lacking"
+    world.until(lambda: (world.report(2).unfit, world.report(2).unfit_kind) == ("", ""), 5)
+    assert goods.asked[0] == "ahead"

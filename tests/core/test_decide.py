@@ -305,7 +305,18 @@ def test_a_next_step_that_cant_be_started_counts_against_where_it_came_from() ->
     assert (marked.event, marked.reason) == (AttemptEvent.RESTORE_FAILED, "the user is unknown")
 
 
-# ---- container images
+# ---- container images, inputs
+
+
+@pytest.mark.parametrize("state", [A.READY, A.LOST])
+def test_a_waiting_machine_that_knows_of_no_use_holds_the_job_unless_another_one_runs_it(state: A) -> None:
+    told = an_agent("standby", unfit="input x changed", unfit_kind="input")
+    alone = seen([an_attempt(2, state=state)], SAVED, agents={2: told})
+    assert find(SetWish, alone).reason == "input x changed"
+    runs = seen([an_attempt(1), an_attempt(2, state=state)], SAVED, agents={1: an_agent(), 2: told})
+    assert find(SetWish, runs) is None
+    other = replace(alone, agents={2: replace(told, unfit_kind="")})
+    assert find(SetWish, other) is None
 
 
 @pytest.mark.parametrize("kind", ["image", "input"])

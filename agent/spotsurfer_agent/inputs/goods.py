@@ -40,20 +40,19 @@ class Goods:
         self.shares.ready(spec, scratch)
         self.delivery.ready(spec, store, halt, tell)
 
-    def lacking(self, spec: Spec, store: FileStore, scratch: str, halt: Callable[[], None]) -> str:
-        """Bring what a job that ran before needs, ahead of its coming; why that can't be done here, in one sentence.
+    def ahead(self, spec: Spec, store: FileStore, scratch: str, halt: Callable[[], None]) -> None:
+        """Bring what a job that ran before needs, before it comes.
 
-        Raises StoreError where somebody does not answer, and what `halt` raises.
+        Raises FilesError, StoreError where somebody does not answer, and what `halt` raises.
         """
         if spec.fetches and store.get(protocol.inputs_key(spec.job)) is None:
-            return ""  # it has not started yet: whoever starts it says what its inputs are
+            return  # it has not started yet: whoever starts it says what its inputs are
         try:
             self.ready(spec, store, scratch, halt, lambda _: None)
         except files.FilesError as e:
             if e.kind == shares.PASSING:
                 raise StoreUnreachable(str(e)) from e
-            return str(e)
-        return ""
+            raise
 
     def drop(self) -> None:
         """Nothing of the job runs here any more."""
