@@ -26,7 +26,7 @@ def world(top: Path) -> Iterator[Fleet]:
 
 
 def test_a_job_with_an_image_moves_although_the_tag_does(world: Fleet, top: Path) -> None:
-    job = world.submit(500, image=image("tool:1"))
+    job = world.submit(350, image=image("tool:1"))
     world.wait_line(job, 20)
     moved = dataclasses.replace(PYTHON, files={"/etc/mark": "two\n"})
     push(moved, top / "world/registry", "tool:1", top / "world/made/tool")

@@ -43,8 +43,8 @@ SERVES = Entry(
     "service",
     "a Python service",
     "answers over HTTP and keeps a sum",
-    ["python3", "/opt/service.py", "700"],
-    18.0,
+    ["python3", "/opt/service.py", "2000"],
+    45.0,
     ["python3"],
     outputs=["total.txt"],
 )
@@ -79,7 +79,7 @@ def _alone(entry: Entry, folder: Path, root: Path) -> plain.Made:
         return plain.undisturbed(entry, folder / "work")
     service = folder / "work/inputs" / "service.py"
     service.write_text((root / "opt/service.py").read_text().replace("/run/service.pid", str(folder / "service.pid")))
-    here = Entry(entry.name, entry.title, entry.what, ["python3", "service.py", "700"], 18.0, outputs=entry.outputs)
+    here = Entry(entry.name, entry.title, entry.what, ["python3", "service.py", "2000"], 45.0, outputs=entry.outputs)
     made = plain.undisturbed(here, folder / "work")
     service.unlink()
     return made

@@ -163,13 +163,21 @@ ALLOWED = {
     "GET": ["runtime/x", HOME + "SPEC.json", HOME + "SECRETS", HOME + "in/a", HOME + "desired/000007.json", "live/j.000007"],
     "PUT": [HOME + "out/000007/x", HOME + "chunks/ab/x", "live/j.000007", HOME + "checkpoints/x/MANIFEST"],
     "DELETE": [HOME + "chunks/ab/x", "live/j.000007"],
-    "create": [HOME + "head/00000002.json", HOME + "log/000007/out-0"],
+    "create": [HOME + "IMAGE.json", HOME + "head/00000002.json", HOME + "log/000007/out-0"],
 }
 REFUSED = {
     "GET": ["jobs/k/x", "jobs/jj/x", "live/j.000008", "live/k.000007", "spotsurfer.json", "controller/00000001.json", "jobs/j"],
     "PUT": [HOME + x for x in ("SPEC.json", "SECRETS", "in/a", "desired/000007.json", "head/00000001.json")]
     + ["runtime/x", "live/j.000008", "live/j.7", "x", "spotsurfer.json"],
-    "DELETE": [HOME + "head/00000001.json", HOME + "SPEC.json", HOME + "SECRETS", "jobs/k/x", "runtime/x"],
+    "DELETE": [
+        HOME + "IMAGE.json",
+        HOME + "INPUTS.json",
+        HOME + "head/00000001.json",
+        HOME + "SPEC.json",
+        HOME + "SECRETS",
+        "jobs/k/x",
+        "runtime/x",
+    ],
     "create": [HOME + "SPEC.json", HOME + "SECRETS", "jobs/k/head/00000002.json", "controller/00000001.json"],
 }
 

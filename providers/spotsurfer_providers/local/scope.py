@@ -41,8 +41,9 @@ class Scope:
         return key == self.report or (key.startswith(self._home) and not key.startswith(fixed))
 
     def may_replace(self, key: str) -> bool:
-        """Overwrite or delete: the head log is never rewritten, by nobody."""
-        return self.may_create(key) and not key.startswith(self._home + "head/")
+        """Overwrite or delete: the head log, and what names meant at the first start, are never rewritten, by nobody."""
+        kept = tuple(self._home + x for x in ("head/", "IMAGE.json", "INPUTS.json"))
+        return self.may_create(key) and not key.startswith(kept)
 
 
 @dataclass(frozen=True, slots=True)
