@@ -10,7 +10,7 @@ from spotsurfer_agent.engines.port import Status, WorkloadState
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.statefile import Memory, StateFile
-from spotsurfer_agent.steps import StepRun
+from spotsurfer_agent.steps import MAIN, StepRun
 
 
 def runs_of(memory: Memory) -> list[StepRun]:
@@ -91,7 +91,7 @@ class StepBook:
 
     def _closed(self, status: Status) -> list[StepRun]:
         """All runs, the newest one ended as the workload did."""
-        runs = self.runs
+        runs = self.runs or [StepRun(MAIN, 0)]  # the agent that started it knew of no steps
         spent = sum(run.cpu_seconds for run in runs[:-1])
         cpu = max(0.0, self.cpu_before + status.cpu_seconds - spent)
         return [*runs[:-1], stepping.ended(runs[-1], status.exit_code, status.log or {}, cpu, self._utc())]

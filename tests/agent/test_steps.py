@@ -222,6 +222,15 @@ def test_a_store_that_is_away_when_a_step_is_to_start_is_waited_for(world):
     assert done(world).exit_code == 0
 
 
+def test_a_job_that_an_agent_without_steps_had_started_comes_to_its_end(tmp_path):
+    world = World(tmp_path)
+    machine = running(world, 1, length=20.0, exit_code=4)
+    machine.agent._given.state.update(steps=[])
+    machine.boot()
+    world.until(lambda: machine.agent.over)
+    assert (done(world).exit_code, [(r.name, r.exit_code) for r in done(world).steps]) == (4, [("main", 4)])
+
+
 # ---------------------------------------------------------------- the lease between two steps
 
 
