@@ -308,6 +308,30 @@ def devices() -> None:
     assert "no device vendor.com/gpu=7 (it has vendor.com/gpu=all)" in told, told
 
 
+TELLS = (
+    "i=0; while :; do i=$((i+1)); "
+    'echo "turn $i $TOKEN $(cat /run/secrets/key) $(cat /run/mine) $(cat /etc/hosts | wc -l)"; sleep 0.02; done'
+)
+
+
+def given() -> None:
+    """Secrets are there as in any job, beside a /run of its own that travels along; names are looked up in files of ours."""
+    values = {"TOKEN": b"t0ken", "key": b"k3y"}
+    open_store(STORE).create(protocol.secrets_key(JOB), sealed.seal(values, Keys.derive(b"", JOB), JOB))
+    spec = small(command=["sh", "-c", f"echo own > /run/mine; {TELLS}"], secrets={"TOKEN": "environment", "key": "file"})
+    e = made()
+    with registry(STORAGE):
+        e.start(spec)
+    turns_pass(e, 5)
+    e.save(request(1, final=True))
+    e.kill()
+    e.restore(newest(open_store(STORE)), spec)
+    turns_pass(e, 5)
+    told = {x.split(maxsplit=2)[2] for x in output(e).decode().splitlines()[1:-1]}
+    assert told == {"t0ken k3y own 2"}, told
+    e.kill()
+
+
 COUNTS = 'i=$(cat saved || echo 0); trap "echo \\$i > saved" USR1; while :; do i=$((i+1)); echo turn $i; sleep 0.02; done'
 
 
@@ -333,7 +357,7 @@ def saves_itself() -> None:
 
 
 SCENES: dict[str, Callable[..., None]] = {
-    x.__name__: x for x in (first, last, refusals, once, speaks, trouble, killed, room, devices, saves_itself)
+    x.__name__: x for x in (first, last, refusals, once, speaks, trouble, killed, room, devices, given, saves_itself)
 }  # fmt: skip
 
 if __name__ == "__main__":
