@@ -104,6 +104,7 @@ def _holds(place: Path, value: bytes) -> bool:
 
 
 @pytest.mark.boxes
+@pytest.mark.environments
 @pytest.mark.parametrize("encrypts", ["yes", "no"])
 def test_canaries_lie_only_in_the_image_of_the_memory_which_is_encrypted(tmp_path, monkeypatch, encrypts) -> None:
     canaries, store = _canaries(monkeypatch), tmp_path / "store"
@@ -117,6 +118,7 @@ def test_canaries_lie_only_in_the_image_of_the_memory_which_is_encrypted(tmp_pat
 
 
 @pytest.mark.boxes
+@pytest.mark.environments
 def test_secrets_that_do_not_open(tmp_path, monkeypatch) -> None:
     _canaries(monkeypatch)
     with minibox(tmp_path / "box", tmp_path / "store", module="support.secret_scenes") as machine:

@@ -14,7 +14,7 @@ import pytest
 from spotsurfer_providers.local import control
 from support.fleet import MARKS, PROGRAM, Fleet, fleet
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.environments]
 CHECK = """\
 for i in range(steps):
     for found, wanted in ((os.environb[b"API_TOKEN"], sys.argv[4]), (open("/run/secrets/db.key", "rb").read(), sys.argv[5])):
@@ -69,6 +69,7 @@ def _commands() -> list[Path]:
     return [p for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists()]
 
 
+@pytest.mark.slow
 def test_they_are_found_nowhere_but_in_the_jobs_memory(tmp_path: Path) -> None:
     values = {name: f"canary-{secrets.token_hex(24)}".encode() for name in ASKED}
     canaries = list(values.values())
