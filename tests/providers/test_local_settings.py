@@ -35,6 +35,9 @@ def host(path: Path, url: str = "") -> ProviderHost:
         ({"zones": []}, "zones must be a list of names"),
         ({"scenario": "/no/such.toml"}, "can't be read"),
         ({"link_bits_per_second": True}, "link_bits_per_second is True"),
+        ({"clock_offset_seconds_max": -1}, "clock_offset_seconds_max must be 0 to"),
+        ({"root": "srv/bookworm"}, "root must be an absolute path, not 'srv/bookworm'"),
+        ({"root": "/no/such/tree"}, "root /no/such/tree has no bin/sh, dev, proc"),
     ],
 )
 def test_wrong_settings_are_one_sentence(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
