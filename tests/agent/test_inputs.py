@@ -286,6 +286,15 @@ def test_options_of_all_beginnings_that_fit_count(tmp_path: Path, buckets: Bucke
         machine.ready(DictStore(), "s3://lab/run/reads/a.fq.gz")
 
 
+@pytest.mark.parametrize("sent", ["notes.txt", "all"])
+def test_what_was_sent_along_is_not_covered(sent: str, tmp_path: Path, buckets: Buckets) -> None:
+    machine = Machine(tmp_path / "m", buckets)
+    write(machine.scratch / "work" / sent, b"sent")
+    with pytest.raises(InputTrouble, match="a file that was sent along would both arrive as"):
+        machine.begin(DictStore(), "s3://lab/run/reads/notes.txt", Fetch("s3://lab/run/reads/", to="all"))
+    assert (machine.scratch / "work" / sent).read_bytes() == b"sent"
+
+
 def test_a_wrong_checksum_names_both_and_nothing_stays(tmp_path: Path, web: Web) -> None:
     web.files["/f"] = Mood(b"abc")
     machine = Machine(tmp_path / "m")

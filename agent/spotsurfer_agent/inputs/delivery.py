@@ -6,6 +6,7 @@ digest is as good as the original; anything else is looked at and compared befor
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from spotsurfer_agent.patience import Patience
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import FileStore
 
+log = logging.getLogger(__name__)
 NAME = "inputs"  # of the mount, of its mount point in the job's scratch, and of what leads to the view
 LOOKS = 8  # at places, at once
 
@@ -80,13 +82,16 @@ class Delivery:
         try:
             Path(scratch, NAME).mkdir(exist_ok=True)
             for pin in self._ready.files:
-                link = folder / files.safe(pin.path, "input")
-                link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(self.base / NAME / pin.path)
-        except FileExistsError as e:
-            raise InputTrouble(Kind.TWICE, source="a fetched input", other="an uploaded one", path=str(e.filename2 or e)) from e
+                self._place(pin, folder / files.safe(pin.path, "input"))
         except OSError as e:
             raise InputTrouble(Kind.DISK, why=e.strerror or str(e)) from e
+
+    def _place(self, pin: Pinned, link: Path) -> None:
+        try:
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(self.base / NAME / pin.path)
+        except (FileExistsError, NotADirectoryError) as e:
+            raise InputTrouble(Kind.TWICE, source=pin.source, other="a file that was sent along", path=pin.path) from e
 
     def drop(self) -> None:
         """Nothing of the job runs here any more: its files may make room for others."""
@@ -150,9 +155,11 @@ class Delivery:
             view = self.cache.fresh_view(self._owner)
             self._lead_to(view)
             fetching = Fetching(self.cache, self.sources, view, self.patience, halt, self._moved, min(THREADS, len(wants)))
-            return fetching.all(wants)
+            began, found = clock.monotonic(), fetching.all(wants)
         except OSError as e:
             raise InputTrouble(Kind.DISK, why=e.strerror or str(e)) from e
+        log.info("%d inputs are here: %d bytes came in %.1f s", len(found), self.done_bytes, clock.monotonic() - began)
+        return found
 
     def _moved(self, count: int) -> None:
         self.done_bytes += count
