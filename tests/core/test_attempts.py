@@ -72,6 +72,7 @@ MARKS: list[tuple[str, JobSeen, E | None]] = [
     ("nor while it drains", one(A.DRAINING, agent=an_agent("broken", error="x", error_kind="restore")), E.RESTORE_FAILED),
     ("broken in another way", one(A.RUNNING, agent=an_agent("broken", error="x", error_kind="lost")), None),
     ("an input is bad", one(A.RESTORING, agent=an_agent("broken", error="x", error_kind="input")), E.STORE_FAILED),
+    ("its secrets do not open", one(A.RESTORING, agent=an_agent("broken", error="x", error_kind="secrets")), E.STORE_FAILED),
     ("an agent of another version", one(A.RESTORING, agent=an_agent("broken", error="x", error_kind="news")), E.RESTORE_FAILED),
     ("found unfit while it waits", one(A.READY, NO_HEAD, agent=an_agent("standby", unfit="no avx")), E.RESTORE_REFUSED),
     ("fit while it waits", one(A.READY, NO_HEAD, agent=an_agent("standby")), None),
