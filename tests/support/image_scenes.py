@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import protocol, sealed
+from spotsurfer_agent import linux, protocol, sealed
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.criu import CriuEngine
@@ -37,7 +37,7 @@ from support.engine_kit import (
     turns_pass,
     until,
 )
-from support.registry import HOST, HTPASSWD, LOGIN, registry
+from support.registry import HOST, HTPASSWD, LOGIN, certificate, registry
 
 STORAGE = Path("/run/store/registry")
 SHELF = BASE / "images"
@@ -222,6 +222,19 @@ def denied() -> None:
         e.kill()
 
 
+def trusted() -> None:
+    """A registry that signed for itself is not trusted, until its certificate is among the machine's authorities."""
+    linux.mount("tmpfs", "/etc/ssl/certs", "tmpfs")
+    tls = certificate(BASE / "tls")
+    with registry(STORAGE, tls=tls):
+        told = fails("image", small(), insecure=())
+        assert f"the certificate of the registry {HOST} is not trusted" in told, told
+        shutil.copy(tls / "cert.pem", "/etc/ssl/certs/ours.pem")
+        e = made(insecure=())
+        e.start(small())
+    e.kill()
+
+
 def killed() -> None:
     """Whoever unpacks may die at any step: what is on the shelf is whole, and the next one begins anew."""
     e = made()
@@ -357,7 +370,7 @@ def saves_itself() -> None:
 
 
 SCENES: dict[str, Callable[..., None]] = {
-    x.__name__: x for x in (first, last, refusals, once, speaks, trouble, killed, room, devices, given, saves_itself)
+    x.__name__: x for x in (first, last, refusals, once, speaks, trouble, trusted, killed, room, devices, given, saves_itself)
 }  # fmt: skip
 
 if __name__ == "__main__":

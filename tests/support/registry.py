@@ -29,9 +29,12 @@ http: {{ {address} }}
 
 
 @contextlib.contextmanager
-def registry(folder: Path, port: int = PORT, htpasswd: Path | None = None) -> Iterator[str]:
-    """The registry of a folder, on loopback while the block lasts; yields its address."""
-    with _serving(folder, f'addr: "127.0.0.1:{port}"', lambda: socket.create_connection(("127.0.0.1", port), 1), htpasswd):
+def registry(folder: Path, port: int = PORT, htpasswd: Path | None = None, tls: Path | None = None) -> Iterator[str]:
+    """The registry of a folder, on loopback while the block lasts; yields its address. `tls`: folder with its certificate."""
+    secure = f", tls: {{ certificate: {tls}/cert.pem, key: {tls}/key.pem }}" if tls else ""
+    with _serving(
+        folder, f'addr: "127.0.0.1:{port}"{secure}', lambda: socket.create_connection(("127.0.0.1", port), 1), htpasswd
+    ):
         yield f"127.0.0.1:{port}"
 
 
@@ -92,6 +95,15 @@ def _answers(connect: Callable[[], socket.socket], process: subprocess.Popen[byt
             return
         time.sleep(0.02)
     raise AssertionError("docker-registry did not come up")
+
+
+def certificate(folder: Path) -> Path:
+    """One for loopback that nobody has signed, below `folder`."""
+    folder.mkdir()
+    names = ["-subj", "/CN=registry", "-addext", "subjectAltName=IP:127.0.0.1"]
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", str(folder / "key.pem")]
+    _run("openssl", "req", "-x509", *key, "-out", str(folder / "cert.pem"), "-days", "2", *names)
+    return folder
 
 
 def free_port() -> int:
