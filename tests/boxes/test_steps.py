@@ -112,6 +112,7 @@ def test_an_agent_killed_between_two_steps_goes_on(world: Fleet) -> None:
     assert len(of_step(world, job, ended["steps"][1])) == 40
 
 
+@pytest.mark.slow
 def test_lines_appear_once_each_and_in_order_over_five_moves_and_a_loss(world: Fleet) -> None:
     job = world.submit(0, text=NUMBERED, command=["/usr/bin/python3", "program.py"])
     for move in range(1, MOVES + 1):
@@ -136,7 +137,7 @@ def test_lines_appear_once_each_and_in_order_over_five_moves_and_a_loss(world: F
 
 
 def test_what_is_there_so_far(world: Fleet, tmp_path: Path) -> None:
-    job = world.submit(400)
+    job = world.submit(200)
     world.wait_line(job, 20)
     number = world.client.post(f"/v1/jobs/{job}/partials")["number"]
 
