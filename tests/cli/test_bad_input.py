@@ -32,6 +32,7 @@ GOOD = 'command = ["prog"]\n'
         (GOOD + "retries = 'twice'\n", 3, ["line 2", "retries", "whole number"]),
         (GOOD + "budget_usd = '$3'\n", 3, ["line 2", "budget_usd", "US dollars"]),
         (GOOD + "outputs = ['../x']\n", 3, ["line 2", "outputs", "leaves the job's folder"]),
+        (GOOD + "outputs = ['out/**.fa']\n", 3, ["line 2", "outputs", "'**' stands for whole folders"]),
         ("command = [\n", 3, ["not valid TOML"]),
         ('command = "sh -c \'oops"\n', 3, ["line 1", "command", "list of words"]),
         ("command = []\n", 3, ["line 1", "command is empty"]),
