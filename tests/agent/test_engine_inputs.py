@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.minibox import minibox
+from support.registry import Recipe, push
 
 from bench import inputs as bench_inputs
 
@@ -23,6 +24,12 @@ def test_a_job_with_inputs_moves_and_what_changed_is_said_before(tmp_path: Path)
 def test_scene(tmp_path: Path, scene: str) -> None:
     with minibox(tmp_path / "box", tmp_path / "store", module=MODULE) as machine:
         machine.run(scene)
+
+
+def test_a_job_in_a_container_image_has_them_too(tmp_path: Path) -> None:
+    push(Recipe(["dash", "coreutils"]), tmp_path / "store/registry", "small:1", tmp_path / "tree")
+    with minibox(tmp_path / "box", tmp_path / "store", module=MODULE) as machine:
+        machine.run("in_image")
 
 
 def test_three_jobs_of_a_machine_fetch_once() -> None:

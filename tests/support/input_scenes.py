@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from spotsurfer_agent import files, protocol
 from spotsurfer_agent.engines.ladder import Ladder
+from spotsurfer_agent.images.bringing import Rules
 from spotsurfer_agent.inputs.cache import Cache
 from spotsurfer_agent.inputs.delivery import Delivery
 from spotsurfer_agent.inputs.goods import Goods
@@ -22,6 +23,7 @@ from spotsurfer_agent.store import ObstoreStore, open_store
 from spotsurfer_agent.tools import Tools
 from support.engine_kit import BASE, JOB, STORE, W, engine, keep_output, newest, output, request, turns_pass, until
 from support.link import link
+from support.registry import HOST, registry
 from support.sources import Buckets, serving
 
 BUCKETS, NFS = Path("/run/store/buckets"), Path("/run/store/nfs")
@@ -179,6 +181,31 @@ def ladder_sees() -> None:
         ladder.look()
         assert ladder.protection().rung == "criu", ladder.protection()
         ladder.kill()
+        machine.goods.drop()
+
+
+def in_image() -> None:
+    """A container image knows nothing of the folders that inputs and shared file systems are seen in."""
+    prepare()
+    wanted = spec(
+        command=["sh", "-c", "cat reads/deep/b.txt /data/set/ref.txt; echo $PWD; while sleep 0.1; do echo turns; done"],
+        image=f"docker://{HOST}/small:1",
+        shares=[Share("ref", "bind", str(NFS / "ref"), "/data/set"), Share("out", "bind", str(NFS / "out"), "out")],
+    )
+    with serving(Buckets(BUCKETS)) as server, registry(Path("/run/store/registry")):
+        machine = Machine(server)
+        machine.engine.keep_images(Rules(insecure=(HOST,)))
+        machine.begin(wanted)
+        until(lambda: b"turns" in output(machine.engine))
+        assert output(machine.engine).startswith(f"deepthe reference{BASE}/work\nturns\n".encode()), output(machine.engine)
+        machine.engine.save(request(1, final=True))
+        machine.engine.kill()
+        machine.goods.drop()
+        shutil.rmtree(BASE / "images")
+        machine.bring(wanted)
+        machine.engine.restore(newest(machine.store), wanted)
+        turns_pass(machine.engine, 3)
+        machine.engine.kill()
         machine.goods.drop()
 
 
