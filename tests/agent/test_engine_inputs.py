@@ -39,6 +39,7 @@ def test_three_jobs_of_a_machine_fetch_once() -> None:
     assert told["wire_bytes"] < told["bytes"] * bench_inputs.ONCE
 
 
+@pytest.mark.slow
 @pytest.mark.environments
 @pytest.mark.timeout(1200)
 def test_five_gigabytes_come_as_fast_as_the_link_lets_them() -> None:
