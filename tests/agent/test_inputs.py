@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -316,3 +317,27 @@ def test_a_full_disk_is_said_before_anything_is_fetched(tmp_path: Path, web: Web
     monkeypatch.setattr(Cache, "_free", lambda self: 2000)
     said = trouble("full", machine, DictStore(), web.url("/f"))
     assert "3000 bytes more, 2000 are free" in said
+    monkeypatch.undo()
+    machine.ready(store := DictStore(), web.url("/f"))
+    monkeypatch.setattr(Cache, "_free", lambda self: -1)
+    Machine(tmp_path / "m").ready(store, web.url("/f"))  # what is here needs no room
+
+
+def test_a_disk_that_fills_up_midway_is_said_and_nothing_half_stays(
+    tmp_path: Path, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.files = {f"/{i}": Mood(os.urandom(1000)) for i in range(20)}
+    machine, pwrite, left = Machine(tmp_path / "m"), os.pwrite, [8000]
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        left[0] -= len(data)
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return pwrite(fd, data, at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    said = trouble("full", machine, DictStore(), *(web.url(f"/{i}") for i in range(20)))
+    assert "20000 bytes more" in said
+    kept = {p.name: p.read_bytes() for p in (machine.cache.folder / "objects").glob("??/*")}
+    assert all(hashlib.sha256(data).hexdigest() == name for name, data in kept.items())
+    assert not list((machine.cache.folder / "partial").iterdir())

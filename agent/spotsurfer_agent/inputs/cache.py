@@ -129,7 +129,7 @@ class Cache:
         Raises InputTrouble.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self._fits(wanted):
+        if wanted == 0 or self._fits(wanted):
             return
         with self._alone():
             for path in self._unused():

@@ -55,16 +55,15 @@ class Shares:
         for share in spec.shares:
             at = self.base / FOLDER / share.name
             if not self._is_there(share, at):
-                self._leave(at)
-                self._mount(share, at)
+                self._fresh(share, at)
             self._answers(share, at)
             self._point(share, spec, scratch)
 
     def drop(self) -> None:
         """Unmount all of them, also those of an earlier agent. Nothing of the job runs."""
         for at in sorted((self.base / FOLDER).glob("*")):
-            self._leave(at)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # what can't be unmounted now goes with the machine
+                self._leave(at)
                 at.rmdir()
 
     # ------------------------------------------------------------ one
@@ -73,8 +72,15 @@ class Shares:
         line = _lines().get(str(at))
         return line is not None and (share.type == BIND or line.kind.rstrip("4") == share.type.rstrip("4"))
 
+    def _fresh(self, share: Share, at: Path) -> None:
+        try:
+            self._leave(at)
+            at.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise ShareTrouble(share, f"{at} can't be used ({e.strerror})", REFUSED) from e
+        self._mount(share, at)
+
     def _mount(self, share: Share, at: Path) -> None:
-        at.mkdir(parents=True, exist_ok=True)
         if share.type == BIND:
             if not Path(share.source).is_dir():
                 raise ShareTrouble(share, "this machine has no such folder: use an image that mounts it", REFUSED)
