@@ -173,6 +173,8 @@ def tree_of(packages: Sequence[str], root: Path) -> None:
     listed.write_text("\n".join(sorted({_real(x) for p in closure(packages) for x in _listed(p)})))
     pack = f"tar -C / --no-recursion --ignore-failed-read -cf - -T {listed} 2>/dev/null"
     subprocess.run(["bash", "-c", f"{pack} | tar -C {root} --keep-directory-symlink -xf -"], check=True)
+    _made_at_installation(root, listed.read_text().splitlines())
+    _alternatives(root)
     (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nsurfer:x:1234:1234::/home:/bin/sh\n")
     (root / "etc/group").write_text("root:x:0:\nsurfer:x:1234:\nwaves:x:77:surfer\n")
     subprocess.run(["ldconfig", "-r", str(root)], check=True)
@@ -201,12 +203,32 @@ def closure(packages: Sequence[str]) -> list[str]:
 
 def _listed(package: str) -> list[str]:
     paths = _run("dpkg-query", "-L", package).splitlines()
-    kept = [
+    return [
         x for x in paths if x.startswith("/") and not x.startswith(("/usr/share/doc", "/usr/share/man", "/usr/share/locale"))
     ]
-    # An alternative that the package has set up leads through /etc.
-    links = [str(Path(x).readlink()) for x in kept if Path(x).is_symlink()]
-    return [*kept, *(x for x in links if x.startswith("/etc/alternatives/"))]
+
+
+def _made_at_installation(root: Path, paths: Sequence[str]) -> None:
+    """Files that links of a package lead to and that its installation makes, a configuration in /etc say."""
+    for path in paths:
+        real = os.path.realpath(Path("/", path))
+        place = root / real.lstrip("/")
+        if Path("/", path).is_symlink() and Path(real).is_file() and not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(real, place)
+
+
+def _alternatives(root: Path) -> None:
+    """The links that Debian's packages set up when they are installed: their names, through /etc, to what is in the tree."""
+    for described in Path("/var/lib/dpkg/alternatives").iterdir():
+        lines = described.read_text().splitlines()
+        links = [lines[1], *lines[3 : lines.index("") : 2]]  # the master's, then each slave's behind its name
+        for link in links:
+            target = os.path.realpath(link)
+            place = root / _real(link)
+            if Path(link).is_symlink() and (root / target.lstrip("/")).exists() and not os.path.lexists(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.symlink_to(target)
 
 
 def _real(path: str) -> str:
