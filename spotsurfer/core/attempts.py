@@ -108,6 +108,8 @@ def booted(c: Case, _: Plans) -> Action | None:
         return _terminate(c, c.agent.error or f"the agent is {c.agent.state}")
     if c.noticed:
         return _terminate(c, "the cloud will take the machine before it was needed")
+    if c.attempt.state is A.READY and c.agent.unfit_kind in UNUSABLE and not c.owns:
+        return _terminate(c, c.agent.unfit)
     if c.attempt.state is A.READY and c.agent.unfit and not c.owns:
         return _mark(c, E.RESTORE_REFUSED, c.agent.unfit)
     if c.attempt.state is A.BOOTING and c.agent.state != "boot":

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from spotsurfer.core import limits as hard
 from spotsurfer.core.case import Case, wanted
+from spotsurfer.core.ownership import tried_since
 from spotsurfer.core.placement import choose, serves
 from spotsurfer.model.actions import Action, Plan, Rejected, SetWish
 from spotsurfer.model.ids import AttemptNumber, JobId
@@ -135,7 +136,7 @@ class Planner:
     def _refusing(self, seen: JobSeen) -> dict[str, str]:
         """Machine types that lately could not go on with the job's checkpoint, with the reason."""
         late = self._now - timedelta(seconds=self._snapshot.limits.refusal_seconds)
-        return {a.pool.instance_type: a.reason for a in seen.attempts if a.restore_refused and a.since > late}
+        return {a.pool.instance_type: a.reason for a in seen.attempts if a.restore_refused and a.since > late and tried_since(seen.job, a)}
 
     def _take(self, seen: JobSeen, own: Sequence[Case], offer: Offer, purpose: str, move: int = 0) -> Action | None:
         full = hard.no_machine_left(self._snapshot, len(self._planned))
