@@ -89,7 +89,9 @@ class Agent:
             given.keys,
             given.now,
         )
-        self.partials = Partials(config.job, config.attempt, self.gate, self.engine, self.mailbox, given.state)
+        self.partials = Partials(
+            config.job, config.attempt, self.gate, self.engine, self.mailbox, given.state, lambda: self._leaving
+        )
         unchanged = min(config.report_seconds, config.lease_seconds / 3)
         self.reporter = Reporter(given.store, given.state, (config.poll_seconds, unchanged), given.now)
         self._unfit = ("", "")  # checkpoint, and why this machine could not go on with it
@@ -142,6 +144,11 @@ class Agent:
                 self.wake()
 
         return after
+
+    @property
+    def _leaving(self) -> bool:
+        """The machine goes, or the job does."""
+        return self.work.urgent() or self.state.name not in (AgentState.RUNNING, AgentState.SAVING, AgentState.STEPPING)
 
     def _dealt_with(self) -> int:
         return self._given.state.memory.partial

@@ -11,7 +11,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,14 +69,24 @@ def find(spec: Spec, scratch: str) -> Found:
     return found
 
 
-def publish(store: FileStore, spec: Spec, prefix: str, scratch: str, copies: Path | None = None) -> Published:
-    """Upload everything that the patterns match, below `prefix`. Raises StoreError; FilesError("output").
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How files of a job that runs on are sent."""
 
-    `copies`: a folder in which each file is copied before it is read, for a job that runs on.
-    """
+    copies: Path | None = None  # a folder in which each one is copied before it is read; None = they stand still
+    check: Callable[[], None] = lambda: None  # called before each one; raises FilesError to break off
+
+
+ENDED = Manner()
+
+
+def publish(store: FileStore, spec: Spec, prefix: str, scratch: str, manner: Manner = ENDED) -> Published:
+    """Upload everything that the patterns match, below `prefix`. Raises StoreError; FilesError("output")."""
     found, root = find(spec, scratch), Path(scratch).resolve()
+    copies = manner.copies
 
     def send(named: Named) -> tuple[str, OutputObject | None]:
+        manner.check()
         name, file = named
         return name, _send(store, prefix + name, file, (root, copies))
 

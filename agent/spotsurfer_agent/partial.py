@@ -14,6 +14,7 @@ from spotsurfer_agent import clock, outputs, protocol
 from spotsurfer_agent.engines.port import Engine, EngineError, WorkloadState
 from spotsurfer_agent.files import FilesError
 from spotsurfer_agent.mailbox import Mailbox
+from spotsurfer_agent.outputs import Manner
 from spotsurfer_agent.patience import Patient
 from spotsurfer_agent.protocol import Partial, Spec
 from spotsurfer_agent.statefile import StateFile
@@ -34,13 +35,14 @@ class Partials:
     engine: Engine
     mailbox: Mailbox
     state: StateFile
+    leaving: Callable[[], bool] = lambda: False  # the final save has the link to itself
     utc: Callable[[], str] = clock.utc_text
 
     def look(self) -> None:
         """Upload what there is now, if somebody asked for it since the last time."""
         mail, memory = self.mailbox.mail, self.state.memory
         wanted = mail.desired.partial if mail.desired is not None else 0
-        if wanted <= memory.partial or mail.spec is None or not memory.began:
+        if wanted <= memory.partial or mail.spec is None or not memory.began or self.leaving():
             return
         error = ""
         try:
@@ -57,11 +59,15 @@ class Partials:
         prefix = protocol.partial_prefix(self.job, number, self.attempt)
         with self.engine.still() as still:
             copies = None if still.is_still else Path(still.path).parent  # the agent's own folder
-            sent = outputs.publish(store, spec, prefix, still.path, copies)
+            sent = outputs.publish(store, spec, prefix, still.path, Manner(copies, self._check))
         steps = runs_of(self.state.memory)
         told = Partial(number, self.attempt, steps[-1].name if steps else "", self.utc(), sent.files, sent.missing)
         store.create(protocol.partial_key(self.job, number, self.attempt), protocol.encode(told))
         self._forget_older(store, number)
+
+    def _check(self) -> None:
+        if self.leaving():
+            raise FilesError("output", "the job is leaving its machine, and its final save comes first")
 
     def _forget_older(self, store: Patient, number: int) -> None:
         """Only the newest is kept; one whose list is gone is not offered, so lists go first."""

@@ -13,7 +13,7 @@ from spotsurfer_agent.engines.port import Still
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import HeadKind, Partial, Spec, Want
 from spotsurfer_agent.store import StoreError, open_store
-from support.agent_world import JOB, AgentKilled, DictStore, FakeEngine, World, cut, mend, running
+from support.agent_world import ACTION, JOB, AgentKilled, DictStore, FakeEngine, World, cut, mend, running
 
 TREE = ["a.fa", "out/b.fa", "out/deep/er/c.fa", "out/deep/.hidden/d.fa", "out/deep/e.txt"]
 
@@ -27,7 +27,9 @@ def work(tmp_path):
 
 
 def published(work, *patterns, store=None, copies=None):
-    return outputs.publish(store or DictStore(), Spec(JOB, ["x"], outputs=list(patterns)), "p/", str(work.parent), copies)
+    return outputs.publish(
+        store or DictStore(), Spec(JOB, ["x"], outputs=list(patterns)), "p/", str(work.parent), outputs.Manner(copies)
+    )
 
 
 @pytest.mark.parametrize(
@@ -277,3 +279,29 @@ def test_where_the_disk_keeps_no_moment_each_file_is_copied_first(world, monkeyp
     data = world.store.objects[protocol.partial_prefix(JOB, 1, 1) + "one.txt"]
     assert (data, listed(world, 1).files["one.txt"].sha256) == (b"so far", hashlib.sha256(b"so far").hexdigest())
     assert sorted(x.name for x in machine.folder.iterdir()) == ["scratch", "state.json"], "no copy is left"
+
+
+@pytest.mark.parametrize("why", ["a notice", "a drain"])
+def test_a_final_save_has_the_link_to_itself(world, why):
+    machine = running(world, 1, length=1000.0)
+    for i in range(50):
+        writes(machine, f"{i}.txt", "so far")
+    sent = []
+
+    def goes(verb, key):
+        if "/partial/" in key and verb == "put" and not sent.append(key) and len(sent) == 3:
+            if why == "a notice":
+                machine.service.said = ACTION
+                machine.agent._given.watcher.look()
+            else:
+                world.want(1, Want.DRAIN, 2)
+                machine.agent.mailbox.poll()
+                machine.agent.tick()
+
+    world.store.before = goes
+    world.want(1, Want.RUN, 1, partial=1)
+    world.until(lambda: machine.agent.over)
+    assert world.report(1).state is S.DRAINED
+    assert len(sent) < 3 + outputs.THREADS
+    assert "its final save comes first" in world.report(1).partial_error
+    assert listed(world, 1) is None
