@@ -208,7 +208,7 @@ def test_devices_are_found_by_their_names(tmp_path):
     (folder / "libcuda.so.1").symlink_to("libcuda.so.1.2")
     (folder / "libcuda.so").symlink_to("libcuda.so.1")
     mount = {"hostPath": str(folder / "libcuda.so.1.2"), "containerPath": "/usr/lib/libcuda.so.1.2"}
-    edits = {"mounts": [mount], "env": ["V=all"]}
+    edits = {"mounts": [mount, {}, {"hostPath": "/absent", "containerPath": "/x"}], "env": ["V=all"]}
     spec = {"kind": "v.com/gpu", "devices": [{"name": "0", "containerEdits": edits}, {"name": "1", "containerEdits": edits}]}
     (tmp_path / "v.json").write_text(json.dumps(spec))
     (tmp_path / "broken.json").write_text("{")
@@ -261,3 +261,19 @@ def test_the_tools_see_nothing_of_the_machines_users(tmp_path, monkeypatch):
     assert "--insecure-policy" in told
     assert (tmp_path / "auth.json").stat().st_mode & 0o777 == 0o600
     assert 'location = "r.example:5000"\ninsecure = true' in (tmp_path / "registries.conf").read_text()
+
+
+@pytest.mark.parametrize(("script", "there"), [("echo '{}'", True), ("exit 1", False), ("sleep 60", False)])
+def test_where_no_file_describes_a_device_its_vendors_tool_is_asked(tmp_path, monkeypatch, script, there):
+    tool = tmp_path / "describe"
+    text = json.dumps({"kind": "v.com/gpu", "devices": [{"name": "all"}], "containerEdits": {"env": ["V=1"]}})
+    tool.write_text(f"#!/bin/sh\n{script.replace('{}', text)}\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(cdi, "GENERATORS", {"v.com/gpu": (str(tool),)})
+    monkeypatch.setattr(cdi, "TOOL_SECONDS", 0.3)
+    cdi.find.cache_clear()
+    if there:
+        assert cdi.find(("v.com/gpu=all",), (str(tmp_path),)).environment == {"V": "1"}
+    else:
+        with pytest.raises(ImageError, match="it has none of that kind"):
+            cdi.find(("v.com/gpu=all",), (str(tmp_path),))

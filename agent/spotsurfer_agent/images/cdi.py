@@ -8,6 +8,7 @@ what its hooks would do (links beside the libraries, the loader's cache) is done
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import shutil
@@ -85,8 +86,8 @@ def _descriptions(kind: str, folders: Sequence[str]) -> Iterator[dict[str, Any]]
         yield from _parsed(path.read_text(errors="replace"))
     tool = GENERATORS.get(kind, ())
     if tool and shutil.which(tool[0]):
-        done = subprocess.run(tool, capture_output=True, text=True, check=False, timeout=TOOL_SECONDS)
-        yield from _parsed(done.stdout)
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            yield from _parsed(subprocess.run(tool, capture_output=True, text=True, check=False, timeout=TOOL_SECONDS).stdout)
 
 
 def _parsed(text: str) -> list[dict[str, Any]]:
@@ -102,8 +103,8 @@ def _add(found: Devices, edits: Mapping[str, Any]) -> None:
         name, _, value = str(pair).partition("=")
         found.environment[name] = value
     for mount in edits.get("mounts") or []:
-        source, target = str(mount["hostPath"]), str(mount["containerPath"])
-        if not Path(source).exists() or any(m.target == target for m in found.mounts):
+        source, target = str(mount.get("hostPath", "")), str(mount.get("containerPath", ""))
+        if not target.startswith("/") or not Path(source).exists() or any(m.target == target for m in found.mounts):
             continue
         found.mounts.append(Mount("cdi" + target.replace("/", "-"), source, target, True))
         if ".so" in Path(target).name:
