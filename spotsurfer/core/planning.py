@@ -136,7 +136,8 @@ class Planner:
     def _refusing(self, seen: JobSeen) -> dict[str, str]:
         """Machine types that lately could not go on with the job's checkpoint, with the reason."""
         late = self._now - timedelta(seconds=self._snapshot.limits.refusal_seconds)
-        return {a.pool.instance_type: a.reason for a in seen.attempts if a.restore_refused and a.since > late and tried_since(seen.job, a)}
+        refused = [a for a in seen.attempts if a.restore_refused and a.since > late and tried_since(seen.job, a)]
+        return {a.pool.instance_type: a.reason for a in refused}
 
     def _take(self, seen: JobSeen, own: Sequence[Case], offer: Offer, purpose: str, move: int = 0) -> Action | None:
         full = hard.no_machine_left(self._snapshot, len(self._planned))
