@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spotsurfer_agent import protocol
-from spotsurfer_agent.protocol import AgentState, OutputObject, Partial, Report
+from spotsurfer_agent.protocol import AgentState, Desired, OutputObject, Partial, Report
 from spotsurfer_agent.store import ObstoreStore, open_store
 from sqlalchemy import Engine
-from support.builders import JOB, a_job, an_attempt
+from support.builders import JOB, NOW, a_job, an_attempt
 
+from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.partials import Partials
+from spotsurfer.model.actions import Ask
 from spotsurfer.model.errors import Conflict, NotFound
+from spotsurfer.model.ids import AttemptNumber
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
 
@@ -86,3 +91,17 @@ def test_a_request_that_nobody_made(engine: Engine, store: ObstoreStore) -> None
     for number in (0, 3):
         with pytest.raises(NotFound, match="has no request"):
             partials(engine, store).seen(JOB, number)
+
+
+def test_the_request_stays_in_what_is_wanted_of_the_machine(engine: Engine, store: ObstoreStore) -> None:
+    hold(engine, desired=0)
+    nothing: Any = None
+    ports = Ports(engine, nothing, store, nothing, ManualClock(NOW), "f", 1, lambda _: "", lambda _c, _j: None)
+    apply = Apply(ports, lambda _: None)
+    for save, why, number in ((0, "so far", 2), (5, "a save", 0)):
+        apply.carry_out(Ask(JOB, AttemptNumber(1), "run", save, None, None, why, number))
+        data = store.get(protocol.desired_key(JOB, 1))
+        assert data is not None
+        assert protocol.decode(Desired, data).partial == 2
+    with engine.connect() as c:
+        assert rows.load_attempt(c, JOB, AttemptNumber(1)).desired_partial == 2
