@@ -17,7 +17,7 @@ from typing import TypeVar
 from spotsurfer_agent import clock, files, protocol
 from spotsurfer_agent.inputs import naming
 from spotsurfer_agent.inputs.cache import Cache
-from spotsurfer_agent.inputs.fetch import THREADS, Fetching, Want, changed
+from spotsurfer_agent.inputs.fetch import PATIENCE_SECONDS, THREADS, Fetching, Want, changed
 from spotsurfer_agent.inputs.sources import Seen, Sources
 from spotsurfer_agent.inputs.trouble import InputTrouble, Kind
 from spotsurfer_agent.inputs.wire import Fetch, Pinned, Pins
@@ -45,7 +45,7 @@ class Delivery:
     base: Path
     cache: Cache
     sources: Sources
-    patience: Patience = field(default_factory=Patience)
+    patience: Patience = field(default_factory=lambda: Patience(PATIENCE_SECONDS))
     done_bytes: int = field(default=0, init=False)
     all_bytes: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
