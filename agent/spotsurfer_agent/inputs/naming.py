@@ -91,4 +91,7 @@ def _pattern(text: str) -> re.Pattern[str]:
             out += "[" + ("^" if negated else "") + re.escape(piece[2 if negated else 1 : -1]).replace(r"\-", "-") + "]"
         else:
             out += re.escape(piece)
-    return re.compile(out + (".*" if text.endswith("/") else ""), re.DOTALL)
+    try:
+        return re.compile(out + (".*" if text.endswith("/") else ""), re.DOTALL)
+    except re.error:  # a set like [b-a]: it matches nothing, and that is said
+        return re.compile(r"(?!)")
