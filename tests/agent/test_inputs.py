@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_agent import protocol
+from spotsurfer_agent.gate import GateShut
 from spotsurfer_agent.inputs import fetch as fetching
 from spotsurfer_agent.inputs import sources
 from spotsurfer_agent.inputs.cache import Cache
@@ -340,4 +341,19 @@ def test_a_disk_that_fills_up_midway_is_said_and_nothing_half_stays(
     assert "20000 bytes more" in said
     kept = {p.name: p.read_bytes() for p in (machine.cache.folder / "objects").glob("??/*")}
     assert all(hashlib.sha256(data).hexdigest() == name for name, data in kept.items())
+    assert not list((machine.cache.folder / "partial").iterdir())
+
+
+def test_who_is_not_wanted_any_more_stops_in_the_middle(tmp_path: Path, web: Web) -> None:
+    web.files = {f"/{i}": Mood(os.urandom(1 << 20)) for i in range(40)}
+    machine = Machine(tmp_path / "m")
+
+    def halt() -> None:
+        if machine.delivery.done_bytes > 4 << 20:
+            raise GateShut("not wanted")
+
+    wanted = spec(*(web.url(f"/{i}") for i in range(40)))
+    with pytest.raises(GateShut):
+        machine.delivery.ready(wanted, DictStore(), halt)
+    assert machine.delivery.done_bytes < 30 << 20
     assert not list((machine.cache.folder / "partial").iterdir())

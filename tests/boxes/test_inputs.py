@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,13 +43,27 @@ def submit(world: Fleet, *sources: str, steps: int = 200) -> str:
     return job
 
 
+def submit_file(world: Fleet, text: str, steps: int) -> str:
+    """As a user does."""
+    path = world.path / "job.toml"
+    path.write_text(text)
+    words = [sys.executable, "-m", "spotsurfer", "--config", str(world.config), "submit", str(path), "--json"]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    job = str(json.loads(done.stdout)["id"])
+    world.steps[job] = steps
+    return job
+
+
 def held(world: Fleet, job: str) -> str:
     world.wait(lambda: world.show(job)["state"] == "held", f"{job} to be held")
     return str(world.show(job)["reason"])
 
 
 def test_inputs_are_fetched_by_each_machine_and_the_job_moves(world: Fleet) -> None:
-    job = submit(world, "s3://lab/program.py", "s3://lab/ref/")
+    text = 'command = "/usr/bin/python3 program.py 200 0.05"\noutputs = ["*.txt"]\n[resources]\nmemory = "512M"\n'
+    inputs = 'inputs = ["s3://lab/program.py", { from = "s3://lab/ref/*.txt", to = "ref", region = "us-east-1" }]\n'
+    job = submit_file(world, inputs + text, 200)
     world.wait_line(job, 20)
     world.client.post(f"/v1/jobs/{job}/move", {})
     world.wait_state(job, "running", 2)
