@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import jobroot, launch, netns, scratch, shimwire, spool, trees
+from spotsurfer_agent import jobroot, launch, netns, scratch, segments, shimwire, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
@@ -202,7 +202,7 @@ class Hosted(abc.ABC):
 
     def read_log(self, stream: str, offset: int, limit: int) -> bytes:
         """Output of the job from an absolute offset."""
-        return spool.read(self._folder / "log", stream, offset, limit)
+        return segments.read(self._folder / "log", stream, offset, limit)
 
     # ------------------------------------------------------------ parts
 
@@ -336,7 +336,7 @@ class Hosted(abc.ABC):
         self._scratch.drop_kept()
 
     def _fresh_logs(self) -> None:
-        spool.clear(self._folder / "log")
+        segments.clear(self._folder / "log")
         self._last = Status(WorkloadState.ABSENT)
 
 
