@@ -46,7 +46,7 @@ class Plan:
     lazy: bool  # allowed; whether it helps is decided by looking at the image
     cgroup: dict[str, str]  # the job's
     enter: list[str] = field(default_factory=list)  # files of the control group that the pager belongs to
-    prints: str = ""  # file for the fingerprints of the pages that passed; "" = nobody wants them
+    prints: str = ""  # file for the fingerprints of the image's pages; "" = nobody wants them
     cache: str = ""  # folder of objects that were fetched ahead; "" = there is none
     threads: int = 8  # fetches at once
     memory_bytes: int = 256 << 20
