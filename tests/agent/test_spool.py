@@ -55,7 +55,13 @@ class Loop:
     def __init__(self) -> None:
         self.calls: dict[int, Callable[[], None]] = {}
         self.moved = 0
-        self.output = Output(self.calls.setdefault, lambda fd: self.calls.pop(fd, None), self._moved)
+        self.output = Output(self._watch, self._unwatch, self._moved)
+
+    def _watch(self, fd: int, ready: Callable[[], None]) -> None:
+        self.calls.setdefault(fd, ready)
+
+    def _unwatch(self, fd: int) -> None:
+        self.calls.pop(fd, None)
 
     def _moved(self) -> None:
         self.moved += 1
