@@ -34,6 +34,15 @@ TARGETS: dict[str, tuple[str, float]] = {
 }
 
 
+# What stands in the way where a figure is missed; said on the page only then.
+BOTTLENECKS: dict[str, str] = {
+    "lazy_all_ratio": "while memory arrives the job runs, and reading, checking and putting pages share two processors with "
+    "it; on a machine whose processors are shared with others this part suffers most.",
+    "repo_ratio": "while the job is frozen both processors copy its memory and the disk has nothing to do; afterwards the disk "
+    "is what is waited for. Larger objects, and fewer calls that make them durable, were tried: the disk is no faster.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One value. `raw` has the seconds and bytes behind it; `limit` stands in for a target that depends on the run."""
@@ -110,9 +119,13 @@ def page(path: Path) -> str:
     about = report["about"]
     rows = [f"| `{key}` | {_short(d['value'])} | {_limit(d['target'])} | {_VERDICTS[d['passed']]} | {d['compared']} |"
             for key, d in report["details"].items()]  # fmt: skip
-    return _PAGE.format(
+    text = _PAGE.format(
         size=about["size_bytes"] >> 20, processors=about["processors"], kernel=about["kernel"], rows="\n".join(rows)
     )
+    missed = [
+        f"- `{key}`: {BOTTLENECKS.get(key, 'not known yet.')}" for key, d in report["details"].items() if d["passed"] is False
+    ]
+    return text + ("\nMissed, and why:\n\n" + "\n".join(missed) + "\n" if missed else "")
 
 
 def _limit(target: str | None) -> str:
