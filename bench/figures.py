@@ -36,10 +36,17 @@ TARGETS: dict[str, tuple[str, float]] = {
 
 # What stands in the way where a figure is missed; said on the page only then.
 BOTTLENECKS: dict[str, str] = {
+    "freeze_ratio": "the freeze is one copy of all memory, page by page through pipes, by both processors; CRIU writes "
+    "the same pages once, by one. What else the freeze holds is not taken apart yet.",
+    "durable_ratio": "the disk has nothing to do while the job is frozen, for both processors copy; CRIU's files flow to "
+    "it meanwhile.",
+    "second_freeze_ratio": "within the freeze each page is copied out of a pipe, and its fingerprint is made and compared.",
+    "restore_ratio": "what is put into the job's memory is read, unpacked and checked against its name first, by "
+    "processors that CRIU needs as well; CRIU reads its files unchecked.",
     "lazy_all_ratio": "while memory arrives the job runs, and reading, checking and putting pages share two processors with "
-    "it; on a machine whose processors are shared with others this part suffers most.",
-    "repo_ratio": "while the job is frozen both processors copy its memory and the disk has nothing to do; afterwards the disk "
-    "is what is waited for. Larger objects, and fewer calls that make them durable, were tried: the disk is no faster.",
+    "it.",
+    "repo_ratio": "as with `durable_ratio`; afterwards the disk is what is waited for. Larger objects, and fewer calls "
+    "that make them durable, were tried: the disk is no faster.",
 }
 
 
@@ -139,8 +146,9 @@ _PAGE = """\
 
 Made by `make bench-checkpoint`, which prints this and writes `build/bench/checkpoint.json` with the seconds and bytes
 behind each figure. Both sides of a ratio were measured in turn in the same run: a job of {size} MB, {processors} processors,
-kernel {kernel}. On a machine whose memory or disk is shared with others single rounds differ by half;
-medians of three are shown.
+kernel {kernel}. Medians of three rounds. Where the machine gives free memory back to its host, that is
+switched off for the run (`bench/machine.py: kept_memory`): the first touch of such memory is ten times as slow and
+hits one side or the other at random.
 
 | figure | value | target | | compared |
 |---|---|---|---|---|
