@@ -34,6 +34,22 @@ TARGETS: dict[str, tuple[str, float]] = {
 }
 
 
+# What stands in the way where a figure is missed; said on the page only then.
+BOTTLENECKS: dict[str, str] = {
+    "freeze_ratio": "the freeze is one copy of all memory, page by page through pipes, by both processors; CRIU writes "
+    "the same pages once, by one. What else the freeze holds is not taken apart yet.",
+    "durable_ratio": "the disk has nothing to do while the job is frozen, for both processors copy; CRIU's files flow to "
+    "it meanwhile.",
+    "second_freeze_ratio": "within the freeze each page is copied out of a pipe, and its fingerprint is made and compared.",
+    "restore_ratio": "what is put into the job's memory is read, unpacked and checked against its name first, by "
+    "processors that CRIU needs as well; CRIU reads its files unchecked.",
+    "lazy_all_ratio": "while memory arrives the job runs, and reading, checking and putting pages share two processors with "
+    "it.",
+    "repo_ratio": "as with `durable_ratio`; afterwards the disk is what is waited for. Larger objects, and fewer calls "
+    "that make them durable, were tried: the disk is no faster.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One value. `raw` has the seconds and bytes behind it; `limit` stands in for a target that depends on the run."""
@@ -110,9 +126,13 @@ def page(path: Path) -> str:
     about = report["about"]
     rows = [f"| `{key}` | {_short(d['value'])} | {_limit(d['target'])} | {_VERDICTS[d['passed']]} | {d['compared']} |"
             for key, d in report["details"].items()]  # fmt: skip
-    return _PAGE.format(
+    text = _PAGE.format(
         size=about["size_bytes"] >> 20, processors=about["processors"], kernel=about["kernel"], rows="\n".join(rows)
     )
+    missed = [
+        f"- `{key}`: {BOTTLENECKS.get(key, 'not known yet.')}" for key, d in report["details"].items() if d["passed"] is False
+    ]
+    return text + ("\nMissed, and why:\n\n" + "\n".join(missed) + "\n" if missed else "")
 
 
 def _limit(target: str | None) -> str:
@@ -126,8 +146,9 @@ _PAGE = """\
 
 Made by `make bench-checkpoint`, which prints this and writes `build/bench/checkpoint.json` with the seconds and bytes
 behind each figure. Both sides of a ratio were measured in turn in the same run: a job of {size} MB, {processors} processors,
-kernel {kernel}. On a machine whose memory or disk is shared with others single rounds differ by half;
-medians of three are shown.
+kernel {kernel}. Medians of three rounds. Where the machine gives free memory back to its host, that is
+switched off for the run (`bench/machine.py: kept_memory`): the first touch of such memory is ten times as slow and
+hits one side or the other at random.
 
 | figure | value | target | | compared |
 |---|---|---|---|---|

@@ -7,6 +7,7 @@ gap or overlap. What is uploaded is known from the store itself, so an agent tha
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from spotsurfer_agent.store import ObjectStore, StoreError
 PIECE_BYTES_MAX = 4 << 20
 PIECES_MAX = 64  # in one push: a job that prints faster than the link must not keep a commit waiting
 STREAMS = ("out", "err")
+LATE_SECONDS, LOOK_SECONDS = 60.0, 0.02  # the last lines of a job may be on their way to its machine's disk
 
 ReadLog = Callable[[str, int, int], bytes]  # stream, absolute offset, limit
 
@@ -31,8 +33,15 @@ class LogPlace:
 class Logs:
     """Uploads output piece by piece. Safe to use from several threads: one uploads at a time."""
 
-    def __init__(self, store: ObjectStore, read: ReadLog, place: LogPlace, piece_bytes_max: int = PIECE_BYTES_MAX) -> None:
-        self._store, self._read, self._place, self._limit = store, read, place, piece_bytes_max
+    def __init__(
+        self,
+        store: ObjectStore,
+        read: ReadLog,
+        place: LogPlace,
+        piece_bytes_max: int = PIECE_BYTES_MAX,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._store, self._read, self._place, self._limit, self._wait = store, read, place, piece_bytes_max, wait
         self._lock = threading.Lock()
         self._positions: dict[str, int] | None = None  # None = to be found out, or nothing may be uploaded yet
         self._begun_at: dict[str, int] | None = None
@@ -69,15 +78,21 @@ class Logs:
             return positions is not None and any([self._drain(positions, s, None) for s in STREAMS])
 
     def flush(self, until: Mapping[str, int]) -> None:
-        """Upload everything up to these positions. Raises StoreError, also where the output is shorter than promised."""
+        """Upload everything up to these positions. Raises StoreError, also where the output stays shorter than promised."""
         with self._lock:
             positions = self._known()
             if positions is None:
                 raise StoreError("the output's place in the store is not known yet")
             for stream, end in until.items():
-                self._drain(positions, stream, end)
-                if positions.get(stream, 0) < end:
-                    raise StoreError(f"only {positions.get(stream, 0)} of {end} bytes of std{stream} are there")
+                self._bring(positions, stream, end)
+
+    def _bring(self, positions: dict[str, int], stream: str, end: int) -> None:
+        for _ in range(int(LATE_SECONDS / LOOK_SECONDS)):
+            self._drain(positions, stream, end)
+            if positions.get(stream, 0) >= end:
+                return
+            self._wait(LOOK_SECONDS)
+        raise StoreError(f"only {positions.get(stream, 0)} of {end} bytes of std{stream} are there")
 
     def _drain(self, positions: dict[str, int], stream: str, end: int | None) -> bool:
         pieces = 0

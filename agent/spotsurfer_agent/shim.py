@@ -1,6 +1,7 @@
 """The shim: one small process per job that outlives agents. This file is its loop and its socket; the job is in `shimjob`.
 
-Single-threaded, standard library only, all imports at the top: its files may be replaced under it by an upgrade.
+One thread but for those that write output; standard library only, all imports at the top: its files may be replaced under it
+by an upgrade.
 """
 
 from __future__ import annotations

@@ -19,10 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hook, launch, linux, netns, shimwire, spool, tcp
+from spotsurfer_agent import hook, launch, linux, netns, shimwire, tcp
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore, give_up, spawn, without_lock
+from spotsurfer_agent.spool import Output
 from spotsurfer_agent.tools import Tools
 
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
@@ -42,17 +43,17 @@ class Job:
         watch: Callable[[int, Callable[[], None]], None],
         unwatch: Callable[[int], None],
     ) -> None:
-        self._folder, self._send, self._watch, self._unwatch = folder, send, watch, unwatch
+        self._folder, self._send = folder, send
         self._phase = IDLE
         self._exit_code: int | None = None
         self._root_pid, self._cpu_baseline, self._held, self._killed, self._step = 0, 0.0, False, False, 0
-        self._spools: dict[str, spool.Spool] = {}
+        self._output = Output(watch, unwatch, self._write_exit)
         self._net = -1
         self._cgroup: JobCgroup | None = None
         self._tools: Tools | None = None
         self._dump: Dump | None = None
         self._restore: Restore | None = None
-        self._retry_at: float | None = None  # the disk took no more output: try again then
+        self._retry_at: float | None = None  # the disk did not take the end: try again then
         self.over = False
         self._gate = hook.Gate(folder)
         watch(self._gate.asks, self._hook)
@@ -87,8 +88,8 @@ class Job:
             "step": self._step,
             "held": self._held,
             "root_pid": self._root_pid,
-            "log": {name: s.position for name, s in self._spools.items()},
-            "pipes": {name: s.name for name, s in self._spools.items()},
+            "log": self._output.positions,
+            "pipes": self._output.names,
             "net": os.fstat(self._net).st_ino if self._net >= 0 else 0,
             "cpu_baseline": self._cpu_baseline,
             "dumping": d.checkpoint if d is not None else None,
@@ -99,7 +100,8 @@ class Job:
         """Start the command from the beginning."""
         plan = self._prepare(request)
         try:
-            self._root_pid = launch.start(plan, self._net, self._spools["out"].write_fd, self._spools["err"].write_fd)
+            ends = self._output.ends
+            self._root_pid = launch.start(plan, self._net, ends["out"], ends["err"])
         except OSError as e:
             self._abandon()
             raise Refused(e.strerror or str(e)) from e
@@ -109,7 +111,7 @@ class Job:
     def restore(self, owner: Owner, request: Request) -> None:
         """Run `criu restore`; the answer comes when it ended."""
         plan = self._prepare(request, hushed=True)
-        inherit = {"net": self._net, **{name: s.write_fd for name, s in self._spools.items()}}
+        inherit = {"net": self._net, **self._output.ends}
 
         def enter() -> None:
             launch.enter_cgroups(plan.cgroups)
@@ -132,8 +134,7 @@ class Job:
             self._net = netns.prepare(self._tools)
             if hushed:
                 netns.hush(self._tools, self._net)
-            for n in spool.NAMES:
-                self._spools[n] = spool.Spool(self._folder / "log", n, int(request["log"].get(n, 0)))
+            self._output.open(self._folder / "log", request["log"])
             shimwire.write_durably(self._folder / shimwire.STARTED, {"pid": os.getpid()})
         except OSError:
             self._abandon()
@@ -142,19 +143,16 @@ class Job:
 
     def _running(self) -> None:
         self._phase = RUNNING
-        for s in self._spools.values():
-            s.close_writer()
-            self._listen_to(s)
+        self._output.listen()
         self._settle_freezer()  # it may have been told to hold meanwhile
 
     def _abandon(self) -> None:
         """Back to nothing after a start or restore that failed."""
         self._kill_tree()
-        for s in self._spools.values():
-            s.close()
+        self._output.close()
         if self._net >= 0:
             os.close(self._net)
-        self._net, self._spools, self._root_pid, self._phase = -1, {}, 0, IDLE
+        self._net, self._root_pid, self._phase = -1, 0, IDLE
         (self._folder / shimwire.STARTED).unlink(missing_ok=True)
 
     def hold(self) -> Reply:
@@ -256,7 +254,7 @@ class Job:
     def _frozen(self, d: Dump) -> None:
         d.frozen_at = d.heard_at = time.monotonic()
         try:
-            self._drain()  # output that can't be kept would be missing after a restore
+            self._output.drain()  # output that can't be kept would be missing after a restore
             if d.final and self._cgroup is not None:
                 self._cgroup.freeze()  # so that the job stands still even if CRIU dies now
         except OSError:
@@ -265,7 +263,7 @@ class Job:
         if d.owner is None and not d.final:
             self._answer_hook(d, False)
         elif d.owner is not None:
-            self._send(d.owner, {"log": {name: s.position for name, s in self._spools.items()}})
+            self._send(d.owner, {"log": self._output.positions})
 
     def _answer_hook(self, d: Dump, good: bool) -> None:
         d.verdict, d.answered_at = good, time.monotonic()
@@ -342,33 +340,22 @@ class Job:
             self._phase = LOST  # its memory could not be brought
             return
         self._exit_code = code if code >= 0 else 128 - code
+        with contextlib.suppress(OSError):  # the disk takes no output: the end waits for that
+            self._output.drain()
+        self._write_exit()
+
+    def _write_exit(self) -> None:
+        """Write the end down once all output is on disk."""
+        if self._exit_code is None or self._phase != RUNNING or not self._output.is_kept():
+            return
         try:
-            self._drain()
-            log = {name: s.position for name, s in self._spools.items()}
-            told = {"exit_code": self._exit_code, "step": self._step, "log": log}
+            told = {"exit_code": self._exit_code, "step": self._step, "log": self._output.positions}
             shimwire.write_durably(self._folder / shimwire.EXIT, told)
             self._phase = EXITED
         except OSError:
             self._retry_at = time.monotonic() + RETRY_SECONDS  # disk full: the end counts once it is written down
 
-    # ------------------------------------------------------------ output and time
-
-    def _listen_to(self, s: spool.Spool) -> None:
-        if not s.ended:
-            self._watch(s.read_fd, lambda: self._output(s))
-
-    def _output(self, s: spool.Spool) -> None:
-        try:
-            s.drain()
-        except OSError:
-            self._retry_at = time.monotonic() + RETRY_SECONDS  # disk full: the job waits at its pipe, nothing is lost
-            self._unwatch(s.read_fd)
-        if s.ended:
-            self._unwatch(s.read_fd)
-
-    def _drain(self) -> None:
-        for s in self._spools.values():
-            s.drain()
+    # ------------------------------------------------------------ time
 
     def pause_seconds(self) -> float | None:
         """How long the loop may sleep."""
@@ -381,7 +368,8 @@ class Job:
         """Do what is due."""
         now, d = time.monotonic(), self._dump
         if self._retry_at is not None and now >= self._retry_at:
-            self._try_again()
+            self._retry_at = None
+            self._write_exit()
         if d is None or d.frozen_at is None:
             return
         if d.waits and not d.final and now > d.heard_at + d.verdict_seconds:
@@ -389,10 +377,3 @@ class Job:
         if d.pid and d.answered_at is not None and now > d.answered_at + CRIU_END_SECONDS:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(d.pid, signal.SIGKILL)
-
-    def _try_again(self) -> None:
-        self._retry_at = None
-        if self._exit_code is not None and self._phase == RUNNING:
-            self._exited(self._exit_code)
-        for s in self._spools.values():
-            self._listen_to(s)

@@ -1,23 +1,26 @@
-"""One output stream of the job: a pipe that the shim reads into files named by the absolute offset of their first byte."""
+"""The output of the job: pipes that the shim reads, held in memory on their way to the disk."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
-SEGMENT_BYTES = 64 << 20
+from spotsurfer_agent.segments import Segments
+
+HELD_BYTES = 8 << 20  # that the disk has not taken yet; then the job waits at its pipe, and nothing is lost
 READ_BYTES = 1 << 16
 NAMES = ("out", "err")
 
 
 class Spool:
-    """The reading end. `position` counts bytes of the stream since the job's beginning, over all machines."""
+    """The reading end of one stream. `position` counts bytes of the stream since the job's beginning, over all machines."""
 
     def __init__(self, folder: Path, stream: str, position: int) -> None:
         self.stream, self.position = stream, position
-        self._folder, self._file, self._room = folder, -1, 0
-        self._kept = b""  # read from the pipe, not yet on disk
+        self._disk = Segments(folder, stream, position)
         self.read_fd, self.write_fd = os.pipe()
         os.set_blocking(self.read_fd, False)
         self.name = str(Path(f"/proc/self/fd/{self.write_fd}").readlink())  # what CRIU calls the pipe
@@ -29,10 +32,33 @@ class Spool:
             os.close(self.write_fd)
             self.write_fd = -1
 
-    def drain(self) -> None:
-        """Put all that is in the pipe now on disk. Raises OSError where the disk takes no more; nothing is lost then."""
-        while True:
-            self._store()
+    @property
+    def told(self) -> int:
+        """Readable once the disk has all, or takes no more, after `is_full` or `is_kept` said otherwise."""
+        return self._disk.told
+
+    @property
+    def trouble(self) -> OSError | None:
+        """Why the disk takes nothing just now."""
+        return self._disk.trouble
+
+    def is_full(self) -> bool:
+        """Whether the disk is too far behind for more to be read now."""
+        full = self._disk.waiting_bytes >= HELD_BYTES
+        if full:
+            self._disk.tell()
+        return full
+
+    def is_kept(self) -> bool:
+        """Whether all that was read is on disk."""
+        kept = self._disk.waiting_bytes == 0
+        if not kept:
+            self._disk.tell()
+        return kept
+
+    def drain(self, *, whole: bool = False) -> None:
+        """Take what is in the pipe now; unless the `whole` is wanted, no more than may be held."""
+        while whole or self._disk.waiting_bytes < HELD_BYTES:
             try:
                 data = os.read(self.read_fd, READ_BYTES)
             except BlockingIOError:
@@ -40,54 +66,88 @@ class Spool:
             if not data:
                 self.ended = True
                 return
-            self._kept = data
-
-    def _store(self) -> None:
-        while self._kept:
-            if self._room <= 0:
-                self._next_file()
-            written = os.write(self._file, self._kept[: self._room])
-            self._kept = self._kept[written:]
-            self._room -= written
-            self.position += written
-
-    def _next_file(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-        name = self._folder / f"{self.stream}-{self.position:016d}"
-        self._file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        self._room = SEGMENT_BYTES
+            self.position += len(data)
+            self._disk.add(data)
 
     def close(self) -> None:
         """Give everything back."""
         self.close_writer()
-        for fd in (self.read_fd, self._file):
-            if fd >= 0:
-                with contextlib.suppress(OSError):
-                    os.close(fd)
-        self.read_fd = self._file = -1
+        self._disk.close()
+        if self.read_fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self.read_fd)
+        self.read_fd = -1
 
 
-def length(folder: Path, stream: str) -> int:
-    """Absolute bytes of a stream on disk; 0 where it has none."""
-    ends = [int(p.name.rpartition("-")[2]) + p.stat().st_size for p in folder.glob(f"{stream}-*")]
-    return max(ends, default=0)
+class Output:
+    """All streams of the job. `watch` and `unwatch` tie a descriptor to a call; `moved` is called when the disk caught up."""
 
+    def __init__(
+        self, watch: Callable[[int, Callable[[], None]], None], unwatch: Callable[[int], None], moved: Callable[[], None]
+    ) -> None:
+        self._watch, self._unwatch, self._moved = watch, unwatch, moved
+        self._spools: dict[str, Spool] = {}
 
-def read(folder: Path, stream: str, offset: int, limit: int) -> bytes:
-    """At most `limit` bytes from an absolute offset; empty when there is nothing (any more, or yet)."""
-    for path in sorted(folder.glob(f"{stream}-*"), reverse=True):
-        first = int(path.name.rpartition("-")[2])
-        if first <= offset:
-            with path.open("rb") as f:
-                f.seek(offset - first)
-                return f.read(limit)
-    return b""
+    def open(self, folder: Path, log: Mapping[str, int]) -> None:
+        """Make the pipes; the streams go on at these positions. Raises OSError."""
+        for name in NAMES:
+            self._spools[name] = Spool(folder, name, int(log.get(name, 0)))
 
+    def listen(self) -> None:
+        """The job has its ends: read from now on."""
+        for s in self._spools.values():
+            s.close_writer()
+            self._watch(s.told, partial(self._told, s))
+            self._listen_to(s)
 
-def clear(folder: Path) -> None:
-    """Forget everything spooled so far."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.iterdir():
-        path.unlink()
+    def close(self) -> None:
+        """Give everything back."""
+        for s in self._spools.values():
+            for fd in (s.read_fd, s.told):
+                self._unwatch(fd)
+            s.close()
+        self._spools = {}
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """The descriptors that the job writes to."""
+        return {name: s.write_fd for name, s in self._spools.items()}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What CRIU calls the pipes."""
+        return {name: s.name for name, s in self._spools.items()}
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """Bytes of each stream since the job's beginning; the last of them may be on their way to the disk still."""
+        return {name: s.position for name, s in self._spools.items()}
+
+    def drain(self) -> None:
+        """Take all that is in the pipes. Raises OSError while the disk takes nothing; nothing is lost then."""
+        for s in self._spools.values():
+            s.drain(whole=True)
+        for s in self._spools.values():
+            if s.trouble is not None:
+                raise s.trouble
+
+    def is_kept(self) -> bool:
+        """Whether all that was read is on disk; `moved` is called when that may have changed."""
+        return all([s.is_kept() for s in self._spools.values()])
+
+    def _listen_to(self, s: Spool) -> None:
+        if not s.ended:
+            self._watch(s.read_fd, partial(self._ready, s))
+
+    def _ready(self, s: Spool) -> None:
+        s.drain()
+        if s.ended or s.is_full():
+            self._unwatch(s.read_fd)
+
+    def _told(self, s: Spool) -> None:
+        if s.read_fd < 0:
+            return  # closed a moment ago
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(s.told)
+        self._listen_to(s)
+        self._moved()

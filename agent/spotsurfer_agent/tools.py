@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import shutil
 import sys
@@ -36,8 +37,9 @@ class Tools:
     @staticmethod
     def from_json(raw: dict[str, Any]) -> Tools:
         """The tools from `dataclasses.asdict` that went through JSON."""
-        lists = {name: tuple(raw[name]) for name in ("criu", *NAMES, "python")}
-        return Tools(tini=str(raw["tini"]), **lists)
+        known = {f.name for f in dataclasses.fields(Tools)} & set(raw)
+        found: dict[str, Any] = {name: tuple(raw[name]) if isinstance(raw[name], list) else raw[name] for name in known}
+        return Tools(**found)
 
     @staticmethod
     def find(prefix: Path | None, python: tuple[str, ...] = ()) -> Tools:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bench.scenes import kit, reference
 from bench.scenes.kit import Runner
 
 ROUNDS_SMALL, LARGE_BYTES = 3, 2 << 30
+PIECE_BYTES, PIECES = 16 << 20, 8
 Figures = dict[str, Any]
 
 
@@ -27,10 +30,27 @@ def repos(size: str) -> Figures:
         facts = run.save()
         kit.settle()
         took = {name: _into(name) for name in ("restic", "borg")}
-        rounds.append({"durable": facts.durable_seconds, "image_bytes": facts.image_bytes, **took})
+        kept = {"image_bytes": facts.image_bytes, "sent_bytes": facts.new_bytes, "disk": _disk(facts.new_bytes)}
+        rounds.append({"durable": facts.durable_seconds, "freeze": facts.frozen_seconds, **kept, **took})
         kit.say(f"round {number + 1} of {wanted}: {rounds[-1]}")
     run.engine.kill()
     return {"rounds": rounds}
+
+
+def _disk(size: int) -> float:
+    """Seconds that the disk needs for so many bytes, in large pieces, several at once, with nothing else to do."""
+    path, piece = kit.SHARE / "plain", mmap.mmap(-1, PIECE_BYTES)
+    piece.write(os.urandom(PIECE_BYTES))
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600)
+    began = time.monotonic()
+    with ThreadPoolExecutor(PIECES) as threads:
+        list(threads.map(lambda at: os.pwrite(fd, piece, at), range(0, size, PIECE_BYTES)))
+    os.fsync(fd)
+    seconds = time.monotonic() - began
+    os.close(fd)
+    path.unlink()
+    kit.settle()
+    return seconds
 
 
 def _into(name: str) -> float:

@@ -25,7 +25,19 @@ def test_a_job_surfs_three_machines_and_ends_as_if_it_had_not(tmp_path, memory_b
 
 @pytest.mark.parametrize(
     "scene",
-    ["shell", "held", "lost", "ends_meanwhile", "refusals", "network", "terminal", "strict", "criu_killed", "criu_hangs"],
+    [
+        "shell",
+        "held",
+        "lost",
+        "ends_meanwhile",
+        "refusals",
+        "fingerprints_lost",
+        "network",
+        "terminal",
+        "strict",
+        "criu_killed",
+        "criu_hangs",
+    ],
 )
 def test_scene(box, scene):
     box.run(scene)

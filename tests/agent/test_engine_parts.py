@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import cgroup, spool
+from spotsurfer_agent import cgroup
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines import criu_call, needs
 from spotsurfer_agent.jobroot import MountLine, carried, mount_lines
@@ -128,46 +128,6 @@ def test_a_v2_group_freezes_and_measures_by_its_files(tmp_path):
     assert group.memory_bytes() == 4096
     assert group.kill()
     assert group.entries() == [f"{tmp_path}/cgroup.procs"]
-
-
-# ---------------------------------------------------------------- output
-
-
-def test_output_is_kept_by_absolute_offset_over_segments(tmp_path, monkeypatch):
-    monkeypatch.setattr(spool, "SEGMENT_BYTES", 10)
-    s = spool.Spool(tmp_path, "out", 100)
-    os.write(s.write_fd, b"0123456789abcdefghijKLM")
-    s.drain()
-    assert s.position == 123
-    assert sorted(p.name for p in tmp_path.iterdir()) == [f"out-{n:016d}" for n in (100, 110, 120)]
-    assert spool.read(tmp_path, "out", 105, 100) == b"56789"
-    assert spool.read(tmp_path, "out", 110, 3) == b"abc"
-    assert spool.read(tmp_path, "out", 123, 10) == b""
-    assert spool.read(tmp_path, "out", 50, 10) == b""
-    assert spool.read(tmp_path, "err", 0, 10) == b""
-    s.close_writer()
-    s.drain()
-    assert s.ended
-    s.close()
-
-
-def test_a_full_disk_loses_no_output(tmp_path, monkeypatch):
-    s = spool.Spool(tmp_path, "out", 0)
-    os.write(s.write_fd, b"first")
-    real = os.write
-
-    def full(fd, data):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OSError):
-        s.drain()
-    monkeypatch.setattr(os, "write", real)
-    os.write(s.write_fd, b"second")
-    s.drain()
-    assert spool.read(tmp_path, "out", 0, 100) == b"firstsecond"
-    assert s.position == 11
-    s.close()
 
 
 # ---------------------------------------------------------------- calls

@@ -38,7 +38,7 @@ def stitched(store: DictStore, begin: int = 0) -> bytes:
 
 
 def logs(store: DictStore, spool: Spool, limit: int = 10) -> Logs:
-    return Logs(store, spool.read, LogPlace(JOB, 2), limit)
+    return Logs(store, spool.read, LogPlace(JOB, 2), limit, wait=lambda _: None)
 
 
 def test_nothing_is_uploaded_before_its_place_is_known():
@@ -60,6 +60,15 @@ def test_pieces_are_bounded_and_go_on_at_the_restored_position():
     assert not uploader.push()
     assert [len(v) for v in store.objects.values()] == [10, 10, 5]
     assert stitched(store, 100) == spool.data
+
+
+def test_flush_waits_for_lines_that_are_on_their_way_to_the_disk():
+    store, spool = DictStore(), Spool()
+    uploader = Logs(store, spool.read, LogPlace(JOB, 2), wait=lambda _: spool.write(1))
+    uploader.begin({})
+    uploader.flush({"out": 3})
+    assert stitched(store) == spool.data
+    assert len(spool.data) == 3
 
 
 def test_flush_reaches_the_position_or_says_that_it_does_not():

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.pager import lazy, uffd
+from spotsurfer_agent.pager import lazy, plan, uffd
 from spotsurfer_agent.pager.feeder import Feeder
 from spotsurfer_agent.pager.layout import Layout
 from spotsurfer_agent.pager.lazy import Image
@@ -74,3 +76,33 @@ def test_a_child_with_the_number_of_a_process_that_ended_is_still_served(tmp_pat
     assert not child.over
     for thing in (child, server._listener, server._poll):
         thing.close()
+
+
+def test_a_pager_that_has_closed_its_files_counts_as_gone_though_the_kernel_is_not_done_with_it():
+    mine = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(mine)})  # the one that dies gets the processor only when we wait: we see it midway
+    try:
+        midway = [dying() for _ in range(50)]
+    finally:
+        os.sched_setaffinity(0, mine)
+    assert not any(midway)
+
+
+def dying() -> bool:
+    """Whether a process counts as alive just when the last of its descriptors was closed by its death."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        while True:
+            time.sleep(100.0)
+    os.close(write)
+    time.sleep(0.002)
+    assert plan.alive(pid)
+    os.kill(pid, signal.SIGKILL)
+    os.read(read, 1)
+    counts = plan.alive(pid)
+    os.waitpid(pid, 0)
+    os.close(read)
+    return counts

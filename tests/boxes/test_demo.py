@@ -24,7 +24,8 @@ def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
     if reads.is_dir():  # drawn by an earlier demonstration: they are always the same
         folder.mkdir()
         (folder / "reads").symlink_to(reads)
-    words = [sys.executable, "-m", "spotsurfer", "demo", "--dir", str(folder)]
+    # A shell starts what runs in its background with this signal ignored, and that is inherited.
+    words = ["env", "--default-signal=INT", sys.executable, "-m", "spotsurfer", "demo", "--dir", str(folder)]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         data = folder / "surf" / "data"

@@ -195,12 +195,14 @@ def refusals() -> None:
         assert value in told
         assert name in told
     assert mark.exists()
-    chunk = image.chunks[-1]
+    registers = next(e for e in image.image if e.path.startswith("core-"))  # memory could be missed later
+    chunk = image.chunks[next(iter(registers.extents)).chunk]
     harmed = [c.digest for c in image.chunks if c == chunk or (c.pack and c.pack == chunk.pack)]
     key = protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest)
     path = Path("/run/store", key)
     whole = path.read_bytes()
-    for damage in (whole[:-1] + bytes([whole[-1] ^ 1]), b"", None):
+    at = chunk.at if chunk.pack else 0
+    for damage in (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], b"", None):
         path.unlink()
         if damage is not None:
             path.write_bytes(damage)
@@ -212,6 +214,30 @@ def refusals() -> None:
     e.restore(image, job())
     runs(e)
     assert not mark.exists()
+    e.kill()
+
+
+def fingerprints_lost() -> None:
+    """What only the next save would have used is damaged: the job goes on, is saved and goes on again."""
+    store = open_store("file:///run/store")
+    e = engine(store)
+    begin(e, job())
+    e.save(request(1, final=True))
+    image = newest(store)
+    for entry in (x for x in image.image if x.path.startswith("prints-")):
+        for chunk in {image.chunks[x.chunk] for x in entry.extents}:
+            key = protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest)
+            path = Path("/run/store", key)
+            data = bytearray(path.read_bytes())
+            data[chunk.at if chunk.pack else 0] ^= 1
+            path.write_bytes(data)
+    e.restore(image, job())
+    runs(e)
+    until(lambda: "can't build on this checkpoint" in (BASE / "job/pager.log").read_text())
+    e.save(request(2, final=True, base=image.id))
+    e.kill()
+    e.restore(newest(store), job())
+    runs(e)
     e.kill()
 
 

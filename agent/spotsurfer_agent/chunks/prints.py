@@ -13,14 +13,16 @@ import xxhash
 from spotsurfer_agent.buffers import PAGE
 
 PRINT = 16  # bytes
+_ONE = np.dtype((np.void, PAGE))
 
 Pairs = npt.NDArray[np.uint64]  # rows of two: a fingerprint's halves
 
 
 def of_pages(data: memoryview) -> bytes:
     """The fingerprints of pages, one after the other, also of a last one that is not whole."""
-    digest = xxhash.xxh3_128_digest
-    return b"".join([digest(data[at : at + PAGE]) for at in range(0, len(data), PAGE)])
+    whole = len(data) - len(data) % PAGE
+    prints = list(map(xxhash.xxh3_128_digest, np.frombuffer(data[:whole], dtype=_ONE)))  # faster than to slice page by page
+    return b"".join(prints) + (xxhash.xxh3_128_digest(data[whole:]) if whole < len(data) else b"")
 
 
 def pairs(prints: bytes) -> Pairs:

@@ -17,6 +17,7 @@ from spotsurfer_agent.chunks.table import Content
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.manifest import Entry, Extents, Stored
 
+PIECE_BYTES = 64 << 10  # of data that is not cut by its content
 READ_BYTES = 8 << 20  # at a time; a multiple of every page size in use
 
 Placed = list[tuple[int, int]]  # offset in the file and length, in the order in which they follow each other in the chunk
@@ -57,6 +58,18 @@ class Sender:
             else:
                 sent.append((e, content))
         return lambda: [self._filled(e, content) for e, content in sent]
+
+    def begin_bytes(self, path: str, data: bytes) -> Callable[[], Entry]:
+        """A file that exists only here, in equal pieces; the returned call, for after `flush` or `close`, gives its entry."""
+        view = memoryview(data)
+        pieces = [(at, view[at : at + PIECE_BYTES]) for at in range(0, len(data), PIECE_BYTES)]
+        futures = [(at, len(piece), self._writer.add(piece)) for at, piece in pieces]
+
+        def entry() -> Entry:
+            rows = [(at, size, self._writer.index_of(future.result()), 0) for at, size, future in futures]
+            return Entry(path, "file", 0o600, size=len(data), extents=Extents.of(rows))
+
+        return entry
 
     def _filled(self, e: Entry, content: _File | Content | None) -> Entry:
         if content is None:

@@ -54,7 +54,7 @@ class Bases:
         """This checkpoint was committed; `prints` are the fingerprints of its page files."""
         index = Index(image)
         for name, found in prints:
-            index.fill(name, 0, found)
+            index.fill(name, found)
         self.learned(image, index)
 
     def learned(self, image: Manifest, index: Index | None) -> None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import xxhash
 
 from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.chunks.prints import PRINT, ZERO_PAIR, Pairs, is_zero, of_pages, pairs
+from spotsurfer_agent.chunks.prints import PRINT, ZERO_PAIR, Pairs, is_zero, pairs
 from spotsurfer_agent.manifest import Entry, Extents, Manifest, live_bytes
 
 OFFERED_SHARE = 0.5  # of a chunk must be in use, or its pages are written anew
@@ -26,6 +26,11 @@ NEW, ZERO = -1, -2  # positions that are none
 _MARK = b"SSFP1\n"
 
 Numbers = npt.NDArray[np.signedinteger[Any]]
+
+
+def kept_as(name: str) -> str:
+    """Under which name the fingerprints of a file of pages lie in an image, for the saves of who restores it."""
+    return "prints-" + name.removeprefix("pages-")
 
 
 def is_pages(entry: Entry) -> bool:
@@ -42,7 +47,7 @@ class Index:
     """The pages of one checkpoint. Positions count through all its page files, in the order of their names."""
 
     def __init__(self, image: Manifest) -> None:
-        """Nothing is known of the contents yet, but which pages are empty: `learn` or `fill` adds it."""
+        """Nothing is known of the contents yet, but which pages are empty: `fill` adds it."""
         self.checkpoint, self.table = image.id, image.chunks
         self.begins: dict[str, int] = {}
         self.lengths: dict[str, int] = {}
@@ -70,15 +75,10 @@ class Index:
     def _rows(self) -> Pairs:
         return np.frombuffer(self._prints, dtype=np.uint64).reshape(-1, 2)
 
-    def learn(self, name: str, page: int, data: memoryview) -> None:
-        """Pages of a file that pass by, from this number on; for a restore. Safe from several threads."""
-        if name in self.begins:
-            self.fill(name, page, of_pages(data))
-
-    def fill(self, name: str, page: int, prints: bytes) -> None:
-        """Fingerprints of pages of a file, from this number on; what lies behind its end is ignored."""
-        at = self.begins[name] + page
-        count = max(0, min(len(prints) // PRINT, self.lengths[name] - page))
+    def fill(self, name: str, prints: bytes) -> None:
+        """Fingerprints of the pages of a file, from its beginning; what lies behind its end is ignored."""
+        at = self.begins[name]
+        count = min(len(prints) // PRINT, self.lengths[name])
         with self._lock:
             rows = self._rows()[at : at + count]
             rows[:] = pairs(prints)[:count]

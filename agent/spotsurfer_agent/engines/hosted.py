@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import jobroot, launch, netns, scratch, sealed, secretbag, shimwire, spool, trees
+from spotsurfer_agent import jobroot, launch, netns, scratch, sealed, secretbag, segments, shimwire, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
@@ -103,7 +103,7 @@ class Hosted(abc.ABC):
             yield Still(str(kept or self._scratch.path), kept is not None)
 
     def start(self, spec: Spec) -> None:
-        """Start the command from the beginning. Raises EngineError("start"); ("image"), ("store"), ("refused") for its image."""
+        """Start the command from the beginning. Raises EngineError: "start"; "image", "store", "refused" for its image."""
         self.world.bring(spec)
         try:
             self._launch(spec, {})
@@ -240,7 +240,7 @@ class Hosted(abc.ABC):
 
     def read_log(self, stream: str, offset: int, limit: int) -> bytes:
         """Output of the job from an absolute offset."""
-        return spool.read(self._folder / "log", stream, offset, limit)
+        return segments.read(self._folder / "log", stream, offset, limit)
 
     # ------------------------------------------------------------ parts
 
@@ -393,5 +393,5 @@ class Hosted(abc.ABC):
         self._scratch.drop_kept()
 
     def _fresh_logs(self) -> None:
-        spool.clear(self._folder / "log")
+        segments.clear(self._folder / "log")
         self._last = Status(WorkloadState.ABSENT)

@@ -113,9 +113,13 @@ class Pages:
         """Let the memory go; readers that wait for some get an error."""
         self._reserve.close()
 
-    def results(self) -> list[tuple[Entry, bytes]]:
-        """Each file as an entry, and the fingerprints of its pages; after `finish`. Raises what the writer's chunks raise."""
-        return [(self._entry(f), b"".join(f.prints)) for f in sorted(self._files, key=lambda f: f.name)]
+    def prints(self) -> list[tuple[str, bytes]]:
+        """The fingerprints of the pages of each file; after `finish`."""
+        return [(f.name, b"".join(f.prints)) for f in sorted(self._files, key=lambda f: f.name)]
+
+    def entries(self) -> list[Entry]:
+        """Each file as an entry; after `finish`, and once the writer was flushed. Raises what its chunks raise."""
+        return [self._entry(f) for f in sorted(self._files, key=lambda f: f.name)]
 
     @property
     def read_bytes(self) -> int:

@@ -50,7 +50,7 @@ class Place:
     group: JobCgroup  # the job's
     entries: list[str]  # of the control group that the pager joins
     python: tuple[str, ...]
-    prints: Path  # where the fingerprints of the pages that pass are to be kept
+    prints: Path  # where the fingerprints of the image's pages are to be kept
 
 
 class Bringing:

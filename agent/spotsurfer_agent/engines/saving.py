@@ -23,6 +23,7 @@ from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
 from spotsurfer_agent.engines import criu_call, needs, reserve, stall
 from spotsurfer_agent.engines.base import Bases
+from spotsurfer_agent.engines.fingerprints import kept_as
 from spotsurfer_agent.engines.intake import Intake
 from spotsurfer_agent.engines.port import EngineError, SaveRequest
 from spotsurfer_agent.engines.reserve import Reserve
@@ -269,12 +270,13 @@ class Saving:
         finally:
             capture.drop()
         intake.pages.finish()
+        self._prints = intake.pages.prints()
+        prints = [sender.begin_bytes(kept_as(name), data) for name, data in self._prints]
         self._writer.flush()
-        pages, scratch = intake.pages.results(), kept()
-        self._prints = [(e.path, prints) for e, prints in pages]
+        scratch = kept()
         self._new_share = intake.pages.new_share if self._base.index is not None else None
         self._at.scratch.remember(capture, scratch, self._writer.table, instant.at_ns)
-        images = sorted([*small(), *(e for e, _ in pages)], key=lambda e: e.path)
+        images = sorted([*small(), *intake.pages.entries(), *(entry() for entry in prints)], key=lambda e: e.path)
         return self._described(instant, images, scratch)
 
     def _described(self, instant: Instant, images: list[Entry], scratch: list[Entry]) -> Manifest:

@@ -6,15 +6,15 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from spotsurfer_agent import launch, linux, manifest, objectkeys
-from spotsurfer_agent.buffers import PAGE, Buffer
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.reader import BadChunk
-from spotsurfer_agent.engines.fingerprints import Index, is_pages_name
+from spotsurfer_agent.engines.fingerprints import Index, is_pages_name, kept_as
 from spotsurfer_agent.memory import free_bytes
 from spotsurfer_agent.pager import choice, lazy, sources, uffd
 from spotsurfer_agent.pager.content import Content
@@ -41,9 +41,8 @@ class Pager:
         opened = Patient(open_store(plan.store_url, plan.store_options))
         self._store = CachedStore(opened, Cache(Path(plan.cache))) if plan.cache else opened
         self._image = manifest.decode(Path(plan.manifest).read_bytes(), keys)
-        self._index = Index(self._image)
         chunks = sources.reader(plan, self._store, keys)
-        self._content = Content(self._image, chunks, self._index.learn)
+        self._content = Content(self._image, chunks)
         self._told = lazy.Told()
 
     def run(self) -> None:
@@ -79,7 +78,7 @@ class Pager:
         layout = Layout({m.file: self._content.files[m.file].extents for m in maps.values() if m.file in self._content.files})
         maps = {pid: m for pid, m in maps.items() if m.file in layout.files}
         order = Order(maps, layout, self._learned())
-        feeder = Feeder(layout, self._content.once, self._passes, self._failed)
+        feeder = Feeder(layout, self._content.once, self._failed)
         server = lazy.Server(Path(self._plan.work), lazy.Image(maps, layout, order), feeder, self._tell)
         eager = {m.file: m for m in maps.values()}
 
@@ -112,10 +111,6 @@ class Pager:
             log.warning("the order of pages is not known: %s", e)
             return None
 
-    def _passes(self, uses: Iterable[Use], data: Buffer) -> None:
-        for use in uses:
-            self._index.learn(use.file, use.page, memoryview(data)[use.skip : use.skip + use.pages * PAGE])
-
     def _tell(self, told: lazy.Told) -> None:
         phase = Phase.ARRIVING if told.running else Phase.READY
         arriving = told.missing_pages * PAGE
@@ -123,10 +118,20 @@ class Pager:
 
     def _done(self, *, lazy: bool = False, faults: int = 0) -> None:
         if self._plan.prints:
-            Path(self._plan.prints).parent.mkdir(exist_ok=True)
-            self._index.save(Path(self._plan.prints))
+            self._keep_prints(Path(self._plan.prints))
         myself(Phase.DONE, lazy=lazy, faults=faults).write(self._folder)
         self._holders.dismiss()
+
+    def _keep_prints(self, path: Path) -> None:
+        """Put the fingerprints of the image where the next save looks for them; without them it sends more, and that is all."""
+        index = Index(self._image)
+        try:
+            for name in index.begins:
+                index.fill(name, b"".join(self._content.whole(kept_as(name)) or ()))
+            path.parent.mkdir(exist_ok=True)
+            index.save(path)
+        except (StoreError, BadChunk, OSError) as e:
+            log.warning("the next save can't build on this checkpoint: %s", e)
 
     # ------------------------------------------------------------ when it can't be
 

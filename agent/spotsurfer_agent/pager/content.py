@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from spotsurfer_agent.buffers import PAGE, Buffer
+from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.extents import Extent
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
 from spotsurfer_agent.pager import images
@@ -15,7 +15,6 @@ from spotsurfer_agent.pager.layout import in_order
 
 ZEROS = bytes(1 << 20)
 MAP_BYTES_MAX = 64 << 20  # a map of pages that is larger is none
-Passes = Callable[[str, int, memoryview], None]  # file, page number, whole pages
 
 
 class Chunks(Protocol):
@@ -33,8 +32,8 @@ class Chunks(Protocol):
 class Content:
     """The image of one manifest. Safe to use from several threads."""
 
-    def __init__(self, image: Manifest, chunks: Chunks, passes: Passes) -> None:
-        self._table, self._chunks, self._passes = image.chunks, chunks, passes
+    def __init__(self, image: Manifest, chunks: Chunks) -> None:
+        self._table, self._chunks = image.chunks, chunks
         self._instead: dict[str, bytes] = {}  # files that CRIU gets in another form than it wrote
         self.files = {e.path: e for e in image.image if e.kind == "file"}
 
@@ -82,10 +81,7 @@ class Content:
             at = first
             for e in _between(entry, first, last):
                 yield from _zeros(e.offset - at)
-                data = memoryview(self._chunks.plain(self._table[e.chunk]))[e.skip : e.skip + e.length]
-                if e.offset % PAGE == 0:
-                    self._passes(entry.path, e.offset // PAGE, data)
-                yield data
+                yield memoryview(self._chunks.plain(self._table[e.chunk]))[e.skip : e.skip + e.length]
                 at = e.offset + e.length
             yield from _zeros(last - at)
 

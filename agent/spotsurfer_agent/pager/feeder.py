@@ -39,10 +39,9 @@ class Feeder:
         self,
         layout: Layout,
         fetch: Callable[[int], Buffer],
-        passes: Callable[[list[Use], Buffer], None],
         failed: Callable[[Exception, list[Use]], None],
     ) -> None:
-        self._layout, self._fetch, self._passes, self._failed = layout, fetch, passes, failed
+        self._layout, self._fetch, self._failed = layout, fetch, failed
         self.tasks: dict[str, list[Task]] = {name: [] for name in layout.files}  # by file; only ever grow
         self._turn = threading.Condition()
         self._wanted: deque[Wanted] = deque()
@@ -91,7 +90,6 @@ class Feeder:
             try:
                 data = self._fetched(chunk)
                 self._bring(uses, data, wanted)
-                self._passes(uses, data)
             except Exception as e:
                 log.exception("chunk %d can't be brought", chunk)
                 self._failed(e, uses)

@@ -13,7 +13,7 @@ from spotsurfer_agent import shimwire
 
 STATE = "pager.json"
 ORDER = "order.json"  # what was touched first, for the next restore
-
+_FLAGS, _PF_EXITING = 5, 0x4  # field 9 of proc_pid_stat(5), counted behind the state; include/linux/sched.h
 
 BLAME_IMAGE, BLAME_MACHINE = "image", "machine"
 
@@ -46,7 +46,7 @@ class Plan:
     lazy: bool  # allowed; whether it helps is decided by looking at the image
     cgroup: dict[str, str]  # the job's
     enter: list[str] = field(default_factory=list)  # files of the control group that the pager belongs to
-    prints: str = ""  # file for the fingerprints of the pages that passed; "" = nobody wants them
+    prints: str = ""  # file for the fingerprints of the image's pages; "" = nobody wants them
     cache: str = ""  # folder of objects that were fetched ahead; "" = there is none
     threads: int = 8  # fetches at once
     memory_bytes: int = 256 << 20
@@ -122,12 +122,16 @@ def forget(folder: Path) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Whether a process is there, and not on its way out.
+
+    A process that is killed closes its files before it is a zombie. By then the job may have seen zeros, and ended of it.
+    """
     try:
         with open(f"/proc/{pid}/stat") as f:  # noqa: PTH123 -- read often
-            return f.read().rpartition(") ")[2][:1] not in ("Z", "X", "")
-    except OSError:
+            state, *rest = f.read().rpartition(") ")[2].split()
+    except (OSError, ValueError):
         return False
+    return state not in ("Z", "X") and not int(rest[_FLAGS]) & _PF_EXITING
 
 
 def myself(phase: Phase, **more: Any) -> State:

@@ -64,12 +64,6 @@ class Task:
             tries += 1
             time.sleep(_PAUSE_SECONDS * min(tries, 20))
 
-    def spoil(self, first: int, last: int) -> None:
-        """Let whoever touches these pages die of it."""
-        with self._lock:
-            for run, lower, upper in self.space.stretches(first, last):
-                uffd.poison(self.fd, run.start + lower * PAGE, (upper - lower) * PAGE)
-
     def close(self) -> None:
         """Stop serving: what is not there is zeros from now on. Idempotent."""
         with self._lock:

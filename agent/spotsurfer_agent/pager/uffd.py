@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-_COPY, _ZEROPAGE, _WAKE, _POISON = 0xC028AA03, 0xC020AA04, 0x8010AA02, 0xC020AA08
+_COPY, _ZEROPAGE, _WAKE = 0xC028AA03, 0xC020AA04, 0x8010AA02
 _MESSAGE = 32
 _MESSAGES = 64
 _SYS_USERFAULTFD = {"x86_64": 323, "aarch64": 282}
@@ -100,11 +100,6 @@ def copy(fd: int, to: int, source: int, length: int) -> tuple[int, int]:
 def zero(fd: int, start: int, length: int) -> int:
     """Put zeros; returns errno, 0 when all is well."""
     return _ranged(fd, _ZEROPAGE, start, length)
-
-
-def poison(fd: int, start: int, length: int) -> int:
-    """Make the pages kill who touches them; returns errno."""
-    return _ranged(fd, _POISON, start, length)
 
 
 def wake(fd: int, start: int, length: int) -> None:
