@@ -11,7 +11,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent import protocol
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Spec
@@ -23,6 +22,7 @@ from support.engine_kit import (
     W,
     begin,
     engine,
+    file_of,
     job,
     keep_output,
     newest,
@@ -198,8 +198,7 @@ def refusals() -> None:
     registers = next(e for e in image.image if e.path.startswith("core-"))  # memory could be missed later
     chunk = image.chunks[next(iter(registers.extents)).chunk]
     harmed = [c.digest for c in image.chunks if c == chunk or (c.pack and c.pack == chunk.pack)]
-    key = protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest)
-    path = Path("/run/store", key)
+    path = file_of(chunk)
     whole = path.read_bytes()
     at = chunk.at if chunk.pack else 0
     for damage in (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], b"", None):
@@ -226,8 +225,7 @@ def fingerprints_lost() -> None:
     image = newest(store)
     for entry in (x for x in image.image if x.path.startswith("prints-")):
         for chunk in {image.chunks[x.chunk] for x in entry.extents}:
-            key = protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest)
-            path = Path("/run/store", key)
+            path = file_of(chunk)
             data = bytearray(path.read_bytes())
             data[chunk.at if chunk.pack else 0] ^= 1
             path.write_bytes(data)
