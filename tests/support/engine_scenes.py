@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -163,10 +164,12 @@ def ends_meanwhile() -> None:
             if now == stage:
                 pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and workload(p)]
                 for pid in pids:
-                    os.kill(pid, signal.SIGTERM)
+                    with contextlib.suppress(ProcessLookupError):  # a child that ended with its parent
+                        os.kill(pid, signal.SIGTERM)
                 until(lambda e=e: e.status().state is W.EXITED)
 
-        assert "ended by itself" in refused("save", partial(e.save, request(number, final=False, progress=stop)))
+        told = refused("save", partial(e.save, request(number, final=False, progress=stop)))
+        assert "ended by itself" in told, (stage, told, e.status())
         status = e.status()
         assert (status.state, status.exit_code) == (W.EXITED, 128 + signal.SIGTERM)
         assert engine().adopt().exit_code == 128 + signal.SIGTERM
