@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import mmap
 import shutil
 import subprocess
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from spotsurfer_agent import imagewire
+from spotsurfer_agent.engines.reserve import Reserve
 from spotsurfer_agent.memory import free_bytes
 from spotsurfer_agent.threads import beside
 from support.minibox import minibox
@@ -22,8 +22,8 @@ from support.tree import ROOT
 WORK = ROOT / "build" / "bench"
 SCENE_SECONDS = 1200.0
 DISK_BYTES_MIN = 4 << 30
+PIPES = Path("/proc/sys/fs/pipe-max-size")
 REPORTING, NEVER = Path("/sys/module/page_reporting/parameters/page_reporting_order"), "11"  # above the largest order
-TOUCHED_BYTES = 64 << 20
 Figures = dict[str, Any]
 
 
@@ -51,16 +51,9 @@ def scene(name: str, *arguments: object, disk_bytes: int = DISK_BYTES_MIN) -> Fi
 @contextlib.contextmanager
 def wide_pipes() -> Iterator[int]:
     """Let pipes be as large as the agent wants them, for a while; their size. As root of its machine it may always."""
-    setting = Path("/proc/sys/fs/pipe-max-size")
-    before = setting.read_text()
-    try:
-        if int(before) < imagewire.PIPE_BYTES:
-            with contextlib.suppress(OSError):
-                setting.write_text(str(imagewire.PIPE_BYTES))
-        yield int(setting.read_text())
-    finally:
-        if setting.read_text() != before:
-            setting.write_text(before)
+    wanted = max(imagewire.PIPE_BYTES, int(PIPES.read_text()))
+    with _set(PIPES, str(wanted)):
+        yield int(PIPES.read_text())
 
 
 @contextlib.contextmanager
@@ -70,35 +63,26 @@ def kept_memory() -> Iterator[bool]:
     A first touch of memory that the host has taken back costs ten times as much as any other. It hits both sides of a ratio at
     random, and no machine that owns its memory knows it.
     """
-    before = REPORTING.read_text() if REPORTING.exists() else ""
-    try:
-        done = bool(before) and _write(REPORTING, NEVER)
+    with _set(REPORTING, NEVER) as done:
         if done:
-            _touch(free_bytes() * 3 // 4)
+            touched = free_bytes() * 3 // 4
+            Reserve(touched, touched).close()
         yield done
-    finally:
-        if before:
-            _write(REPORTING, before)
 
 
-def _write(setting: Path, value: str) -> bool:
+@contextlib.contextmanager
+def _set(setting: Path, value: str) -> Iterator[bool]:
+    """A setting of the kernel has this value for a while; False where it is not there or can't be changed."""
     try:
+        before = setting.read_text()
         setting.write_text(value)
     except OSError:
-        return False
-    return True
-
-
-def _touch(size: int) -> None:
-    blocks = []
-    for _ in range(size // TOUCHED_BYTES):
-        block = mmap.mmap(-1, TOUCHED_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        block.madvise(mmap.MADV_HUGEPAGE)
-        for at in range(0, TOUCHED_BYTES, mmap.PAGESIZE):
-            block[at] = 1
-        blocks.append(block)
-    for block in blocks:
-        block.close()
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        setting.write_text(before)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ class Spool:
     """The reading end of one stream. `position` counts bytes of the stream since the job's beginning, over all machines."""
 
     def __init__(self, folder: Path, stream: str, position: int) -> None:
-        self.stream, self.position = stream, position
+        self.position = position
         self._disk = Segments(folder, stream, position)
         self.read_fd, self.write_fd = os.pipe()
         os.set_blocking(self.read_fd, False)

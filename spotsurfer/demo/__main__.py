@@ -56,12 +56,14 @@ def run(folder: Path, console: Console) -> dict[str, Any]:
     try:
         return _surf(stage, folder, job, undisturbed, console)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the cleaning
+        # A second Ctrl-C must not stop the cleaning, nor a SIGTERM that comes twice, as from `timeout` and from make.
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
         undisturbed.stop()
         stage.stop()
         for line in stage.clean():
             console.print(f"cleaned: {line}", markup=False)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _clear(stage: Stage, data: Path) -> None:

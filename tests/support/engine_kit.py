@@ -17,7 +17,7 @@ from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.ladder import Ladder
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.engines.restoring import Origin
-from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import ObjectStore, open_store
 from spotsurfer_agent.tools import Tools
@@ -55,6 +55,11 @@ def request(
     progress: Callable[[str], None] = lambda _: None,
 ) -> SaveRequest:
     return SaveRequest(protocol.checkpoint_id(1, number), 1, number, final, 10.0, base, commit, progress)
+
+
+def file_of(chunk: Stored) -> Path:
+    """The object of a chunk, in its pack where it is packed."""
+    return Path("/run/store", protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest))
 
 
 def until(what: Callable[[], object], seconds: float = 20.0) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -11,7 +12,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent import protocol
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Spec
@@ -23,6 +23,7 @@ from support.engine_kit import (
     W,
     begin,
     engine,
+    file_of,
     job,
     keep_output,
     newest,
@@ -163,10 +164,12 @@ def ends_meanwhile() -> None:
             if now == stage:
                 pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and workload(p)]
                 for pid in pids:
-                    os.kill(pid, signal.SIGTERM)
+                    with contextlib.suppress(ProcessLookupError):  # a child that ended with its parent
+                        os.kill(pid, signal.SIGTERM)
                 until(lambda e=e: e.status().state is W.EXITED)
 
-        assert "ended by itself" in refused("save", partial(e.save, request(number, final=False, progress=stop)))
+        told = refused("save", partial(e.save, request(number, final=False, progress=stop)))
+        assert "ended by itself" in told, (stage, told, e.status())
         status = e.status()
         assert (status.state, status.exit_code) == (W.EXITED, 128 + signal.SIGTERM)
         assert engine().adopt().exit_code == 128 + signal.SIGTERM
@@ -198,8 +201,7 @@ def refusals() -> None:
     registers = next(e for e in image.image if e.path.startswith("core-"))  # memory could be missed later
     chunk = image.chunks[next(iter(registers.extents)).chunk]
     harmed = [c.digest for c in image.chunks if c == chunk or (c.pack and c.pack == chunk.pack)]
-    key = protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest)
-    path = Path("/run/store", key)
+    path = file_of(chunk)
     whole = path.read_bytes()
     at = chunk.at if chunk.pack else 0
     for damage in (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], b"", None):
@@ -226,8 +228,7 @@ def fingerprints_lost() -> None:
     image = newest(store)
     for entry in (x for x in image.image if x.path.startswith("prints-")):
         for chunk in {image.chunks[x.chunk] for x in entry.extents}:
-            key = protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest)
-            path = Path("/run/store", key)
+            path = file_of(chunk)
             data = bytearray(path.read_bytes())
             data[chunk.at if chunk.pack else 0] ^= 1
             path.write_bytes(data)

@@ -27,6 +27,7 @@ from support.engine_kit import (
     STORE,
     W,
     engine,
+    file_of,
     newest,
     output,
     refused,
@@ -70,10 +71,6 @@ def heap_chunk(image: Manifest) -> Stored:
     pages = next(x for x in image.image if x.path.startswith("pages-") and x.size > SIZE // 2)
     large = sorted(pages.extents, key=lambda x: x.length)[-8:]
     return image.chunks[sorted(large)[4].chunk]
-
-
-def file_of(chunk: Stored) -> Path:
-    return Path("/run/store", protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest))
 
 
 @contextlib.contextmanager
