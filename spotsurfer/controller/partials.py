@@ -31,21 +31,21 @@ class Partials:
         """`heard`: the newest report of an attempt."""
         self._engine, self._store, self._output, self._heard = engine, store, Output(store), heard
 
-    def seen(self, name: str, number: int) -> PartialSeen:
+    def seen(self, job: str, number: int) -> PartialSeen:
         """What became of a request. Raises NotFound, Conflict where nothing will come of it, StoreUnwritable."""
         with self._engine.connect() as connection:
-            job = rows.find_job(connection, name)
-            attempts = rows.attempts(connection, [job.id])[job.id]
-        if not 0 < number <= job.partials_asked:
-            raise NotFound(f"job {job.id} has no request {number}; `spotsurfer outputs --partial {job.id}` makes one")
+            row = rows.find_job(connection, job)
+            attempts = rows.attempts(connection, [row.id])[row.id]
+        if not 0 < number <= row.partials_asked:
+            raise NotFound(f"job {row.id} has no request {number}; `spotsurfer outputs --partial {row.id}` makes one")
         holder = next((a for a in attempts if a.state in HOLDS), None)
         asked = next((a for a in attempts if a.desired_partial >= number), holder)
-        report = self._heard(job, asked) if asked is not None else None  # before the store: what is told of is there
-        found = self._list(job, number)
+        report = self._heard(row, asked) if asked is not None else None  # before the store: what is told of is there
+        found = self._list(row, number)
         if found is not None:
             files = [OutputFile(path, one.size, one.sha256) for path, one in sorted(found.files.items())]
             return PartialSeen(number, True, found.attempt, found.step, found.at, files, found.missing)
-        self._pending(job, number, asked, report)
+        self._pending(row, number, asked, report)
         return PartialSeen(number, False, asked.number if asked is not None else 0, "", "", [], [])
 
     def _pending(self, job: Job, number: int, asked: Attempt | None, report: Report | None) -> None:
@@ -67,11 +67,11 @@ class Partials:
         except (StoreError, ProtocolError) as e:
             raise StoreUnwritable(f"the outputs of {job.id} so far can't be read: {e}") from e
 
-    def file(self, name: str, number: int, path: str) -> Iterator[bytes]:
+    def file(self, job: str, number: int, path: str) -> Iterator[bytes]:
         """One of these files, in pieces."""
-        seen = self.seen(name, number)
+        seen = self.seen(job, number)
         if path not in [f.path for f in seen.outputs]:
-            raise NotFound(f"request {number} of {name} has no file {path!r}")
+            raise NotFound(f"request {number} of {job} has no file {path!r}")
         with self._engine.connect() as connection:
-            job = rows.find_job(connection, name)
-        return self._output.fetched(protocol.partial_prefix(job.id, number, seen.attempt) + path)
+            row = rows.find_job(connection, job)
+        return self._output.fetched(protocol.partial_prefix(row.id, number, seen.attempt) + path)

@@ -78,8 +78,9 @@ def output(e: AnyEngine, stream: str = "out") -> bytes:
 
 
 def turns_pass(e: AnyEngine, count: int) -> None:
-    before = (e.status().log or {}).get("out", 0)
-    until(lambda: (e.status().log or {}).get("out", 0) > before + 7 * count)
+    enough = (e.status().log or {}).get("out", 0) + 7 * count
+    until(lambda: (e.status().log or {}).get("out", 0) > enough)
+    until(lambda: e.read_log("out", enough, 1))  # output is kept a moment after it was counted
 
 
 def runs(e: AnyEngine) -> None:

@@ -364,7 +364,7 @@ def saves_itself() -> None:
     e.restore(image, spec)
     turns_pass(e, 3)
     first = next(x for x in output(e).decode().splitlines() if x.startswith("turn"))
-    assert int(first.split()[1]) > 20, first
+    assert int(first.split()[1]) > 10, first  # it went on, it did not begin anew
     assert not Path(f"/proc/{e.pids()[0]}/root/usr/bin/python3").exists(), "the machine has one, the image has none"
     e.kill()
 
