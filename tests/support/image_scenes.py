@@ -335,11 +335,11 @@ def given() -> None:
     e = made()
     with registry(STORAGE):
         e.start(spec)
-    turns_pass(e, 5)
+    turns_pass(e, 20)  # some lines, which are longer than others'
     e.save(request(1, final=True))
     e.kill()
     e.restore(newest(open_store(STORE)), spec)
-    turns_pass(e, 5)
+    turns_pass(e, 20)
     told = {x.split(maxsplit=2)[2] for x in output(e).decode().splitlines()[1:-1]}
     assert told == {"t0ken k3y own 2"}, told
     e.kill()
