@@ -22,7 +22,7 @@ FORMS = {"API_TOKEN": sealed.ENVIRONMENT, "db.password": sealed.FILE}
 PROGRAM = """
 import hashlib, os, sys, time
 kept = open("/run/secrets/db.password", "rb")
-memory = os.urandom(8 << 20)
+memory = os.urandom(4 << 20) + kept.read() + os.urandom(4 << 20)  # noise stays as it is in the store: it can be searched
 try: open("/run/secrets/db.password", "wb"); print("wrote it", flush=True)
 except OSError: pass
 mode = oct(os.stat("/run/secrets/db.password").st_mode & 0o7777)
