@@ -105,7 +105,7 @@ def _holds(place: Path, value: bytes) -> bool:
 
 @pytest.mark.boxes
 @pytest.mark.environments
-@pytest.mark.parametrize("encrypts", ["yes", "no"])
+@pytest.mark.parametrize("encrypts", ["yes", pytest.param("no", marks=pytest.mark.slow)])
 def test_canaries_lie_only_in_the_image_of_the_memory_which_is_encrypted(tmp_path, monkeypatch, encrypts) -> None:
     canaries, store = _canaries(monkeypatch), tmp_path / "store"
     for scene in ("begins", "goes_on"):

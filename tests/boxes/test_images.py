@@ -40,6 +40,7 @@ def test_a_job_with_an_image_moves_although_the_tag_does(world: Fleet, top: Path
     world.assert_one_owner(job)
 
 
+@pytest.mark.slow
 def test_an_unknown_image_holds_the_job_after_one_machine_with_a_sentence(world: Fleet) -> None:
     job = world.submit(20, image=image("nothing:1"))
     world.wait(lambda: world.show(job)["state"] == "held", "the hold")

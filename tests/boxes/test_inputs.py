@@ -75,6 +75,7 @@ def test_inputs_are_fetched_by_each_machine_and_the_job_moves(world: Fleet) -> N
     assert [p["path"] for p in pins["files"]] == ["program.py", "ref/x.txt"]
 
 
+@pytest.mark.slow
 @pytest.mark.environments
 def test_an_input_that_changed_holds_the_job_until_it_is_put_back(world: Fleet, bucket: Path) -> None:
     job = submit(world, "s3://lab/program.py", "s3://lab/ref/", steps=150)
@@ -94,6 +95,7 @@ def test_an_input_that_changed_holds_the_job_until_it_is_put_back(world: Fleet, 
     world.assert_identical(job)
 
 
+@pytest.mark.slow
 @pytest.mark.environments
 def test_an_input_that_is_not_there_holds_the_job_after_one_machine(world: Fleet) -> None:
     job = submit(world, "s3://lab/nothing.fa")

@@ -91,6 +91,7 @@ def test_they_are_found_nowhere_but_in_the_jobs_memory(tmp_path: Path) -> None:
     assert _holding(["/var/log"], canaries) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waived", [False, True])
 def test_the_user_is_told(tmp_path: Path, waived: bool) -> None:
     with fleet(tmp_path) as world:

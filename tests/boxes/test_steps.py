@@ -92,6 +92,7 @@ def test_a_reclaim_in_setup_begins_again_and_one_in_main_goes_on(world: Fleet) -
     assert sum(1 for text in told if text.startswith("finish began")) == 1
 
 
+@pytest.mark.slow
 def test_a_main_that_fails_is_tidied_up_after(world: Fleet) -> None:
     job = three_steps(world, 20, code=7)
     ended = world.wait_end(job)
@@ -100,6 +101,7 @@ def test_a_main_that_fails_is_tidied_up_after(world: Fleet) -> None:
     assert of_step(world, job, ended["steps"][2]) == ["finish 7 finish"]
 
 
+@pytest.mark.slow
 def test_an_agent_killed_between_two_steps_goes_on(world: Fleet) -> None:
     job = three_steps(world, 40)
     running_in(world, job, "main")
