@@ -131,6 +131,7 @@ class AgentSection(_Section):
     notice_seconds: Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)] = 1.0
     drain_margin_seconds: Seconds = 5.0
     limit_seconds: Seconds = 0.0
+    ready_limit_seconds: Interval = 3600.0
     hurry_seconds: Interval = 0.25
     cache_bytes: int = Field(0, ge=0)
     checkpoint_interval: Interval = 600.0

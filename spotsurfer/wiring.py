@@ -284,6 +284,7 @@ def _agent_config(settings: Settings, provider: Provider, attempt: Attempt, acce
         notice_seconds=agent.notice_seconds,
         lease_seconds=settings.limits.lease_seconds,
         limit_seconds=agent.limit_seconds,
+        ready_limit_seconds=agent.ready_limit_seconds,
         drain_margin_seconds=agent.drain_margin_seconds,
         notice_window_seconds=provider.capabilities.notice_seconds,
         warm_wait_seconds=settings.limits.warm_wait_seconds,

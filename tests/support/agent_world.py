@@ -91,10 +91,11 @@ class FakeEngine:
     def look(self) -> None: ...
 
     def prepare(self, spec: Spec, progress: Callable[[str], None]) -> None:
-        pass
+        self._trip("prepare")
 
-    def unfit(self, manifest: Manifest) -> str:
-        return ""
+    def unfit(self, manifest: Manifest, *, whole: bool = True) -> str:
+        self._trip("compared")
+        return self._world.speaks_against if whole else ""
 
     def preflight(self) -> list[str]:
         return self._world.unfit
@@ -256,8 +257,7 @@ class Machine:
         agent._given.watcher.look()
         agent.mailbox.poll()
         agent.tick()
-        if agent.standby is not None:
-            agent.standby.look()
+        agent.look_ahead()
         if work:
             agent.worker.run_one()
             agent.tick()
@@ -283,6 +283,7 @@ class World:
         self.store = DictStore()
         self.folder = folder
         self.unfit: list[str] = []
+        self.speaks_against = ""  # what facts that are known only once the root is there say
         self.trips: dict[str, Callable[[], None]] = {}
         self.trail: list[str] = []
         self.spec = Spec(**{"job": JOB, "command": ["count"], **spec})  # type: ignore[arg-type]

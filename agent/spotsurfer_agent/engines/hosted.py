@@ -137,9 +137,8 @@ class Hosted(abc.ABC):
 
     def sees(self, spec: Spec | None) -> Callable[[str], str] | None:
         """Where on this machine lies what the job sees under a path; None while its root is not here."""
-        if spec is not None and spec.image and self.world.digest() != self.world.digest(spec):
-            return None
-        return self.world.place(self._mounts())
+        scratch_path = str(self._scratch.path)
+        return self.world.place(self._mounts()) if spec is None else self.world.to_come(scratch_path, spec)
 
     def run_inside(self, words: list[str], limit_seconds: float) -> None:
         """Run a command beside the job, in its namespaces and as its user. Raises HookFailed."""

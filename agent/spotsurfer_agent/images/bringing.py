@@ -52,6 +52,11 @@ class Images:
         found = self._pins.read()
         return found.digest if found is not None else ""
 
+    def here(self, spec: Spec) -> Root | None:
+        """The job's image where it is unpacked here already. Raises StoreError, ProtocolError."""
+        digest = self.digest(spec)
+        return self._shelf.get(digest) if digest else None
+
     def ready(self, spec: Spec, progress: Callable[[str], None] = lambda _: None) -> Root | None:
         """The job's image, unpacked here; None for a job that has none. Raises ImageError, StoreError, ProtocolError."""
         if not spec.image:
