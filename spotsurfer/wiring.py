@@ -44,6 +44,7 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal
 from spotsurfer.state.db import lock_state, new_family, open_database
 from spotsurfer.store.heads import Heads
+from spotsurfer.store.images import ImageDigests
 from spotsurfer.store.output import Output
 from spotsurfer.store.reports import Reports
 from spotsurfer.storekey import StoreKey
@@ -179,6 +180,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         submission=submission,
         shelf=background.shelf,
         partials=Partials(base.engine, base.store, _heard(observer)),
+        images=ImageDigests(base.store),
     )
     service = ControllerService(identity, parts)
     return Controller(service, loop, schedule, background, stopped, failure, base.lock)
