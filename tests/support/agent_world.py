@@ -14,6 +14,7 @@ from pathlib import Path
 from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.engines import needs
 from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.loop import Agent, Surroundings
@@ -95,7 +96,8 @@ class FakeEngine:
 
     def unfit(self, manifest: Manifest, *, whole: bool = True) -> str:
         self._trip("compared")
-        return self._world.speaks_against if whole else ""
+        found = needs.refusal(manifest.facts, self._world.facts_here, str if whole else None)
+        return found or (self._world.speaks_against if whole else "")
 
     def preflight(self) -> list[str]:
         return self._world.unfit
@@ -121,11 +123,11 @@ class FakeEngine:
         self._trip("freeze")
         log = {"out": len(shim.output()), "err": 0}
         cpu = request.cpu_seconds_before + shim.worked - shim.cpu_from
-        kind = "final" if request.final else "live"
+        kind, facts = "final" if request.final else "live", dict(self._world.facts_there)
         image = Manifest(
             id=request.checkpoint, job=JOB, epoch=request.epoch, sequence=request.sequence, kind=kind, engine=self.name,
-            facts={}, image=[], scratch=[], log=log, init_pipes={}, cpu_seconds=cpu, frozen_seconds=0.1, image_bytes=10, at="",
-            steps=list(request.steps),
+            facts=facts, image=[], scratch=[], log=log, init_pipes={}, cpu_seconds=cpu, frozen_seconds=0.1, image_bytes=10,
+            at="", steps=list(request.steps),
         )  # fmt: skip
         if request.final:
             shim.pending = request.checkpoint
@@ -283,6 +285,8 @@ class World:
         self.store = DictStore()
         self.folder = folder
         self.unfit: list[str] = []
+        self.facts_there: dict[str, str] = {}  # of machines that save the job
+        self.facts_here: dict[str, str] = {}  # of machines that compare
         self.speaks_against = ""  # what facts that are known only once the root is there say
         self.trips: dict[str, Callable[[], None]] = {}
         self.trail: list[str] = []
