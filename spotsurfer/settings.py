@@ -156,6 +156,7 @@ class ImagesSection(_Section):
     """[images]: container images that jobs bring along."""
 
     cache_bytes: int = Field(0, ge=0)
+    authorities: list[AbsolutePath] = Field(default_factory=list)
     insecure_registries: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+(:[0-9]+)?$")]] = Field(default_factory=list)
 
 

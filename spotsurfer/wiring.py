@@ -17,7 +17,7 @@ from spotsurfer_agent.protocol import AgentConfig, Report
 from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull, open_store
 from sqlalchemy import Engine
 
-from spotsurfer import storekey
+from spotsurfer import authorities, storekey
 from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
@@ -258,6 +258,7 @@ def _publish(store: FileStore, runtime: Runtime) -> None:
 def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
     """What a new machine runs at its first boot."""
     runtime = base.runtime
+    trusted = authorities.read(settings.images.authorities)
 
     def user_data(attempt: Attempt) -> str:
         access = base.provider.store_access(attempt.job, attempt.number)
@@ -266,7 +267,8 @@ def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
         config = _agent_config(settings, base.provider, attempt, access)
         config = of_job(config, job)
         secret = base.key.secret_of(config.lineage or config.job)
-        config = replace(config, key=secret, encrypt=config.encrypt or job.spec.must_encrypt)
+        encrypt = config.encrypt or job.spec.must_encrypt
+        config = replace(config, key=secret, encrypt=encrypt, registry_authorities=trusted)
         url = bootstrap.presigned_get(access.url, access.options, protocol.runtime_key(runtime.sha256), PRESIGNED_SECONDS)
         return bootstrap.user_data(config, runtime.sha256, url)
 

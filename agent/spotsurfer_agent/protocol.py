@@ -355,3 +355,4 @@ class AgentConfig:
     input_cache: str = ""  # their folder, for agents that share a machine; "" = in the agent's own
     image_cache_bytes: int = 0  # of unpacked container images; 0 = half of the disk
     insecure_registries: list[str] = field(default_factory=list)  # that may speak without TLS
+    registry_authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own

@@ -1,7 +1,7 @@
 """Whether a machine that stands by could take the job now. The controller drains nobody for one that could not.
 
 In this order: what is known of the machine is compared with what the newest checkpoint needs, which takes one small object;
-then root, shared file systems and inputs are brought; then the files that could be looked at only now are compared. Whoever does
+then root, shared file systems and inputs are brought; then the files that could be looked at only now are compared. Who does
 not answer is asked again, ever more seldom, while the job runs on where it is: another machine would get no answer either.
 """
 

@@ -48,6 +48,8 @@ SAID = {
     "full disk": 'level=fatal msg="writing blob: write /x: no space left on device"',
     "throttled": "reading manifest 1 in r/x: toomanyrequests: You have reached your limit",
     "plain registry": "pinging container registry r: http: server gave HTTP response to HTTPS client",
+    "another name": "Get https://r/v2/: tls: failed to verify certificate: x509: certificate is valid for 127.0.0.2, not r",
+    "expired": "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time 2026",
     "untrusted": "Get https://r/v2/: tls: failed to verify certificate: x509: certificate signed by unknown authority",
     "denied": "reading manifest 1 in r/x: unauthorized: authentication required",
     "wrong architecture": 'choosing an image: no image found in image index for architecture "amd64"',

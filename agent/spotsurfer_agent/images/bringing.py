@@ -30,6 +30,7 @@ class Rules:
     cache_bytes: int = 0  # all images of a machine; 0 = half of its disk
     insecure: tuple[str, ...] = ()  # registries that may speak without TLS
     patience_seconds: float = 30.0  # a registry that does not answer is asked again for so long
+    authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own
 
 
 class Images:
@@ -102,7 +103,7 @@ class Images:
     def _registry(self) -> Iterator[Registry]:
         with self._shelf.aside("sha256:registry") as folder:
             rules = self.rules
-            yield Registry(self._tools, folder, Access(rules.insecure, self._auth(), rules.patience_seconds))
+            yield Registry(self._tools, folder, Access(rules.insecure, self._auth(), rules.patience_seconds, rules.authorities))
 
 
 def _parsed(name: str) -> Reference:
