@@ -69,6 +69,11 @@ def test_each_failure_has_one_sentence_with_a_remedy(row):
     assert errors.failure(said, "r/x:1", "r").kind is row.kind
 
 
+def test_of_a_certificate_only_what_is_wrong_with_it_is_told():
+    told = str(errors.failure(SAID["another name"], "r/x:1", "r"))
+    assert "is not for that name (certificate is valid for 127.0.0.2, not r): use" in told
+
+
 def test_what_no_row_knows_is_told_in_the_tools_words():
     told = errors.failure('time="1" level=fatal msg="something \\"odd\\" happened"', "r/x:1", "r")
     assert str(told) == 'the image r/x:1 can\'t be used: something "odd" happened'

@@ -110,6 +110,7 @@ ROWS = (
         "the registry {host} can't be reached ({said}): see that it runs and that the machine's network lets it through",
     ),
 )
+CERTIFICATE = "x509: "  # of what is wrong with a certificate: all before it is said by our sentence
 OTHER = Row("other", "", Kind.WRONG, "the image {image} can't be used: {said}")
 
 
@@ -130,4 +131,5 @@ def gist(said: str) -> str:
     found = re.search(r'msg="(.*?)"\s*$', lines[-1])
     text = found.group(1) if found else lines[-1]
     text = text.replace('\\"', '"').strip()
+    text = text[text.index(CERTIFICATE) + len(CERTIFICATE) :] if CERTIFICATE in text else text
     return text if len(text) <= 200 else "…" + text[-199:]
