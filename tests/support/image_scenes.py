@@ -389,8 +389,9 @@ def saves_itself() -> None:
     e.kill()
 
 
+TROUBLE = (trouble, trusted, signed, killed, room)
 SCENES: dict[str, Callable[..., None]] = {
-    x.__name__: x for x in (first, last, refusals, once, speaks, trouble, trusted, killed, room, devices, given, saves_itself)
+    x.__name__: x for x in (first, last, refusals, once, speaks, *TROUBLE, devices, given, saves_itself)
 }  # fmt: skip
 
 if __name__ == "__main__":
