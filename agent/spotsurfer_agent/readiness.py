@@ -61,11 +61,8 @@ class Readiness:
 
     def look(self) -> None:
         """Compare and bring, unless all is known of the newest checkpoint. What comes of it is in `standing`."""
-        spec, head = self.work.mailbox.mail.spec, self.work.heads.newest
-        if spec is None or head is None or head.done is not None or self.work.now() < self._again_at:
-            return
-        target = head.checkpoint or ""
-        if self._for == target:
+        spec, target = self.work.mailbox.mail.spec, self._newest()
+        if spec is None or target is None or target == self._for or self.work.now() < self._again_at:
             return
         try:
             self._told(self._looked(spec, target), target)
@@ -82,9 +79,16 @@ class Readiness:
     @property
     def told(self) -> Standing:
         """What is known now; where there is nothing to find out, that is known at once."""
-        spec, head = self.work.mailbox.mail.spec, self.work.heads.newest
-        simple = spec is not None and head is not None and head.checkpoint is None and not _brings(spec)
+        spec = self.work.mailbox.mail.spec
+        simple = spec is not None and self._newest() == "" and not _brings(spec)
         return READY if simple else self.standing
+
+    def _newest(self) -> str | None:
+        """The newest checkpoint; "" where there is none yet, None where that is not known, or the job is over."""
+        head = self.work.heads.newest
+        if head is None:  # of a job that nobody was granted yet the log is empty
+            return "" if self.work.mailbox.mail.head_at > float("-inf") else None
+        return None if head.done is not None else head.checkpoint or ""
 
     def check(self) -> None:
         """Raises EngineError where nothing should be fetched for the job yet."""

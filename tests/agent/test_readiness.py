@@ -77,7 +77,6 @@ def test_nothing_is_fetched_for_a_job_that_could_not_come(tmp_path: Path) -> Non
 
 def test_what_must_be_here_is_brought_before_it_is_ready_at_a_first_start_too(tmp_path: Path) -> None:
     world = made(tmp_path, warm=0.0, image=IMAGE)
-    world.head(protocol.HeadKind.GRANT, 0)
     world.trips["prepare"] = lambda: (_ for _ in ()).throw(EngineError("store", DOWN))
     stands_by(world, 1)
     world.until(lambda: world.report(1).waits == f"{DOWN}; it is asked again", 5)
@@ -88,7 +87,6 @@ def test_what_must_be_here_is_brought_before_it_is_ready_at_a_first_start_too(tm
 
 def test_a_simple_job_is_ready_with_the_first_word(tmp_path: Path) -> None:
     world = made(tmp_path)
-    world.head(protocol.HeadKind.GRANT, 0)
     told = reports(world, 1)
     stands_by(world, 1)
     assert [r.waits for r in told if r.state is AgentState.STANDBY and r.waits] == []
