@@ -89,6 +89,8 @@ def test_a_simple_job_is_ready_with_the_first_word(tmp_path: Path) -> None:
     world = made(tmp_path)
     told = reports(world, 1)
     stands_by(world, 1)
+    told.append(world.report(1))
+    assert [r.waits for r in told if r.state is AgentState.STANDBY] != []
     assert [r.waits for r in told if r.state is AgentState.STANDBY and r.waits] == []
 
 
