@@ -19,11 +19,12 @@ from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, 
 from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.loop import Agent, Surroundings
 from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.notices.port import NoticeError, Said
+from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.protocol import AgentConfig, Desired, Done, Head, HeadKind, Report, SaveFacts, Spec, Want
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.store import StoreError
+from support.agent_service import Service
 from support.dict_store import DictStore as DictStore
 
 JOB = "job-1"
@@ -205,22 +206,6 @@ class FakeEngine:
 
     def scratch(self) -> str:
         return str(self._folder)
-
-
-class Service:
-    """The metadata service, as a dialect."""
-
-    def __init__(self) -> None:
-        self.said: Said | None = None
-        self.down = False
-
-    def notice(self) -> Said | None:
-        if self.down:
-            raise NoticeError("down")
-        return self.said
-
-    def instance(self) -> str:
-        return "i-1"
 
 
 @dataclass
