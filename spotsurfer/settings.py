@@ -131,6 +131,7 @@ class AgentSection(_Section):
     notice_seconds: Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)] = 1.0
     drain_margin_seconds: Seconds = 5.0
     limit_seconds: Seconds = 0.0
+    ready_limit_seconds: Interval = 3600.0
     hurry_seconds: Interval = 0.25
     cache_bytes: int = Field(0, ge=0)
     checkpoint_interval: Interval = 600.0
@@ -155,6 +156,7 @@ class ImagesSection(_Section):
     """[images]: container images that jobs bring along."""
 
     cache_bytes: int = Field(0, ge=0)
+    authorities: list[AbsolutePath] = Field(default_factory=list)
     insecure_registries: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+(:[0-9]+)?$")]] = Field(default_factory=list)
 
 

@@ -17,7 +17,7 @@ from spotsurfer_agent.protocol import AgentConfig, Report
 from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull, open_store
 from sqlalchemy import Engine
 
-from spotsurfer import storekey
+from spotsurfer import authorities, storekey
 from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
@@ -44,6 +44,7 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal
 from spotsurfer.state.db import lock_state, new_family, open_database
 from spotsurfer.store.heads import Heads
+from spotsurfer.store.images import ImageDigests
 from spotsurfer.store.output import Output
 from spotsurfer.store.reports import Reports
 from spotsurfer.storekey import StoreKey
@@ -179,6 +180,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         submission=submission,
         shelf=background.shelf,
         partials=Partials(base.engine, base.store, _heard(observer)),
+        images=ImageDigests(base.store),
     )
     service = ControllerService(identity, parts)
     return Controller(service, loop, schedule, background, stopped, failure, base.lock)
@@ -256,6 +258,7 @@ def _publish(store: FileStore, runtime: Runtime) -> None:
 def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
     """What a new machine runs at its first boot."""
     runtime = base.runtime
+    trusted = authorities.read(settings.images.authorities)
 
     def user_data(attempt: Attempt) -> str:
         access = base.provider.store_access(attempt.job, attempt.number)
@@ -264,7 +267,8 @@ def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
         config = _agent_config(settings, base.provider, attempt, access)
         config = of_job(config, job)
         secret = base.key.secret_of(config.lineage or config.job)
-        config = replace(config, key=secret, encrypt=config.encrypt or job.spec.must_encrypt)
+        encrypt = config.encrypt or job.spec.must_encrypt
+        config = replace(config, key=secret, encrypt=encrypt, registry_authorities=trusted)
         url = bootstrap.presigned_get(access.url, access.options, protocol.runtime_key(runtime.sha256), PRESIGNED_SECONDS)
         return bootstrap.user_data(config, runtime.sha256, url)
 
@@ -284,6 +288,7 @@ def _agent_config(settings: Settings, provider: Provider, attempt: Attempt, acce
         notice_seconds=agent.notice_seconds,
         lease_seconds=settings.limits.lease_seconds,
         limit_seconds=agent.limit_seconds,
+        ready_limit_seconds=agent.ready_limit_seconds,
         drain_margin_seconds=agent.drain_margin_seconds,
         notice_window_seconds=provider.capabilities.notice_seconds,
         warm_wait_seconds=settings.limits.warm_wait_seconds,

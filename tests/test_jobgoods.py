@@ -12,7 +12,7 @@ from spotsurfer.jobfile import Origin as JobOrigin
 from spotsurfer.model.errors import JobFileError
 from spotsurfer.model.goods import InputFetch, SharedMount
 from spotsurfer.state.codec import spec_from_doc, spec_to_doc
-from spotsurfer.web.models import SpecBody
+from spotsurfer.web.asked import SpecBody
 
 WHOLE = """\
 command = ["run"]

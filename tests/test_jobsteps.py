@@ -13,7 +13,7 @@ from spotsurfer.model.errors import JobFileError
 from spotsurfer.model.job import JobSpec
 from spotsurfer.model.steps import JobStep
 from spotsurfer.state.codec import spec_from_doc, spec_to_doc
-from spotsurfer.web.models import SpecBody
+from spotsurfer.web.asked import SpecBody
 
 STEPS = """
 [[steps]]

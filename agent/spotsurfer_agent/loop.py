@@ -26,6 +26,7 @@ from spotsurfer_agent.measure import Measures
 from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.partial import Partials
 from spotsurfer_agent.protocol import AgentConfig, AgentState, Want
+from spotsurfer_agent.readiness import READY, Readiness
 from spotsurfer_agent.reporter import Extras, Reporter, build
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.store import FileStore
@@ -71,7 +72,7 @@ class Agent:
         self.heads = Heads(self.gate, config.job, config.attempt, given.now)
         self.mailbox = Mailbox(given.store, self.heads, config.job, config.attempt, given.now)
         self.standby = (
-            Standby(cached, config.job, given.keys, lambda: self.heads.newest, prepare=self._prepare)
+            Standby(cached, config.job, given.keys, lambda: self.heads.newest, prepare=lambda: self.readiness.check())
             if cached is not None
             else None
         )
@@ -94,13 +95,12 @@ class Agent:
         )
         unchanged = min(config.report_seconds, config.lease_seconds / 3)
         self.reporter = Reporter(given.store, given.state, (config.poll_seconds, unchanged), given.now)
-        self._unfit = ("", "")  # checkpoint, and why this machine could not go on with it
-        self._unfit_kind = ""  # where it is not for facts
+        self.readiness = Readiness(self.work, self._still_comes, config.ready_limit_seconds)
         self.work.goods = given.goods
         self.work.urgent = lambda: given.watcher.warning is not None and given.watcher.warning.kind == INTERRUPTION
         self.worker = Worker(self.work.do, self.wake)
         self.state = State(since=given.now(), drain_failed=given.state.memory.drain_failed)
-        self._stirred_at, self._stirred_by = given.now(), (0, "")
+        self._stirred_at, self._stirred_by = given.now(), (AgentState.BOOT, 0, "")
         self._born = given.now()
         self._is_quiet = False
         self.over = False  # everything is said: the machine may go
@@ -120,16 +120,14 @@ class Agent:
             ),
             "warm": Ticker(
                 "warm",
-                standby.look if standby else lambda: None,
+                self.look_ahead,
                 poll,
-                self._wake_for(lambda: standby.warm if standby else None),
+                self._wake_for(lambda: (self.readiness.standing, standby.warm if standby else None)),
             ),
             "reporter": Ticker("reporter", self.reporter.send, min(1.0, poll), self._wake_for(self._shown)),
             "logs": Ticker("logs", self.push_logs, LOG_SECONDS, lambda: None),
             "partials": Ticker("partials", self.partials.look, PARTIAL_SECONDS, self._wake_for(self._dealt_with)),
-            "protection": Ticker(
-                "protection", self._examine, PROTECTION_SECONDS, self._wake_for(lambda: (self.engine.protection(), self._unfit))
-            ),
+            "protection": Ticker("protection", self._examine, PROTECTION_SECONDS, self._wake_for(self.engine.protection)),
             "notices": Ticker("notices", watcher.look, c.notice_seconds, self._wake_for(lambda: watcher.warning)),
         }
 
@@ -197,27 +195,16 @@ class Agent:
             self.over = True
 
     def _examine(self) -> None:
-        """Whether the job can be saved here; standing by, whether this machine could go on with its newest checkpoint."""
-        head = self.heads.newest
+        """Whether the job can be saved here."""
         if self.state.name is not AgentState.STANDBY:
             self.engine.look()
-        elif head is not None and head.checkpoint is not None and self._unfit[0] != head.checkpoint:
-            self._unfit = (head.checkpoint, self.work.unfit(head.checkpoint))
 
-    def _prepare(self) -> None:
-        """While we stand by: what the job needs of this machine, so that it need not wait for it. Raises EngineError."""
-        spec, head = self.mailbox.mail.spec, self.heads.newest
-        if spec is None:
-            return
-        try:
-            self.engine.prepare(spec, lambda _: None)
-            self.work.bring_ahead(spec, self._still_comes)
-        except EngineError as e:
-            if e.kind in ("refused", "image", "input") and head is not None:  # the job runs on where it is
-                self._unfit, self._unfit_kind = (head.checkpoint or "", str(e)), e.kind
-            raise
-        if self._unfit_kind:
-            self._unfit, self._unfit_kind = ("", ""), ""  # it was put right: facts are looked at anew
+    def look_ahead(self) -> None:
+        """While we stand by: whether the job could come, then what it will fetch. May take long."""
+        if self.state.name is AgentState.STANDBY:
+            self.readiness.look()
+        if self.standby is not None:
+            self.standby.look()
 
     def _still_comes(self) -> None:
         if self.state.name not in (AgentState.STANDBY, AgentState.RESTORING):
@@ -253,12 +240,13 @@ class Agent:
 
     def _stand_by(self, facts: Facts) -> None:
         """Fetch ahead while we wait, and give the disk back when the job has all that it needs."""
-        if self.standby is None:
-            return
-        by = (facts.head.number if facts.head else 0, self.standby.warm.checkpoint or "")
+        warm = self.standby.warm.checkpoint if self.standby is not None else None
+        by = (self.state.name, facts.head.number if facts.head else 0, warm or "")
         if by != self._stirred_by:
             self._stirred_at, self._stirred_by = facts.now, by
             self._tickers["warm"].poke()
+        if self.standby is None:
+            return
         if self.state.name is AgentState.STANDBY:
             self.standby.resume()
         elif self.state.name is AgentState.RUNNING and self._status.arriving_bytes is None:
@@ -354,7 +342,7 @@ class Agent:
             self.work.last_save,
             self.standby.warm if self.standby is not None and self.state.name is AgentState.STANDBY else None,
             self._protection() if facts.workload is WorkloadState.RUNNING else Protection(),
-            (self._unfit[1], self._unfit_kind) if self.state.name is AgentState.STANDBY else ("", ""),
+            self.readiness.told if self.state.name is AgentState.STANDBY else READY,
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self._tickers["reporter"].poke()

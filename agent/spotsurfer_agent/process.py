@@ -75,10 +75,13 @@ def _make_engine(base: Path, config: AgentConfig, store: Gate, keys: Keys, began
         memory, threads = config.checkpoint_memory_bytes, config.checkpoint_threads
         limits, patient = Limits.of_settings(memory, threads, config.compression), Patient(store)
 
+        insecure, authorities = tuple(config.insecure_registries), config.registry_authorities
+        rules = Rules(config.image_cache_bytes, insecure, authorities=authorities)
+
         def make(kind: type[Hosted]) -> Hosted:
             engine = kind(base, config.job, patient, tools, keys, origin)
             engine.limit(limits, memory)
-            engine.keep_images(Rules(config.image_cache_bytes, tuple(config.insecure_registries)))
+            engine.keep_images(rules)
             return engine
 
         return Ladder(base, config.job, patient, make)

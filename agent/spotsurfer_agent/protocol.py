@@ -262,6 +262,7 @@ class Report:
     unprotected: str = ""  # why it does not stand on a better one, in one sentence
     unfit: str = ""  # standing by: why this machine could not continue the newest checkpoint, both values named
     unfit_kind: str = ""  # of that: "refused" | "image" | "input"; "" = facts speak against it
+    waits: str = ""  # standing by: why the job should not come yet: what it needs is compared, fetched, or not to be had
     processor: str = ""  # of this machine, with what its facts hash to
     steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last
     partial: int = 0  # the newest request for outputs that was dealt with
@@ -334,6 +335,7 @@ class AgentConfig:
     notice_seconds: float = 1.0  # metadata service
     lease_seconds: float = 60.0  # no head read and report written for so long: freeze the job
     limit_seconds: float = 0.0  # power off after so long whatever happens; 0 = never
+    ready_limit_seconds: float = 3600.0  # standing by, ask for so long for what the job needs and nobody gives
     drain_margin_seconds: float = 5.0  # of a notice window left unused
     walled: bool = False  # the job reaches no network but its own loopback: a rehearsal must not be felt anywhere
     life_seconds: float = 0.0  # the machine ends after so long, whatever it does; 0 = never
@@ -353,3 +355,4 @@ class AgentConfig:
     input_cache: str = ""  # their folder, for agents that share a machine; "" = in the agent's own
     image_cache_bytes: int = 0  # of unpacked container images; 0 = half of the disk
     insecure_registries: list[str] = field(default_factory=list)  # that may speak without TLS
+    registry_authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own

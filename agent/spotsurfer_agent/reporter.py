@@ -13,6 +13,7 @@ from spotsurfer_agent.engines.port import Protection, Status
 from spotsurfer_agent.facts import Facts
 from spotsurfer_agent.guards import waits_for_memory
 from spotsurfer_agent.protocol import AgentState, Notice, Report, SaveFacts, Warm
+from spotsurfer_agent.readiness import READY, Standing
 from spotsurfer_agent.statefile import Memory, StateFile
 from spotsurfer_agent.stepbook import runs_of
 from spotsurfer_agent.store import ObjectStore
@@ -34,7 +35,7 @@ class Extras:
     last_save: SaveFacts | None
     warm: Warm | None = None
     protection: Protection = NOTHING_RUNS
-    unfit: tuple[str, str] = ("", "")  # why this machine could not go on with the newest checkpoint, and of what kind that is
+    standing: Standing = READY  # of a machine that stands by
 
 
 def build(state: State, facts: Facts, extras: Extras) -> Report:
@@ -71,8 +72,9 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         error_kind=state.error_kind or ("store" if facts.refusal else ""),
         protection=extras.protection.rung,
         unprotected=extras.protection.reason,
-        unfit=extras.unfit[0],
-        unfit_kind=extras.unfit[1],
+        unfit=extras.standing.unfit,
+        unfit_kind=extras.standing.kind,
+        waits=extras.standing.waits,
         processor=needs.processor(),
         steps=runs_of(memory),
         partial=memory.partial,
@@ -88,7 +90,7 @@ def _urgent(report: Report) -> tuple[object, ...]:
     fit = (report.fit.verdict, report.fit.hastened) if report.fit else ()
     arriving = report.arriving_bytes is not None
     told = (arriving, report.desired, report.drain_failed, report.frozen, notice, last, report.error, report.instance)
-    return (report.state, warm, fit, report.unprotected, report.unfit, report.partial, len(report.steps), *told)
+    return (report.state, warm, fit, report.unprotected, report.unfit, report.waits, report.partial, len(report.steps), *told)
 
 
 class Reporter:

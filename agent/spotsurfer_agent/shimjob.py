@@ -22,13 +22,13 @@ from typing import Any
 from spotsurfer_agent import hook, launch, linux, netns, shimwire, tcp
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
+from spotsurfer_agent.shimend import RETRY_SECONDS, Ending
 from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore, give_up, spawn, without_lock
 from spotsurfer_agent.spool import Output
 from spotsurfer_agent.tools import Tools
 
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
 CRIU_END_SECONDS = 10.0  # after its verdict CRIU has only to let go
-RETRY_SECONDS = 1.0
 Reply = dict[str, Any]
 Request = dict[str, Any]
 
@@ -45,15 +45,14 @@ class Job:
     ) -> None:
         self._folder, self._send = folder, send
         self._phase = IDLE
-        self._exit_code: int | None = None
         self._root_pid, self._cpu_baseline, self._held, self._killed, self._step = 0, 0.0, False, False, 0
         self._output = Output(watch, unwatch, self._write_exit)
+        self._ending = Ending(folder, self._output)
         self._net = -1
         self._cgroup: JobCgroup | None = None
         self._tools: Tools | None = None
         self._dump: Dump | None = None
         self._restore: Restore | None = None
-        self._retry_at: float | None = None  # the disk did not take the end: try again then
         self.over = False
         self._gate = hook.Gate(folder)
         watch(self._gate.asks, self._hook)
@@ -84,7 +83,7 @@ class Job:
         return {
             "version": shimwire.VERSION,
             "phase": self._phase,
-            "exit_code": self._exit_code,
+            "exit_code": self._ending.code,
             "step": self._step,
             "held": self._held,
             "root_pid": self._root_pid,
@@ -339,21 +338,12 @@ class Job:
         if pager.incomplete(self._folder):
             self._phase = LOST  # its memory could not be brought
             return
-        self._exit_code = code if code >= 0 else 128 - code
-        with contextlib.suppress(OSError):  # the disk takes no output: the end waits for that
-            self._output.drain()
+        self._ending.came(code)
         self._write_exit()
 
     def _write_exit(self) -> None:
-        """Write the end down once all output is on disk."""
-        if self._exit_code is None or self._phase != RUNNING or not self._output.is_kept():
-            return
-        try:
-            told = {"exit_code": self._exit_code, "step": self._step, "log": self._output.positions}
-            shimwire.write_durably(self._folder / shimwire.EXIT, told)
+        if self._phase == RUNNING and self._ending.write(self._step):
             self._phase = EXITED
-        except OSError:
-            self._retry_at = time.monotonic() + RETRY_SECONDS  # disk full: the end counts once it is written down
 
     # ------------------------------------------------------------ time
 
@@ -362,13 +352,12 @@ class Job:
         d = self._dump
         if d is not None and (d.answered_at is not None or (d.waits and not d.final)):
             return 0.1
-        return None if self._retry_at is None else RETRY_SECONDS
+        return RETRY_SECONDS if self._ending.waits else None
 
     def look_at_clock(self) -> None:
         """Do what is due."""
         now, d = time.monotonic(), self._dump
-        if self._retry_at is not None and now >= self._retry_at:
-            self._retry_at = None
+        if self._ending.is_due():
             self._write_exit()
         if d is None or d.frozen_at is None:
             return

@@ -115,7 +115,7 @@ class Work:
             self.logs.begin({})
             self.state.update(began=True)
             return Outcome(Task.BEGIN, self.now())
-        image = self._manifest(head.checkpoint)
+        image = self.manifest(head.checkpoint)
         if image is None:
             return self._fail(Task.BEGIN, f"checkpoint {head.checkpoint} has no manifest: an older one must do", "restore")
         if why := self.engine.unfit(image):
@@ -164,13 +164,11 @@ class Work:
             raise StoreError("the job's specification was not read yet")
         return spec
 
-    def unfit(self, checkpoint: str) -> str:
-        """Why this machine could not go on with a checkpoint; empty = nothing is known against it. Raises StoreError."""
-        image = self._manifest(checkpoint)
-        return self.engine.unfit(image) if image is not None else ""
+    def manifest(self, checkpoint: str) -> Manifest | None:
+        """What a checkpoint consists of; None where it is not there. Raises StoreError, ProtocolError.
 
-    def _manifest(self, checkpoint: str) -> Manifest | None:
-        """A store that stumbles for seconds must not cost an attempt, so it is asked again."""
+        A store that stumbles for seconds must not cost an attempt, so it is asked again.
+        """
         for tries in range(1, READ_TRIES + 1):
             try:
                 data = self._patient.get(protocol.manifest_key(self.job, checkpoint))
@@ -280,7 +278,7 @@ class Work:
         pending = self.engine.status().pending_final
         if pending is None:
             return Outcome(Task.SETTLE, self.now())
-        image = self._manifest(pending)
+        image = self.manifest(pending)
         if image is not None and not self.heads.view.own_final:
             self._flush(image.log)
             try:

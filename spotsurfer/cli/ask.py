@@ -99,7 +99,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("phase", job["phase"]),
         ("note", job["note"]),
         ("command", " ".join(spec["command"])),
-        ("image", spec.get("image") or None),
+        ("image", _image(job)),
         ("secrets", _secrets(spec)),
         ("asked for", f"{spec['cpus']} CPUs, {size(spec['memory_bytes'])}, market {spec['market']}"),
         ("submitted", when(job["submitted_at"])),
@@ -111,6 +111,14 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("pauses", _pauses(job)),
         ("spent", f"{money(job['usd_micros'])} USD (on-demand: {money(job['usd_micros_on_demand'])})"),
     ]
+
+
+def _image(job: Json) -> str | None:
+    """Its name, and what that is pinned to."""
+    name, digest = job["spec"].get("image"), job["image_digest"]
+    if not name or not digest or str(name).endswith(digest):
+        return name or None
+    return f"{name}, pinned to {digest}"
 
 
 def _secrets(spec: Json) -> str | None:

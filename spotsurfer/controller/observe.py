@@ -190,6 +190,7 @@ def _agent(heard: Heard) -> AgentSeen:
         error_kind=r.error_kind,
         unfit=r.unfit,
         unfit_kind=r.unfit_kind,
+        waits=r.waits,
     )
 
 

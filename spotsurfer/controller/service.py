@@ -28,6 +28,7 @@ from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, M
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import market, timeline
 from spotsurfer.store.heads import NONE, Heads
+from spotsurfer.store.images import ImageDigests
 from spotsurfer.store.output import Output, chain
 
 
@@ -56,6 +57,7 @@ class Parts:
     submission: Submission
     shelf: Shelf
     partials: Partials
+    images: ImageDigests
 
 
 class ControllerService:
@@ -69,6 +71,7 @@ class ControllerService:
         self._observer = parts.observer
         self._heads = parts.heads
         self._output = parts.output
+        self._images = parts.images
         self._commands = parts.commands
         self._submission = parts.submission
 
@@ -157,6 +160,7 @@ class ControllerService:
             usd_micros_on_demand=sum(c.usd_micros_on_demand for c in costs),
             moves=moves(attempts),
             steps=self._steps(job, attempts, reports) if head is None else self._steps_of(job, attempts, reports),
+            image_digest="" if head is None else self._images.of(job.id, job.spec.image),
         )
 
     def _steps_of(self, job: Job, attempts: list[Attempt], reports: dict[tuple[str, int], Report]) -> Sequence[StepRun]:

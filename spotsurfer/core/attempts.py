@@ -108,11 +108,10 @@ def booted(c: Case, _: Plans) -> Action | None:
         return _terminate(c, c.agent.error or f"the agent is {c.agent.state}")
     if c.noticed:
         return _terminate(c, "the cloud will take the machine before it was needed")
-    if c.attempt.state is A.READY and c.agent.unfit_kind in UNUSABLE and not c.owns:
-        return _terminate(c, c.agent.unfit)
     if c.attempt.state is A.READY and c.agent.unfit and not c.owns:
-        return _mark(c, E.RESTORE_REFUSED, c.agent.unfit)
-    if c.attempt.state is A.BOOTING and c.agent.state != "boot":
+        blameless = c.agent.unfit_kind in UNUSABLE
+        return _mark(c, E.STORE_FAILED if blameless else E.RESTORE_REFUSED, c.agent.unfit)
+    if c.attempt.state is A.BOOTING and c.agent.state != "boot" and not c.agent.waits:
         return _mark(c, E.AGENT_READY, "the agent stands by")
     return None
 
@@ -178,10 +177,10 @@ def withdrawn(c: Case, plans: Plans) -> Action | None:
 
 def silent(c: Case, _: Plans) -> Action | None:
     """No news for longer than the lease (a holder has frozen itself by then), or never any."""
-    s = c.attempt.state
-    if s is A.BOOTING and c.age_seconds > c.limits.boot_limit_seconds:
+    s, speaks = c.attempt.state, c.agent is not None and c.agent.state != "boot"
+    if s is A.BOOTING and not speaks and c.age_seconds > c.limits.boot_limit_seconds:
         return _mark(c, E.SILENT, f"no agent within {c.limits.boot_limit_seconds:.0f} s of booting")
-    if (s is A.READY or s in HOLDS) and c.silent_seconds > c.limits.silence_seconds:
+    if (s is A.READY or s in HOLDS or (s is A.BOOTING and speaks)) and c.silent_seconds > c.limits.silence_seconds:
         return _mark(c, E.SILENT, f"no report for {c.silent_seconds:.0f} s")
     return None
 

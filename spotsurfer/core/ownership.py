@@ -23,8 +23,8 @@ def unsafe(cases: Sequence[Case]) -> str | None:
 
 
 def ready(cases: Sequence[Case]) -> Case | None:
-    """The waiter that stands by."""
-    return next((c for c in cases if c.attempt.state is A.READY), None)
+    """The waiter that stands by and could take the job: nobody is drained for one that says that it could not."""
+    return next((c for c in cases if c.attempt.state is A.READY and (c.agent is None or c.agent.can_take)), None)
 
 
 class NothingLeft(Exception):

@@ -11,7 +11,7 @@ from spotsurfer.core.ownership import tried_since
 from spotsurfer.core.placement import choose, serves
 from spotsurfer.model.actions import Action, Plan, Rejected, SetWish
 from spotsurfer.model.ids import AttemptNumber, JobId
-from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
+from spotsurfer.model.job import HOLDS, WAITS, Attempt, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import JobSeen, Snapshot
@@ -70,7 +70,10 @@ class Planner:
         job = seen.job
         if not wanted(seen) or job.state not in (JobState.QUEUED, JobState.ACTIVE) or seen.head is None:
             return None
-        if any(c.attempt.state in WAITS for c in own):
+        waiter = next((c for c in own if c.attempt.state in WAITS), None)
+        if waiter is not None:
+            if waiter.agent is not None and waiter.agent.waits:
+                self.note(job.id, f"attempt {waiter.attempt.number} gets ready: {waiter.agent.waits}")
             return None
         if not self._snapshot.listing_complete:
             self.note(job.id, "the cloud's listing is not complete: nothing is launched on a partial view")
@@ -117,6 +120,9 @@ class Planner:
             return None
         if holder.unsaved:
             return None  # a move would cost all its work: only its user or the cloud may want that
+        if (why := self._in_vain(seen)) is not None:
+            self.reject(seen.job.id, "a cheaper machine", why)
+            return None
         for offer in self._ranked(seen):
             why = self._policy.worth_moving(seen.job, holder.attempt, offer, self._now, pause_of(holder))
             if why is not None:
@@ -133,11 +139,18 @@ class Planner:
             self.rejected.append(Rejected(seen.job.id, f"{offer.market} {offer.pool}", why))
         return [o for o in ranked if o.pool.instance_type not in refusing]
 
+    def _in_vain(self, seen: JobSeen) -> str | None:
+        """Why a machine that waited for the job lately gave up, where the next one would fare no better."""
+        tried = [a for a in self._late(seen) if a.store_failed and a.granted_at is None]
+        return tried[-1].reason if tried else None
+
+    def _late(self, seen: JobSeen) -> list[Attempt]:
+        late = self._now - timedelta(seconds=self._snapshot.limits.refusal_seconds)
+        return [a for a in seen.attempts if a.since > late and tried_since(seen.job, a)]
+
     def _refusing(self, seen: JobSeen) -> dict[str, str]:
         """Machine types that lately could not go on with the job's checkpoint, with the reason."""
-        late = self._now - timedelta(seconds=self._snapshot.limits.refusal_seconds)
-        refused = [a for a in seen.attempts if a.restore_refused and a.since > late and tried_since(seen.job, a)]
-        return {a.pool.instance_type: a.reason for a in refused}
+        return {a.pool.instance_type: a.reason for a in self._late(seen) if a.restore_refused}
 
     def _take(self, seen: JobSeen, own: Sequence[Case], offer: Offer, purpose: str, move: int = 0) -> Action | None:
         full = hard.no_machine_left(self._snapshot, len(self._planned))

@@ -55,6 +55,12 @@ class AgentSeen:
     error_kind: str = ""
     unfit: str = ""  # standing by: why the machine could not go on with the newest checkpoint
     unfit_kind: str = ""  # as error_kind; "" = its facts speak against it
+    waits: str = ""  # standing by: why the job should not come yet
+
+    @property
+    def can_take(self) -> bool:
+        """It stands by, and the job could come as far as is known."""
+        return not (self.waits or self.unfit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,9 +70,9 @@ ATTEMPT: dict[A, dict[E, A]] = {
         E.TERMINATE_CALLED: A.RELEASING,  # withdrawn
     },
     A.BOOTING: {
-        E.AGENT_READY: A.READY,  # first report
+        E.AGENT_READY: A.READY,  # it reports, and could take the job
         E.INSTANCE_GONE: A.LOST,  # reclaimed while booting
-        E.SILENT: A.LOST,  # never reported within the boot limit
+        E.SILENT: A.LOST,  # never reported within the boot limit, or stopped reporting
         E.TERMINATE_CALLED: A.RELEASING,  # withdrawn
     },
     A.READY: {
@@ -80,6 +80,7 @@ ATTEMPT: dict[A, dict[E, A]] = {
         E.INSTANCE_GONE: A.LOST,  # reclaimed while waiting
         E.SILENT: A.LOST,  # stopped reporting
         E.RESTORE_REFUSED: A.LOST,  # it has compared facts while waiting, and could not go on with the newest checkpoint
+        E.STORE_FAILED: A.LOST,  # what the job brings can't be had by any machine: no fault of this one's type
         E.TERMINATE_CALLED: A.RELEASING,  # no longer needed
     },
     A.RESTORING: {

@@ -65,6 +65,7 @@ class JobStatus:
     usd_micros_on_demand: int  # the same machine-hours at list price
     moves: int
     steps: Sequence[StepRun] = ()  # those that began, as the newest machine or the head log tells
+    image_digest: str = ""  # what the name of its container image is pinned to; "" = none, or not known (yet)
 
 
 @dataclass(frozen=True, slots=True)

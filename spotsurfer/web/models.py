@@ -1,26 +1,20 @@
-"""What travels over HTTP, version 1. Apart from the nouns, so that the inside can change and the wire stays.
+"""What is answered over HTTP, version 1 (received: `asked`). Apart from the nouns, so that the inside may change, the wire not.
 
 Amounts are integer micro-dollars, sizes bytes, durations seconds, times ISO 8601 in UTC: as the names say.
 """
 
 from __future__ import annotations
 
-import base64
 from datetime import datetime
-from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict
 
-from spotsurfer.jobcheck import problems
-from spotsurfer.model.errors import JobFileError
-from spotsurfer.model.job import AttemptState, JobSpec, JobState, MarketChoice, Wish
+from spotsurfer.model.job import AttemptState, JobState, Wish
 from spotsurfer.model.market import Market
-from spotsurfer.model.steps import main_command
 from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, Why
-from spotsurfer.web.goods import FetchBody, MountBody, to_goods
-from spotsurfer.web.steps import StepBody, StepOut, to_steps
+from spotsurfer.web.asked import SpecBody
+from spotsurfer.web.steps import StepOut
 
-Mode = Annotated[int, Field(ge=0, le=0o777)]
 Value = str | int | float | bool | None
 
 
@@ -30,104 +24,12 @@ class Wire(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
-class Asked(BaseModel):
-    """Base of everything received: unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
 class ErrorBody(Wire):
     """Every answer that is not 2xx. `exit_code` is the command line's; the README lists them."""
 
     error: str
     exit_code: int
     message: str
-
-
-class SpecBody(Asked):
-    """A job as asked for. Keys of a job file, with units in the names."""
-
-    model_config = ConfigDict(extra="forbid", from_attributes=True)
-    name: str
-    command: list[str]
-    folder: str = "."
-    inputs: list[str] = []
-    fetches: list[FetchBody] = []
-    mounts: list[MountBody] = []
-    outputs: list[str] = []
-    cpus: int = 1
-    memory_bytes: int = 1 << 30
-    market: MarketChoice = MarketChoice.SPOT_FIRST
-    checkpoint_interval_seconds: float | None = None
-    retries: int = 0
-    environment: dict[str, str] = {}
-    tags: dict[str, str] = {}
-    user: str | None = None
-    budget_usd_micros: int | None = None
-    on_end: list[str] = []
-    engine: str = "auto"
-    tcp: str = "close"
-    cpu: str = "any"
-    before_freeze: list[str] = []
-    after_restore: list[str] = []
-    hook_seconds: float = 30.0
-    app_signal: str = ""
-    app_command: list[str] = []
-    app_file: str = ""
-    app_deadline_seconds: float = 60.0
-    app_done_file: str = ""
-    app_done_output: str = ""
-    app_done_exit: int | None = None
-    app_restart_command: list[str] = []
-    steps: list[StepBody] = []
-    image: str = ""
-    entry_point: list[str] | None = None
-    devices: list[str] = []
-    registry_auth: str = ""
-    secrets: dict[str, dict[str, str]] = {}
-    secrets_in_plain_images: bool = False
-
-    def to_spec(self) -> JobSpec:
-        """The noun; raises JobFileError naming the key for values that no job may have."""
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in self.model_dump().items()
-        }
-        values |= {"steps": to_steps(self.steps), **to_goods(self.fetches, self.mounts)}
-        spec = JobSpec(**{**values, "command": values["command"] or main_command(values["steps"])})
-        for key, why in problems(spec):
-            raise JobFileError(f"{key} {why}.")
-        return spec
-
-
-class NameBody(Asked):
-    """A job to come."""
-
-    name: str
-
-
-class SubmitBody(Asked):
-    """`modes`: permission bits of each uploaded input, by path. `secrets`: values by name, in base64; never answered."""
-
-    spec: SpecBody
-    modes: dict[str, Mode] = {}
-    secrets: dict[str, SecretStr] = {}
-
-    def opened(self) -> dict[str, bytes]:
-        """The secrets; raises JobFileError naming one that is not base64."""
-        found = {}
-        for name, value in self.secrets.items():
-            try:
-                found[name] = base64.b64decode(value.get_secret_value(), validate=True)
-            except ValueError:
-                raise JobFileError(f"secrets.{name} is not base64.") from None
-        return found
-
-
-class MoveBody(Asked):
-    """Both empty: any other machine."""
-
-    instance_type: str | None = None
-    market: Market | None = None
 
 
 class IdOut(Wire):
@@ -275,6 +177,7 @@ class JobOut(Wire):
     checkpoints: list[str]
     moves: int
     steps: list[StepOut]
+    image_digest: str
     move: MoveOut | None
     usd_micros: int
     usd_micros_on_demand: int

@@ -13,6 +13,7 @@ from spotsurfer.model.errors import Denied
 from spotsurfer.model.ids import JOB_ID, JobId
 from spotsurfer.model.job import Job, fetched
 from spotsurfer.ports.service import Moment, Service
+from spotsurfer.web import asked
 from spotsurfer.web import models as m
 
 WAIT_MAX_SECONDS = 30.0
@@ -41,13 +42,13 @@ def info(service: Controller) -> m.InfoOut:
 
 
 @router.post("/ids", status_code=201, tags=["submit"])
-def new_id(body: m.NameBody, service: Controller) -> m.IdOut:
+def new_id(body: asked.NameBody, service: Controller) -> m.IdOut:
     """An id for a job to come: upload its inputs under it, then submit."""
     return m.IdOut(job=service.new_job_id(body.name))
 
 
 @router.put("/jobs/{job}", status_code=201, tags=["submit"])
-def submit(job: NewJobPath, body: m.SubmitBody, service: Controller, request: Request) -> m.JobOut:
+def submit(job: NewJobPath, body: asked.SubmitBody, service: Controller, request: Request) -> m.JobOut:
     """Make the job. Everything it names must have been uploaded."""
     spec = body.spec.to_spec()
     if spec.on_end and not request.app.state.allow_on_end:
@@ -101,7 +102,7 @@ def cancel(job: JobPath, service: Controller) -> m.CommandOut:
 
 
 @router.post("/jobs/{job}/move", status_code=202, tags=["wishes"])
-def move(job: JobPath, body: m.MoveBody, service: Controller) -> m.NumberOut:
+def move(job: JobPath, body: asked.MoveBody, service: Controller) -> m.NumberOut:
     """Ask for another machine; the answer is the number of the request."""
     return m.NumberOut(number=service.move(JobId(job), body.instance_type, body.market))
 

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query
 
 from spotsurfer.model.ids import JobId
 from spotsurfer.ports.service import Checkpoint, Progress
-from spotsurfer.web.models import Asked, CommandOut, ErrorBody, Wire
+from spotsurfer.web.asked import Asked
+from spotsurfer.web.models import CommandOut, ErrorBody, Wire
 from spotsurfer.web.routes import WAIT_MAX_SECONDS, Controller, JobPath, command
 
 router = APIRouter(

@@ -74,6 +74,6 @@ def test_an_image_is_fetched_once_a_machine(box, store):
     assert times_fetched(store / "registry", "small") == 1
 
 
-@pytest.mark.parametrize("scene", ["trouble", "trusted", "killed", "room", "devices", "given", "saves_itself"])
+@pytest.mark.parametrize("scene", ["trouble", "trusted", "signed", "killed", "room", "devices", "given", "saves_itself"])
 def test_scene(box, scene):
     box.run(scene)

@@ -48,6 +48,8 @@ SAID = {
     "full disk": 'level=fatal msg="writing blob: write /x: no space left on device"',
     "throttled": "reading manifest 1 in r/x: toomanyrequests: You have reached your limit",
     "plain registry": "pinging container registry r: http: server gave HTTP response to HTTPS client",
+    "another name": "Get https://r/v2/: tls: failed to verify certificate: x509: certificate is valid for 127.0.0.2, not r",
+    "expired": "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time 2026",
     "untrusted": "Get https://r/v2/: tls: failed to verify certificate: x509: certificate signed by unknown authority",
     "denied": "reading manifest 1 in r/x: unauthorized: authentication required",
     "wrong architecture": 'choosing an image: no image found in image index for architecture "amd64"',
@@ -65,6 +67,11 @@ def test_each_failure_has_one_sentence_with_a_remedy(row):
     assert "{" not in told
     assert ":" in told, "what to do about it"
     assert errors.failure(said, "r/x:1", "r").kind is row.kind
+
+
+def test_of_a_certificate_only_what_is_wrong_with_it_is_told():
+    told = str(errors.failure(SAID["another name"], "r/x:1", "r"))
+    assert "is not for that name (certificate is valid for 127.0.0.2, not r): use" in told
 
 
 def test_what_no_row_knows_is_told_in_the_tools_words():

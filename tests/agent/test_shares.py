@@ -28,7 +28,7 @@ def program(tmp_path: Path, said: str, code: int = 32) -> str:
     return str(path)
 
 
-# What util-linux 2.38 and nfs-common print, word for word.
+# Messages in the form that mount(8) and mount.nfs4 give them. No NFS was mounted for them: the kernels of our hosts have none.
 SAID = [
     (
         "mount: /m: bad option; for several filesystems (e.g. nfs, cifs) you might need a /sbin/mount.<type> helper program.",

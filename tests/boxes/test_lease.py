@@ -6,10 +6,14 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.protocol import HeadKind
+from spotsurfer_agent import protocol
+from spotsurfer_agent.headlog import Appended, HeadLog
+from spotsurfer_agent.protocol import AgentState, Done, HeadKind, Report
+from spotsurfer_agent.store import FileStore, open_store
 from spotsurfer_providers.local import control
 from support.fleet import MARKS, Fleet, fleet
 
@@ -66,6 +70,49 @@ def test_a_cut_off_machine_is_frozen_before_its_successor_starts(world: Fleet) -
     world.wait_end(job)
     world.assert_identical(job)
     world.assert_one_owner(job)
+
+
+def test_an_attempt_that_comes_back_overwrites_nothing_of_its_successor(world: Fleet) -> None:
+    """Its command ended while it was cut off; meanwhile another attempt was granted the job, and has published."""
+    job = world.submit(60)
+    world.wait_line(job, 20)
+    box, store = world.box(job, 1), open_store((world.data / "store").as_uri())
+    world.kill_controller()
+    control.set_link_up(world.data, box, False)
+    world.wait(lambda: child_lines(world, box) == 60 or stands_still(world, box), "the command's end", 20)
+    time.sleep(1.0)  # it tries to publish
+    theirs = {name: f"of attempt 2: {name}\n".encode() for name in ("result.txt", "child.txt")}
+    succeed(store, job, theirs)
+    control.set_link_up(world.data, box, True)
+    world.wait(lambda: live(store, job).state in (AgentState.FENCED, AgentState.HALTED), "the end of the one cut off", 30)
+    assert {name: store.get(protocol.output_prefix(job, 2) + name) for name in theirs} == theirs
+    assert [e.epoch for e in world.head(job) if e.kind is HeadKind.DONE] == [2]
+    world.start()
+    world.wait_end(job)
+    shown = {f["path"] for f in world.client.get(f"/v1/jobs/{job}/outputs")["outputs"]}
+    told = {name: b"".join(world.client.download(f"/v1/jobs/{job}/outputs/{name}")) for name in shown}
+    assert told == theirs
+    world.assert_one_owner(job)
+
+
+def succeed(store: FileStore, job: str, results: dict[str, bytes]) -> None:
+    """What a controller and a second attempt would write: the grant, results, the end."""
+    log = HeadLog(store, job)
+    newest = log.refresh()
+    assert newest is not None
+    grant = replace(newest, number=newest.number + 1, kind=HeadKind.GRANT, epoch=2, nonce="grant")
+    assert log.append(grant) is Appended.OURS
+    for name, data in results.items():
+        store.put(protocol.output_prefix(job, 2) + name, data)
+    done = Done(0, "exited", {name: len(data) for name, data in results.items()}, dict.fromkeys(("out", "err"), 0))
+    end = replace(grant, number=grant.number + 1, kind=HeadKind.DONE, done=done, nonce="done")
+    assert log.append(end) is Appended.OURS
+
+
+def live(store: FileStore, job: str) -> Report:
+    data = store.get(protocol.live_key(job, 1))
+    assert data is not None
+    return protocol.decode(Report, data)
 
 
 def test_a_notice_while_the_controller_is_dead(world: Fleet) -> None:

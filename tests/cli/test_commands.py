@@ -118,6 +118,17 @@ def test_show_and_why(job: str, call: Call) -> None:
     assert json.loads(call("why", job, "--json").out)[0]["rejected"][0]["what"] == "c6i.large"
 
 
+def test_show_tells_what_the_name_of_an_image_is_pinned_to(job: str, controller: FakeService, call: Call) -> None:
+    pinned, status = "sha256:" + "ab" * 32, controller.statuses[job]
+    spec = replace(status.job.spec, image="docker://registry.example/tool:1")
+    named = controller.statuses[job] = replace(status, job=replace(status.job, spec=spec))
+    assert "docker://registry.example/tool:1" in " ".join(call("show", job).out.split())
+    assert "pinned" not in call("show", job).out, "nobody has asked yet"
+    controller.statuses[job] = replace(named, image_digest=pinned)
+    assert f"docker://registry.example/tool:1, pinned to {pinned}" in " ".join(call("show", job).out.split())
+    assert json.loads(call("show", job, "--json").out)["image_digest"] == pinned
+
+
 def test_watch_ends_with_the_job(job: str, controller: FakeService, call: Call) -> None:
     controller.say(job, "saved", "a checkpoint \x1b[31mred")
     controller.end(job, JobState.SUCCEEDED, 0)

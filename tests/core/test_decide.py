@@ -313,10 +313,11 @@ def test_a_waiting_machine_that_knows_of_no_use_holds_the_job_unless_another_one
     told = an_agent("standby", unfit="input x changed", unfit_kind="input")
     alone = seen([an_attempt(2, state=state)], SAVED, agents={2: told})
     assert find(SetWish, alone).reason == "input x changed"
-    assert find(Mark, alone) is None, "nothing speaks against the machine's type"
+    blameless = {None, AttemptEvent.STORE_FAILED}
+    assert getattr(find(Mark, alone), "event", None) in blameless, "nothing speaks against the machine's type"
     runs = seen([an_attempt(1), an_attempt(2, state=state)], SAVED, agents={1: an_agent(), 2: told})
     assert find(SetWish, runs) is None
-    assert find(Mark, runs) is None
+    assert getattr(find(Mark, runs), "event", None) in blameless
     other = replace(alone, agents={2: replace(told, unfit_kind="")})
     assert find(SetWish, other) is None
 

@@ -6,13 +6,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from spotsurfer_policies.cheapest import Cheapest
-from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, noticed, seen
+from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_offer, noticed, seen
 
 from spotsurfer.core.decide import decide
-from spotsurfer.model.actions import Action, Ask, Decision, Grant, Mark
+from spotsurfer.model.actions import Action, Ask, Decision, Grant, Mark, Plan
 from spotsurfer.model.job import Attempt, MoveRequest, Wish
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import AgentSeen, FitSeen, HeadSeen, JobSeen, Limits
 
 POLICY = Cheapest(60, 0.2)
@@ -178,3 +180,42 @@ def test_looks_follow_each_other_at_once_only_while_a_job_stands_still() -> None
     assert not hurries(an_attempt(1))
     assert not hurries(an_attempt(1), an_attempt(2, A.BOOTING))
     assert not hurries(an_attempt(1, A.RESTORING)), "a start from the beginning loses nothing by waiting"
+
+
+# ---- a machine that could not take the job, or not yet
+
+
+@pytest.mark.parametrize("patience", [300.0, 0.0])
+@pytest.mark.parametrize(
+    "told", [{"unfit": "build-id abc here"}, {"unfit": "x", "unfit_kind": "image"}, {"waits": "no registry"}]
+)
+def test_nobody_is_drained_for_a_machine_that_could_not_take_the_job(told: dict[str, str], patience: float) -> None:
+    limits = Limits(warm_wait_seconds=patience)
+    assert asked(decided(HOLDER, WARM, limits=limits, ready_since=ago(1000)))[1] == "drain"
+    assert asked(decided(HOLDER, replace(WARM, **told), limits=limits, ready_since=ago(1000))) == {}
+
+
+def test_a_machine_that_is_not_ready_is_waited_for_alone_and_why_is_told() -> None:
+    waits = an_agent("standby", waits="the registry r can't be reached; it is asked again")
+    for attempts in ([an_attempt(2, A.BOOTING, since=ago(3000))], [an_attempt(1), an_attempt(2, A.BOOTING, for_move=1)]):
+        world = seen(attempts, SAVED, agents={1: HOLDER, 2: waits}, job=a_job(move=MoveRequest(1, NOW)))
+        made = decide(a_snapshot(world), POLICY, NOW)
+        assert made.actions == ()
+        assert made.notes[a_job().id] == "attempt 2 gets ready: the registry r can't be reached; it is asked again"
+
+
+def test_with_a_notice_it_goes_although_the_next_machine_is_not_ready() -> None:
+    waits = an_agent("standby", waits="the registry r can't be reached")
+    assert asked(decided(noticed(fit=None), waits))[1] == "drain"
+
+
+def test_a_cheaper_machine_is_not_tried_again_soon_where_none_could_take_the_job() -> None:
+    holder = an_attempt(1, A.RUNNING, market=Market.ON_DEMAND, price_usd_micros_per_hour=100_000, since=ago(10_000))
+    for tried, wanted in (
+        (an_attempt(2, A.RELEASED, since=ago(600), reason="no registry"), 1),
+        (an_attempt(2, A.RELEASED, since=ago(600), reason="no registry", store_failed=True), 0),
+        (an_attempt(2, A.RELEASED, since=ago(2000), reason="no registry", store_failed=True), 1),
+    ):
+        made = decide(a_snapshot(seen([holder, tried], SAVED), offers=[an_offer(price=1_000)]), POLICY, NOW)
+        assert sum(isinstance(a, Plan) for a in made.actions) == wanted
+        assert wanted or made.rejected[-1].why == "no registry"

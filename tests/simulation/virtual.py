@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from simulation.objects import Objects
 from spotsurfer_agent import protocol
@@ -36,6 +36,8 @@ class Chances:
     restore_fails: float = 0.05  # a restore
     image_bad: float = 0.05  # a second in which memory comes behind a restored job
     unfit: float = 0.01  # a report of a machine that stands by
+    useless: float = 0.01  # the same, but no machine would fare better
+    registry: float = 0.002  # it stops answering; a minute later it answers again
     save_fails: float = 0.15  # a final save that was asked for
     zombie: float = 0.3  # a terminate call that does nothing
     outage: float = 0.003
@@ -54,6 +56,7 @@ class Machine:
     visible_after: float
     gone_at: datetime | None = None
     reclaimed: bool = False
+    registry_down: bool = False
     agent: Agent | None = field(default=None)
 
 
@@ -87,6 +90,7 @@ class Agent:
         self.warm: str | None = None
         self.wanted: str | None = None
         self.fetching = 0
+        self.root = rand.randint(0, 4)  # looks until what the job brings is here
         self.saves, self.saved = 0, SaveFacts("", 0, "live", 0, 0, 0.0, 0.0)
 
     @property
@@ -134,6 +138,7 @@ class Agent:
 
     def _standby(self) -> None:
         head = self.log.newest
+        self.root -= self.root > 0 and not self.machine.registry_down
         if head is not None and head.epoch == self.number and head.kind is HeadKind.GRANT:
             self.state, self.busy, self.work = AgentState.RESTORING, self.rand.randint(0, 5), head.cpu_seconds
             self.last_saved = self.work
@@ -244,6 +249,7 @@ class Agent:
         self.sequence += 1
         notice = None if self.noticed_at is None else Notice("interruption", "n1", max(self._left(), 0.0))
         gain = 3.0 if self.work - self.last_saved > OLD_BASE_SECONDS else 0.0
+        unfit, kind = self._unfit()
         report = Report(
             job=self.job,
             attempt=self.number,
@@ -258,7 +264,9 @@ class Agent:
             notice=notice,
             warm=Warm(self.warm, 0, 0) if self.state is AgentState.STANDBY else None,
             fit=Fit(1.0, 1, 5.0, 10.0, "fits", RESERVE_SECONDS, gain, 5.0, 1.0) if self.saves else None,
-            unfit=self._unfit(),
+            unfit=unfit,
+            unfit_kind=kind,
+            waits="the registry can't be reached" if self.state is AgentState.STANDBY and self.root else "",
             error=self.error,
             error_kind=self.error_kind,
             cpu_seconds=self.work,
@@ -266,11 +274,14 @@ class Agent:
         )
         self.store.put(protocol.live_key(self.job, self.number), protocol.encode(report))
 
-    def _unfit(self) -> str:
-        """Standing by, some machines find that they could not go on with the newest checkpoint."""
+    def _unfit(self) -> tuple[str, str]:
+        """Standing by, some machines find that they could not go on with the newest checkpoint, or that none could."""
         head = self.log.newest
-        compared = self.state is AgentState.STANDBY and head is not None and head.checkpoint is not None
-        return "another processor" if compared and self.rand.random() < self.chances.unfit else ""
+        if self.state is not AgentState.STANDBY or head is None or head.checkpoint is None:
+            return "", ""
+        if self.rand.random() < self.chances.unfit:
+            return "another processor", ""
+        return ("the image is gone", "image") if self.rand.random() < self.chances.useless else ("", "")
 
 
 POOLS = [Pool("virtual", "r", z, t) for z in ("a", "b") for t in ("small", "large")]
@@ -288,6 +299,7 @@ class Cloud:
         self.outage_until: datetime | None = None
         self.spot_out = False
         self.launches = 0
+        self.registry_back: datetime | None = None  # None = it answers
 
     def _check(self) -> None:
         if self.outage_until is not None and self.clock.now() < self.outage_until:
@@ -344,7 +356,12 @@ class Cloud:
         now = self.clock.now()
         if self.rand.random() < self.chances.outage:
             self.outage_until = datetime.fromtimestamp(now.timestamp() + self.rand.randint(20, 90), now.tzinfo)
+        if self.registry_back is None and self.rand.random() < self.chances.registry:
+            self.registry_back = now + timedelta(seconds=60)
+        if self.registry_back is not None and now >= self.registry_back:
+            self.registry_back = None
         for m in self.machines.values():
+            m.registry_down = self.registry_back is not None
             if m.gone_at is None:
                 self._step(m, (now - m.born).total_seconds())
 

@@ -158,8 +158,8 @@ class World:
     def _quiet(self) -> None:
         """From now on nothing goes wrong: every job must come to its end."""
         c = self.chances
-        c.refused = c.never_boots = c.notice = c.killed = c.cut = c.restore_fails = c.image_bad = c.unfit = 0.0
-        c.save_fails = c.zombie = c.outage = c.crash = c.command_fails = 0.0
+        c.refused = c.never_boots = c.notice = c.killed = c.cut = c.restore_fails = c.image_bad = 0.0
+        c.unfit = c.useless = c.registry = c.save_fails = c.zombie = c.outage = c.crash = c.command_fails = 0.0
         self.users_busy = False
         self.store.down = self.cloud.spot_out = False
         for job in self._jobs():

@@ -14,15 +14,17 @@ from pathlib import Path
 from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.engines import needs
 from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.loop import Agent, Surroundings
 from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.notices.port import NoticeError, Said
+from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.protocol import AgentConfig, Desired, Done, Head, HeadKind, Report, SaveFacts, Spec, Want
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.store import StoreError
+from support.agent_service import Service
 from support.dict_store import DictStore as DictStore
 
 JOB = "job-1"
@@ -91,10 +93,12 @@ class FakeEngine:
     def look(self) -> None: ...
 
     def prepare(self, spec: Spec, progress: Callable[[str], None]) -> None:
-        pass
+        self._trip("prepare")
 
-    def unfit(self, manifest: Manifest) -> str:
-        return ""
+    def unfit(self, manifest: Manifest, *, whole: bool = True) -> str:
+        self._trip("compared")
+        found = needs.refusal(manifest.facts, self._world.facts_here, str if whole else None)
+        return found or (self._world.speaks_against if whole else "")
 
     def preflight(self) -> list[str]:
         return self._world.unfit
@@ -120,11 +124,11 @@ class FakeEngine:
         self._trip("freeze")
         log = {"out": len(shim.output()), "err": 0}
         cpu = request.cpu_seconds_before + shim.worked - shim.cpu_from
-        kind = "final" if request.final else "live"
+        kind, facts = "final" if request.final else "live", dict(self._world.facts_there)
         image = Manifest(
             id=request.checkpoint, job=JOB, epoch=request.epoch, sequence=request.sequence, kind=kind, engine=self.name,
-            facts={}, image=[], scratch=[], log=log, init_pipes={}, cpu_seconds=cpu, frozen_seconds=0.1, image_bytes=10, at="",
-            steps=list(request.steps),
+            facts=facts, image=[], scratch=[], log=log, init_pipes={}, cpu_seconds=cpu, frozen_seconds=0.1, image_bytes=10,
+            at="", steps=list(request.steps),
         )  # fmt: skip
         if request.final:
             shim.pending = request.checkpoint
@@ -204,22 +208,6 @@ class FakeEngine:
         return str(self._folder)
 
 
-class Service:
-    """The metadata service, as a dialect."""
-
-    def __init__(self) -> None:
-        self.said: Said | None = None
-        self.down = False
-
-    def notice(self) -> Said | None:
-        if self.down:
-            raise NoticeError("down")
-        return self.said
-
-    def instance(self) -> str:
-        return "i-1"
-
-
 @dataclass
 class Machine:
     """One machine with its disk, its shim and its agent, which may be replaced."""
@@ -256,8 +244,7 @@ class Machine:
         agent._given.watcher.look()
         agent.mailbox.poll()
         agent.tick()
-        if agent.standby is not None:
-            agent.standby.look()
+        agent.look_ahead()
         if work:
             agent.worker.run_one()
             agent.tick()
@@ -283,6 +270,9 @@ class World:
         self.store = DictStore()
         self.folder = folder
         self.unfit: list[str] = []
+        self.facts_there: dict[str, str] = {}  # of machines that save the job
+        self.facts_here: dict[str, str] = {}  # of machines that compare
+        self.speaks_against = ""  # what facts that are known only once the root is there say
         self.trips: dict[str, Callable[[], None]] = {}
         self.trail: list[str] = []
         self.spec = Spec(**{"job": JOB, "command": ["count"], **spec})  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ from support.engine_kit import (
     turns_pass,
     until,
 )
-from support.registry import HOST, HTPASSWD, LOGIN, certificate, registry
+from support.registry import HOST, HTPASSWD, LOGIN, authority, certificate, registry
 
 STORAGE = Path("/run/store/registry")
 SHELF = BASE / "images"
@@ -229,10 +229,30 @@ def trusted() -> None:
     with registry(STORAGE, tls=tls):
         told = fails("image", small(), insecure=())
         assert f"the certificate of the registry {HOST} is not trusted" in told, told
+        assert "authorities of [images]" in told, told
         shutil.copy(tls / "cert.pem", "/etc/ssl/certs/ours.pem")
         e = made(insecure=())
         e.start(small())
     e.kill()
+
+
+def signed() -> None:
+    """A registry whose certificate a private authority has signed: trusted by that one, by no other, by its own name."""
+    linux.mount("tmpfs", "/etc/ssl/certs", "tmpfs")
+    ours = authority(BASE / "ours", "IP:127.0.0.1")
+    other, elsewhere = authority(BASE / "other", "IP:127.0.0.1"), authority(BASE / "elsewhere", "IP:127.0.0.2")
+    with registry(STORAGE, tls=ours):
+        for wrong in ("", (other / "ca.pem").read_text()):
+            told = fails("image", small(), insecure=(), authorities=wrong)
+            assert f"the certificate of the registry {HOST} is not trusted: name its authority" in told, told
+        e = made(insecure=(), authorities=(other / "ca.pem").read_text() + (ours / "ca.pem").read_text())
+        e.start(small())
+        e.kill()
+    unpin()
+    shutil.rmtree(SHELF)
+    with registry(STORAGE, tls=elsewhere):
+        told = fails("image", small(), insecure=(), authorities=(elsewhere / "ca.pem").read_text())
+        assert f"the certificate of the registry {HOST} is not for that name" in told, told
 
 
 def killed() -> None:
@@ -369,8 +389,9 @@ def saves_itself() -> None:
     e.kill()
 
 
+TROUBLE = (trouble, trusted, signed, killed, room)
 SCENES: dict[str, Callable[..., None]] = {
-    x.__name__: x for x in (first, last, refusals, once, speaks, trouble, trusted, killed, room, devices, given, saves_itself)
+    x.__name__: x for x in (first, last, refusals, once, speaks, *TROUBLE, devices, given, saves_itself)
 }  # fmt: skip
 
 if __name__ == "__main__":

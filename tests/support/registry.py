@@ -106,6 +106,19 @@ def certificate(folder: Path) -> Path:
     return folder
 
 
+def authority(folder: Path, names: str) -> Path:
+    """One for a registry of these alternative names, signed by an authority of its own, `ca.pem`, below `folder`."""
+    folder.mkdir()
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    own = ["-keyout", str(folder / "ca.key"), "-out", str(folder / "ca.pem"), "-days", "2", "-subj", "/CN=our authority"]
+    _run("openssl", "req", "-x509", *curve, *own)
+    asked = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "asked.pem"), "-subj", "/CN=registry"]
+    _run("openssl", "req", "-new", *curve, *asked, "-addext", f"subjectAltName={names}")
+    by = ["-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key"), "-CAcreateserial", "-copy_extensions", "copy"]
+    _run("openssl", "x509", "-req", "-in", str(folder / "asked.pem"), *by, "-days", "2", "-out", str(folder / "cert.pem"))
+    return folder
+
+
 def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

@@ -142,7 +142,7 @@ class CriuEngine(Hosted):
         inside = self._mounts(), image.init_pipes
         argv = criu_call.restore(self._tools.criu, (images, work, self._folder), inside, lazy=lazy)
         with shimwire.Conversation(self._folder) as talk:
-            resources = self._resources()
+            resources = self._keeper.resources()
             talk.ask(
                 "restore", None, plan=dataclasses.asdict(plan), log=image.log, argv=argv, pidfile=str(work / "pid"), **resources
             )

@@ -10,8 +10,6 @@ import contextlib
 import dataclasses
 import hashlib
 import shutil
-import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
 from spotsurfer_agent.engines import cpucap, hooks, needs, preflight
 from spotsurfer_agent.engines.base import Bases
+from spotsurfer_agent.engines.keeper import Keeper
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.engines.restoring import Origin, arrival
 from spotsurfer_agent.engines.world import PATH, World
@@ -33,7 +32,6 @@ from spotsurfer_agent.protocol import SaveFacts, Spec
 from spotsurfer_agent.store import ObjectStore
 from spotsurfer_agent.tools import Tools
 
-SHIM_START_SECONDS = 20.0
 PHASES = {
     "idle": WorkloadState.ABSENT,
     "starting": WorkloadState.ABSENT,
@@ -61,8 +59,7 @@ class Hosted(abc.ABC):
         self._scratch = scratch.Scratch(base, tools.btrfs)
         self._scratch.make()
         self.world = World(base, Images(base, job, store, tools, self._registry_auth))
-        self._shim: subprocess.Popen[bytes] | None = None
-        self._group: JobCgroup | None = None
+        self._keeper = Keeper(base, tools)
         self._bases = Bases(self._folder, store, job, self._keys)
         self._limits, self._memory_bytes = USUAL, 0
         self._last = Status(WorkloadState.ABSENT)
@@ -137,9 +134,8 @@ class Hosted(abc.ABC):
 
     def sees(self, spec: Spec | None) -> Callable[[str], str] | None:
         """Where on this machine lies what the job sees under a path; None while its root is not here."""
-        if spec is not None and spec.image and self.world.digest() != self.world.digest(spec):
-            return None
-        return self.world.place(self._mounts())
+        scratch_path = str(self._scratch.path)
+        return self.world.place(self._mounts()) if spec is None else self.world.to_come(scratch_path, spec)
 
     def run_inside(self, words: list[str], limit_seconds: float) -> None:
         """Run a command beside the job, in its namespaces and as its user. Raises HookFailed."""
@@ -158,7 +154,7 @@ class Hosted(abc.ABC):
         if not goes_on:
             self._fresh_logs()
         self._spawn()
-        self._ask("start", plan=dataclasses.asdict(plan), log=log, **self._resources())
+        self._ask("start", plan=dataclasses.asdict(plan), log=log, **self._keeper.resources())
 
     def status(self) -> Status:
         """The workload now."""
@@ -308,44 +304,16 @@ class Hosted(abc.ABC):
         for run in (Path("/run"), self._scratch.path / "run"):  # of the machine, of a job with a root of its own
             if run.is_dir():
                 (run / Path(jobroot.SECRETS.target).name).mkdir(exist_ok=True)
-        for name in (shimwire.EXIT, shimwire.STARTED):
-            (self._folder / name).unlink(missing_ok=True)
-        self._cgroup().create()
-        self._tool_group().create()
-        shimwire.write_durably(self._folder / "cgroup.json", self._cgroup().folders)
-        with (self._folder / "shim.log").open("ab") as log:
-            self._shim = subprocess.Popen(
-                [*self._tools.python, "-m", "spotsurfer_agent.shim", str(self._base)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
-            )  # fmt: skip
-        end = time.monotonic() + SHIM_START_SECONDS
-        while self._shim.poll() is None and time.monotonic() < end:
-            with contextlib.suppress(shimwire.ShimGone):
-                if self._ask("hello")["pid"] == self._shim.pid:
-                    return
-            time.sleep(0.01)
-        raise shimwire.ShimGone(f"the job's keeper did not come up: see {self._folder}/shim.log")
+        self._keeper.spawn()
 
     def _ask(self, verb: str, **arguments: object) -> dict[str, Any]:
-        return shimwire.ask(self._folder, verb, 120.0, **arguments)
-
-    def _resources(self) -> dict[str, object]:
-        return {"tools": dataclasses.asdict(self._tools), "cgroup": self._cgroup().folders}
+        return self._keeper.ask(verb, **arguments)
 
     def _cgroup(self) -> JobCgroup:
-        """The job's control group: the one in use, or where a new one would be."""
-        if self._group is None:
-            used = shimwire.read_json(self._folder / "cgroup.json")
-            if used is not None and JobCgroup(used).exists():
-                self._group = JobCgroup(used)
-            else:
-                st = self._base.stat()
-                self._group = JobCgroup.below_own(f"spotsurfer-{st.st_dev:x}-{st.st_ino:x}")
-        return self._group
+        return self._keeper.cgroup()
 
     def _tool_group(self) -> JobCgroup:
-        """CRIU's own group while it dumps, so that it can be found when the shim is gone."""
-        return JobCgroup({name: folder + "-tools" for name, folder in self._cgroup().folders.items()})
+        return self._keeper.tool_group()
 
     def _mounts(self) -> list[jobroot.Mount]:
         return self.world.mounts(str(self._scratch.path))
@@ -370,22 +338,12 @@ class Hosted(abc.ABC):
 
     def _end(self) -> None:
         """Kill the processes and the shim; files stay."""
-        with contextlib.suppress(shimwire.ShimGone, shimwire.ShimRefused):
-            self._ask("kill")
-        for group in (self._cgroup(), self._tool_group()):
-            if not group.kill():
-                raise EngineError("save", "some processes of the job can't be killed: they hang in the kernel")
-            group.remove()
-        if self._shim is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._shim.wait(10.0)
-            self._shim = None
+        self._keeper.kill()
         netns.remove(self._tools)
         self._clean_images()
         (self._folder / shimwire.STARTED).unlink(missing_ok=True)
         pager.forget(self._folder)
-        (self._folder / "cgroup.json").unlink(missing_ok=True)
-        self._group = None
+        self._keeper.forget()
 
     def _clean_images(self) -> None:
         shutil.rmtree(self._folder / "images", ignore_errors=True)

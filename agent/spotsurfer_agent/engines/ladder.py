@@ -164,12 +164,13 @@ class Ladder:
     def _hook(self, words: list[str], limit_seconds: float) -> None:
         self._here.run_inside(words, limit_seconds)
 
-    def unfit(self, manifest: Manifest) -> str:
+    def unfit(self, manifest: Manifest, *, whole: bool = True) -> str:
         """Why this machine could not continue a checkpoint, both values named; empty = it could as far as facts tell."""
         if manifest.engine != "criu":
             return needs.refusal(manifest.facts, self._engines["app"].plain_facts(self._specification())) or ""
         hosted, spec = self._engines["criu"], self._specification()
-        return needs.refusal(manifest.facts, hosted.machine_facts(spec), hosted.sees(spec)) or ""
+        sees = hosted.sees(spec) if whole else None
+        return needs.refusal(manifest.facts, hosted.machine_facts(spec), sees) or ""
 
     def status(self) -> Status:
         """The workload now."""

@@ -116,8 +116,11 @@ class Engine(Protocol):
         """Look, if that is due, at what the job holds; called now and then from a thread of its own."""
         ...
 
-    def unfit(self, manifest: Manifest) -> str:
-        """Why this machine could not continue a checkpoint, both values named; empty = nothing is known against it."""
+    def unfit(self, manifest: Manifest, *, whole: bool = True) -> str:
+        """Why this machine could not continue a checkpoint, both values named; empty = nothing is known against it.
+
+        With `whole` everything that the job brings is here, so its files are looked at too. Raises StoreError.
+        """
         ...
 
     def preflight(self) -> list[str]:

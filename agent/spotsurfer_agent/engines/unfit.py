@@ -26,7 +26,7 @@ class UnfitEngine:
     def look(self) -> None:
         """There is nothing to look at."""
 
-    def unfit(self, manifest: Manifest) -> str:
+    def unfit(self, manifest: Manifest, *, whole: bool = True) -> str:  # noqa: ARG002 -- as the port names it
         """Everything speaks against it."""
         return f"checkpoint {manifest.id} can't be restored: {self._why}"
 

@@ -47,9 +47,15 @@ class World:
     def prepare(self, spec: Spec, progress: Callable[[str], None] = lambda _: None) -> Root | None:
         """Have the job's root on this machine; None where that is the machine's own. Raises EngineError, StoreError."""
         try:
-            return self.images.ready(spec, progress)
+            root = self.images.ready(spec, progress)
         except ImageError as e:
             raise EngineError(e.kind, str(e)) from e
+        if root is not None:
+            names = self._folder / jobroot.NAMES
+            names.mkdir(exist_ok=True)
+            (names / "hosts").write_text(HOSTS)
+            (names / "resolv.conf").write_text(_resolver())
+        return root
 
     def bring(self, spec: Spec) -> None:
         """The same, and note that it is this job's, with what is mounted there. Raises EngineError, StoreError."""
@@ -59,10 +65,6 @@ class World:
             (self._folder / FILE).unlink(missing_ok=True)
             return
         self._make_points(Path(root.path), extra)
-        names = self._folder / jobroot.NAMES
-        names.mkdir(exist_ok=True)
-        (names / "hosts").write_text(HOSTS)
-        (names / "resolv.conf").write_text(_resolver())
         shimwire.write_durably(self._folder / FILE, root.to_json())
 
     @property
@@ -107,6 +109,14 @@ class World:
     def place(self, mounts: Sequence[jobroot.Mount]) -> Callable[[str], str]:
         """Where on this machine lies what the job sees under a path."""
         path = self.path
+        return lambda seen: jobroot.on_machine(seen, mounts, path)
+
+    def to_come(self, scratch: str, spec: Spec) -> Callable[[str], str] | None:
+        """The same for a job that is to come; None while its root is not here. Raises EngineError, StoreError."""
+        root = self.images.here(spec)
+        if root is None and spec.image:
+            return None
+        mounts, path = self.mounts(scratch, spec), root.path if root is not None else ""
         return lambda seen: jobroot.on_machine(seen, mounts, path)
 
     @property

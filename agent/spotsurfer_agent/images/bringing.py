@@ -30,6 +30,7 @@ class Rules:
     cache_bytes: int = 0  # all images of a machine; 0 = half of its disk
     insecure: tuple[str, ...] = ()  # registries that may speak without TLS
     patience_seconds: float = 30.0  # a registry that does not answer is asked again for so long
+    authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own
 
 
 class Images:
@@ -51,6 +52,11 @@ class Images:
             return ""
         found = self._pins.read()
         return found.digest if found is not None else ""
+
+    def here(self, spec: Spec) -> Root | None:
+        """The job's image where it is unpacked here already. Raises StoreError, ProtocolError."""
+        digest = self.digest(spec)
+        return self._shelf.get(digest) if digest else None
 
     def ready(self, spec: Spec, progress: Callable[[str], None] = lambda _: None) -> Root | None:
         """The job's image, unpacked here; None for a job that has none. Raises ImageError, StoreError, ProtocolError."""
@@ -97,7 +103,7 @@ class Images:
     def _registry(self) -> Iterator[Registry]:
         with self._shelf.aside("sha256:registry") as folder:
             rules = self.rules
-            yield Registry(self._tools, folder, Access(rules.insecure, self._auth(), rules.patience_seconds))
+            yield Registry(self._tools, folder, Access(rules.insecure, self._auth(), rules.patience_seconds, rules.authorities))
 
 
 def _parsed(name: str) -> Reference:

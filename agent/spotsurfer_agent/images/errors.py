@@ -57,10 +57,22 @@ ROWS = (
         "the registry {host} speaks no TLS: name it in insecure_registries of [images] if that is meant to be",
     ),
     Row(
+        "another name",
+        r"x509: (certificate is valid for|certificate is not valid for any|cannot validate certificate for)",
+        Kind.WRONG,
+        "the certificate of the registry {host} is not for that name ({said}): use the name that it is made for",
+    ),
+    Row(
+        "expired",
+        r"x509: certificate has expired or is not yet valid",
+        Kind.WRONG,
+        "the certificate of the registry {host} is out of date ({said}): renew it, or set the clock that is wrong",
+    ),
+    Row(
         "untrusted",
         r"x509:|certificate signed by unknown authority|tls: failed to verify",
         Kind.WRONG,
-        "the certificate of the registry {host} is not trusted: put its authority into the machine's /etc/ssl/certs ({said})",
+        "the certificate of the registry {host} is not trusted: name its authority in authorities of [images] ({said})",
     ),
     Row(
         "denied",
@@ -98,6 +110,7 @@ ROWS = (
         "the registry {host} can't be reached ({said}): see that it runs and that the machine's network lets it through",
     ),
 )
+CERTIFICATE = "x509: "  # of what is wrong with a certificate: all before it is said by our sentence
 OTHER = Row("other", "", Kind.WRONG, "the image {image} can't be used: {said}")
 
 
@@ -118,4 +131,5 @@ def gist(said: str) -> str:
     found = re.search(r'msg="(.*?)"\s*$', lines[-1])
     text = found.group(1) if found else lines[-1]
     text = text.replace('\\"', '"').strip()
+    text = text[text.index(CERTIFICATE) + len(CERTIFICATE) :] if CERTIFICATE in text else text
     return text if len(text) <= 200 else "…" + text[-199:]

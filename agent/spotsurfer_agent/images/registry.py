@@ -52,6 +52,7 @@ class Access:
     insecure: tuple[str, ...] = ()  # these may speak without TLS
     auth: bytes | None = field(default=None, repr=False)  # a containers-auth.json
     patience_seconds: float = 30.0
+    authorities: str = ""  # in PEM, besides the machine's own
 
 
 class Registry:
@@ -64,6 +65,11 @@ class Registry:
             (folder / name).mkdir(parents=True, exist_ok=True)
         places = "".join(f"[[registry]]\nlocation = {json.dumps(host)}\ninsecure = true\n" for host in access.insecure)
         (folder / "registries.conf").write_text(places)
+        self._trusted = [tools.certificates] if tools.certificates else []
+        if access.authorities:
+            (folder / "authorities").mkdir(exist_ok=True)
+            (folder / "authorities/ours.pem").write_text(access.authorities)
+            self._trusted.append(str(folder / "authorities"))
         if access.auth is not None:
             path = folder / "auth.json"
             path.touch(mode=0o600)
@@ -132,7 +138,7 @@ class Registry:
     def _environment(self) -> dict[str, str]:
         """No credentials and settings of this machine's users; its proxies count."""
         names = {"HOME": "home", "TMPDIR": "tmp", "XDG_RUNTIME_DIR": "home"}
-        trusted = {"SSL_CERT_DIR": f"/etc/ssl/certs:{self._tools.certificates}"} if self._tools.certificates else {}
+        trusted = {"SSL_CERT_DIR": ":".join(["/etc/ssl/certs", *self._trusted])} if self._trusted else {}
         return {**os.environ, **trusted, **{name: str(self._folder / path) for name, path in names.items()}}
 
 

@@ -1,0 +1,92 @@
+"""The shim of one base folder as an engine sees it: its process, what it is asked, and the control groups of job and tools.
+
+It holds no state that a restarted agent would miss: the shim answers whoever asks, and where the groups are is on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from spotsurfer_agent import shimwire
+from spotsurfer_agent.cgroup import JobCgroup
+from spotsurfer_agent.engines.port import EngineError
+from spotsurfer_agent.tools import Tools
+
+SHIM_START_SECONDS = 20.0
+ASK_SECONDS = 120.0
+GROUPS = "cgroup.json"
+
+
+class Keeper:
+    """Starts, asks and ends the shim."""
+
+    def __init__(self, base: Path, tools: Tools) -> None:
+        self._base, self._tools, self._folder = base, tools, base / "job"
+        self._group: JobCgroup | None = None
+        self._shim: subprocess.Popen[bytes] | None = None
+
+    def ask(self, verb: str, **arguments: object) -> dict[str, Any]:
+        """One question. Raises shimwire.ShimGone, shimwire.ShimRefused."""
+        return shimwire.ask(self._folder, verb, ASK_SECONDS, **arguments)
+
+    def resources(self) -> dict[str, object]:
+        """What a start or restore tells the shim of this machine."""
+        return {"tools": dataclasses.asdict(self._tools), "cgroup": self.cgroup().folders}
+
+    def cgroup(self) -> JobCgroup:
+        """The job's control group: the one in use, or where a new one would be."""
+        if self._group is None:
+            used = shimwire.read_json(self._folder / GROUPS)
+            if used is not None and JobCgroup(used).exists():
+                self._group = JobCgroup(used)
+            else:
+                st = self._base.stat()
+                self._group = JobCgroup.below_own(f"spotsurfer-{st.st_dev:x}-{st.st_ino:x}")
+        return self._group
+
+    def tool_group(self) -> JobCgroup:
+        """CRIU's own group while it dumps, so that it can be found when the shim is gone."""
+        return JobCgroup({name: folder + "-tools" for name, folder in self.cgroup().folders.items()})
+
+    def spawn(self) -> None:
+        """A shim for this job; returns when it answers. Raises OSError, shimwire.ShimGone."""
+        for name in (shimwire.EXIT, shimwire.STARTED):
+            (self._folder / name).unlink(missing_ok=True)
+        self.cgroup().create()
+        self.tool_group().create()
+        shimwire.write_durably(self._folder / GROUPS, self.cgroup().folders)
+        with (self._folder / "shim.log").open("ab") as log:
+            self._shim = subprocess.Popen(
+                [*self._tools.python, "-m", "spotsurfer_agent.shim", str(self._base)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
+            )  # fmt: skip
+        end = time.monotonic() + SHIM_START_SECONDS
+        while self._shim.poll() is None and time.monotonic() < end:
+            with contextlib.suppress(shimwire.ShimGone):
+                if self.ask("hello")["pid"] == self._shim.pid:
+                    return
+            time.sleep(0.01)
+        raise shimwire.ShimGone(f"the job's keeper did not come up: see {self._folder}/shim.log")
+
+    def kill(self) -> None:
+        """Kill the processes of job, tools and shim. Raises EngineError where some hang."""
+        with contextlib.suppress(shimwire.ShimGone, shimwire.ShimRefused):
+            self.ask("kill")
+        for group in (self.cgroup(), self.tool_group()):
+            if not group.kill():
+                raise EngineError("save", "some processes of the job can't be killed: they hang in the kernel")
+            group.remove()
+        if self._shim is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._shim.wait(10.0)
+            self._shim = None
+
+    def forget(self) -> None:
+        """The groups are gone: the next job gets new ones."""
+        (self._folder / GROUPS).unlink(missing_ok=True)
+        self._group = None

@@ -1,0 +1,21 @@
+"""A metadata service for agents in a world without real time."""
+
+from __future__ import annotations
+
+from spotsurfer_agent.notices.port import NoticeError, Said
+
+
+class Service:
+    """The metadata service, as a dialect."""
+
+    def __init__(self) -> None:
+        self.said: Said | None = None
+        self.down = False
+
+    def notice(self) -> Said | None:
+        if self.down:
+            raise NoticeError("down")
+        return self.said
+
+    def instance(self) -> str:
+        return "i-1"
