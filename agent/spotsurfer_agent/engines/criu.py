@@ -66,6 +66,8 @@ class CriuEngine(Hosted):
         while (status := self.status()).arriving_bytes is not None:
             request.progress("memory")
             time.sleep(ARRIVING_LOOK_SECONDS)
+        if request.base is not None:
+            restoring.await_prints(self._folder, self._bases.path(request.base))
         order = self._folder / pager.ORDER
         if order.exists():
             with contextlib.suppress(StoreError):  # a hint for the next restore

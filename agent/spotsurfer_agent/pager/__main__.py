@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from spotsurfer_agent import launch, linux, manifest, objectkeys
 from spotsurfer_agent.buffers import PAGE
@@ -117,21 +118,22 @@ class Pager:
         myself(phase, lazy=True, arriving_bytes=arriving, faults=told.faults).write(self._folder)
 
     def _done(self, *, lazy: bool = False, faults: int = 0) -> None:
-        if self._plan.prints:
-            self._keep_prints(Path(self._plan.prints))
         myself(Phase.DONE, lazy=lazy, faults=faults).write(self._folder)
         self._holders.dismiss()
 
-    def _keep_prints(self, path: Path) -> None:
-        """Put the fingerprints of the image where the next save looks for them; without them it sends more, and that is all."""
-        index = Index(self._image)
+    def keep_prints(self) -> None:
+        """Put the fingerprints of the image where the next save looks for them; without them it sends more, and that is all.
+
+        The job has all its memory and nobody waits for this. Whatever fails here must not harm it.
+        """
         try:
+            index, path = Index(self._image), Path(self._plan.prints)
             for name in index.begins:
                 index.fill(name, b"".join(self._content.whole(kept_as(name)) or ()))
             path.parent.mkdir(exist_ok=True)
             index.save(path)
-        except (StoreError, BadChunk, OSError) as e:
-            log.warning("the next save can't build on this checkpoint: %s", e)
+        except Exception as e:
+            log.warning("the next save can't build on this checkpoint: %s", str(e) or type(e).__name__)
 
     # ------------------------------------------------------------ when it can't be
 
@@ -144,7 +146,7 @@ class Pager:
         give_up(self._plan, self._holders, e)
 
 
-def give_up(plan: Plan, holders: Holders, e: BaseException) -> None:
+def give_up(plan: Plan, holders: Holders, e: BaseException) -> NoReturn:
     """Kill what there is of the job, say why, and end this process."""
     blame = BLAME_IMAGE if isinstance(e, BadChunk) else BLAME_MACHINE
     sentence = "" if isinstance(e, lazy.CriuGone) else str(e) or type(e).__name__
@@ -169,10 +171,13 @@ def main() -> None:
     linux.reuse_memory()
     holders = Holders(plan)
     try:
-        Pager(plan, holders).run()
+        pager = Pager(plan, holders)
+        pager.run()
     except BaseException as e:
         log.exception("the memory can't be brought")
         give_up(plan, holders, e)
+    if plan.prints:
+        pager.keep_prints()
     os._exit(0)  # threads may still wait for a store
 
 
