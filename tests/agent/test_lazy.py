@@ -45,6 +45,9 @@ def test_scene(box, scene):
     ("module", "scene"),
     [
         ("prints_scenes", "store_hangs"),
+        ("whole_scenes", "held_until_whole"),
+        ("whole_scenes", "server_killed"),
+        ("whole_scenes", "damaged"),
     ],
 )
 def test_around_a_restore(tmp_path, module, scene):

@@ -146,7 +146,14 @@ class CriuEngine(Hosted):
         with shimwire.Conversation(self._folder) as talk:
             resources = self._resources()
             talk.ask(
-                "restore", None, plan=dataclasses.asdict(plan), log=image.log, argv=argv, pidfile=str(work / "pid"), **resources
+                "restore",
+                None,
+                plan=dataclasses.asdict(plan),
+                log=image.log,
+                argv=argv,
+                pidfile=str(work / "pid"),
+                whole=not self._origin_of_chunks().lazy,
+                **resources,
             )
 
     def _restore_log(self, told: str) -> str:

@@ -19,7 +19,6 @@ from spotsurfer_agent.pager.plan import Loss, Phase, Plan, State
 READY_SECONDS = 600.0  # a slow store may have to send small files first
 PRINTS_SECONDS = 2.0  # a save that has them sends so much less that a moment is worth it
 LOOK_SECONDS = 0.005
-_DEAD = "the processes that brought the job's memory were killed: the job was killed before it could see a wrong page"
 # One thread until the holders are made: numpy would start some of its own.
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -141,7 +140,7 @@ def arrival(folder: Path, group: JobCgroup) -> Arrival:
     state = State.read(folder)
     if state is not None and state.phase is Phase.DONE:
         return Arrival()
-    loss = Loss.read(folder) or Loss(_DEAD)
+    loss = Loss.read(folder) or Loss(pager.DEAD)
     loss.write(folder)
     group.kill()
     return Arrival(None, loss)

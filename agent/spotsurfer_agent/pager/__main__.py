@@ -50,16 +50,17 @@ class Pager:
         """Serve to the end. Raises what makes a restore impossible."""
         maps = self._content.maps()
         files = {name: e.extents for name, e in self._content.files.items() if is_pages_name(name)}
-        why = "the settings say so" if not self._plan.lazy else ""
-        why = why or choice.plain_because(maps, files, choice.Machine(uffd.available(), free_bytes()))
+        here = choice.Machine(uffd.available(), free_bytes())
+        why = choice.plain_because(maps, files, here, at_once=self._plan.lazy)
         later = {pid: f"{m.lazy_pages} of {m.pages} pages" for pid, m in maps.items()}
-        log.info("%s restore, %s; what may come later, by process: %s", "plain" if why else "lazy", why or "it helps", later)
+        how = "by CRIU" if why else ("behind the job" if self._plan.lazy else "before the job runs")
+        log.info("memory comes %s, %s; what may come later, by process: %s", how, why or "it helps", later)
         if why:
-            self._plain()
+            self._by_criu()
         else:
-            self._lazy(maps)
+            self._by_faults(maps)
 
-    def _plain(self) -> None:
+    def _by_criu(self) -> None:
         """CRIU gets everything, and that is all."""
         read, write = os.pipe()
         failures: list[Exception] = []
@@ -75,11 +76,12 @@ class Pager:
             raise failures[0]
         self._done()
 
-    def _lazy(self, maps: dict[int, Pagemap]) -> None:
+    def _by_faults(self, maps: dict[int, Pagemap]) -> None:
+        """CRIU gets the rest; most memory is put where it belongs by us, behind the running job or while the shim holds it."""
         layout = Layout({m.file: self._content.files[m.file].extents for m in maps.values() if m.file in self._content.files})
         maps = {pid: m for pid, m in maps.items() if m.file in layout.files}
         order = Order(maps, layout, self._learned())
-        feeder = Feeder(layout, self._content.once, self._failed)
+        feeder = Feeder(layout, self._content.once, self._failed, patient=self._plan.lazy)
         server = lazy.Server(Path(self._plan.work), lazy.Image(maps, layout, order), feeder, self._tell)
         eager = {m.file: m for m in maps.values()}
 
@@ -93,7 +95,7 @@ class Pager:
         streamer = Streamer(Path(self._plan.images), content, self._streamed)
         streamer.start()
         feeder.start(self._plan.threads)
-        self._content.ahead(order.first_chunks())
+        self._content.ahead(order.first_chunks() if self._plan.lazy else order.all_chunks())
         total = sum(m.lazy_pages for m in maps.values())
         myself(Phase.READY, lazy=True, arriving_bytes=total * PAGE).write(self._folder)
         try:
