@@ -29,7 +29,7 @@ from spotsurfer_agent.tools import Tools
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
 CRIU_END_SECONDS = 10.0  # after its verdict CRIU has only to let go
 RETRY_SECONDS = 1.0
-HOLD_LOOK_SECONDS = 0.005  # between looks whether all memory of a restored job is there
+HOLD_LOOK_SECONDS = 0.01  # between looks whether all memory of a restored job is there
 Reply = dict[str, Any]
 Request = dict[str, Any]
 
