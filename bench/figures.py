@@ -41,8 +41,8 @@ BOTTLENECKS: dict[str, str] = {
     "durable_ratio": "the disk has nothing to do while the job is frozen, for both processors copy; CRIU's files flow to "
     "it meanwhile.",
     "second_freeze_ratio": "within the freeze each page is copied out of a pipe, and its fingerprint is made and compared.",
-    "restore_ratio": "what is put into the job's memory is read, unpacked and checked against its name first, by "
-    "processors that CRIU needs as well; CRIU reads its files unchecked.",
+    "restore_ratio": "before CRIU begins, the process that brings the pages is started, a third of a second; then what is put "
+    "into the job's memory is read, unpacked and checked against its name first, which CRIU does not do with its files.",
     "lazy_all_ratio": "while memory arrives the job runs, and reading, checking and putting pages share two processors with "
     "it.",
     "repo_ratio": "as with `durable_ratio`; afterwards the disk is what is waited for. Larger objects, and fewer calls "

@@ -29,6 +29,7 @@ from spotsurfer_agent.tools import Tools
 
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
 CRIU_END_SECONDS = 10.0  # after its verdict CRIU has only to let go
+HOLD_LOOK_SECONDS = 0.01  # between looks whether all memory of a restored job is there
 Reply = dict[str, Any]
 Request = dict[str, Any]
 
@@ -120,7 +121,7 @@ class Job:
                 os.set_inheritable(fd, True)
 
         pid = self._criu(request, inherit, enter, final=False)
-        self._restore = Restore(pid, owner, Path(request["pidfile"]))
+        self._restore = Restore(pid, owner, Path(request["pidfile"]), bool(request.get("whole")))
 
     def _prepare(self, request: Request, *, hushed: bool = False) -> launch.LaunchPlan:
         if self._phase != IDLE:
@@ -239,16 +240,30 @@ class Job:
     def _hook(self) -> None:
         for action in self._gate.asked():
             d = self._dump
-            if action == "pre-resume" and self._cgroup is not None:
-                self._cpu_baseline = self._cgroup.cpu_seconds()  # so far it was CRIU that worked
-                tcp.abort_outside(self._net, netns.INSIDE)
-                if self._tools is not None and self._restore is not None:
-                    netns.speak(self._tools, self._net)
-                self._gate.answer(True)
+            if action == "pre-resume":
+                self._resumes()
             elif action == "pre-dump" and d is not None:
                 d.seized_at = time.monotonic()
             elif action == "post-dump" and d is not None:
                 self._frozen(d)
+
+    def _resumes(self) -> None:
+        """CRIU is about to let the job run, which it does whatever the answer."""
+        r = self._restore
+        if r is not None:
+            r.holds = r.whole and pager.arrives(self._folder)
+            if r.holds:
+                return
+            if r.whole and pager.incomplete(self._folder):
+                with contextlib.suppress(OSError):  # the agent writes it down, too
+                    pager.Loss(pager.DEAD).write(self._folder)
+                self._kill_tree()
+        if self._cgroup is not None:
+            self._cpu_baseline = self._cgroup.cpu_seconds()  # so far it was CRIU that worked
+            tcp.abort_outside(self._net, netns.INSIDE)
+            if self._tools is not None and r is not None:
+                netns.speak(self._tools, self._net)
+            self._gate.answer(True)
 
     def _frozen(self, d: Dump) -> None:
         d.frozen_at = d.heard_at = time.monotonic()
@@ -350,6 +365,8 @@ class Job:
     def pause_seconds(self) -> float | None:
         """How long the loop may sleep."""
         d = self._dump
+        if self._restore is not None and self._restore.holds:
+            return HOLD_LOOK_SECONDS
         if d is not None and (d.answered_at is not None or (d.waits and not d.final)):
             return 0.1
         return RETRY_SECONDS if self._ending.waits else None
@@ -359,6 +376,8 @@ class Job:
         now, d = time.monotonic(), self._dump
         if self._ending.is_due():
             self._write_exit()
+        if self._restore is not None and self._restore.holds:
+            self._resumes()
         if d is None or d.frozen_at is None:
             return
         if d.waits and not d.final and now > d.heard_at + d.verdict_seconds:

@@ -60,6 +60,8 @@ class Restore:
     pid: int
     owner: Owner
     pidfile: Path
+    whole: bool  # the job may only run once all its memory is there
+    holds: bool = False  # CRIU stands before the job's first instruction and waits for that
     ended: dict[int, int] = field(default_factory=dict)  # orphans that ended meanwhile: the job may be among them
 
 

@@ -34,7 +34,7 @@ class Spool:
 
     @property
     def told(self) -> int:
-        """Readable once the disk has all, or takes no more, after `is_full` or `is_kept` said otherwise."""
+        """Readable once the disk has all, or takes no more, after `ask`."""
         return self._disk.told
 
     @property
@@ -42,23 +42,23 @@ class Spool:
         """Why the disk takes nothing just now."""
         return self._disk.trouble
 
+    @property
     def is_full(self) -> bool:
         """Whether the disk is too far behind for more to be read now."""
-        full = self._disk.waiting_bytes >= HELD_BYTES
-        if full:
-            self._disk.tell()
-        return full
+        return self._disk.waiting_bytes >= HELD_BYTES
 
+    @property
     def is_kept(self) -> bool:
         """Whether all that was read is on disk."""
-        kept = self._disk.waiting_bytes == 0
-        if not kept:
-            self._disk.tell()
-        return kept
+        return self._disk.waiting_bytes == 0
+
+    def ask(self) -> None:
+        """Be told when the disk has caught up."""
+        self._disk.tell()
 
     def drain(self, *, whole: bool = False) -> None:
         """Take what is in the pipe now; unless the `whole` is wanted, no more than may be held."""
-        while whole or self._disk.waiting_bytes < HELD_BYTES:
+        while whole or not self.is_full:
             try:
                 data = os.read(self.read_fd, READ_BYTES)
             except BlockingIOError:
@@ -132,8 +132,11 @@ class Output:
                 raise s.trouble
 
     def is_kept(self) -> bool:
-        """Whether all that was read is on disk; `moved` is called when that may have changed."""
-        return all([s.is_kept() for s in self._spools.values()])
+        """Whether all that was read is on disk; where not, `moved` is called when that may have changed."""
+        behind = [s for s in self._spools.values() if not s.is_kept]
+        for s in behind:
+            s.ask()
+        return not behind
 
     def _listen_to(self, s: Spool) -> None:
         if not s.ended:
@@ -141,7 +144,9 @@ class Output:
 
     def _ready(self, s: Spool) -> None:
         s.drain()
-        if s.ended or s.is_full():
+        if full := s.is_full:
+            s.ask()  # to read on
+        if s.ended or full:
             self._unwatch(s.read_fd)
 
     def _told(self, s: Spool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.minibox import Minibox
+from support.minibox import Minibox, minibox
 
 pytestmark = pytest.mark.boxes
 
@@ -39,3 +39,17 @@ def test_every_page_is_right_though_the_job(box, user, words):
 )
 def test_scene(box, scene):
     box.run(scene)
+
+
+@pytest.mark.parametrize(
+    ("module", "scene"),
+    [
+        ("prints_scenes", "store_hangs"),
+        ("whole_scenes", "held_until_whole"),
+        ("whole_scenes", "server_killed"),
+        ("whole_scenes", "damaged"),
+    ],
+)
+def test_around_a_restore(tmp_path, module, scene):
+    with minibox(tmp_path / "box", tmp_path / "store", module=f"support.{module}") as machine:
+        machine.run(scene)

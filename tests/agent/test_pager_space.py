@@ -167,4 +167,6 @@ def test_memory_comes_later_only_where_that_helps():
     assert choice.plain_because(*_tree(3, True, False), free) == ""
     assert "copy each" in choice.plain_because(*_tree(3, True, True), free)
     assert choice.plain_because(*_tree(3, True, True), choice.Machine(True, 9 * GIB)) == ""
+    assert "go on to do so" in choice.plain_because(*_tree(3, True, True), choice.Machine(True, 9 * GIB), at_once=False)
+    assert choice.plain_because(*_tree(3, True, False), free, at_once=False) == ""
     assert "little memory" in choice.plain_because({}, {}, free)

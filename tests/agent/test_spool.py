@@ -94,7 +94,7 @@ def loop(tmp_path: Path) -> Iterator[tuple[Loop, int]]:
 
 def settled(s: Spool) -> None:
     end = time.monotonic() + SECONDS
-    while not s.is_kept():
+    while not s.is_kept:
         assert time.monotonic() < end, "the disk never took it"
         time.sleep(0.002)
 

@@ -66,6 +66,8 @@ class CriuEngine(Hosted):
         while (status := self.status()).arriving_bytes is not None:
             request.progress("memory")
             time.sleep(ARRIVING_LOOK_SECONDS)
+        if request.base is not None:
+            restoring.await_prints(self._folder, self._bases.path(request.base))
         order = self._folder / pager.ORDER
         if order.exists():
             with contextlib.suppress(StoreError):  # a hint for the next restore
@@ -144,7 +146,14 @@ class CriuEngine(Hosted):
         with shimwire.Conversation(self._folder) as talk:
             resources = self._keeper.resources()
             talk.ask(
-                "restore", None, plan=dataclasses.asdict(plan), log=image.log, argv=argv, pidfile=str(work / "pid"), **resources
+                "restore",
+                None,
+                plan=dataclasses.asdict(plan),
+                log=image.log,
+                argv=argv,
+                pidfile=str(work / "pid"),
+                whole=not self._origin_of_chunks().lazy,
+                **resources,
             )
 
     def _restore_log(self, told: str) -> str:

@@ -100,6 +100,7 @@ class Pages:
         self._thread.join()
         if self.failure is not None:
             raise self.failure
+        self._files.sort(key=lambda f: f.name)
 
     def abandon(self) -> None:
         """Give up what was not handed over yet; the readers have ended. Idempotent."""
@@ -115,11 +116,11 @@ class Pages:
 
     def prints(self) -> list[tuple[str, bytes]]:
         """The fingerprints of the pages of each file; after `finish`."""
-        return [(f.name, b"".join(f.prints)) for f in sorted(self._files, key=lambda f: f.name)]
+        return [(f.name, b"".join(f.prints)) for f in self._files]
 
     def entries(self) -> list[Entry]:
         """Each file as an entry; after `finish`, and once the writer was flushed. Raises what its chunks raise."""
-        return [self._entry(f) for f in sorted(self._files, key=lambda f: f.name)]
+        return [self._entry(f) for f in self._files]
 
     @property
     def read_bytes(self) -> int:

@@ -17,8 +17,8 @@ from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.pager.plan import Loss, Phase, Plan, State
 
 READY_SECONDS = 600.0  # a slow store may have to send small files first
+PRINTS_SECONDS = 2.0  # a save that has them sends so much less that a moment is worth it
 LOOK_SECONDS = 0.005
-_DEAD = "the processes that brought the job's memory were killed: the job was killed before it could see a wrong page"
 # One thread until the holders are made: numpy would start some of its own.
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -140,7 +140,17 @@ def arrival(folder: Path, group: JobCgroup) -> Arrival:
     state = State.read(folder)
     if state is not None and state.phase is Phase.DONE:
         return Arrival()
-    loss = Loss.read(folder) or Loss(_DEAD)
+    loss = Loss.read(folder) or Loss(pager.DEAD)
     loss.write(folder)
     group.kill()
     return Arrival(None, loss)
+
+
+def await_prints(folder: Path, prints: Path) -> None:
+    """Wait a moment while the pager, which has brought all memory, puts down the fingerprints that the next save builds on."""
+    end = time.monotonic() + PRINTS_SECONDS
+    while not prints.exists() and time.monotonic() < end:
+        state = State.read(folder)
+        if state is None or not pager.alive(state.pid):
+            return
+        time.sleep(LOOK_SECONDS)

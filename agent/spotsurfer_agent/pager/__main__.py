@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from spotsurfer_agent import launch, linux, manifest, objectkeys
 from spotsurfer_agent.buffers import PAGE
@@ -49,16 +50,17 @@ class Pager:
         """Serve to the end. Raises what makes a restore impossible."""
         maps = self._content.maps()
         files = {name: e.extents for name, e in self._content.files.items() if is_pages_name(name)}
-        why = "the settings say so" if not self._plan.lazy else ""
-        why = why or choice.plain_because(maps, files, choice.Machine(uffd.available(), free_bytes()))
+        here = choice.Machine(uffd.available(), free_bytes())
+        why = choice.plain_because(maps, files, here, at_once=self._plan.lazy)
         later = {pid: f"{m.lazy_pages} of {m.pages} pages" for pid, m in maps.items()}
-        log.info("%s restore, %s; what may come later, by process: %s", "plain" if why else "lazy", why or "it helps", later)
+        how = "by CRIU" if why else ("behind the job" if self._plan.lazy else "before the job runs")
+        log.info("memory comes %s, %s; what may come later, by process: %s", how, why or "it helps", later)
         if why:
-            self._plain()
+            self._by_criu()
         else:
-            self._lazy(maps)
+            self._by_faults(maps)
 
-    def _plain(self) -> None:
+    def _by_criu(self) -> None:
         """CRIU gets everything, and that is all."""
         read, write = os.pipe()
         failures: list[Exception] = []
@@ -74,11 +76,12 @@ class Pager:
             raise failures[0]
         self._done()
 
-    def _lazy(self, maps: dict[int, Pagemap]) -> None:
+    def _by_faults(self, maps: dict[int, Pagemap]) -> None:
+        """CRIU gets the rest; most memory is put where it belongs by us, behind the running job or while the shim holds it."""
         layout = Layout({m.file: self._content.files[m.file].extents for m in maps.values() if m.file in self._content.files})
         maps = {pid: m for pid, m in maps.items() if m.file in layout.files}
         order = Order(maps, layout, self._learned())
-        feeder = Feeder(layout, self._content.once, self._failed)
+        feeder = Feeder(layout, self._content.once, self._failed, patient=self._plan.lazy)
         server = lazy.Server(Path(self._plan.work), lazy.Image(maps, layout, order), feeder, self._tell)
         eager = {m.file: m for m in maps.values()}
 
@@ -92,7 +95,7 @@ class Pager:
         streamer = Streamer(Path(self._plan.images), content, self._streamed)
         streamer.start()
         feeder.start(self._plan.threads)
-        self._content.ahead(order.first_chunks())
+        self._content.ahead(order.first_chunks() if self._plan.lazy else order.all_chunks())
         total = sum(m.lazy_pages for m in maps.values())
         myself(Phase.READY, lazy=True, arriving_bytes=total * PAGE).write(self._folder)
         try:
@@ -117,21 +120,22 @@ class Pager:
         myself(phase, lazy=True, arriving_bytes=arriving, faults=told.faults).write(self._folder)
 
     def _done(self, *, lazy: bool = False, faults: int = 0) -> None:
-        if self._plan.prints:
-            self._keep_prints(Path(self._plan.prints))
         myself(Phase.DONE, lazy=lazy, faults=faults).write(self._folder)
         self._holders.dismiss()
 
-    def _keep_prints(self, path: Path) -> None:
-        """Put the fingerprints of the image where the next save looks for them; without them it sends more, and that is all."""
-        index = Index(self._image)
+    def keep_prints(self) -> None:
+        """Put the fingerprints of the image where the next save looks for them; without them it sends more, and that is all.
+
+        The job has all its memory and nobody waits for this. Whatever fails here must not harm it.
+        """
         try:
+            index, path = Index(self._image), Path(self._plan.prints)
             for name in index.begins:
                 index.fill(name, b"".join(self._content.whole(kept_as(name)) or ()))
             path.parent.mkdir(exist_ok=True)
             index.save(path)
-        except (StoreError, BadChunk, OSError) as e:
-            log.warning("the next save can't build on this checkpoint: %s", e)
+        except Exception as e:
+            log.warning("the next save can't build on this checkpoint: %s", str(e) or type(e).__name__)
 
     # ------------------------------------------------------------ when it can't be
 
@@ -144,7 +148,7 @@ class Pager:
         give_up(self._plan, self._holders, e)
 
 
-def give_up(plan: Plan, holders: Holders, e: BaseException) -> None:
+def give_up(plan: Plan, holders: Holders, e: BaseException) -> NoReturn:
     """Kill what there is of the job, say why, and end this process."""
     blame = BLAME_IMAGE if isinstance(e, BadChunk) else BLAME_MACHINE
     sentence = "" if isinstance(e, lazy.CriuGone) else str(e) or type(e).__name__
@@ -169,10 +173,13 @@ def main() -> None:
     linux.reuse_memory()
     holders = Holders(plan)
     try:
-        Pager(plan, holders).run()
+        pager = Pager(plan, holders)
+        pager.run()
     except BaseException as e:
         log.exception("the memory can't be brought")
         give_up(plan, holders, e)
+    if plan.prints:
+        pager.keep_prints()
     os._exit(0)  # threads may still wait for a store
 
 

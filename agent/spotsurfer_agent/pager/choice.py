@@ -1,4 +1,4 @@
-"""Does it help to bring memory behind the running job?"""
+"""Does it help to bring memory by ourselves, behind the running job or before it runs?"""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class Machine:
     free_bytes: int
 
 
-def plain_because(maps: Mapping[int, Pagemap], files: Mapping[str, Extents], machine: Machine) -> str:
-    """Why all memory is put there before the job runs; empty where it comes behind.
+def plain_because(maps: Mapping[int, Pagemap], files: Mapping[str, Extents], machine: Machine, *, at_once: bool = True) -> str:
+    """Why CRIU puts all memory there; empty where that is done by ourselves, with all processors.
 
-    `maps`: the pages of each process; `files`: what the files of pages consist of.
+    `maps`: the pages of each process; `files`: what the files of pages consist of; `at_once`: the job runs meanwhile, which is
+    worth a copy of what its processes share.
     """
     lazy = sum(m.lazy_pages for m in maps.values()) * PAGE
     everything = _pages(files.values()) * PAGE
@@ -38,8 +39,8 @@ def plain_because(maps: Mapping[int, Pagemap], files: Mapping[str, Extents], mac
         return "most memory is shared or belongs to files"
     if not all(is_aligned(files[m.file]) for m in maps.values() if m.file in files):
         return "pages of the image are cut in pieces"
-    if len(maps) > 1 and _shares(maps, files) and lazy > MEMORY_SHARE * machine.free_bytes:
-        return "its processes share memory, and there is too little for a copy each"
+    if len(maps) > 1 and (not at_once or lazy > MEMORY_SHARE * machine.free_bytes) and _shares(maps, files):
+        return "its processes share memory, and " + ("there is too little for a copy each" if at_once else "go on to do so")
     return ""
 
 

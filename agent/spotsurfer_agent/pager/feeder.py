@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -40,8 +41,11 @@ class Feeder:
         layout: Layout,
         fetch: Callable[[int], Buffer],
         failed: Callable[[Exception, list[Use]], None],
+        *,
+        patient: bool = True,
     ) -> None:
-        self._layout, self._fetch, self._failed = layout, fetch, failed
+        """`patient`: a job runs and waits for as long as the store fails; else its restore fails."""
+        self._layout, self._fetch, self._failed, self._patient = layout, fetch, failed, patient
         self.tasks: dict[str, list[Task]] = {name: [] for name in layout.files}  # by file; only ever grow
         self._turn = threading.Condition()
         self._wanted: deque[Wanted] = deque()
@@ -50,6 +54,7 @@ class Feeder:
         self._urgent = 0  # of those that fly
         self._open = self._ended = False
         self.trouble = ""  # why nothing comes just now
+        self.quiet = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when it became idle
 
     def start(self, threads: int) -> None:
         """Begin to serve what is wanted; nothing is fetched ahead yet."""
@@ -73,7 +78,14 @@ class Feeder:
     def idle(self) -> bool:
         """Nothing flies, nothing is wanted, and all that was to be fetched ahead was."""
         with self._turn:
-            return not self._open and not self._flying and not self._wanted
+            return self._is_idle()
+
+    def _is_idle(self) -> bool:
+        return not self._open and not self._flying and not self._wanted
+
+    def _tell_idle(self) -> None:
+        if self._is_idle():
+            os.eventfd_write(self.quiet, 1)
 
     def stop(self) -> None:
         """No further fetch begins."""
@@ -119,6 +131,7 @@ class Feeder:
             if chunk not in self._flying and self._is_needed(chunk):
                 return chunk
         self._open = False
+        self._tell_idle()
         return None
 
     def _is_needed(self, chunk: int) -> bool:
@@ -134,6 +147,7 @@ class Feeder:
         with self._turn:
             self._flying.discard(chunk)
             self._urgent -= wanted is not None
+            self._tell_idle()
             self._turn.notify_all()
 
     def _fetched(self, chunk: int) -> Buffer:
@@ -143,7 +157,7 @@ class Feeder:
             try:
                 data = self._fetch(chunk)
             except StoreError as e:
-                if self._ended:
+                if self._ended or not self._patient:
                     raise
                 self.trouble = str(e)
                 time.sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])

@@ -7,6 +7,7 @@ descriptor; after all of them, just before the tasks go on, a mark. Faults are s
 from __future__ import annotations
 
 import logging
+import os
 import select
 import socket
 import struct
@@ -74,12 +75,15 @@ class Server:
         """Until all memory is there. Raises CriuGone, LazyError and Unplaceable."""
         control, _ = self._listener.accept()
         with control:
-            self._poll.register(control.fileno(), select.EPOLLIN)
+            for each in (control.fileno(), self._feeder.quiet):
+                self._poll.register(each, select.EPOLLIN)
             told_at = 0.0
             while not self.told.running or self._left():
                 for fd, _ in self._poll.poll(TICK_SECONDS):
                     if fd == control.fileno():
                         self._hear(control)
+                    elif fd == self._feeder.quiet:
+                        os.eventfd_read(fd)
                     elif (task := self._tasks.get(fd)) is not None:
                         task.listen()
                 if time.monotonic() - told_at > TICK_SECONDS:
@@ -124,7 +128,7 @@ class Server:
         if pid == _RESTORED:
             self._poll.unregister(control.fileno())
             self.told.running = True
-            log.info("the job runs; %d processes, %d faults so far", len(self._tasks), self.told.faults)
+            log.info("only memory is missing; %d processes, %d faults so far", len(self._tasks), self.told.faults)
             self._feeder.fetch_ahead(self._image.order.all_chunks())
         elif pid > 0:
             _, fds, _, _ = socket.recv_fds(control, 1, 1)

@@ -15,6 +15,7 @@ STATE = "pager.json"
 ORDER = "order.json"  # what was touched first, for the next restore
 _FLAGS, _PF_EXITING = 5, 0x4  # field 9 of proc_pid_stat(5), counted behind the state; include/linux/sched.h
 
+DEAD = "the processes that brought the job's memory were killed: the job was killed before it could see a wrong page"
 BLAME_IMAGE, BLAME_MACHINE = "image", "machine"
 
 
@@ -43,7 +44,7 @@ class Plan:
     folder: str  # the job's
     images: str  # where CRIU looks for the image server
     work: str  # where CRIU looks for the server of faults
-    lazy: bool  # allowed; whether it helps is decided by looking at the image
+    lazy: bool  # the job may run before all its memory is there, where that helps
     cgroup: dict[str, str]  # the job's
     enter: list[str] = field(default_factory=list)  # files of the control group that the pager belongs to
     prints: str = ""  # file for the fingerprints of the image's pages; "" = nobody wants them
@@ -108,11 +109,20 @@ class Loss:
         return None if raw is None else Loss(str(raw.get("sentence", "")), str(raw.get("blame", BLAME_MACHINE)))
 
 
+def arrives(folder: Path) -> bool:
+    """Whether memory of the job is on its way."""
+    state = State.read(folder)
+    return state is not None and _is_arriving(state) and alive(state.pid)
+
+
 def incomplete(folder: Path) -> bool:
     """Whether the job has not, and never will have, all its memory: whatever ended then was no exit of its command."""
     state = State.read(folder)
-    arriving = state is not None and state.lazy and state.phase in (Phase.READY, Phase.ARRIVING)
-    return (folder / shimwire.LOSS).exists() or (state is not None and arriving and not alive(state.pid))
+    return (folder / shimwire.LOSS).exists() or (state is not None and _is_arriving(state) and not alive(state.pid))
+
+
+def _is_arriving(state: State) -> bool:
+    return state.lazy and state.phase in (Phase.READY, Phase.ARRIVING)
 
 
 def forget(folder: Path) -> None:

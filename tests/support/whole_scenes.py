@@ -1,0 +1,129 @@
+"""Restores that wait for all memory before the job runs; run on a minibox by `python -m support.whole_scenes`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.port import EngineError
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.pager.plan import Phase
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.store import open_store
+from support.engine_kit import JOB, STORE, W, file_of, newest, output, refused, request, runs
+from support.lazy_scenes import FOLDER, heap_chunk, nothing_left, order, pager, saved, says
+
+TRIES = 10
+MARK = "only memory is missing"  # what a pager writes when CRIU says that it is done
+
+
+def patient() -> tuple[CriuEngine, Manifest]:
+    """A saved job, and an engine that lets it run only with all its memory."""
+    e, image = saved()
+    assert e._origin is not None
+    e._origin = dataclasses.replace(e._origin, lazy=False)
+    return e, image
+
+
+@contextlib.contextmanager
+def restoring(e: CriuEngine, image: Manifest, failures: list[EngineError]) -> Iterator[int]:
+    """A restore whose pager is stopped when only memory is missing; its pid. It goes on when the body ends."""
+
+    def work() -> None:
+        try:
+            e.restore(image, Spec(JOB, []))
+        except EngineError as error:
+            failures.append(error)
+
+    for _ in range(TRIES):
+        (FOLDER / "pager.log").unlink(missing_ok=True)
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        while MARK not in pager_said():
+            assert thread.is_alive() and not failures, failures
+            time.sleep(0.001)
+        pid = pager().pid
+        os.kill(pid, signal.SIGSTOP)
+        if pager().phase is not Phase.DONE:
+            break
+        os.kill(pid, signal.SIGCONT)
+        thread.join(60)
+        e.kill()
+    else:
+        raise AssertionError(f"all memory was there before the pager could be stopped, {TRIES} times")
+    yield pid
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def pager_said() -> str:
+    path = FOLDER / "pager.log"
+    return path.read_text() if path.exists() else ""
+
+
+def held_until_whole() -> None:
+    """Not a line of output while memory is missing; then everything is right, and what it saves comes back."""
+    e, image = patient()
+    before, failures = len(output(e)), list[EngineError]()
+    with restoring(e, image, failures):
+        assert pager().lazy, pager()
+        time.sleep(1.0)
+        assert len(output(e)) <= before, output(e)[before:]
+    assert not failures, failures
+    assert (pager().phase, e.status().arriving_bytes) == (Phase.DONE, None)
+    order(e, "fork", "all")
+    says(e, "whole parent", "whole child", "whole all")
+    e.save(request(2, final=True, base=image.id))
+    e.kill()
+    e.restore(newest(open_store(STORE)), Spec(JOB, []))
+    order(e, "all")
+    says(e, "whole all")
+    nothing_left(e)
+
+
+def server_killed() -> None:
+    """The pager dies while the job is held: it never ran, nothing is left, and the same image is good for another try."""
+    e, image = patient()
+    failures = list[EngineError]()
+    with restoring(e, image, failures) as pid:
+        os.kill(pid, signal.SIGKILL)
+    assert failures and "killed" in str(failures[0]), (failures, pager_said()[-2000:])
+    assert e.status().state is W.ABSENT
+    nothing_left(e)
+    e.restore(image, Spec(JOB, []))
+    runs(e)
+    nothing_left(e)
+
+
+def damaged() -> None:
+    """A chunk that is missing or wrong: the restore fails and names it, and the job has not run."""
+    e, image = patient()
+    chunk = heap_chunk(image)
+    path = file_of(chunk)
+    whole = path.read_bytes()
+    for damage in (None, whole[: len(whole) // 2] + bytes(8) + whole[len(whole) // 2 + 8 :]):
+        path.unlink()
+        if damage is not None:
+            path.write_bytes(damage)
+        told = refused("restore", lambda: e.restore(image, Spec(JOB, [])))
+        assert chunk.digest in told and image.id in told, told
+        assert e.status().state is W.ABSENT
+        path.write_bytes(whole)
+    e.restore(image, Spec(JOB, []))
+    runs(e)
+    nothing_left(e)
+
+
+if __name__ == "__main__":
+    faulthandler.dump_traceback_later(float(os.environ.get("SCENE_SECONDS", "100")), exit=True)  # before the box is ended
+    globals()[sys.argv[1]](*sys.argv[2:])
