@@ -41,7 +41,7 @@ class Round:
         with self._lock:
             while self.rest and not self._ended and self.failure is None:
                 try:
-                    most = min(len(self.rest), lane.size, PIECE_BYTES)
+                    most = min(len(self.rest), lane.size)
                     count = os.splice(self._fd, lane.into, most, flags=os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE)
                 except BlockingIOError:
                     self._wait()
@@ -52,7 +52,7 @@ class Round:
 
 
 class Lane:
-    """A pipe for what one thread is about to copy."""
+    """A pipe for what one thread is about to copy: `size` bytes at most."""
 
     def __init__(self) -> None:
         self.out, self.into = os.pipe()
