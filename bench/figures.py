@@ -36,11 +36,13 @@ TARGETS: dict[str, tuple[str, float]] = {
 
 # What stands in the way where a figure is missed; said on the page only then.
 BOTTLENECKS: dict[str, str] = {
-    "freeze_ratio": "the freeze is one copy of all memory, page by page through pipes, by both processors; CRIU writes "
-    "the same pages once, by one. What else the freeze holds is not taken apart yet.",
+    "freeze_ratio": "the freeze is one copy of all memory out of pipes, by the kernel, which keeps both processors busy: for "
+    "4.3 GB CRIU takes 0.25 processor seconds to hand references to the pages over and the copy 0.7; 0.04 s do not depend on "
+    "memory. To read the stopped processes takes 1.4 times as long as the pipes; a shorter freeze needs no copy at all.",
     "durable_ratio": "the disk has nothing to do while the job is frozen, for both processors copy; CRIU's files flow to "
     "it meanwhile.",
-    "second_freeze_ratio": "within the freeze each page is copied out of a pipe, and its fingerprint is made and compared.",
+    "second_freeze_ratio": "within the freeze each page is copied out of a pipe, and beside that its fingerprint is made and "
+    "compared: together with CRIU's part more than two processors do sooner.",
     "restore_ratio": "before CRIU begins, the process that brings the pages is started, a third of a second; then what is put "
     "into the job's memory is read, unpacked and checked against its name first, which CRIU does not do with its files.",
     "lazy_all_ratio": "while memory arrives the job runs, and reading, checking and putting pages share two processors with "
