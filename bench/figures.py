@@ -41,8 +41,8 @@ BOTTLENECKS: dict[str, str] = {
     "memory. To read the stopped processes takes 1.4 times as long as the pipes; a shorter freeze needs no copy at all.",
     "durable_ratio": "the disk has nothing to do while the job is frozen, for both processors copy; CRIU's files flow to "
     "it meanwhile.",
-    "second_freeze_ratio": "within the freeze each page is copied out of a pipe, and beside that its fingerprint is made and "
-    "compared: together with CRIU's part more than two processors do sooner.",
+    "second_freeze_ratio": "within the freeze each page is copied out of a pipe, and its fingerprint is made and compared. To "
+    "compare in a thread of its own while the next pages are copied was tried: two processors are not faster that way.",
     "restore_ratio": "before CRIU begins, the process that brings the pages is started, a third of a second; then what is put "
     "into the job's memory is read, unpacked and checked against its name first, which CRIU does not do with its files.",
     "lazy_all_ratio": "while memory arrives the job runs, and reading, checking and putting pages share two processors with "

@@ -54,9 +54,9 @@ def exactly(s: socket.socket, count: int) -> bytes | None:
     return data
 
 
-def widen(pipe: int, wanted_bytes: int = PIPE_BYTES) -> int:
-    """The larger the pipe, the fewer turns: as large as is wanted, or as we may make it. Its size then."""
-    for size in (wanted_bytes, _largest_pipe()):
+def widen(pipe: int) -> int:
+    """The larger the pipe, the fewer turns: as large as we may make it. Its size then."""
+    for size in (PIPE_BYTES, _largest_pipe()):
         with contextlib.suppress(OSError):
             return fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, size)
     return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)

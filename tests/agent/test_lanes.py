@@ -104,41 +104,6 @@ def test_a_copy_that_fails_is_told(pipe, monkeypatch):
         several.fill(read, memoryview(bytearray(8192)), lambda: None)
 
 
-def test_after_a_failure_nothing_is_filled_any_more(pipe):
-    """What another thread had taken from the pipe is lost then."""
-    read, write = pipe
-
-    def stopped():
-        raise StreamError(0, "stopped")
-
-    with contextlib.closing(lanes.Lanes()) as several:
-        for _ in range(2):
-            with pytest.raises(StreamError, match="stopped"):
-                several.fill(read, memoryview(bytearray(8192)), stopped)
-            os.write(write, b"x" * 8192)
-
-
-def test_one_room_is_copied_by_several_threads_at_once(pipe, monkeypatch):
-    """However much lies in the pipe when the room is given."""
-    read, write = pipe
-    meeting, plain, met = threading.Barrier(lanes.COUNT, timeout=5), os.readv, set()
-
-    def meets(fd, rooms):
-        if threading.get_ident() not in met:  # the first piece of each thread
-            met.add(threading.get_ident())
-            meeting.wait()
-        return plain(fd, rooms)
-
-    monkeypatch.setattr(lanes.os, "readv", meets)
-    monkeypatch.setattr(lanes, "PIECE_BYTES", 16384)
-    data = os.urandom(65536)
-    os.write(write, data)
-    room = bytearray(len(data))
-    with contextlib.closing(lanes.Lanes()) as several:
-        assert several.fill(read, memoryview(room), lambda: None) == len(data)
-    assert room == data
-
-
 def test_large_rooms_take_lanes_and_small_ones_do_not(tmp_path, monkeypatch):
     """The receiver of a stream uses them where they help, and can be stopped while it waits."""
     made = []

@@ -6,8 +6,6 @@ and name nothing: chunks are named by a keyed cryptographic digest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import numpy.typing as npt
 import xxhash
@@ -25,11 +23,6 @@ def of_pages(data: memoryview) -> bytes:
     whole = len(data) - len(data) % PAGE
     prints = list(map(xxhash.xxh3_128_digest, np.frombuffer(data[:whole], dtype=_ONE)))  # faster than to slice page by page
     return b"".join(prints) + (xxhash.xxh3_128_digest(data[whole:]) if whole < len(data) else b"")
-
-
-def of_each(pages: Iterable[memoryview]) -> bytes:
-    """The same for pages that are at hand one by one, as those of a buffer that is used again and again: no faster way."""
-    return b"".join(map(xxhash.xxh3_128_digest, pages))
 
 
 def pairs(prints: bytes) -> Pairs:

@@ -1,7 +1,7 @@
 """From the stream of a dump to chunks: pages known from the base are dropped as they pass, new ones are gathered, cut and sent.
 
-Readers (one a page file, see `sinks`) fill spans of reserved memory; one thread turns full spans into chunks. While a job that
-is to run on stands still that thread rests, so that the readers have the processors to themselves, unless memory gets short.
+Readers (one a page file) fill spans of reserved memory; one thread turns full spans into chunks. While a job that is to run on
+stands still that thread rests, so that the readers have the processors to themselves, unless memory gets short.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Protocol
@@ -18,13 +19,13 @@ import numpy as np
 
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.cut import Cutter
-from spotsurfer_agent.chunks.prints import PRINT, is_zero, of_pages, pairs
+from spotsurfer_agent.chunks.prints import PRINT, Pairs, is_zero, of_pages, pairs
 from spotsurfer_agent.engines.fingerprints import NEW, ZERO, Follower, Index, Numbers, joined
 from spotsurfer_agent.engines.reserve import Reserve, Span
-from spotsurfer_agent.engines.sinks import Batch, Matching, PageFile, Plain
 from spotsurfer_agent.engines.stream import Sink, StreamError
 from spotsurfer_agent.manifest import Entry, Extents, Stored
 
+WINDOW_BYTES = 1 << 20  # compared with the base at once
 _UNSEEN = -3  # nothing was said of this page yet
 
 
@@ -38,6 +39,30 @@ class Taker(Protocol):
     def index_of(self, chunk: Stored) -> int:
         """Its number in the manifest's table."""
         ...
+
+
+@dataclass(slots=True)
+class PageFile:
+    """One file of memory pages: what is known of each page so far, by number."""
+
+    name: str
+    follower: Follower | None
+    count: int = 0
+    prints: list[bytes] = field(default_factory=list)
+    where: list[Numbers] = field(default_factory=list)  # positions in the base, as they passed
+    found: list[tuple[Numbers, Numbers]] = field(default_factory=list)  # numbers, and positions that were found later
+    sent: list[tuple[Numbers, Future[Stored]]] = field(default_factory=list)  # numbers of the pages of a chunk, in its order
+
+
+@dataclass(slots=True)
+class Batch:
+    """Gathered pages of one file on their way to chunks. `prints` is empty where they are yet to be made, in `slot`."""
+
+    file: PageFile
+    span: Span
+    numbers: Numbers
+    prints: bytes
+    slot: int
 
 
 class Pages:
@@ -58,7 +83,7 @@ class Pages:
         file = PageFile(name, Follower(self._base, name) if self._base is not None else None)
         with self._change:
             self._files.append(file)
-        return Matching(self, file) if file.follower is not None else Plain(self, file)
+        return _Matching(self, file) if file.follower is not None else _Plain(self, file)
 
     def release(self) -> None:
         """Make chunks now: the job does not wait for the readers any more, or it waits for the chunks."""
@@ -209,3 +234,107 @@ def compact(view: memoryview, kept: Numbers) -> None:
     for begin, end in pairwise(begins):
         if begin != end and (first := int(kept[begin])) != begin:
             view[begin * PAGE : end * PAGE] = view[first * PAGE : (first + end - begin) * PAGE]
+
+
+class _Plain:
+    """Straight into reserved memory; fingerprints are made later."""
+
+    def __init__(self, pages: Pages, file: PageFile) -> None:
+        self._pages, self._file = pages, file
+        self._span: Span | None = None
+        self._have = 0
+
+    def room(self) -> memoryview:
+        if self._span is None:
+            self._span, self._have = self._pages.take(), 0
+        return self._span.view[self._have :]
+
+    def filled(self, count: int) -> None:
+        self._have += count
+        if self._span is not None and self._have == self._span.size:
+            self._push()
+
+    def _push(self) -> None:
+        if self._span is None or not self._have:
+            return
+        if self._have % PAGE:
+            raise StreamError(0, f"{self._file.name} ended in the middle of a page")
+        count, f = self._have // PAGE, self._file
+        numbers = np.arange(f.count, f.count + count)
+        f.count += count
+        f.prints.append(b"")
+        self._pages.hand_over(Batch(f, self._span, numbers, b"", len(f.prints) - 1))
+        self._span = None
+
+    def end(self) -> None:
+        self._push()
+
+    def abort(self) -> None:
+        self._span = None
+
+
+class _Matching:
+    """Past the base, through a small window; only pages that are not at their place there are kept."""
+
+    def __init__(self, pages: Pages, file: PageFile) -> None:
+        assert file.follower is not None
+        self._pages, self._file, self._follower = pages, file, file.follower
+        self._window = memoryview(bytearray(WINDOW_BYTES))
+        self._rows = np.frombuffer(self._window, dtype=np.uint8).reshape(-1, PAGE)
+        self._filled = 0
+        self._span: Span | None = None
+        self._numbers: list[Numbers] = []
+        self._prints: list[bytes] = []
+        self._have = 0  # pages in the span
+
+    def room(self) -> memoryview:
+        return self._window[self._filled :]
+
+    def filled(self, count: int) -> None:
+        self._filled += count
+        if self._filled == len(self._window):
+            self._turn()
+
+    def _turn(self) -> None:
+        if self._filled % PAGE:
+            raise StreamError(0, f"{self._file.name} ended in the middle of a page")
+        f, prints = self._file, of_pages(self._window[: self._filled])
+        where = self._follower.match(prints)
+        f.prints.append(prints)
+        f.where.append(where.astype(np.int32))
+        new = np.flatnonzero(where == NEW)
+        here = pairs(prints)
+        while len(new):
+            new = self._keep(new, here, f.count)
+        f.count += len(where)
+        self._filled = 0
+
+    def _keep(self, new: Numbers, here: Pairs, first: int) -> Numbers:
+        """Copy as many pages of the window as fit; returns the rest."""
+        if self._span is None:
+            self._span, self._have = self._pages.take(), 0
+        room = self._span.size // PAGE - self._have
+        now, rest = new[:room], new[room:]
+        target = np.frombuffer(self._span.view, dtype=np.uint8).reshape(-1, PAGE)
+        np.take(self._rows, now, axis=0, out=target[self._have : self._have + len(now)], mode="clip")
+        self._numbers.append(now + first)
+        self._prints.append(here[now].tobytes())
+        self._have += len(now)
+        if len(now) == room:
+            self._push()
+        return rest
+
+    def _push(self) -> None:
+        if self._span is None or not self._have:
+            return
+        batch = Batch(self._file, self._span, np.concatenate(self._numbers), b"".join(self._prints), -1)
+        self._pages.hand_over(batch)
+        self._span, self._numbers, self._prints = None, [], []
+
+    def end(self) -> None:
+        if self._filled:
+            self._turn()
+        self._push()
+
+    def abort(self) -> None:
+        self._span = None
