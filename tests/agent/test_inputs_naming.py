@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from spotsurfer_agent.inputs import naming
 from spotsurfer_agent.inputs.wire import Fetch
@@ -64,6 +64,23 @@ def test_a_set_that_is_none_matches_nothing() -> None:
     assert not naming.matches(naming.address("s3://b/[b-a]"), "a")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "names", "others"),
+    [
+        ("[a-c]", "abc", "d-"),
+        ("[-a]", "-a", "b"),
+        ("[a-]", "-a", "b"),
+        ("[a&&b]", "a&b", "c"),
+        ("[!a-c]", "d-", "abc"),
+        ("[x||~~]", "x|~", "y"),
+    ],
+)
+def test_what_a_set_holds(pattern: str, names: str, others: str) -> None:
+    at = naming.address("s3://b/" + pattern)
+    assert [naming.matches(at, name) for name in names + others] == [True] * len(names) + [False] * len(others)
+
+
+@example("[?--]", "?")
 @given(LETTERS, LETTERS)
 def test_no_pattern_breaks_it(pattern: str, name: str) -> None:
     naming.matches(naming.address("s3://b/" + pattern), name)

@@ -216,7 +216,8 @@ def test_engines_are_given_a_patient_store_and_the_lease_is_not(tmp_path: Path, 
 
     def ladder(_base: Path, _job: str, store: Any, make: Callable[[Any], Any]) -> Any:
         given.append(store)
-        make(lambda _base, _job, store, *_: given.append(store) or SimpleNamespace(limit=lambda *_: None))
+        engine = SimpleNamespace(limit=lambda *_: None, keep_images=lambda _: None)
+        make(lambda _base, _job, store, *_: given.append(store) or engine)
 
     monkeypatch.setattr(process, "Ladder", ladder)
     monkeypatch.setattr(process.Tools, "find", lambda *_: None)

@@ -76,6 +76,12 @@ def matches(at: Address, key: str) -> bool:
     return _pattern(at.key).fullmatch(key) is not None
 
 
+def _members(inside: str) -> str:
+    """Characters and ranges of a set; all else that means something in a regular expression stands for itself."""
+    ranges = (x.partition("-") if len(x) == 3 else (x, "", "") for x in re.findall(r"[^-]-.|.", inside, re.DOTALL))
+    return "".join(re.escape(first) + mark + re.escape(last) for first, mark, last in ranges)
+
+
 @cache
 def _pattern(text: str) -> re.Pattern[str]:
     """`*` and `?` stay within a folder, `**` does not; [abc] and [!abc] are sets. A folder means everything below it."""
@@ -88,7 +94,7 @@ def _pattern(text: str) -> re.Pattern[str]:
             out += tokens[piece]
         elif len(piece) > 2 and piece[0] == "[":
             negated = piece[1] == "!"
-            out += "[" + ("^" if negated else "") + re.escape(piece[2 if negated else 1 : -1]).replace(r"\-", "-") + "]"
+            out += "[" + ("^" if negated else "") + _members(piece[2 if negated else 1 : -1]) + "]"
         else:
             out += re.escape(piece)
     try:
