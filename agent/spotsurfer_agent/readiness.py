@@ -84,11 +84,12 @@ class Readiness:
         return READY if simple else self.standing
 
     def _newest(self) -> str | None:
-        """The newest checkpoint; "" where there is none yet, None where that is not known, or the job is over."""
+        """The newest checkpoint; "" where none is to be compared with, None where that is not known."""
         head = self.work.heads.newest
         if head is None:  # of a job that nobody was granted yet the log is empty
             return "" if self.work.mailbox.mail.head_at > float("-inf") else None
-        return None if head.done is not None else head.checkpoint or ""
+        # A job that was over and gets a machine goes back to a checkpoint which only the grant names.
+        return "" if head.done is not None else head.checkpoint or ""
 
     def check(self) -> None:
         """Raises EngineError where nothing should be fetched for the job yet."""

@@ -94,6 +94,15 @@ def test_a_simple_job_is_ready_with_the_first_word(tmp_path: Path) -> None:
     assert [r.waits for r in told if r.state is AgentState.STANDBY and r.waits] == []
 
 
+def test_a_job_that_was_over_and_goes_back_finds_its_machine_ready(tmp_path: Path) -> None:
+    world = made(tmp_path)
+    saved(world)
+    world.cancel()
+    stands_by(world, 2)
+    world.until(lambda: world.report(2).waits == "", 30)
+    assert world.report(2).unfit == ""
+
+
 def test_who_does_not_answer_is_asked_ever_more_seldom_and_then_given_up(tmp_path: Path) -> None:
     world = made(tmp_path, image=IMAGE, limit=600.0)
     saved(world)
