@@ -18,7 +18,7 @@ from spotsurfer.model.errors import SpotsurferError
 
 pytestmark = MARKS
 KILLED = 137  # 128 + SIGKILL: the job's own exit code when somebody killed its command
-STEPS = 450  # four machines boot at once meanwhile
+STEPS = 600  # four machines boot meanwhile, beside four jobs that are saved all the time
 Reached = Callable[[Fleet, str], bool]
 
 
