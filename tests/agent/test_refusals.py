@@ -62,16 +62,21 @@ def saved(world: World, facts: dict[str, str]) -> None:
     world.until(lambda: len(commits(world)) > 0)
 
 
+def facing(world: World, row: str) -> tuple[str, list[str]]:
+    """A saved job, and a next machine that a row of the table speaks against: what it should say, and what it reads."""
+    there, here, sentence = TABLE[row]
+    saved(world, there)
+    world.facts_here = here
+    return sentence, watched(world)
+
+
 def test_the_library_is_one_that_has_a_build_id() -> None:
     assert ", build-id " in REAL
 
 
 @pytest.mark.parametrize("row", TABLE)
 def test_a_machine_that_waits_says_so_and_fetches_nothing(world: World, row: str) -> None:
-    there, here, sentence = TABLE[row]
-    saved(world, there)
-    world.facts_here = here
-    read = watched(world)
+    sentence, read = facing(world, row)
     machine = world.machine(2)
     machine.boot()
     world.until(lambda: machine.state is AgentState.STANDBY and world.report(2).unfit != "", 10)
@@ -83,10 +88,7 @@ def test_a_machine_that_waits_says_so_and_fetches_nothing(world: World, row: str
 
 @pytest.mark.parametrize("row", TABLE)
 def test_a_machine_that_was_given_the_job_at_once_says_so_and_fetches_nothing(world: World, row: str) -> None:
-    there, here, sentence = TABLE[row]
-    saved(world, there)
-    world.facts_here = here
-    read = watched(world)
+    sentence, read = facing(world, row)
     world.settings["warm_wait_seconds"] = 0.0
     machine = world.machine(2)
     machine.boot()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from spotsurfer_agent import protocol
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.engines.port import EngineError, Status
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status
 from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.pager.plan import ORDER, Phase, State
 from spotsurfer_agent.protocol import Spec
@@ -152,6 +152,16 @@ def nothing_left(e: CriuEngine) -> None:
     assert not any(b"spotsurfer_agent.pager" in cmdline(p) for p in Path("/proc").iterdir() if p.name.isdigit())
 
 
+def moves_on(e: CriuEngine, last: SaveRequest) -> None:
+    """Saved for the last time, it goes on whole elsewhere, and nothing is left of it afterwards."""
+    e.save(last)
+    e.kill()
+    e.restore(newest(open_store(STORE)), Spec(JOB, []))
+    order(e, "all")
+    says(e, "whole all")
+    nothing_left(e)
+
+
 def cmdline(process: Path) -> bytes:
     try:
         return (process / "cmdline").read_bytes()
@@ -175,12 +185,7 @@ def stamped(user: str, *words: str) -> None:
     stages: list[str] = []
     e.save(request(2, final=False, base=image.id, progress=stages.append))
     order(e, "all")
-    e.save(request(3, final=True))
-    e.kill()
-    e.restore(newest(open_store(STORE)), Spec(JOB, []))
-    order(e, "all")
-    says(e, "whole all")
-    nothing_left(e)
+    moves_on(e, request(3, final=True))
 
 
 def aligned() -> None:

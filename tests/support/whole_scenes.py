@@ -17,9 +17,8 @@ from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.pager.plan import Phase
 from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
-from support.engine_kit import JOB, STORE, W, file_of, newest, output, refused, request, runs
-from support.lazy_scenes import FOLDER, heap_chunk, nothing_left, order, pager, saved, says
+from support.engine_kit import JOB, W, file_of, output, refused, request, runs
+from support.lazy_scenes import FOLDER, heap_chunk, moves_on, nothing_left, order, pager, saved, says
 
 TRIES = 10
 MARK = "only memory is missing"  # what a pager writes when CRIU says that it is done
@@ -83,12 +82,7 @@ def held_until_whole() -> None:
     assert (pager().phase, e.status().arriving_bytes) == (Phase.DONE, None)
     order(e, "fork", "all")
     says(e, "whole parent", "whole child", "whole all")
-    e.save(request(2, final=True, base=image.id))
-    e.kill()
-    e.restore(newest(open_store(STORE)), Spec(JOB, []))
-    order(e, "all")
-    says(e, "whole all")
-    nothing_left(e)
+    moves_on(e, request(2, final=True, base=image.id))
 
 
 def server_killed() -> None:

@@ -108,16 +108,14 @@ class World:
 
     def place(self, mounts: Sequence[jobroot.Mount]) -> Callable[[str], str]:
         """Where on this machine lies what the job sees under a path."""
-        path = self.path
-        return lambda seen: jobroot.on_machine(seen, mounts, path)
+        return _placing(mounts, self.path)
 
     def to_come(self, scratch: str, spec: Spec) -> Callable[[str], str] | None:
         """The same for a job that is to come; None while its root is not here. Raises EngineError, StoreError."""
         root = self.images.here(spec)
         if root is None and spec.image:
             return None
-        mounts, path = self.mounts(scratch, spec), root.path if root is not None else ""
-        return lambda seen: jobroot.on_machine(seen, mounts, path)
+        return _placing(self.mounts(scratch, spec), root.path if root is not None else "")
 
     @property
     def path(self) -> str:
@@ -148,6 +146,10 @@ class World:
         """As whom the job begins. Raises OSError for a user that is not there."""
         root = self.root
         return _account(spec.user) if root is None else find_account(Path(root.path), spec.user or root.config.user)
+
+
+def _placing(mounts: Sequence[jobroot.Mount], path: str) -> Callable[[str], str]:
+    return lambda seen: jobroot.on_machine(seen, mounts, path)
 
 
 def _account(user: str | None) -> Account:
