@@ -87,6 +87,8 @@ def gone(c: Case, _: Plans) -> Action | None:
         return None
     if c.over_by_head or (c.owns and c.head is not None and c.head.final):
         return None  # it ended with its work done: the rules below say so step by step
+    if (c.attempt.state is A.RESTORING and _is_broken(c)) or _is_unwhole(c):
+        return None  # its agent ended it and had said why: that counts
     if c.attempt.state in (A.DRAINED, A.FINISHED, A.LOST):
         return _terminate(c, "the machine has ended")
     why = "the cloud took the machine" if c.instance is not None and c.instance.reclaimed else "the machine is gone"
@@ -124,7 +126,7 @@ def restored(c: Case, _: Plans) -> Action | None:
         return _mark(c, E.WORKLOAD_STARTED, "the head shows work of this attempt")
     if c.over_by_head:
         return _mark(c, E.WORKLOAD_STARTED, "the job was closed meanwhile")
-    if c.agent is not None and c.agent.state == "broken":
+    if c.agent is not None and _is_broken(c):
         event, otherwise = OUTCOMES.get(c.agent.error_kind, BLAMED)
         return _mark(c, event, c.agent.error or otherwise)
     if c.agent is not None and c.agent.state in WORKING:
@@ -134,10 +136,18 @@ def restored(c: Case, _: Plans) -> Action | None:
 
 def unwhole(c: Case, _: Plans) -> Action | None:
     """It ran, and the memory that was to come behind it, or its next step, could not be brought to life: that counts."""
-    told = c.agent is not None and c.agent.state == "broken" and c.agent.error_kind in ("restore", "start")
-    if c.attempt.state in (A.RUNNING, A.DRAINING) and told and c.agent is not None:
+    if c.agent is not None and _is_unwhole(c):
         return _mark(c, E.RESTORE_FAILED, c.agent.error or "its memory could not be brought")
     return None
+
+
+def _is_broken(c: Case) -> bool:
+    return c.agent is not None and c.agent.state == "broken"
+
+
+def _is_unwhole(c: Case) -> bool:
+    blamed = c.agent is not None and c.agent.error_kind in ("restore", "start")
+    return c.attempt.state in (A.RUNNING, A.DRAINING) and blamed and _is_broken(c)
 
 
 def ended(c: Case, _: Plans) -> Action | None:

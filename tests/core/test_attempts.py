@@ -52,6 +52,8 @@ def one(state: A, head: HeadSeen | None = None, agent: Any = "default", instance
 
 
 SAVED = a_head(number=3, checkpoint="000001-000002", sequence=2)
+BROKEN = an_agent("broken", error="x", error_kind="refused")
+UNWHOLE = an_agent("broken", error="x", error_kind="restore")
 
 MARKS: list[tuple[str, JobSeen, E | None]] = [
     ("seen by the cloud", one(A.REQUESTED), E.INSTANCE_SEEN),
@@ -92,6 +94,8 @@ MARKS: list[tuple[str, JobSeen, E | None]] = [
     ("silent for longer", one(A.RUNNING, agent=an_agent(silent=76)), E.SILENT),
     ("the cloud gave notice", one(A.RUNNING, agent=noticed()), E.DRAIN_ASKED),
     ("notice before it ran", one(A.RESTORING, agent=noticed(state="restoring")), E.DRAIN_ASKED),
+    ("gone, it said why", one(A.RESTORING, agent=BROKEN, instance=an_instance(gone=True)), E.RESTORE_REFUSED),
+    ("gone, its memory lacked", one(A.RUNNING, agent=UNWHOLE, instance=an_instance(gone=True)), E.RESTORE_FAILED),
     ("confirmed gone", one(A.RELEASING, instance=an_instance(gone=True)), E.INSTANCE_GONE),
     ("still there", one(A.RELEASING, since=ago(5)), None),
     ("over", one(A.RELEASED, instance=None), None),
