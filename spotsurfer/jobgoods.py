@@ -130,6 +130,8 @@ def _of_fetch(fetch: InputFetch) -> Iterator[str]:
         yield "holds a character that can't be shown"
     if at.is_many and (fetch.sha256 or fetch.version):
         yield "means several files, so it can't have one sha256 or version: name a single file"
+    if at.scheme in naming.WEB and "*" in at.place:
+        yield "has a wildcard, but the web lists no files: name each one, and write %2A for a '*' that is meant"
     if fetch.sha256 and not SHA256.fullmatch(fetch.sha256):
         yield f"has the sha256 {fetch.sha256!r}, expected 64 hexadecimal digits"
     if at.scheme == "http" and not fetch.sha256:

@@ -82,6 +82,7 @@ INPUTS = [
     ('["https://u:p@host/x"]', "user name or password"),
     ('["http://host/x"]', "say its sha256"),
     ('["https://host/"]', "no last name"),
+    ('["https://host/*.fq"]', "the web lists no files"),
     ('[{ from = "local.txt", to = "x" }]', "paths are written alone"),
     ('[{ from = "s3://lab/x", too = "x" }]', "Did you mean"),
     ('[{ from = "s3://lab/x", to = "../x" }]', "below the job's folder"),
