@@ -76,9 +76,7 @@ def show(job: JobArgument, as_json: AsJson = False) -> None:
         put_json(found)
         return
     here = current(found)
-    pairs(_facts(found))
-    if here:
-        pairs(_now(here))
+    pairs([*_facts(found), *(_now(here) if here else [])])
     if len(found["steps"]) > 1 or found["spec"]["steps"]:
         put()
         rows = [_step(step) for step in found["steps"]]

@@ -133,6 +133,8 @@ def _assignments(option: str, words: list[str] | None) -> dict[str, str]:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise UsageError(f"{option} {word!r} has no value: write {option} NAME=value.")
+        if name in found:
+            raise UsageError(f"{option} gives {name} twice: keep one of them.")
         found[name] = value
     return found
 

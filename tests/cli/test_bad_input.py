@@ -59,6 +59,7 @@ def test_a_wrong_job_file(controller: FakeService, call: Call, folder: Path, tex
         (["submit", "--mem", "4", "--", "prog"], 3, ["resources.memory", "without a unit"]),
         (["submit", "--cpu", "two", "--", "prog"], 2, ["--cpu", "integer"]),
         (["submit", "--env", "A", "--", "prog"], 2, ["--env", "NAME=value"]),
+        (["submit", "--secret", "A=env:HOME", "--secret", "A=env:PATH", "--", "prog"], 2, ["--secret", "A twice"]),
         (["submit", "--in", "absent", "--", "prog"], 4, ["absent", "not there"]),
         (["submit", "--fast", "--", "prog"], 2, ["--fast", "--help"]),
         (["lst"], 2, ["lst"]),

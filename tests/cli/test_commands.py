@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -113,6 +114,8 @@ def test_show_and_why(job: str, call: Call) -> None:
     assert shown.code == 0
     assert "prog --json -x" in shown.out
     assert "42s of work since the newest checkpoint" in shown.out
+    named = [re.match(r"[a-z]+( [a-z]+)? {2,}", line) for line in shown.out.partition("\n\n")[0].splitlines()]
+    assert len({found and found.end() for found in named}) == 1, "all values begin in one column"
     assert json.loads(call("show", job, "--json").out)["attempts"][0]["zone"] == "local-a"
     assert "c6i.large: 4 GiB is too little" in call("why", job).out
     assert json.loads(call("why", job, "--json").out)[0]["rejected"][0]["what"] == "c6i.large"
