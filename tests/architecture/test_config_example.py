@@ -1,10 +1,13 @@
 """The example of the configuration loads, shows the defaults, and names every key there is."""
 
+import dataclasses
 import os
+import tomllib
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from spotsurfer_providers.local.settings import LocalSettings
 from support.tree import ROOT
 
 from spotsurfer.settings import Settings, load_settings
@@ -28,6 +31,12 @@ def test_example_still_loads_with_every_line_switched_on(tmp_path: Path) -> None
     on = [line[2:] if line.startswith("# ") and " = " in line else line for line in lines]
     (tmp_path / "config.toml").write_text("\n".join(on))
     assert load_settings(tmp_path / "config.toml") != Settings()
+
+
+def test_example_names_every_key_of_the_local_provider() -> None:
+    lines = [line.removeprefix("##  ") for line in EXAMPLE.read_text().splitlines() if line.startswith("##  ")]
+    found = tomllib.loads("\n".join(lines))["provider"]["local"]
+    assert set(found) == {field.name for field in dataclasses.fields(LocalSettings)}
 
 
 def test_example_names_every_key() -> None:

@@ -49,8 +49,8 @@ def test_a_bucket_is_read_and_never_written_and_the_store_keeps_its_scope(tmp_pa
 @pytest.mark.parametrize(
     ("buckets", "words"),
     [
-        ({"store": "/tmp"}, "is taken"),
-        ({"No": "/tmp"}, "no name for a bucket"),
+        ({"store": "/tmp"}, "is not .store"),
+        ({"No": "/tmp"}, "3 to 63 small letters"),
         ({"lab": "relative"}, "absolute path of a folder"),
     ],
 )

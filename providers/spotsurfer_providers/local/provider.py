@@ -113,13 +113,13 @@ class LocalProvider:
     def _admit(self, plan: LaunchPlan, trees: Sequence[Hierarchy], now: datetime) -> None:
         """Raise where the pretended cloud, or this host, has no room."""
         if plan.pool not in self._settings.pool_list():
-            raise Invalid(f"There is no pool {plan.pool}: see providers.local.pools")
+            raise Invalid(f"There is no pool {plan.pool}: see provider.local.pools")
         if len(plan.user_data.encode()) > USER_DATA_BYTES_MAX:
             raise Invalid(f"User-data is longer than {USER_DATA_BYTES_MAX} bytes")
         views, _ = self._views(trees, now)
         live = [v for v in views if v.state is not InstanceState.GONE]
         if len(live) >= self._settings.instances_max:
-            raise QuotaExceeded(f"{len(live)} boxes live already: raise providers.local.instances_max")
+            raise QuotaExceeded(f"{len(live)} boxes live already: raise provider.local.instances_max")
         why = scenario.refusal(self._plot, plan.pool, plan.market, self._seconds(now), self._home.reclaim_seconds())
         why = why or scenario.full(self._plot, plan.pool, plan.market, [(v.pool, v.market) for v in live])
         if why:

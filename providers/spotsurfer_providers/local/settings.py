@@ -1,4 +1,4 @@
-"""Settings of the local provider: the table `[providers.local]` of the configuration."""
+"""Settings of the local provider: the table `[provider.local]` of the configuration."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LocalSettings:
 
 def read_settings(table: Mapping[str, object]) -> LocalSettings:
     """Settings from their table. Raises ConfigError, naming the key."""
-    settings = build(LocalSettings, table, "providers.local")
+    settings = build(LocalSettings, table, "provider.local")
     checks = (
         ("disk_bytes", settings.disk_bytes >= _DISK_BYTES_MIN, f"at least {_DISK_BYTES_MIN}"),
         ("notice_seconds", settings.notice_seconds >= 0, "0 or more"),
@@ -66,7 +66,7 @@ def read_settings(table: Mapping[str, object]) -> LocalSettings:
     )
     for key, good, must in checks:
         if not good:
-            raise ConfigError(f"providers.local.{key} must be {must}")
+            raise ConfigError(f"provider.local.{key} must be {must}")
     _check_pools(settings)
     _check_buckets(settings.buckets)
     _check_sockets(settings.sockets)
@@ -82,34 +82,34 @@ def _check_root(root: str | None) -> None:
     if root is None:
         return
     if not Path(root).is_absolute():
-        raise ConfigError(f"providers.local.root must be an absolute path, not {root!r}")
+        raise ConfigError(f"provider.local.root must be an absolute path, not {root!r}")
     missing = [name for name in _ROOT_NEEDS if not Path(root, name).exists()]
     if missing:
         raise ConfigError(
-            f"providers.local.root {root} has no {', '.join(missing)}: unpack a system there, as debootstrap does"
+            f"provider.local.root {root} has no {', '.join(missing)}: unpack a system there, as debootstrap does"
         )
 
 
 def _check_sockets(sockets: Mapping[str, object]) -> None:
     for port, path in sockets.items():
         if not port.isdigit() or not 1024 <= int(port) <= 65535 or int(port) == GATEWAY_PORT:
-            raise ConfigError(f"providers.local.sockets has {port!r}; it must be a port from 1024 on, {GATEWAY_PORT} is taken")
+            raise ConfigError(f"provider.local.sockets has {port!r}; it must be a port from 1024 on, {GATEWAY_PORT} is taken")
         if not isinstance(path, str) or not Path(path).is_absolute():
-            raise ConfigError(f"providers.local.sockets.{port} is {path!r}; it must be the absolute path of a Unix socket")
+            raise ConfigError(f"provider.local.sockets.{port} is {path!r}; it must be the absolute path of a Unix socket")
 
 
 def _check_buckets(buckets: Mapping[str, object]) -> None:
     for name, folder in buckets.items():
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{2,62}", name) or name == BUCKET:
-            raise ConfigError(f"providers.local.buckets has {name!r}, which is no name for a bucket, or is taken")
+            raise ConfigError(f"provider.local.buckets has {name!r}: a name has 3 to 63 small letters, digits, .-, and is not {BUCKET!r}")
         if not isinstance(folder, str) or not Path(folder).is_absolute() or not Path(folder).is_dir():
-            raise ConfigError(f"providers.local.buckets.{name} is {folder!r}; it must be the absolute path of a folder")
+            raise ConfigError(f"provider.local.buckets.{name} is {folder!r}; it must be the absolute path of a folder")
 
 
 def _check_pools(settings: LocalSettings) -> None:
     for name in settings.pools or []:
         if name.count("/") != 1 or not all(name.split("/")):
-            raise ConfigError(f"providers.local.pools has {name!r}; write zone/instance-type, as local-a/m6i.large")
+            raise ConfigError(f"provider.local.pools has {name!r}; write zone/instance-type, as local-a/m6i.large")
     for pool in settings.pool_list():
         if pool.instance_type not in instance_types():
-            raise ConfigError(f"providers.local: no price is known of {pool.instance_type!r}; see the EC2 type names")
+            raise ConfigError(f"provider.local: no price is known of {pool.instance_type!r}; see the EC2 type names")
