@@ -95,7 +95,8 @@ def guard(tell: int, body: Callable[[], None]) -> NoReturn:
     try:
         body()
     except BaseException as e:
-        os.write(tell, f"{type(e).__name__}: {e}\n".encode())
+        where = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) and e.filename else f"{type(e).__name__}: {e}"
+        os.write(tell, f"{where}\n".encode())
     os._exit(FAILED)
 
 

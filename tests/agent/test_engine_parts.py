@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import cgroup
+from spotsurfer_agent import cgroup, launch
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines import criu_call, needs
 from spotsurfer_agent.jobroot import MountLine, carried, mount_lines
@@ -181,3 +181,14 @@ def test_tools_come_from_the_prefix_first_and_are_named_when_missing(tmp_path, m
 
 def test_mount_lines_are_read_whole():
     assert mount_lines("1 2 0:1 /a /b rw shared:1 master:2 - cgroup x rw,cpu\n") == [MountLine("/a", "/b", "cgroup", "rw,cpu")]
+
+
+def test_a_first_process_that_fails_says_with_what_path():
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        launch.guard(write, lambda: os.chdir("/nowhere"))
+    os.close(write)
+    with os.fdopen(read) as told:
+        assert told.read() == "/nowhere: No such file or directory\n"
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == launch.FAILED

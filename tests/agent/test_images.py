@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from spotsurfer_agent.coding import encode
@@ -115,6 +116,20 @@ def test_accounts_are_the_images_own(tmp_path):
     (tmp_path / "etc/passwd").symlink_to(outside)
     with pytest.raises(OSError, match="does not exist"):
         accounts.find(tmp_path, "evil")
+
+
+def test_a_working_folder_that_the_image_lacks_is_made_for_every_user(tmp_path):
+    (tmp_path / "here").write_text("a file")
+    (tmp_path / "away").symlink_to("/nowhere")
+    before = os.umask(0o077)  # as the agent's
+    try:
+        for folder in ("/srv/tool", "//srv/tool", "/here", "/away/deep", "/", ""):
+            tree.working_folder(tmp_path, folder)
+    finally:
+        os.umask(before)
+    assert [oct(tmp_path.joinpath(x).stat().st_mode & 0o777) for x in ("srv", "srv/tool")] == ["0o755", "0o755"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["away", "here", "srv"]
+    assert (tmp_path / "here").read_text() == "a file"
 
 
 def test_mount_points_never_lead_out_of_the_tree(tmp_path):

@@ -137,7 +137,7 @@ class World:
         account = find_account(Path(root.path), spec.user or root.config.user)
         # A job that speaks of files has a folder of its own for them; else the program begins where its image says.
         speaks = spec.inputs or spec.fetches or spec.outputs or spec.folder not in ("", ".")
-        there = folder if speaks or not root.config.folder else os.path.normpath("/" + root.config.folder)
+        there = folder if speaks or not root.config.folder else os.path.normpath("/" + root.config.folder.lstrip("/"))
         devices = self._devices(spec)
         cdi.lay_links(devices, scratch / "run")
         return Beginning(words, there, account, devices.added_to(root.config.environment))

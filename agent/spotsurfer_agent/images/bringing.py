@@ -97,6 +97,7 @@ class Images:
             progress("unpacking the image")
             tree.unpack(self._tools, made / LAYOUT, made / tree.ROOT, reference)
             tree.mount_points(made / tree.ROOT, str(self._base))
+            tree.working_folder(made / tree.ROOT, config.folder)
             return self._shelf.put(made, wanted.digest, config)
 
     @contextlib.contextmanager

@@ -45,6 +45,14 @@ def mount_points(root: Path, base: str, extra: Iterable[jobroot.Mount] = ()) -> 
         make(root, m.target, folder=Path(m.source).is_dir())
 
 
+def working_folder(root: Path, folder: str) -> None:
+    """Make the image's working folder where it lacks it, as other tools do. What lies behind a link is left to the image."""
+    parts = [x for x in os.path.normpath(folder).split("/") if x not in ("", ".")]
+    way = [root.joinpath(*parts[: i + 1]) for i in range(len(parts))]
+    if parts and not any(p.is_symlink() or p.is_file() for p in way):
+        make(root, "/".join(parts), folder=True)
+
+
 def make(root: Path, path: str, *, folder: bool) -> None:
     """One mount point. What is there in another form is replaced where it is a link or empty. Raises ImageError."""
     at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -63,7 +71,7 @@ def make(root: Path, path: str, *, folder: bool) -> None:
 
 def _folder(at: int, name: str, path: str) -> int:
     try:
-        os.mkdir(name, 0o755, dir_fd=at)
+        _fresh(at, name)
     except FileExistsError:
         if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
             raise ImageError(
@@ -84,9 +92,15 @@ def _last(at: int, name: str, *, folder: bool) -> None:
     elif found:
         os.unlink(name, dir_fd=at)
     if folder:
-        os.mkdir(name, 0o755, dir_fd=at)
+        _fresh(at, name)
     else:
         os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=at))
+
+
+def _fresh(at: int, name: str) -> None:
+    """A folder that every user may enter, whatever the agent's umask. Raises FileExistsError."""
+    os.mkdir(name, dir_fd=at)
+    os.chmod(name, 0o755, dir_fd=at)  # noqa: S103 -- a folder of the image
 
 
 def settle(made: Path, place: Path) -> None:
