@@ -39,10 +39,12 @@ class Gate:
         script.write_text(TEXT.format(folder=shlex.quote(str(folder)), asks=HOOK_ASKS, answers=HOOK_ANSWERS, final=HOOK_FINAL))
         script.chmod(0o755)
 
-    def open_to(self, uid: int) -> None:
+    def open_to(self, uid: int, gid: int) -> None:
         """Let the script work as the job's user: a shell gives up a root that is only effective."""
         for name in (HOOK_ASKS, HOOK_ANSWERS):
             os.chown(self._folder / name, uid, -1)
+        os.chown(self._folder, -1, gid)
+        self._folder.chmod(0o710)  # the way to the fifos; what else lies there stays the agent's own
 
     def begin(self, *, final: bool) -> None:
         """A run of CRIU follows; nothing that an earlier one left over may reach it."""

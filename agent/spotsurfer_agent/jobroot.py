@@ -136,6 +136,14 @@ def on_machine(path: str, plan: Sequence[Mount], image: str = "") -> str:
     return image + path
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder that the job's user may enter, and what lacks above it; the agent's umask keeps all else to itself."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        path.chmod(0o755)
+
+
 def build(root: str, plan: Sequence[Mount], image: str = "") -> None:
     """Put the tree together below the folder `root`, in a private mount namespace of the caller."""
     linux.bind(image or "/", root, read_only=True)

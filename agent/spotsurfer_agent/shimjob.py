@@ -213,7 +213,7 @@ class Job:
             launch.enter_cgroups(entries)
             launch.lend_identity(uid, gid)
 
-        self._gate.open_to(uid)
+        self._gate.open_to(uid, gid)
         if (hushed := launch.lends(uid)) and self._tools is not None:  # nft refuses who is root only in effect
             netns.hush(self._tools, self._net)
             request = without_lock(request)

@@ -42,7 +42,8 @@ from support.registry import HOST, HTPASSWD, LOGIN, authority, certificate, regi
 STORAGE = Path("/run/store/registry")
 SHELF = BASE / "images"
 TURNS = 200
-SPEAKS = 'echo "$(id -u) $(id -g) $(id -G) $PWD $HOME $WAVE $PATH"; touch /etc/x 2>/dev/null || echo read-only'
+SPEAKS = 'echo "$(id -u) $(id -g) $(id -G) $PWD $HOME $WAVE $PATH"; cat /etc/hosts /etc/resolv.conf >/dev/null; ls /run'
+SPEAKS += "; touch /etc/x 2>/dev/null || echo read-only"
 
 
 def surfing(image: str = "tool:1", turns: int = TURNS) -> Spec:
@@ -149,7 +150,7 @@ def speaks(*wanted: str) -> None:
             e.start(spec)
             until(lambda: e.status().state is W.EXITED)
             told = output(e).decode().splitlines()
-            assert told == [line, "read-only"], (told, line, output(e, "err"))
+            assert told == [line, "secrets", "read-only"], (told, line, output(e, "err"))
             e.kill()
     assert "'nobody-here' does not exist in the image" in refused("start", lambda: e.start(small(user="nobody-here")))
 

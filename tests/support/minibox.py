@@ -35,6 +35,7 @@ mount -t tmpfs other /mnt
 [ -e {python} ] || {{ mkdir -p {tree}; mount --bind /run/tree {tree}; }}
 mount -o remount,bind,ro /
 cd /run/share
+umask 077
 exec {python} -m {module} {scene}
 """
 

@@ -53,7 +53,7 @@ class Hosted(abc.ABC):
         self._base, self._job, self._store, self._tools, self._origin = base, job, store, tools, origin
         self._keys = keys or Keys.derive(b"", job)
         self._folder = base / "job"
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in ("root", "log", "images"):
             (self._folder / name).mkdir(exist_ok=True)
         self._scratch = scratch.Scratch(base, tools.btrfs)

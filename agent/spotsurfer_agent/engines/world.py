@@ -53,8 +53,9 @@ class World:
         if root is not None:
             names = self._folder / jobroot.NAMES
             names.mkdir(exist_ok=True)
-            (names / "hosts").write_text(HOSTS)
-            (names / "resolv.conf").write_text(_resolver())
+            for name, text in (("hosts", HOSTS), ("resolv.conf", _resolver())):
+                (names / name).write_text(text)
+                (names / name).chmod(0o644)  # for the job's user, too
         return root
 
     def bring(self, spec: Spec) -> None:
@@ -130,7 +131,7 @@ class World:
         folder, root = f"{self._base}/{own}", self.root
         if root is None:
             return Beginning(list(spec.command), folder, _account(spec.user))
-        (scratch / "run").mkdir(exist_ok=True)
+        jobroot.make_folder(scratch / "run")
         words = root.config.words(spec.entry_point, spec.command)
         if not words:
             raise OSError(0, f"the image {spec.image} names no program: add command to the job file")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from spotsurfer_agent.images.errors import ImageError, Kind
-from spotsurfer_agent.jobroot import Mount
+from spotsurfer_agent.jobroot import Mount, make_folder
 
 FOLDERS = ("/etc/cdi", "/run/cdi")
 GENERATORS = {"nvidia.com/gpu": ("nvidia-ctk", "cdi", "generate", "--format=json")}  # kind -> who describes it
@@ -59,7 +59,7 @@ def lay_links(devices: Devices, run: Path) -> None:
     folder = run / Path(DRIVER).name
     shutil.rmtree(folder, ignore_errors=True)
     if devices.links:
-        folder.mkdir()
+        make_folder(folder)
     for name, target in devices.links.items():
         (folder / name).symlink_to(target)
 

@@ -114,10 +114,10 @@ class Shares:
         if spec.image and not path.is_relative_to(scratch):
             return  # made when the image was unpacked
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            jobroot.make_folder(path)
         except OSError as e:
             raise ShareTrouble(
-                share, f"the folder {path} can't be made on this machine ({e.strerror}): say another target"
+                share, f"the folder {path} can't be made on this machine ({e.strerror}): say a target below the job's folder"
             ) from e
 
     def _leave(self, at: Path) -> None:
