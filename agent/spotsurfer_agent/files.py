@@ -9,7 +9,7 @@ import errno
 import os
 from pathlib import Path, PurePosixPath
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import jobroot, protocol
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import FileStore
 
@@ -45,7 +45,7 @@ def place_inputs(store: FileStore, spec: Spec, scratch: str) -> None:
     folder = job_folder(scratch, spec)
     wanted = sum(spec.inputs.values())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        jobroot.make_folder(folder)
         free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
         if wanted > free:
             raise FilesError("input", _full(wanted, free))
@@ -57,7 +57,7 @@ def place_inputs(store: FileStore, spec: Spec, scratch: str) -> None:
 
 def _place(store: FileStore, spec: Spec, target: Path, wanted: tuple[str, int]) -> None:
     path, size = wanted
-    target.parent.mkdir(parents=True, exist_ok=True)
+    jobroot.make_folder(target.parent)
     got = store.get_file(protocol.input_key(spec.job, path), target)
     if got != size:
         what = "is not in the store" if got is None else f"has {got} bytes in the store"

@@ -43,6 +43,17 @@ def test_inputs_of_any_size_arrive_with_their_modes(work, tmp_path):
     assert (work / "deep/er/empty").stat().st_mode & 0o7777 == 0o644
 
 
+def test_every_user_of_the_job_may_enter_their_folders(work):
+    store = DictStore()
+    store.put(protocol.input_key(JOB, "a/b/x"), b"x")
+    before = os.umask(0o077)  # as the agent's
+    try:
+        place_inputs(store, spec(inputs={"a/b/x": 1}, folder="deep"), str(work.parent))
+    finally:
+        os.umask(before)
+    assert {p.stat().st_mode & 0o777 for p in work.rglob("*") if p.is_dir()} == {0o755}
+
+
 def test_modes_bring_no_privilege(work):
     store = DictStore()
     store.put(protocol.input_key(JOB, "su"), b"x")

@@ -125,9 +125,10 @@ def test_every_user_of_the_job_may_read_them(tmp_path: Path, buckets: Buckets) -
     before = os.umask(0o077)  # as the agent's
     try:
         machine = Machine(tmp_path / "m", buckets)
-        machine.ready(DictStore(), "s3://lab/run/reads/**")
+        machine.begin(DictStore(), "s3://lab/run/reads/**")
     finally:
         os.umask(before)
+    assert {p.stat().st_mode & 0o777 for p in (machine.scratch / "work").rglob("*") if p.is_dir()} == {0o755}
     view = machine.base / "job/inputs"
     modes = {p.stat().st_mode & 0o777 for p in [view.resolve(), *view.rglob("*")] if p.is_dir()}
     assert (modes, (view / "deep/c.fq.gz").stat().st_mode & 0o777) == ({0o755}, 0o444)

@@ -127,7 +127,7 @@ class World:
     def beginning(self, spec: Spec, scratch: Path) -> Beginning:
         """How the command begins; its folder below the scratch is made. Raises OSError, trees.UnsafePath."""
         own = "work" if spec.folder in ("", ".") else "work/" + "/".join(trees.parts(spec.folder))
-        (scratch / own).mkdir(parents=True, exist_ok=True)
+        jobroot.make_folder(scratch / own)
         folder, root = f"{self._base}/{own}", self.root
         if root is None:
             return Beginning(list(spec.command), folder, _account(spec.user))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from spotsurfer_agent import clock, files, protocol
+from spotsurfer_agent import clock, files, jobroot, protocol
 from spotsurfer_agent.inputs import naming
 from spotsurfer_agent.inputs.cache import Cache
 from spotsurfer_agent.inputs.fetch import PATIENCE_SECONDS, THREADS, Fetching, Want, changed
@@ -88,7 +88,7 @@ class Delivery:
 
     def _place(self, pin: Pinned, link: Path) -> None:
         try:
-            link.parent.mkdir(parents=True, exist_ok=True)
+            jobroot.make_folder(link.parent)
             link.symlink_to(self.base / NAME / pin.path)
         except (FileExistsError, NotADirectoryError) as e:
             raise InputTrouble(Kind.TWICE, source=pin.source, other="a file that was sent along", path=pin.path) from e
