@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,6 +37,7 @@ class Session:
         self._client = None
 
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 SESSION = Session()  # a process is one call; main() fills it
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]

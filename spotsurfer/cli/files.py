@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
+from spotsurfer.cli.common import DISK_FULL, SESSION, AsJson, JobArgument, examples
 from spotsurfer.cli.screen import put, put_json, table, tell, when
 from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import leaves_folder
@@ -198,20 +198,29 @@ def _download(client: Client, place: str, file: dict[str, Any], to: Path, force:
     target = to / str(file["path"])
     if target.exists() and not force:
         raise UsageError(f"{target} is there already: name another folder, or overwrite with --force.")
+    try:
+        _write(client, f"{place}/{quote(file['path'], safe='/')}", file, target)
+    except OSError as e:
+        if e.errno in DISK_FULL:
+            raise
+        raise UsageError(f"{target} can't be written ({e.strerror}): name another folder after --to.") from e
+    return target
+
+
+def _write(client: Client, path: str, file: dict[str, Any], target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         count, digest = 0, hashlib.sha256()
         with part.open("wb") as opened:
-            for piece in client.download(f"{place}/{quote(file['path'], safe='/')}"):
+            for piece in client.download(path):
                 count += opened.write(piece)
                 digest.update(piece)
         _check(file, count, digest.hexdigest())
         part.replace(target)
     finally:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             part.unlink()
-    return target
 
 
 def _check(file: dict[str, Any], count: int, digest: str) -> None:

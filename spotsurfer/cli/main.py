@@ -13,7 +13,7 @@ import typer
 
 import spotsurfer
 from spotsurfer.cli import act, ask, checkpoints, extra, files, host, storework, submit
-from spotsurfer.cli.common import SESSION, AsJson
+from spotsurfer.cli.common import DISK_FULL, SESSION, AsJson, examples
 from spotsurfer.cli.screen import put, put_json, tell
 from spotsurfer.model.errors import DiskFull, SpotsurferError, UsageError
 
@@ -39,7 +39,7 @@ def options(
     SESSION.config, SESSION.debug = config, debug
 
 
-@app.command()
+@app.command(epilog=examples("spotsurfer version", "spotsurfer version --json"))
 def version(as_json: AsJson = False) -> None:
     """Say which version this is."""
     if as_json:
@@ -58,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = app(args=arguments, prog_name="spotsurfer", standalone_mode=False)
         sys.stdout.flush()
+        if code == INTERRUPTED:  # by the library, which says nothing
+            tell("Interrupted.")
     except BrokenPipeError:  # the reader has seen enough (`| head`)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -81,7 +83,7 @@ def _report(error: Exception, debug: bool) -> int:
     if hasattr(error, "format_message"):  # of the option parser
         tell(_usage(error))
         return UsageError.exit_code
-    if isinstance(error, OSError) and error.errno in (28, 122):  # ENOSPC, EDQUOT
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
         tell(f"{error.filename or 'A disk'} is full: make room and repeat the command.")
         return DiskFull.exit_code
     tell(f"spotsurfer failed inside: {type(error).__name__}: {error}. Repeat with `spotsurfer --debug …` to see where.")

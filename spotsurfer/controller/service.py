@@ -228,7 +228,8 @@ class ControllerService:
         _, entries = self._entries(job)
         done = entries[-1].done if entries else None
         if done is None:
-            raise Conflict(f"job {job} has not ended: its results appear all at once when it does")
+            so_far = "`outputs --partial` has what it wrote so far"
+            raise Conflict(f"job {job} has not ended: its results appear all at once when it does; {so_far}")
         return [OutputFile(path, size, done.digests.get(path, "")) for path, size in sorted(done.outputs.items())]
 
     def output(self, job: str, path: str) -> Iterator[bytes]:

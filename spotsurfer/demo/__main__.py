@@ -21,10 +21,12 @@ from spotsurfer.demo.story import Director, Story
 from spotsurfer.demo.view import View, report
 from spotsurfer.model.errors import NotRoot, SpotsurferError
 
+EXAMPLES = "Examples: spotsurfer demo; spotsurfer demo --dir /srv/demo --json"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; 0 when every promise was kept."""
-    parser = argparse.ArgumentParser(prog="spotsurfer demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="spotsurfer demo", description=__doc__, epilog=EXAMPLES)
     parser.add_argument("--dir", type=Path, default=Path("build/demo"), help="where everything is kept (default: build/demo)")
     parser.add_argument("--json", action="store_true", help="print result.json at the end, and nothing else on stdout")
     options = parser.parse_args(arguments)

@@ -12,6 +12,8 @@ from spotsurfer.runtime.builder import Pins, Runtime, build, find, unpack, unpac
 
 DEFAULT_OUT = Path("build/runtime")
 
+EXAMPLES = "Examples: spotsurfer agent-runtime build; spotsurfer agent-runtime build --locked; spotsurfer agent-runtime list --json"
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
@@ -25,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m spotsurfer.runtime", description=__doc__)
+    parser = argparse.ArgumentParser(prog="spotsurfer agent-runtime", description=__doc__, epilog=EXAMPLES)
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="build folder (default: %(default)s)")
     commands = parser.add_subparsers(required=True)
     make = commands.add_parser("build", help="build the tarball, fetch what is missing")

@@ -144,7 +144,8 @@ def test_ctrl_c_is_130(controller: FakeService, call: Call, monkeypatch: pytest.
         raise KeyboardInterrupt
 
     monkeypatch.setattr("spotsurfer.cli.common.Session.client", interrupted)
-    assert call("list").code == 130
+    result = call("list")
+    assert (result.code, result.out, result.err) == (130, "", "Interrupted.\n")
 
 
 def test_list_starts_quickly_and_loads_no_web_framework(controller: FakeService) -> None:

@@ -229,6 +229,10 @@ def test_outputs(job: str, controller: FakeService, call: Call, folder: Path) ->
     assert json.loads(call("outputs", job, "--json").out) == [{"path": "a/contigs.fa", "size": 8, "sha256": DIGEST}]
     assert call("outputs", job, "--to", "results").code == 0
     assert (folder / "results" / "a" / "contigs.fa").read_bytes() == b">1\nACGT\n"
+    (folder / "a-file").touch()
+    blocked = call("outputs", job, "--to", str(folder / "a-file"))
+    assert (blocked.code, blocked.out) == (2, "")
+    assert "can't be written (Not a directory): name another folder" in blocked.err
     again = call("outputs", job, "--to", "results")
     assert again.code == 2
     assert "--force" in again.err

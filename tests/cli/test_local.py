@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,21 @@ from spotsurfer_providers.local import control
 def test_the_plugins_commands_are_there(call: Call) -> None:
     assert "local" in call("--help").out
     assert "reclaim" in call("local", "--help").out
+
+
+def _help(call: Call, words: list[str]) -> str:
+    if words[0] not in ("demo", "agent-runtime"):
+        return call(*words, "--help").out
+    whole = [sys.executable, "-m", "spotsurfer", *words, "--help"]  # their own parsers end the process
+    return subprocess.run(whole, capture_output=True, text=True, check=True).stdout
+
+
+def test_every_command_has_examples(call: Call) -> None:
+    names = re.findall(r"^  ([a-z-]+)  ", call("--help").out.partition("Commands:")[2], re.M)
+    assert {"submit", "local", "agent-runtime", "demo", "version"} <= set(names)
+    below = {"local": ["list", "reclaim", "cut", "mend", "clean"], "store": ["check", "stats", "gc"]}
+    for words in [[n, *w] for n in names for w in ([[x] for x in below[n]] if n in below else [[]])]:
+        assert "Examples:" in _help(call, words), words
 
 
 def test_an_empty_home(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

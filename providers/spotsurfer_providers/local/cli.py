@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from spotsurfer.cli.common import examples
 from spotsurfer.model.errors import UsageError
 from spotsurfer.places import data_dir
 from spotsurfer.units import parse_seconds
@@ -28,7 +29,7 @@ Box = Annotated[str, typer.Argument(metavar="BOX", help="As `spotsurfer local li
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
 
 
-@app.command(name="list")
+@app.command(name="list", epilog=examples("spotsurfer local list", "spotsurfer local list --json"))
 def list_boxes(folder: Folder = None, as_json: AsJson = False) -> None:
     """Show the boxes of this host, those that ended lately included."""
     rows = control.list_boxes(_home(folder))
@@ -41,7 +42,7 @@ def list_boxes(folder: Folder = None, as_json: AsJson = False) -> None:
         print("  ".join(str(row.get(key) or "-") for key in ("id", "state", "market", "zone", "instance_type", "reason")))
 
 
-@app.command()
+@app.command(epilog=examples("spotsurfer local reclaim box-4f0e9b112233 --notice 2m", "spotsurfer local reclaim box-4f0e9b112233 --notice 0"))
 def reclaim(
     box: Box,
     notice: Annotated[str, typer.Option(help="How long before; 0 takes it without a word.")] = "2m",
@@ -56,19 +57,19 @@ def reclaim(
     _done(control.reclaim(_home(folder), box, seconds), f"{box} is taken in {seconds:g} s.", as_json)
 
 
-@app.command()
+@app.command(epilog=examples("spotsurfer local cut box-4f0e9b112233"))
 def cut(box: Box, folder: Folder = None, as_json: AsJson = False) -> None:
     """Cut a box off the network; its metadata service stays."""
     _done(control.set_link_up(_home(folder), box, False), f"{box} is cut off.", as_json)
 
 
-@app.command()
+@app.command(epilog=examples("spotsurfer local mend box-4f0e9b112233"))
 def mend(box: Box, folder: Folder = None, as_json: AsJson = False) -> None:
     """Give a box its network back."""
     _done(control.set_link_up(_home(folder), box, True), f"{box} is on the network.", as_json)
 
 
-@app.command()
+@app.command(epilog=examples("spotsurfer local clean", "spotsurfer local clean --all --data-dir /srv/old"))
 def clean(
     everything: Annotated[bool, typer.Option("--all", help="End living boxes, too.")] = False,
     folder: Folder = None,
