@@ -12,7 +12,9 @@ from spotsurfer.runtime.builder import Pins, Runtime, build, find, unpack, unpac
 
 DEFAULT_OUT = Path("build/runtime")
 
-EXAMPLES = "Examples: spotsurfer agent-runtime build; spotsurfer agent-runtime build --locked; spotsurfer agent-runtime list --json"
+EXAMPLES = (
+    "Examples: spotsurfer agent-runtime build; spotsurfer agent-runtime build --locked; spotsurfer agent-runtime list --json"
+)
 
 
 def main(arguments: list[str] | None = None) -> int:

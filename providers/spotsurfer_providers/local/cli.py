@@ -42,7 +42,11 @@ def list_boxes(folder: Folder = None, as_json: AsJson = False) -> None:
         print("  ".join(str(row.get(key) or "-") for key in ("id", "state", "market", "zone", "instance_type", "reason")))
 
 
-@app.command(epilog=examples("spotsurfer local reclaim box-4f0e9b112233 --notice 2m", "spotsurfer local reclaim box-4f0e9b112233 --notice 0"))
+@app.command(
+    epilog=examples(
+        "spotsurfer local reclaim box-4f0e9b112233 --notice 2m", "spotsurfer local reclaim box-4f0e9b112233 --notice 0"
+    )
+)
 def reclaim(
     box: Box,
     notice: Annotated[str, typer.Option(help="How long before; 0 takes it without a word.")] = "2m",

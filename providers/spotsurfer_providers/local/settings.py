@@ -85,9 +85,7 @@ def _check_root(root: str | None) -> None:
         raise ConfigError(f"provider.local.root must be an absolute path, not {root!r}")
     missing = [name for name in _ROOT_NEEDS if not Path(root, name).exists()]
     if missing:
-        raise ConfigError(
-            f"provider.local.root {root} has no {', '.join(missing)}: unpack a system there, as debootstrap does"
-        )
+        raise ConfigError(f"provider.local.root {root} has no {', '.join(missing)}: unpack a system there, as debootstrap does")
 
 
 def _check_sockets(sockets: Mapping[str, object]) -> None:
@@ -101,7 +99,9 @@ def _check_sockets(sockets: Mapping[str, object]) -> None:
 def _check_buckets(buckets: Mapping[str, object]) -> None:
     for name, folder in buckets.items():
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{2,62}", name) or name == BUCKET:
-            raise ConfigError(f"provider.local.buckets has {name!r}: a name has 3 to 63 small letters, digits, .-, and is not {BUCKET!r}")
+            raise ConfigError(
+                f"provider.local.buckets has {name!r}: a name has 3 to 63 small letters, digits, .-, and is not {BUCKET!r}"
+            )
         if not isinstance(folder, str) or not Path(folder).is_absolute() or not Path(folder).is_dir():
             raise ConfigError(f"provider.local.buckets.{name} is {folder!r}; it must be the absolute path of a folder")
 
