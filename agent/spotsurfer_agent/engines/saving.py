@@ -31,6 +31,7 @@ from spotsurfer_agent.inputs import shares
 from spotsurfer_agent.jobroot import Mount
 from spotsurfer_agent.manifest import Entry, Manifest
 from spotsurfer_agent.memory import first_to_go
+from spotsurfer_agent.pager.images import BadImage
 from spotsurfer_agent.protocol import SaveFacts
 from spotsurfer_agent.scratch import Capture, Scratch
 from spotsurfer_agent.store import ObjectStore, StoreError
@@ -43,7 +44,9 @@ HANGS = (
     "process of the job serves itself, or a network file system, may be the reason"
 )
 NOT_PART = ("stats-",)  # CRIU writes these after the hook
-FAILURES = (EngineError, StoreError, Cancelled, reserve.Closed, OSError, trees.Unsavable, subprocess.SubprocessError)
+FAILURES = (
+    *(EngineError, StoreError, Cancelled, reserve.Closed, BadImage, OSError, trees.Unsavable, subprocess.SubprocessError),
+)
 
 
 class Incomplete(EngineError):
@@ -123,9 +126,7 @@ class Saving:
             with first_to_go(), self._reserved() as memory, self._writer:
                 self._request.progress("sync")
                 self._at.scratch.sync()
-                self._request.progress("freeze")
-                status = talk.ask("status")
-                with self._frozen(talk, memory) as (intake, frozen):
+                with self._frozen(talk, memory) as (intake, frozen, status):
                     image = self._carry(talk, intake, frozen, status)
             self._manifest(image)
         except FAILURES as e:
@@ -139,6 +140,7 @@ class Saving:
         """From a frozen tree to chunks in the store; a job that runs on does so on the way."""
         instant = self._keep(frozen, status)
         intake.drained(lambda: self._alive(talk))
+        intake.settle()
         self._all_there(intake.pages.read_bytes)
         if not self._request.final:
             self._resume(talk, good=True)
@@ -171,9 +173,17 @@ class Saving:
             linux.trim_memory()
 
     @contextlib.contextmanager
-    def _frozen(self, talk: shimwire.Conversation, memory: Reserve) -> Iterator[tuple[Intake, dict[str, object]]]:
+    def _frozen(
+        self, talk: shimwire.Conversation, memory: Reserve
+    ) -> Iterator[tuple[Intake, dict[str, object], dict[str, object]]]:
+        """The intake, what the shim says of the frozen tree, and what it said before."""
         intake = Intake(self._images, memory, self._writer, self._base.index)
         try:
+            if not self._request.final:
+                self._request.progress("ahead")
+                intake.ahead(self._at.cgroup.pids())
+            self._request.progress("freeze")
+            status = talk.ask("status")
             try:
                 frozen = self._freeze(talk, intake)
             except shimwire.ShimRefused:
@@ -181,7 +191,7 @@ class Saving:
                     raise
                 intake = self._again(intake, memory)
                 frozen = self._freeze(talk, intake)
-            yield intake, frozen
+            yield intake, frozen, status
         finally:
             intake.close()
 
