@@ -113,11 +113,14 @@ def _refuse_devices(pid: int) -> None:
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         if line.endswith("/[aio] (deleted)"):
             raise Unwatchable(0, f"process {pid} uses asynchronous I/O")
-    for info in Path(f"/proc/{pid}/fdinfo").iterdir():
-        with contextlib.suppress(OSError):  # closed meanwhile
-            flags = next(x for x in info.read_text().splitlines() if x.startswith("flags:"))
-            if int(flags.split()[1], 8) & os.O_DIRECT:
-                raise Unwatchable(0, f"process {pid} uses direct I/O")
+    if any(_flags(info) & os.O_DIRECT for info in Path(f"/proc/{pid}/fdinfo").iterdir()):
+        raise Unwatchable(0, f"process {pid} uses direct I/O")
+
+
+def _flags(info: Path) -> int:
+    with contextlib.suppress(OSError):  # closed meanwhile
+        return int(next(x for x in info.read_text().splitlines() if x.startswith("flags:")).split()[1], 8)
+    return 0
 
 
 def _descriptor_in(pid: int) -> int:

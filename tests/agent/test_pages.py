@@ -7,7 +7,6 @@ import threading
 import time
 from concurrent.futures import Future
 
-import blake3
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,41 +21,12 @@ from spotsurfer_agent.engines.fingerprints import Index, refs
 from spotsurfer_agent.engines.pages import Pages, compact
 from spotsurfer_agent.engines.reserve import Reserve, wanted
 from spotsurfer_agent.manifest import Extents, Manifest, Stored, encode
+from support.chunks import Store
 from support.dict_store import DictStore
 from support.saves import JOB, KEYS, a_manifest, named
 
 BLOCK = 64 * PAGE
 NAME = "pages-1.img"
-
-
-class Store:
-    """Takes chunks as the writer does, and gives them back."""
-
-    def __init__(self, fails_after: int = 1 << 30) -> None:
-        self.plain: dict[str, bytes] = {}
-        self.table, self.sent, self.left = Table(), 0, fails_after
-
-    def add(self, data, done):
-        self.left -= 1
-        if self.left < 0:
-            raise OSError(5, "no such luck")
-        plain = bytes(data)
-        name = blake3.blake3(plain).hexdigest()
-        self.sent += len(plain) if name not in self.plain else 0
-        self.plain[name] = plain
-        done()
-        future: Future[Stored] = Future()
-        future.set_result(Stored(name, len(plain)))
-        return future
-
-    def index_of(self, chunk):
-        return self.table.index_of(chunk)
-
-    def read(self, entry) -> bytes:
-        out = bytearray(entry.size)
-        for e in entry.extents:
-            out[e.offset : e.offset + e.length] = self.plain[self.table.rows[e.chunk].digest][e.skip : e.skip + e.length]
-        return bytes(out)
 
 
 def save(store: Store, images: dict[str, bytes], base: Index | None = None, blocks: int = 400, release_first: bool = False):

@@ -69,8 +69,8 @@ class Ahead:
         self._areas = [Area(*a) for a in self._watch.areas]
         self._file: PageFile | None = None
 
-    def copy(self) -> None:
-        """While the job runs. Raises what the memory for it raises."""
+    def copy(self) -> int:
+        """While the job runs; bytes that were copied. Raises what the memory for them raises."""
         sink, self._file = self._pages.part(self.map_name)
         for area in self._areas:
             with contextlib.suppress(OSError):  # it is gone, or has ended: nothing of it counts
@@ -80,6 +80,7 @@ class Ahead:
         first = 0
         for area in self._areas:
             first = area.numbered(first)
+        return first * PAGE
 
     def _copy(self, sink: Sink, area: Area, start: int, end: int) -> None:
         while start < end:
@@ -158,10 +159,9 @@ class Aheads:
             except OSError as e:  # the freeze is longer, and that is all
                 log.info("memory of process %d is copied in the freeze: %s", pid, e)
 
-    def copy(self) -> None:
-        """While the job runs."""
-        for each in self._each:
-            each.copy()
+    def copy(self) -> int:
+        """While the job runs; bytes that were copied."""
+        return sum(each.copy() for each in self._each)
 
     def has(self, map_name: str) -> bool:
         """Whether the page file that belongs to this map is to be passed over."""

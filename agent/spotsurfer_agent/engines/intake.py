@@ -35,10 +35,17 @@ class Intake:
             self.pages.abandon()
             raise
 
-    def ahead(self, pids: list[int]) -> None:
-        """Copy the memory of these processes while they run: the freeze is left with what they write meanwhile."""
+    def ahead(self, pids: list[int], *, sends: bool) -> int:
+        """Copy the memory of these processes while they run: the freeze is left with what they write meanwhile. Bytes copied.
+
+        `sends` them at once: what is written meanwhile is sent twice then, but memory and time are saved.
+        """
         self._aheads = Aheads(pids, self.pages)
-        self._aheads.copy()
+        if sends:
+            self.pages.release()
+        copied = self._aheads.copy()
+        self.pages.hold()
+        return copied
 
     def settle(self) -> None:
         """All was drained and the job stands still: take what was not copied ahead. Raises what stands in the way."""

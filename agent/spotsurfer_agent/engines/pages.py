@@ -89,6 +89,11 @@ class Pages:
             self._open = True
             self._change.notify_all()
 
+    def hold(self) -> None:
+        """Make no more chunks for now, unless memory gets short: the job stands still and waits for the readers."""
+        with self._change:
+            self._open = False
+
     def finish(self) -> None:
         """All files were read: wait until all chunks were handed over. Raises what went wrong."""
         self.release()

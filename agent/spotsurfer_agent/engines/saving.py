@@ -103,7 +103,7 @@ class Saving:
         self._new_share: float | None = None
         self._began = 0.0
         self._frozen_seconds = 0.0
-        self._expected_bytes = 0
+        self._expected_bytes = self._wanted_bytes = 0
         self._hung = False
 
     def run(self) -> SaveFacts:
@@ -160,7 +160,8 @@ class Saving:
         size, allowed = reserve.image_bytes(at.cgroup.pids()), reserve.allowed(at.memory_bytes)
         self._expected_bytes = size
         want = reserve.wanted(size, share, allowed, final=self._request.final)
-        self._memory = Reserve(want.touched_bytes, want.limit_bytes)
+        self._wanted_bytes = want.touched_bytes
+        self._memory = Reserve(want.touched_bytes if self._request.final else 0, want.limit_bytes)
         linux.reuse_memory()
         if index is not None:
             index.prepare()
@@ -181,7 +182,7 @@ class Saving:
         try:
             if not self._request.final:
                 self._request.progress("ahead")
-                intake.ahead(self._at.cgroup.pids())
+                self._copy_ahead(intake, memory)
             self._request.progress("freeze")
             status = talk.ask("status")
             try:
@@ -194,6 +195,11 @@ class Saving:
             yield intake, frozen, status
         finally:
             intake.close()
+
+    def _copy_ahead(self, intake: Intake, memory: Reserve) -> None:
+        """What can be done before the freeze is; memory for the rest is there when it begins."""
+        copied = intake.ahead(self._at.cgroup.pids(), sends=self._base.index is None)
+        memory.touch(max(0, self._wanted_bytes - copied) + reserve.SLACK_BYTES)
 
     def _again(self, failed: Intake, memory: Reserve) -> Intake:
         """An earlier CRIU was killed before it could tidy up: once more, without what it left."""
