@@ -29,6 +29,8 @@ _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _SYS_PIDFD_GETFD = 438  # as the next one
+_SYS_PROCESS_MADVISE = 440  # likewise
+_MADV_COLLAPSE = 25
 _SYS_USERFAULTFD = {"x86_64": 323, "aarch64": 282}
 _IO_URING_SETUP = 425  # the same number in every architecture's table
 _SECCOMP_ALLOW = 0x7FFF0000
@@ -193,6 +195,14 @@ def read_memory(pid: int, into: int, length: int, pieces: int, count: int) -> in
     if done < 0:
         _checked(done, "process_vm_readv")
     return done
+
+
+def collapse(pidfd: int, start: int, length: int) -> None:
+    """Make huge pages of a process's memory again, where it is of small ones. See MADV_COLLAPSE of madvise(2), Linux 6.1."""
+    vector = _Iovec(start, length)
+    arguments = (ctypes.c_int(pidfd), ctypes.byref(vector), ctypes.c_ulong(1), ctypes.c_int(_MADV_COLLAPSE), ctypes.c_uint(0))
+    if _libc.syscall(ctypes.c_long(_SYS_PROCESS_MADVISE), *arguments) < 0:
+        _checked(-1, "process_madvise")
 
 
 def refuse_io_uring() -> None:

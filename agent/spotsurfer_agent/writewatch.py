@@ -1,7 +1,8 @@
 """Which pages of a running process are written from now on: asynchronous write protection, and a look at the page tables.
 
 `userfaultfd(2)` with UFFD_FEATURE_WP_ASYNC and PAGEMAP_SCAN of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst),
-Linux 6.7 or newer. The first write to each page costs the job about a microsecond; nothing else does. What is not watched
+Linux 6.7 or newer. The first write to each page costs the job about a microsecond, and splits a huge page; those are put
+together again afterwards. What is not watched
 (areas that are new, moved, shared or mapped from files) never counts as unwritten.
 
 Devices write without a fault into pages that were handed to them before the watch began: a process that may have such
@@ -29,7 +30,7 @@ _USER_MODE_ONLY = 1  # what a process without rights may make; protection withou
 _API, _FEATURES = 0xAA, 1 << 15 | 1 << 13  # WP_ASYNC, and WP_UNPOPULATED, which it needs
 _UFFDIO_API, _UFFDIO_REGISTER, _WRITE_PROTECT = 0xC018AA3F, 0xC020AA00, 2
 _PAGEMAP_SCAN, _ARM, _MUST_BE_WATCHED = 0xC0606610, 1, 2
-_WATCHED, _WRITTEN, _PRESENT, _EMPTY = 1, 2, 8, 32
+_WATCHED, _WRITTEN, _PRESENT, _EMPTY, _HUGE = 1, 2, 8, 32, 64
 _REGIONS = 1 << 14
 _OWN = ("[stack", "[vdso]", "[vvar", "[vsyscall]", "[uprobes]")
 
@@ -71,8 +72,11 @@ class WriteWatch:
     def __init__(self, pid: int) -> None:
         """Raises Unwatchable and OSError."""
         _refuse_devices(pid)
-        self._pid, self._fd = pid, _descriptor_in(pid)
+        self._pid, self._fd = pid, -1
+        self._huge: list[tuple[int, int]] = []
+        self._pidfd = os.pidfd_open(pid)
         try:
+            self._fd = _descriptor_in(pid, self._pidfd)
             if not _introduced(self._fd):
                 raise Unwatchable(0, "this kernel can't watch writes without serving them")
             self.areas = [a for a in _areas(pid) if _registered(self._fd, *a)]
@@ -82,17 +86,26 @@ class WriteWatch:
 
     def arm(self, area: tuple[int, int]) -> Ranges:
         """From now on writes to the pages of an area are noted: those that are there and not empty. Raises OSError."""
-        return self._scan(area, _ARM, wanted=_WATCHED | _PRESENT | _EMPTY, absent=_EMPTY)
+        found = self._scan(area, _ARM, wanted=_WATCHED | _PRESENT | _EMPTY, absent=_EMPTY)
+        huge = found[found[:, 2] & _HUGE != 0]
+        self._huge += [(start, end - start) for start, end, _ in huge.tolist()]
+        return found[:, :2]
 
     def unwritten(self, area: tuple[int, int]) -> Ranges:
         """Pages of an area that were not written since. The process stands still. Raises OSError."""
-        return self._scan(area, _MUST_BE_WATCHED, wanted=_WATCHED | _PRESENT | _WRITTEN, absent=_WRITTEN)
+        return self._scan(area, _MUST_BE_WATCHED, wanted=_WATCHED | _PRESENT | _WRITTEN, absent=_WRITTEN)[:, :2]
 
     def close(self) -> None:
-        """Watch no more. Idempotent."""
+        """Watch no more; huge pages are made whole again. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd = -1
+        for start, length in self._huge:
+            with contextlib.suppress(OSError):  # it has ended, or there is no memory for it
+                linux.collapse(self._pidfd, start, length)
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+        self._fd = self._pidfd = -1
+        self._huge = []
 
     def _scan(self, area: tuple[int, int], flags: int, *, wanted: int, absent: int) -> Ranges:
         found, at, end = [], *area
@@ -101,12 +114,12 @@ class WriteWatch:
             while at < end:
                 ask = _Scan(
                     size=ctypes.sizeof(_Scan), flags=flags, start=at, end=end, vec=regions.ctypes.data, vec_len=_REGIONS,
-                    category_inverted=absent, category_mask=wanted, return_mask=wanted & ~absent,
+                    category_inverted=absent, category_mask=wanted, return_mask=_HUGE,
                 )  # fmt: skip
                 count = fcntl.ioctl(pagemap, _PAGEMAP_SCAN, ask)
-                found.append(regions[:count, :2].copy())
+                found.append(regions[:count].copy())
                 at = int(ask.walk_end)
-        return np.concatenate(found) if found else np.empty((0, 2), dtype=np.uint64)
+        return np.concatenate(found) if found else np.empty((0, 3), dtype=np.uint64)
 
 
 def _refuse_devices(pid: int) -> None:
@@ -123,18 +136,14 @@ def _flags(info: Path) -> int:
     return 0
 
 
-def _descriptor_in(pid: int) -> int:
+def _descriptor_in(pid: int, pidfd: int) -> int:
     """A userfaultfd of the process's memory, held by us alone. Raises OSError."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        with ptrace.stopped(pid) as there:
-            number = there.call(_SYS_USERFAULTFD, os.O_CLOEXEC | os.O_NONBLOCK | _USER_MODE_ONLY)
-            try:
-                return linux.pidfd_getfd(pidfd, number)
-            finally:
-                there.call(_SYS_CLOSE, number)  # CRIU can't save one
-    finally:
-        os.close(pidfd)
+    with ptrace.stopped(pid) as there:
+        number = there.call(_SYS_USERFAULTFD, os.O_CLOEXEC | os.O_NONBLOCK | _USER_MODE_ONLY)
+        try:
+            return linux.pidfd_getfd(pidfd, number)
+        finally:
+            there.call(_SYS_CLOSE, number)  # CRIU can't save one
 
 
 def _introduced(fd: int) -> bool:

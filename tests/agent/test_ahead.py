@@ -172,6 +172,44 @@ def test_direct_io_is_not_watched(tmp_path):
         process.stdin.close()
 
 
+HUGE = """
+import mmap, sys
+m = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+m.madvise(14)
+m.write(b"x" * (64 << 20))
+for line in sys.stdin:
+    for at in range(0, 64 << 20, 1 << 20):
+        m[at] = 7
+    print(flush=True)
+"""
+
+
+def huge_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(x.split()[1]) << 10 for x in lines if x.startswith("AnonHugePages:"))
+
+
+def test_huge_pages_that_were_split_are_whole_again():
+    with subprocess.Popen([sys.executable, "-c", HUGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def writes() -> int:
+            print(file=process.stdin, flush=True)
+            process.stdout.readline()
+            return huge_bytes(process.pid)
+
+        before = writes()
+        assert before > 48 * MB
+        watch = writewatch.WriteWatch(process.pid)
+        for area in watch.areas:
+            watch.arm(area)
+        assert writes() < before / 2
+        watch.close()
+        assert huge_bytes(process.pid) >= before * 0.9
+        process.stdin.close()
+
+
 def test_without_such_a_kernel_nothing_is_copied_ahead(monkeypatch):
     monkeypatch.setattr(ahead, "available", lambda: False)
     pages = Pages(Reserve(0, MB, MB), Store(), None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,15 @@ WORTH_BYTES = 16 << 20  # of a process; less is read as fast
 PIECE_BYTES = 1 << 20  # given up at once where memory vanishes while it is copied
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What was done before the freeze."""
+
+    bytes: int = 0
+    seconds: float = 0.0
+    read_seconds: float = 0.0  # of these: for reading alone
 
 
 @dataclass(slots=True)
@@ -68,6 +78,7 @@ class Ahead:
         self._watch = WriteWatch(pid)
         self._areas = [Area(*a) for a in self._watch.areas]
         self._file: PageFile | None = None
+        self.read_seconds = 0.0  # spent on copying, without waiting for memory
 
     def copy(self) -> int:
         """While the job runs; bytes that were copied. Raises what the memory for them raises."""
@@ -84,7 +95,7 @@ class Ahead:
 
     def _copy(self, sink: Sink, area: Area, start: int, end: int) -> None:
         while start < end:
-            room = sink.room()
+            room, began = sink.room(), time.monotonic()
             piece = np.array([start, min(end - start, len(room))], dtype=np.uint64)
             try:
                 count = linux.read_memory(self._pid, _address(room), int(piece[1]), piece.ctypes.data, 1) // PAGE * PAGE
@@ -94,6 +105,7 @@ class Ahead:
                 start += PIECE_BYTES
                 continue
             sink.filled(count)
+            self.read_seconds += time.monotonic() - began
             at = (start - area.start) // PAGE
             area.copied[at : at + count // PAGE] = True
             start += count
@@ -159,9 +171,11 @@ class Aheads:
             except OSError as e:  # the freeze is longer, and that is all
                 log.info("memory of process %d is copied in the freeze: %s", pid, e)
 
-    def copy(self) -> int:
-        """While the job runs; bytes that were copied."""
-        return sum(each.copy() for each in self._each)
+    def copy(self) -> Copied:
+        """While the job runs."""
+        began = time.monotonic()
+        copied = sum(each.copy() for each in self._each)
+        return Copied(copied, time.monotonic() - began, sum(each.read_seconds for each in self._each))
 
     def has(self, map_name: str) -> bool:
         """Whether the page file that belongs to this map is to be passed over."""

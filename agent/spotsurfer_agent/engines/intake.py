@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent.engines.ahead import Aheads
+from spotsurfer_agent.engines.ahead import Aheads, Copied
 from spotsurfer_agent.engines.fingerprints import Index, is_pages_name
 from spotsurfer_agent.engines.pages import Pages, Taker
 from spotsurfer_agent.engines.reserve import Closed, Reserve
@@ -35,8 +35,8 @@ class Intake:
             self.pages.abandon()
             raise
 
-    def ahead(self, pids: list[int], *, sends: bool) -> int:
-        """Copy the memory of these processes while they run: the freeze is left with what they write meanwhile. Bytes copied.
+    def ahead(self, pids: list[int], *, sends: bool) -> Copied:
+        """Copy the memory of these processes while they run: the freeze is left with what they write meanwhile.
 
         `sends` them at once: what is written meanwhile is sent twice then, but memory and time are saved.
         """

@@ -22,6 +22,7 @@ from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
 from spotsurfer_agent.engines import criu_call, needs, reserve, stall
+from spotsurfer_agent.engines.ahead import Copied
 from spotsurfer_agent.engines.base import Bases
 from spotsurfer_agent.engines.fingerprints import kept_as
 from spotsurfer_agent.engines.intake import Intake
@@ -104,6 +105,7 @@ class Saving:
         self._began = 0.0
         self._frozen_seconds = 0.0
         self._expected_bytes = self._wanted_bytes = 0
+        self._copied = Copied()
         self._hung = False
 
     def run(self) -> SaveFacts:
@@ -198,8 +200,9 @@ class Saving:
 
     def _copy_ahead(self, intake: Intake, memory: Reserve) -> None:
         """What can be done before the freeze is; memory for the rest is there when it begins."""
-        copied = intake.ahead(self._at.cgroup.pids(), sends=self._base.index is None)
-        memory.touch(max(0, self._wanted_bytes - copied) + reserve.SLACK_BYTES)
+        self._copied = intake.ahead(self._at.cgroup.pids(), sends=self._base.index is None)
+        memory.touch(max(0, self._wanted_bytes - self._copied.bytes) + reserve.SLACK_BYTES)
+        memory.waited_seconds = 0.0  # of the freeze it is to speak
 
     def _again(self, failed: Intake, memory: Reserve) -> Intake:
         """An earlier CRIU was killed before it could tidy up: once more, without what it left."""
@@ -347,7 +350,18 @@ class Saving:
             self._at.bases.new_share = self._new_share
         waited = self._memory.waited_seconds if self._memory is not None else 0.0
         return SaveFacts(
-            r.checkpoint, r.sequence, kind, image.image_bytes, self._writer.sent_bytes, self._frozen_seconds, durable, waited
+            *(
+                r.checkpoint,
+                r.sequence,
+                kind,
+                image.image_bytes,
+                self._writer.sent_bytes,
+                self._frozen_seconds,
+                durable,
+                waited,
+            ),
+            ahead_seconds=self._copied.seconds,
+            read_seconds=self._copied.read_seconds,
         )
 
     def _let_go(self, talk: shimwire.Conversation) -> None:
