@@ -248,3 +248,47 @@ def test_rests_of_spans_serve_the_next_and_blocks_come_back_whole():
     memory.give(first)
     memory.give(second)
     assert memory.take().size == 8 << 20
+
+
+def test_no_chunk_is_made_while_it_is_held():
+    """A job that stands still waits for the readers alone; memory that gets short is a reason to send all the same."""
+    store, memory = Store(), Reserve(8 * BLOCK, 8 * BLOCK, BLOCK)
+    store.table = Table()
+    pages = Pages(memory, store, None)
+    pages.release()
+    sink = pages.sink(NAME)
+    feed_some(sink, 1)
+    until(lambda: store.sent)
+    pages.hold()
+    before = store.sent
+    feed_some(sink, 2)
+    time.sleep(0.05)
+    assert store.sent == before
+    feed_some(sink, 6)
+    until(lambda: store.sent > before)
+    sink.end()
+    pages.finish()
+    memory.close()
+
+
+def feed_some(sink, blocks):
+    for _ in range(blocks * BLOCK // PAGE):
+        room = sink.room()
+        room[:PAGE] = random.randbytes(PAGE)
+        sink.filled(PAGE)
+
+
+def until(what):
+    end = time.monotonic() + 5
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(("wanted_blocks", "made"), [(0, 0), (3, 3), (100, 8)])
+def test_memory_is_touched_beforehand_as_far_as_allowed(wanted_blocks, made):
+    memory = Reserve(0, 8 * BLOCK, BLOCK)
+    memory.touch(wanted_blocks * BLOCK)
+    memory.touch(wanted_blocks * BLOCK)
+    assert memory.held_bytes == made * BLOCK
+    memory.close()
