@@ -17,6 +17,7 @@ from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.table import Table
 from spotsurfer_agent.engines import ahead
 from spotsurfer_agent.engines.ahead import Aheads, Area
+from spotsurfer_agent.engines.pagefile import Composed
 from spotsurfer_agent.engines.pages import Pages
 from spotsurfer_agent.engines.reserve import Reserve
 from spotsurfer_agent.engines.stream import StreamError
@@ -132,6 +133,7 @@ def test_what_was_not_written_is_not_read_again(restless, tmp_path):
     stand_still(restless.pid)
     _, pages = image_of(restless.pid, tmp_path)
     (file,) = pages._files
+    assert isinstance(file, Composed)
     assert 0 < file.late.count < file.count / 2
 
 
@@ -194,9 +196,9 @@ def test_huge_pages_that_were_split_are_whole_again():
         assert process.stdin is not None
         assert process.stdout is not None
 
-        def writes() -> int:
-            print(file=process.stdin, flush=True)
-            process.stdout.readline()
+        def writes(to=process.stdin, answer=process.stdout) -> int:
+            print(file=to, flush=True)
+            answer.readline()
             return huge_bytes(process.pid)
 
         before = writes()
