@@ -36,19 +36,15 @@ TARGETS: dict[str, tuple[str, float]] = {
 
 # What stands in the way where a figure is missed; said on the page only then.
 BOTTLENECKS: dict[str, str] = {
-    "freeze_ratio": "the freeze is one copy of all memory out of pipes, by the kernel, which keeps both processors busy: for "
-    "4.3 GB CRIU takes 0.25 processor seconds to hand references to the pages over and the copy 0.7; 0.04 s do not depend on "
-    "memory. To read the stopped processes takes 1.4 times as long as the pipes; a shorter freeze needs no copy at all.",
-    "durable_ratio": "the disk has nothing to do while the job is frozen, for both processors copy; CRIU's files flow to "
-    "it meanwhile.",
-    "second_freeze_ratio": "within the freeze each page is copied out of a pipe, and its fingerprint is made and compared. To "
-    "compare in a thread of its own while the next pages are copied was tried: two processors are not faster that way.",
+    "freeze_ratio": "what is left of the freeze is CRIU, which hands references to all pages over, by one processor.",
+    "durable_ratio": "names, compression and the disk take two processors as long.",
+    "second_freeze_ratio": "what is left of the freeze is CRIU, which hands references to all pages over, by one processor.",
     "restore_ratio": "before CRIU begins, the process that brings the pages is started, a third of a second; then what is put "
     "into the job's memory is read, unpacked and checked against its name first, which CRIU does not do with its files.",
     "lazy_all_ratio": "while memory arrives the job runs, and reading, checking and putting pages share two processors with "
     "it.",
-    "repo_ratio": "as with `durable_ratio`; afterwards the disk is what is waited for. Larger objects, and fewer calls "
-    "that make them durable, were tried: the disk is no faster.",
+    "repo_ratio": "all of it counts, from the order on: memory is read, named, compressed and sent by two processors. Larger "
+    "objects, and fewer calls that make them durable, were tried: the disk is no faster.",
 }
 
 

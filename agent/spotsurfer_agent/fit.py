@@ -29,7 +29,7 @@ STEPS = 24  # of bisecting an age: far below a second
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One save as measured. Seconds and bytes."""
+    """One save as measured, and as it would have been had all of it been done in the freeze. Seconds and bytes."""
 
     age_seconds: float | None  # from the freeze of its base to its own; None = it had no base
     image_bytes: int

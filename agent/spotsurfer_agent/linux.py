@@ -29,6 +29,9 @@ _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _SYS_PIDFD_GETFD = 438  # as the next one
+_SYS_PROCESS_MADVISE = 440  # likewise
+_MADV_COLLAPSE = 25
+_SYS_USERFAULTFD = {"x86_64": 323, "aarch64": 282}
 _IO_URING_SETUP = 425  # the same number in every architecture's table
 _SECCOMP_ALLOW = 0x7FFF0000
 _SECCOMP_ERRNO = 0x00050000
@@ -42,6 +45,9 @@ _IDLE_BYTES = 256 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
 _vmsplice = _libc.vmsplice
 _vmsplice.restype = ctypes.c_ssize_t
+_process_vm_readv = _libc.process_vm_readv
+_process_vm_readv.restype = ctypes.c_ssize_t
+READ_PIECES_MAX = 1024  # UIO_MAXIOV
 
 
 def _checked(result: int, what: str) -> None:
@@ -160,6 +166,43 @@ def pidfd_getfd(pidfd: int, number: int) -> int:
     if fd < 0:
         _checked(fd, "pidfd_getfd")
     return fd
+
+
+def userfaultfd(flags: int = 0) -> int:
+    """A descriptor for faults of our own memory; it does not block."""
+    number = _SYS_USERFAULTFD[os.uname().machine]
+    fd = int(_libc.syscall(ctypes.c_long(number), ctypes.c_int(os.O_CLOEXEC | os.O_NONBLOCK | flags)))
+    if fd < 0:
+        _checked(fd, "userfaultfd")
+    return fd
+
+
+def ioctl(fd: int, request: int, address: int) -> int:
+    """ioctl(2) with a structure at an address of ours: its errno, 0 when all is well."""
+    if _libc.ioctl(ctypes.c_int(fd), ctypes.c_ulong(request), ctypes.c_void_p(address)) == 0:
+        return 0
+    return ctypes.get_errno()
+
+
+def read_memory(pid: int, into: int, length: int, pieces: int, count: int) -> int:
+    """Copy memory of a process to an address of ours, at most `length` bytes; how many.
+
+    `pieces` is the address of `count` pairs of address and length, at most READ_PIECES_MAX, as struct iovec has them.
+    """
+    local = _Iovec(into, length)
+    vectors = (ctypes.byref(local), ctypes.c_ulong(1), ctypes.c_void_p(pieces), ctypes.c_ulong(count))
+    done = int(_process_vm_readv(ctypes.c_int(pid), *vectors, ctypes.c_ulong(0)))
+    if done < 0:
+        _checked(done, "process_vm_readv")
+    return done
+
+
+def collapse(pidfd: int, start: int, length: int) -> None:
+    """Make huge pages of a process's memory again, where it is of small ones. See MADV_COLLAPSE of madvise(2), Linux 6.1."""
+    vector = _Iovec(start, length)
+    arguments = (ctypes.c_int(pidfd), ctypes.byref(vector), ctypes.c_ulong(1), ctypes.c_int(_MADV_COLLAPSE), ctypes.c_uint(0))
+    if _libc.syscall(ctypes.c_long(_SYS_PROCESS_MADVISE), *arguments) < 0:
+        _checked(-1, "process_madvise")
 
 
 def refuse_io_uring() -> None:

@@ -219,6 +219,8 @@ class SaveFacts:
     frozen_seconds: float
     durable_seconds: float  # freeze to committed
     waited_seconds: float = 0.0  # of the freeze: for want of memory the store was waited for
+    ahead_seconds: float = 0.0  # before the freeze: memory was copied, and maybe sent, while the job ran
+    read_seconds: float = 0.0  # of these: for reading alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,11 @@ class Runner:
         self.stages = {a[0]: round(b[1] - a[1], 4) for a, b in itertools.pairwise(reached)}
         return facts
 
+    @property
+    def ordered_seconds(self) -> float:
+        """From the order to save to the end of the last save."""
+        return sum(self.stages.values())
+
     def position(self) -> int:
         """Bytes that the job printed so far."""
         return int((self.engine.status().log or {}).get("out", 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from support.link import BITS_PER_SECOND, link
@@ -15,19 +14,19 @@ Figures = dict[str, Any]
 
 
 def upload(size: str) -> Figures:
-    """First live saves of noise through the link: how much of its rate is used from the freeze until it is durable."""
+    """First live saves of noise through the link: how much of its rate is used from the order until it is durable."""
     rounds = []
     with link() as way:
         run = Runner(way.url, way.options)
         run.start("stamped", int(size), 100)
         for number in range(ROUNDS):
             run.forget()
-            before, began = way.sent_bytes, time.monotonic()
+            before = way.sent_bytes
             freeze, facts = run.gap(run.save)
             sent = way.sent_bytes - before
             rounds.append({
                 "durable": facts.durable_seconds, "wire_bytes": sent, "freeze": freeze, "image_bytes": facts.image_bytes,
-                "use": sent * 8 / BITS_PER_SECOND / facts.durable_seconds, "call": time.monotonic() - began,
+                "use": sent * 8 / BITS_PER_SECOND / run.ordered_seconds, "ordered": run.ordered_seconds,
             })  # fmt: skip
             kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
         run.engine.kill()

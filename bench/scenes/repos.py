@@ -1,4 +1,4 @@
-"""Backup repositories fed with the files of the same image, beside our save from freeze to durable."""
+"""Backup repositories fed with the files of the same image, beside our save from the order until it is durable."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def repos(size: str) -> Figures:
     for number in range(wanted):
         run.forget()
         facts = run.save()
+        ordered = run.ordered_seconds
         kit.settle()
         took = {name: _into(name) for name in ("restic", "borg")}
         kept = {"image_bytes": facts.image_bytes, "sent_bytes": facts.new_bytes, "disk": _disk(facts.new_bytes)}
-        rounds.append({"durable": facts.durable_seconds, "freeze": facts.frozen_seconds, **kept, **took})
+        rounds.append({"ordered": ordered, "durable": facts.durable_seconds, "freeze": facts.frozen_seconds, **kept, **took})
         kit.say(f"round {number + 1} of {wanted}: {rounds[-1]}")
     run.engine.kill()
     return {"rounds": rounds}

@@ -40,7 +40,7 @@ def _one_live(run: Runner, plain: Callable[[], None], base: str | None = None) -
     """One save of ours and one of CRIU's own, with what the job saw of each."""
     with memory.watch() as peak:
         gap, facts = run.gap(lambda: run.save(base=base))
-    stages = run.stages
+    stages, ordered = run.stages, run.ordered_seconds
     kit.settle()
     plain_gap, seconds = run.gap(lambda: kit.timed(plain))
     kit.settle()
@@ -48,6 +48,7 @@ def _one_live(run: Runner, plain: Callable[[], None], base: str | None = None) -
         "freeze": gap,
         "freeze_by_engine": facts.frozen_seconds,
         "durable": facts.durable_seconds,
+        "ordered": ordered,
         "image_bytes": facts.image_bytes,
         "sent_bytes": facts.new_bytes,
         "agent_above_idle_bytes": peak.above_idle,

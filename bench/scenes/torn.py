@@ -20,10 +20,9 @@ import numpy as np
 from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.engines import saving, stream
-from spotsurfer_agent.engines.intake import Intake
-from spotsurfer_agent.engines.saving import Saving
+from spotsurfer_agent.engines import ahead, stream
 from support import engine_kit
+from support.torn_scenes import take_wait_out
 
 from bench.scenes import images, kit
 from bench.scenes.kit import Runner
@@ -77,22 +76,9 @@ def torn_saves(numbers: str, wait: str) -> Figures:
     if os.environ.get(SLOW):
         make_slow()
     for n in numbers.split(","):
+        ahead.WORTH_BYTES = 0 if int(n) % 2 else 1 << 40  # every other one is streamed as a whole
         e.save(engine_kit.request(int(n), final=False))
     return {}
-
-
-def take_wait_out() -> None:
-    """Let the job run on before the receiver has read everything, as if CRIU's hook did not wait for it."""
-    drained, send = Intake.drained, Saving._send
-
-    def whole(self: Saving, taken: Intake, instant: saving.Instant) -> manifest.Manifest:
-        drained(taken, lambda: None)  # complete the image is to be, only of more than one instant
-        return send(self, taken, instant)
-
-    Intake.drained = lambda *_: None  # type: ignore[method-assign]
-    # this check would notice what was not read yet
-    Saving._all_there = lambda *_: None  # type: ignore[method-assign]
-    Saving._send = whole  # type: ignore[assignment, method-assign]
 
 
 @dataclass(frozen=True, slots=True)

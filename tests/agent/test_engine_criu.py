@@ -48,7 +48,10 @@ def test_a_save_that_fails_leaves_the_job_unharmed(box, scene):
     box.run(scene)
 
 
-@pytest.mark.parametrize("stage", ["sync", "freeze", "freeze+0.05", "snapshot", "resume", "upload", "manifest", "commit"])
+@pytest.mark.parametrize(
+    "stage",
+    ["sync", "ahead", "ahead+0.03", "freeze", "freeze+0.05", "snapshot", "resume", "upload", "manifest", "commit"],
+)
 def test_kill_the_agent_in_a_live_save_at(box, stage):
     name, _, delay = stage.partition("+")
     box.run("agent_killed", "live", name, delay or "0")

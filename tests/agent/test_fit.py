@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spotsurfer_agent.fit import AGE_SECONDS_MAX, INTERVAL_SECONDS_MIN, Fit, Sample, Window, forecast, learn
+from spotsurfer_agent.measure import Measures
+from spotsurfer_agent.protocol import SaveFacts
+from spotsurfer_agent.statefile import StateFile
 
 GB = 10**9
 LINK = 125e6  # bytes a second: 1 Gbit/s
@@ -118,3 +123,14 @@ def test_an_interval_is_never_made_longer(samples: list[Sample], age: float) -> 
 def test_rows_round_trip() -> None:
     for sample in (*FOUR, Sample(None, 1, 0, 0.0, 0.5)):
         assert Sample.from_row(sample.to_row()) == sample
+
+
+def test_what_was_done_before_the_freeze_counts_for_a_final_save(tmp_path: Path) -> None:
+    """Such a save does all of it in the freeze."""
+    measures = Measures(StateFile(tmp_path / "state.json", "j1", 1), lambda: 0.0)
+    save = SaveFacts("000001-000001", 1, "live", 4 * GB, 2 * GB, 0.3, 0.6, ahead_seconds=3.0, read_seconds=1.7)
+    measures.note(save, 0.0)
+    fit = measures.fit(600.0, Window(120.0))
+    assert fit is not None
+    assert fit.frozen_seconds == pytest.approx(2.0)
+    assert fit.durable_seconds > 3.5

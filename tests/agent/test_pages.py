@@ -7,7 +7,6 @@ import threading
 import time
 from concurrent.futures import Future
 
-import blake3
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,41 +21,12 @@ from spotsurfer_agent.engines.fingerprints import Index, refs
 from spotsurfer_agent.engines.pages import Pages, compact
 from spotsurfer_agent.engines.reserve import Reserve, wanted
 from spotsurfer_agent.manifest import Extents, Manifest, Stored, encode
+from support.chunks import Store
 from support.dict_store import DictStore
 from support.saves import JOB, KEYS, a_manifest, named
 
 BLOCK = 64 * PAGE
 NAME = "pages-1.img"
-
-
-class Store:
-    """Takes chunks as the writer does, and gives them back."""
-
-    def __init__(self, fails_after: int = 1 << 30) -> None:
-        self.plain: dict[str, bytes] = {}
-        self.table, self.sent, self.left = Table(), 0, fails_after
-
-    def add(self, data, done):
-        self.left -= 1
-        if self.left < 0:
-            raise OSError(5, "no such luck")
-        plain = bytes(data)
-        name = blake3.blake3(plain).hexdigest()
-        self.sent += len(plain) if name not in self.plain else 0
-        self.plain[name] = plain
-        done()
-        future: Future[Stored] = Future()
-        future.set_result(Stored(name, len(plain)))
-        return future
-
-    def index_of(self, chunk):
-        return self.table.index_of(chunk)
-
-    def read(self, entry) -> bytes:
-        out = bytearray(entry.size)
-        for e in entry.extents:
-            out[e.offset : e.offset + e.length] = self.plain[self.table.rows[e.chunk].digest][e.skip : e.skip + e.length]
-        return bytes(out)
 
 
 def save(store: Store, images: dict[str, bytes], base: Index | None = None, blocks: int = 400, release_first: bool = False):
@@ -278,3 +248,47 @@ def test_rests_of_spans_serve_the_next_and_blocks_come_back_whole():
     memory.give(first)
     memory.give(second)
     assert memory.take().size == 8 << 20
+
+
+def test_no_chunk_is_made_while_it_is_held():
+    """A job that stands still waits for the readers alone; memory that gets short is a reason to send all the same."""
+    store, memory = Store(), Reserve(8 * BLOCK, 8 * BLOCK, BLOCK)
+    store.table = Table()
+    pages = Pages(memory, store, None)
+    pages.release()
+    sink = pages.sink(NAME)
+    feed_some(sink, 1)
+    until(lambda: store.sent)
+    pages.hold()
+    before = store.sent
+    feed_some(sink, 2)
+    time.sleep(0.05)
+    assert store.sent == before
+    feed_some(sink, 6)
+    until(lambda: store.sent > before)
+    sink.end()
+    pages.finish()
+    memory.close()
+
+
+def feed_some(sink, blocks):
+    for _ in range(blocks * BLOCK // PAGE):
+        room = sink.room()
+        room[:PAGE] = random.randbytes(PAGE)
+        sink.filled(PAGE)
+
+
+def until(what):
+    end = time.monotonic() + 5
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(("wanted_blocks", "made"), [(0, 0), (3, 3), (100, 8)])
+def test_memory_is_touched_beforehand_as_far_as_allowed(wanted_blocks, made):
+    memory = Reserve(0, 8 * BLOCK, BLOCK)
+    memory.touch(wanted_blocks * BLOCK)
+    memory.touch(wanted_blocks * BLOCK)
+    assert memory.held_bytes == made * BLOCK
+    memory.close()

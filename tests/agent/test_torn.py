@@ -9,11 +9,17 @@ pytestmark = pytest.mark.boxes
 
 
 @pytest.mark.parametrize(
-    ("kind", "wait"), [("slow", "yes"), ("paused", "yes"), ("starved", "yes"), ("slow", "no"), ("paused", "no")]
+    ("kind", "wait", "way"),
+    [
+        *((kind, "yes", "stream") for kind in ("slow", "paused", "starved")),
+        *((kind, "yes", "ahead") for kind in ("slow", "starved")),
+        *((kind, "no", "stream") for kind in ("slow", "paused")),
+        ("slow", "no", "ahead"),
+    ],
 )
-def test_live_images_are_of_one_instant_because_the_dump_waits_for_its_receiver(tmp_path, kind, wait):
+def test_live_images_are_of_one_instant_because_the_job_waits_for_its_receiver(tmp_path, kind, wait, way):
     with minibox(tmp_path / "box", tmp_path / "store", module="support.torn_scenes") as box:
-        told = box.run("torn", kind, 2, wait)
+        told = box.run("torn", kind, 2, wait, way)
     torn = int(told.split()[-1])
     assert torn == 0 if wait == "yes" else torn > 0
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from spotsurfer_agent import trees
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.reader import Reader
-from spotsurfer_agent.engines import intake, saving, stream
+from spotsurfer_agent.engines import ahead, intake, saving, stream
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.intake import Intake
 from spotsurfer_agent.engines.saving import Saving
+from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
 from support.engine_kit import JOB, engine, newest, request, runs, turns_pass
@@ -72,34 +73,41 @@ class Sips:
 RECEIVERS = {"slow": Slow, "paused": Paused, "starved": Starved}
 
 
-def torn(kind: str, dumps: str, wait: str) -> None:
-    """Prints how many of so many images are torn; `wait` "no" takes out what makes CRIU wait for the receiver."""
+def torn(kind: str, dumps: str, wait: str, way: str) -> None:
+    """Prints how many of so many images are torn; `wait` "no" takes out what makes CRIU wait for the receiver.
+
+    `way`: "stream", or "ahead" where memory is copied before the freeze.
+    """
+    if way == "stream":
+        ahead.WORTH_BYTES = 1 << 40
+    if wait == "no":
+        take_wait_out()
+    intake.Receiver = RECEIVERS[kind]  # type: ignore[misc]
     e = engine()
     shutil.copy(PROGRAM, Path(e.scratch(), "work"))
     e.start(Spec(JOB, ["/usr/bin/python3", "stamping_job.py", str(PAGES)]))
     turns_pass(e, 3)
-    with hogs(HOGS if kind == "starved" else 0), receiver(RECEIVERS[kind], waits=wait == "yes"):
+    with hogs(HOGS if kind == "starved" else 0):
         found = [wrong(e, number) for number in range(1, int(dumps) + 1)]
     runs(e)
     e.kill()
     print("torn", sum(found))
 
 
-@contextlib.contextmanager
-def receiver(kind: type[stream.Receiver], *, waits: bool) -> Iterator[None]:
-    intake.Receiver = kind  # type: ignore[misc]
-    if not waits:
-        drained, send = Intake.drained, Saving._send
+def take_wait_out() -> None:
+    """Let the job run on before its memory was read, as if CRIU's hook did not wait for that."""
+    drained, settle, send = Intake.drained, Intake.settle, Saving._send
 
-        def whole(self: Saving, taken: Intake, instant: saving.Instant) -> object:
-            drained(taken, lambda: None)  # complete it is to be, only not of one instant
-            return send(self, taken, instant)
+    def whole(self: Saving, taken: Intake, instant: saving.Instant) -> Manifest:
+        drained(taken, lambda: None)  # complete the image is to be, only not of one instant
+        settle(taken)
+        return send(self, taken, instant)
 
-        Intake.drained = lambda *_: None  # type: ignore[method-assign]
-        # this check would notice what was not read yet
-        Saving._all_there = lambda *_: None  # type: ignore[method-assign]
-        Saving._send = whole  # type: ignore[method-assign,assignment]
-    yield
+    Intake.drained = lambda *_: None  # type: ignore[method-assign]
+    Intake.settle = lambda *_: None  # type: ignore[method-assign]
+    # this check would notice what was not read yet
+    Saving._all_there = lambda *_: None  # type: ignore[method-assign]
+    Saving._send = whole  # type: ignore[method-assign,assignment]
 
 
 @contextlib.contextmanager

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from spotsurfer_agent.engines.ahead import Aheads, Copied
 from spotsurfer_agent.engines.fingerprints import Index, is_pages_name
 from spotsurfer_agent.engines.pages import Pages, Taker
 from spotsurfer_agent.engines.reserve import Closed, Reserve
-from spotsurfer_agent.engines.stream import Receiver, Sink, StreamError
+from spotsurfer_agent.engines.stream import Passed, Receiver, Sink, StreamError
 
 LOOK_SECONDS = 1.0
 STALL_SECONDS = 60.0  # a frozen job of which nothing was read or sent for so long is let go
@@ -25,14 +26,40 @@ class Intake:
         """Raises StreamError and OSError."""
         self._folder = folder
         self.pages = Pages(memory, writer, base)
+        self._aheads: Aheads | None = None
+        self._passed: dict[str, Passed] = {}
+        self._last = ""
         try:
             self._receiver = Receiver(folder, self._sink)
         except OSError:
             self.pages.abandon()
             raise
 
-    def _sink(self, name: str) -> Sink:
-        return self.pages.sink(name) if is_pages_name(name) else _OnDisk(self._folder / name)
+    def ahead(self, pids: list[int], *, sends: bool) -> Copied:
+        """Copy the memory of these processes while they run: the freeze is left with what they write meanwhile.
+
+        `sends` them at once: what is written meanwhile is sent twice then, but memory and time are saved.
+        """
+        self._aheads = Aheads(pids, self.pages)
+        if sends:
+            self.pages.release()
+        copied = self._aheads.copy()
+        self.pages.hold()
+        return copied
+
+    def settle(self) -> None:
+        """All was drained and the job stands still: take what was not copied ahead. Raises what stands in the way."""
+        if self._aheads is not None:
+            self._aheads.settle(self._folder, {name: passed.count for name, passed in self._passed.items()})
+
+    def _sink(self, name: str) -> Sink | Passed:
+        """CRIU announces a map of pages and then the file with these pages."""
+        before, self._last = self._last, name
+        if not is_pages_name(name):
+            return _OnDisk(self._folder / name)
+        if self._aheads is not None and self._aheads.has(before):
+            return self._passed.setdefault(name, Passed())
+        return self.pages.sink(name)
 
     @property
     def failure(self) -> BaseException | None:
@@ -72,6 +99,8 @@ class Intake:
             self.pages.free()
         self._receiver.close()
         self.pages.abandon()
+        if self._aheads is not None:
+            self._aheads.close()
 
 
 class _OnDisk:

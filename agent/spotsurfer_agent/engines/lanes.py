@@ -13,6 +13,7 @@ from collections.abc import Callable
 from spotsurfer_agent import imagewire
 
 COUNT = 2  # more than memory takes at once is of no use
+PIECE_BYTES = 4 << 20  # at once: the other lane is to get some, too
 WORTH_BYTES = 4 << 20  # for less room than this, one reader is as fast
 
 
@@ -36,7 +37,7 @@ class Lane:
         """
         self.settled()
         try:
-            count = os.splice(fd, self._in, min(len(room), self.size), flags=os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE)
+            count = os.splice(fd, self._in, min(len(room), self.size, PIECE_BYTES), flags=os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE)
         except BlockingIOError:
             return None
         if count:

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Protocol
@@ -20,38 +20,21 @@ import numpy as np
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.cut import Cutter
 from spotsurfer_agent.chunks.prints import PRINT, Pairs, is_zero, of_pages, pairs
-from spotsurfer_agent.engines.fingerprints import NEW, ZERO, Follower, Index, Numbers, joined
+from spotsurfer_agent.engines.fingerprints import NEW, ZERO, Follower, Index, Numbers
+from spotsurfer_agent.engines.pagefile import Composed, Numbered, PageFile, entry_of
 from spotsurfer_agent.engines.reserve import Reserve, Span
 from spotsurfer_agent.engines.stream import Sink, StreamError
-from spotsurfer_agent.manifest import Entry, Extents, Stored
+from spotsurfer_agent.manifest import Entry, Stored
 
 WINDOW_BYTES = 1 << 20  # compared with the base at once
-_UNSEEN = -3  # nothing was said of this page yet
 
 
-class Taker(Protocol):
+class Taker(Numbered, Protocol):
     """What chunks are given to: `chunks.writer.Writer`."""
 
     def add(self, data: memoryview, done: Callable[[], None]) -> Future[Stored]:
         """One chunk; `done` is called when the memory is no longer needed."""
         ...
-
-    def index_of(self, chunk: Stored) -> int:
-        """Its number in the manifest's table."""
-        ...
-
-
-@dataclass(slots=True)
-class PageFile:
-    """One file of memory pages: what is known of each page so far, by number."""
-
-    name: str
-    follower: Follower | None
-    count: int = 0
-    prints: list[bytes] = field(default_factory=list)
-    where: list[Numbers] = field(default_factory=list)  # positions in the base, as they passed
-    found: list[tuple[Numbers, Numbers]] = field(default_factory=list)  # numbers, and positions that were found later
-    sent: list[tuple[Numbers, Future[Stored]]] = field(default_factory=list)  # numbers of the pages of a chunk, in its order
 
 
 @dataclass(slots=True)
@@ -70,7 +53,7 @@ class Pages:
 
     def __init__(self, reserve: Reserve, writer: Taker, base: Index | None) -> None:
         self._reserve, self._writer, self._base = reserve, writer, base
-        self._files: list[PageFile] = []
+        self._files: list[PageFile | Composed] = []
         self._batches: deque[Batch] = deque()
         self._change = threading.Condition()
         self._open, self._ended = False, False
@@ -80,16 +63,36 @@ class Pages:
 
     def sink(self, name: str) -> Sink:
         """Where a reader puts a page file."""
-        file = PageFile(name, Follower(self._base, name) if self._base is not None else None)
+        sink, file = self.part(name)
         with self._change:
             self._files.append(file)
-        return _Matching(self, file) if file.follower is not None else _Plain(self, file)
+        return sink
+
+    def part(self, name: str, *, compared: bool = True) -> tuple[Sink, PageFile]:
+        """Where pages go that `composed` makes a file of. `compared` with the base as they pass, or only when they are sent."""
+        if compared and self._base is not None:
+            file = PageFile(name, Follower(self._base, name))
+            return _Matching(self, file), file
+        file = PageFile(name, None)
+        return _Plain(self, file), file
+
+    def composed(self, file: Composed) -> None:
+        """This is one of the page files. What it does not use is not sent, if it was not yet."""
+        file.early.stale = np.ones(file.early.count, dtype=np.bool_)
+        file.early.stale[file.source[file.source >= 0]] = False
+        with self._change:
+            self._files.append(file)
 
     def release(self) -> None:
         """Make chunks now: the job does not wait for the readers any more, or it waits for the chunks."""
         with self._change:
             self._open = True
             self._change.notify_all()
+
+    def hold(self) -> None:
+        """Make no more chunks for now, unless memory gets short: the job stands still and waits for the readers."""
+        with self._change:
+            self._open = False
 
     def finish(self) -> None:
         """All files were read: wait until all chunks were handed over. Raises what went wrong."""
@@ -116,11 +119,11 @@ class Pages:
 
     def prints(self) -> list[tuple[str, bytes]]:
         """The fingerprints of the pages of each file; after `finish`."""
-        return [(f.name, b"".join(f.prints)) for f in self._files]
+        return [(f.name, f.all_prints()) for f in self._files]
 
     def entries(self) -> list[Entry]:
         """Each file as an entry; after `finish`, and once the writer was flushed. Raises what its chunks raise."""
-        return [self._entry(f) for f in self._files]
+        return [entry_of(f, self._base, self._writer) for f in self._files]
 
     @property
     def read_bytes(self) -> int:
@@ -130,7 +133,7 @@ class Pages:
     @property
     def new_share(self) -> float:
         """Which part of all pages had to be sent; after `finish`."""
-        return sum(len(numbers) for f in self._files for numbers, _ in f.sent) / max(1, sum(f.count for f in self._files))
+        return sum(f.sent_pages for f in self._files) / max(1, sum(f.count for f in self._files))
 
     # ------------------------------------------------------------ for the sinks
 
@@ -172,7 +175,8 @@ class Pages:
             prints = batch.file.prints[batch.slot] = of_pages(view)
         here = pairs(prints)
         known = self._base.find(here) if self._base is not None else np.where(is_zero(here), ZERO, NEW)
-        kept = np.flatnonzero(known == NEW)
+        wanted = known == NEW if batch.file.stale is None else (known == NEW) & ~batch.file.stale[numbers]
+        kept = np.flatnonzero(wanted)
         if len(kept) < len(numbers):
             drop = known != NEW
             batch.file.found.append((numbers[drop], known[drop]))
@@ -188,38 +192,6 @@ class Pages:
             batch.file.sent.append((numbers[begin:end], future))
             begin = end
         self._reserve.give(batch.span)
-
-    # ------------------------------------------------------------ what became of it
-
-    def _entry(self, f: PageFile) -> Entry:
-        chunk = np.full(f.count, _UNSEEN, dtype=np.int64)
-        page = np.zeros(f.count, dtype=np.int64)
-        if self._base is not None:
-            self._refer(self._base, np.concatenate(f.where) if f.where else chunk[:0], f, chunk, page)
-        else:
-            for numbers, _ in f.found:
-                chunk[numbers] = ZERO
-        for numbers, future in f.sent:
-            chunk[numbers] = self._writer.index_of(future.result())
-            page[numbers] = np.arange(len(numbers))
-        if (chunk == _UNSEEN).any():
-            raise StreamError(0, f"pages of {f.name} got lost on the way")
-        extents = Extents.of_table(joined(chunk, page))
-        return Entry(f.name, "file", 0o600, size=f.count * PAGE, extents=extents)
-
-    def _refer(self, base: Index, where: Numbers, f: PageFile, chunk: Numbers, page: Numbers) -> None:
-        """Fill in the pages that the base has."""
-        for numbers, positions in f.found:
-            where[numbers] = positions
-        chunk[where == ZERO] = ZERO
-        there = np.flatnonzero(where >= 0)
-        refs = base.refs[where[there]]
-        places = {int(c): self._writer.index_of(base.table[int(c)]) for c in np.unique(refs[:, 0]) if c >= 0}
-        moved = np.full(len(base.table) + 1, ZERO, dtype=np.int64)  # the last one: what ZERO as a number refers to
-        for old, new in places.items():
-            moved[old] = new
-        chunk[there] = moved[np.where(refs[:, 0] >= 0, refs[:, 0], -1)]
-        page[there] = refs[:, 1]
 
 
 def _ends(prints: bytes) -> list[int]:

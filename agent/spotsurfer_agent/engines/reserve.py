@@ -78,6 +78,17 @@ class Reserve:
             self._made += 1
         self.touched_bytes = self._made * block_bytes
 
+    def touch(self, wanted_bytes: int) -> None:
+        """See to so much free memory that was touched before, as far as the limit allows."""
+        while True:
+            with self._change:
+                if self._closed or self._made >= self._limit or len(self._free) * self._size >= wanted_bytes:
+                    return
+                self._made += 1
+            block = Block(self._size)
+            with self._change:
+                self._free.append(block)
+
     @property
     def held_bytes(self) -> int:
         """Memory that it holds."""

@@ -22,6 +22,7 @@ from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
 from spotsurfer_agent.engines import criu_call, needs, reserve, stall
+from spotsurfer_agent.engines.ahead import Copied
 from spotsurfer_agent.engines.base import Bases
 from spotsurfer_agent.engines.fingerprints import kept_as
 from spotsurfer_agent.engines.intake import Intake
@@ -31,6 +32,7 @@ from spotsurfer_agent.inputs import shares
 from spotsurfer_agent.jobroot import Mount
 from spotsurfer_agent.manifest import Entry, Manifest
 from spotsurfer_agent.memory import first_to_go
+from spotsurfer_agent.pager.images import BadImage
 from spotsurfer_agent.protocol import SaveFacts
 from spotsurfer_agent.scratch import Capture, Scratch
 from spotsurfer_agent.store import ObjectStore, StoreError
@@ -43,7 +45,9 @@ HANGS = (
     "process of the job serves itself, or a network file system, may be the reason"
 )
 NOT_PART = ("stats-",)  # CRIU writes these after the hook
-FAILURES = (EngineError, StoreError, Cancelled, reserve.Closed, OSError, trees.Unsavable, subprocess.SubprocessError)
+FAILURES = (
+    *(EngineError, StoreError, Cancelled, reserve.Closed, BadImage, OSError, trees.Unsavable, subprocess.SubprocessError),
+)
 
 
 class Incomplete(EngineError):
@@ -100,7 +104,8 @@ class Saving:
         self._new_share: float | None = None
         self._began = 0.0
         self._frozen_seconds = 0.0
-        self._expected_bytes = 0
+        self._expected_bytes = self._wanted_bytes = 0
+        self._copied = Copied()
         self._hung = False
 
     def run(self) -> SaveFacts:
@@ -123,9 +128,7 @@ class Saving:
             with first_to_go(), self._reserved() as memory, self._writer:
                 self._request.progress("sync")
                 self._at.scratch.sync()
-                self._request.progress("freeze")
-                status = talk.ask("status")
-                with self._frozen(talk, memory) as (intake, frozen):
+                with self._frozen(talk, memory) as (intake, frozen, status):
                     image = self._carry(talk, intake, frozen, status)
             self._manifest(image)
         except FAILURES as e:
@@ -139,6 +142,7 @@ class Saving:
         """From a frozen tree to chunks in the store; a job that runs on does so on the way."""
         instant = self._keep(frozen, status)
         intake.drained(lambda: self._alive(talk))
+        intake.settle()
         self._all_there(intake.pages.read_bytes)
         if not self._request.final:
             self._resume(talk, good=True)
@@ -158,7 +162,8 @@ class Saving:
         size, allowed = reserve.image_bytes(at.cgroup.pids()), reserve.allowed(at.memory_bytes)
         self._expected_bytes = size
         want = reserve.wanted(size, share, allowed, final=self._request.final)
-        self._memory = Reserve(want.touched_bytes, want.limit_bytes)
+        self._wanted_bytes = want.touched_bytes
+        self._memory = Reserve(want.touched_bytes if self._request.final else 0, want.limit_bytes)
         linux.reuse_memory()
         if index is not None:
             index.prepare()
@@ -171,9 +176,17 @@ class Saving:
             linux.trim_memory()
 
     @contextlib.contextmanager
-    def _frozen(self, talk: shimwire.Conversation, memory: Reserve) -> Iterator[tuple[Intake, dict[str, object]]]:
+    def _frozen(
+        self, talk: shimwire.Conversation, memory: Reserve
+    ) -> Iterator[tuple[Intake, dict[str, object], dict[str, object]]]:
+        """The intake, what the shim says of the frozen tree, and what it said before."""
         intake = Intake(self._images, memory, self._writer, self._base.index)
         try:
+            if not self._request.final:
+                self._request.progress("ahead")
+                self._copy_ahead(intake, memory)
+            self._request.progress("freeze")
+            status = talk.ask("status")
             try:
                 frozen = self._freeze(talk, intake)
             except shimwire.ShimRefused:
@@ -181,9 +194,15 @@ class Saving:
                     raise
                 intake = self._again(intake, memory)
                 frozen = self._freeze(talk, intake)
-            yield intake, frozen
+            yield intake, frozen, status
         finally:
             intake.close()
+
+    def _copy_ahead(self, intake: Intake, memory: Reserve) -> None:
+        """What can be done before the freeze is; memory for the rest is there when it begins."""
+        self._copied = intake.ahead(self._at.cgroup.pids(), sends=self._base.index is None)
+        memory.touch(max(0, self._wanted_bytes - self._copied.bytes) + reserve.SLACK_BYTES)
+        memory.waited_seconds = 0.0  # of the freeze it is to speak
 
     def _again(self, failed: Intake, memory: Reserve) -> Intake:
         """An earlier CRIU was killed before it could tidy up: once more, without what it left."""
@@ -331,7 +350,18 @@ class Saving:
             self._at.bases.new_share = self._new_share
         waited = self._memory.waited_seconds if self._memory is not None else 0.0
         return SaveFacts(
-            r.checkpoint, r.sequence, kind, image.image_bytes, self._writer.sent_bytes, self._frozen_seconds, durable, waited
+            *(
+                r.checkpoint,
+                r.sequence,
+                kind,
+                image.image_bytes,
+                self._writer.sent_bytes,
+                self._frozen_seconds,
+                durable,
+                waited,
+            ),
+            ahead_seconds=self._copied.seconds,
+            read_seconds=self._copied.read_seconds,
         )
 
     def _let_go(self, talk: shimwire.Conversation) -> None:

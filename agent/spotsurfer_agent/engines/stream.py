@@ -4,7 +4,7 @@ The pipes hold *references* to the job's pages, not copies. So two rules stand a
 
 1. A job that is to run on may do so only when `drained` said that every pipe was read to its end: what is read later is not
    what the memory was when the job stood still, and nothing would tell.
-2. Bytes are read into memory of our own at once, never passed on from pipe to pipe.
+2. Bytes are read into memory of our own at once, never passed on from pipe to pipe; but what nobody wants is not read at all.
 
 CRIU is stopped at its post-dump hook when `drained` is asked, so everything that it announced is in the socket by then. It must
 not be waited for until the socket closes: the statistics come after the hook.
@@ -19,6 +19,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -49,10 +50,20 @@ class Sink(Protocol):
         ...
 
 
-class Receiver:
-    """Listens in the folder of the images from the moment it is made. `sinks` makes a sink for each file's name."""
+@dataclass(slots=True)
+class Passed:
+    """Stands for a sink of a file that nobody wants to read."""
 
-    def __init__(self, folder: Path, sinks: Callable[[str], Sink]) -> None:
+    count: int = 0  # bytes that went by
+
+
+class Receiver:
+    """Listens in the folder of the images from the moment it is made.
+
+    `sinks` makes a sink for each file's name, in the order in which CRIU announces them.
+    """
+
+    def __init__(self, folder: Path, sinks: Callable[[str], Sink | Passed]) -> None:
         """Raises StreamError where the folder's path is too long for a socket."""
         self._path = imagewire.address(folder, SOCKET)
         self._sinks = sinks
@@ -132,7 +143,7 @@ class Receiver:
                 control = self._control
                 while self._asked(control) and self._take(control):
                     pass
-        except (OSError, ValueError) as e:
+        except Exception as e:
             self._fail(e)
         finally:
             with self._lock:
@@ -154,27 +165,44 @@ class Receiver:
             _, fds, _, _ = socket.recv_fds(control, 1, 1)
             if not fds:
                 raise StreamError(0, f"CRIU announced {name} without a pipe")
-            imagewire.widen(fds[0])
-            reader = threading.Thread(target=self._read, args=(name, fds[0]), name=f"image {name}", daemon=True)
+            try:
+                imagewire.widen(fds[0])
+                sink = self._sinks(name)
+            except BaseException:
+                os.close(fds[0])
+                raise
+            reader = threading.Thread(target=self._read, args=(name, fds[0], sink), name=f"image {name}", daemon=True)
             reader.start()  # before it is listed: who lists it may join it
             self._readers.append(reader)
         return True
 
     # ------------------------------------------------------------ pipes
 
-    def _read(self, name: str, fd: int) -> None:
-        sink: Sink | None = None
+    def _read(self, name: str, fd: int, sink: Sink | Passed) -> None:
         try:
-            sink = self._sinks(name)
+            if isinstance(sink, Passed):
+                self._pass_over(fd, sink)
+                return
             self.pump(name, fd, sink)
             sink.end()
         except BaseException as e:
             self._fail(e)
-            if sink is not None:
+            if not isinstance(sink, Passed):
                 with contextlib.suppress(Exception):
                     sink.abort()
         finally:
             os.close(fd)
+
+    def _pass_over(self, fd: int, passed: Passed) -> None:
+        """To its end, without a copy."""
+        with Path(os.devnull).open("wb", buffering=0) as nowhere:
+            while True:
+                self._await(fd)
+                count = os.splice(fd, nowhere.fileno(), imagewire.PIPE_BYTES, flags=os.SPLICE_F_MOVE)
+                if not count:
+                    return
+                self.received_bytes += count
+                passed.count += count
 
     def pump(self, name: str, fd: int, sink: Sink) -> None:  # noqa: ARG002 -- a slow receiver in tests asks for the name
         """From one pipe into its sink, to the end."""

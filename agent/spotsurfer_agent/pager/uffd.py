@@ -9,10 +9,11 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
+from spotsurfer_agent import linux
+
 _COPY, _ZEROPAGE, _WAKE = 0xC028AA03, 0xC020AA04, 0x8010AA02
 _MESSAGE = 32
 _MESSAGES = 64
-_SYS_USERFAULTFD = {"x86_64": 323, "aarch64": 282}
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -57,13 +58,10 @@ class _Range(ctypes.Structure):
 
 def available() -> bool:
     """Whether this kernel lets us serve faults."""
-    number = _SYS_USERFAULTFD.get(os.uname().machine)
-    if number is None:
+    try:
+        os.close(linux.userfaultfd())
+    except (OSError, KeyError):
         return False
-    fd = int(_libc.syscall(ctypes.c_long(number), ctypes.c_int(os.O_CLOEXEC | os.O_NONBLOCK)))
-    if fd < 0:
-        return False
-    os.close(fd)
     return True
 
 

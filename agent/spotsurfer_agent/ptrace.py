@@ -1,0 +1,135 @@
+"""System calls made by a process of the job on our behalf, while one of its threads stands still for a moment. See ptrace(2).
+
+Nothing is written to its memory: the thread is led through the `syscall` instruction of its own vdso and back, with every
+signal held back and no system call of its own broken off that would not have been restarted anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_CONT, _DETACH, _SYSCALL, _GETREGS, _SETREGS = 7, 17, 24, 12, 13
+_SEIZE, _INTERRUPT, _GETSIGMASK, _SETSIGMASK = 0x4206, 0x4207, 0x420A, 0x420B
+_TRACESYSGOOD, _SUSPEND_SECCOMP = 1, 1 << 21  # a filter of the job's must not kill it for a call of ours
+_STOP_EVENT = 128
+_WALL = 0x40000000
+_ALL_SIGNALS = (1 << 64) - 1
+_STOP_SECONDS = 1.0
+_LOOK_SECONDS = 0.0001
+_INSTRUCTION = b"\x0f\x05"  # syscall, on x86-64
+_libc = ctypes.CDLL(None, use_errno=True)
+_ptrace = _libc.ptrace
+_ptrace.restype = ctypes.c_long
+_ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+
+
+class Registers(ctypes.Structure):
+    """struct user_regs_struct of sys/user.h, x86-64."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in (
+            *("r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi", "rdi"),
+            *("orig_rax", "rip", "cs", "eflags", "rsp", "ss", "fs_base", "gs_base", "ds", "es", "fs", "gs"),
+        )
+    )
+
+
+class Caller:
+    """A stopped thread that makes calls."""
+
+    def __init__(self, pid: int, instruction: int, before: Registers) -> None:
+        self._pid, self._instruction, self._before = pid, instruction, before
+
+    def call(self, number: int, *arguments: int) -> int:
+        """Make a system call with up to six numbers as arguments; its result. Raises OSError with its errno."""
+        regs = Registers.from_buffer_copy(self._before)
+        regs.rip, regs.rax, regs.orig_rax = self._instruction, number, _ALL_SIGNALS
+        for name, value in zip(("rdi", "rsi", "rdx", "r10", "r8", "r9"), arguments, strict=False):
+            setattr(regs, name, value)
+        _ask(_SETREGS, self._pid, data=ctypes.addressof(regs))
+        for _ in ("entry", "exit"):
+            _ask(_SYSCALL, self._pid)
+            _await(self._pid, _is_call, _SYSCALL)
+        _ask(_GETREGS, self._pid, data=ctypes.addressof(regs))
+        result = ctypes.c_int64(regs.rax).value
+        if -4096 < result < 0:
+            raise OSError(-result, os.strerror(-result))
+        return result
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[Caller]:
+    """Hold one thread; it goes on as if nothing had been. All calls come from the calling thread. Raises OSError."""
+    instruction = _instruction(pid)
+    _ask(_SEIZE, pid, data=_TRACESYSGOOD | _SUSPEND_SECCOMP)
+    mask, nothing = ctypes.c_uint64(), ctypes.c_uint64(_ALL_SIGNALS)
+    before = Registers()
+    try:
+        _ask(_INTERRUPT, pid)
+        _await(pid, _is_stop, _CONT)
+        _ask(_GETREGS, pid, data=ctypes.addressof(before))
+        _ask(_GETSIGMASK, pid, 8, ctypes.addressof(mask))
+        _ask(_SETSIGMASK, pid, 8, ctypes.addressof(nothing))
+        try:
+            yield Caller(pid, instruction, before)
+        finally:
+            _ask(_INTERRUPT, pid)
+            _ask(_CONT, pid)
+            _await(pid, _is_stop, _CONT)  # before its next instruction, where a call of its own is begun again
+            _ask(_SETREGS, pid, data=ctypes.addressof(before))
+            _ask(_SETSIGMASK, pid, 8, ctypes.addressof(mask))
+    finally:
+        with contextlib.suppress(OSError):  # it has ended
+            _ask(_DETACH, pid)
+
+
+def _instruction(pid: int) -> int:
+    """Address of a `syscall` instruction of the process. Raises OSError."""
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        if line.endswith("[vdso]"):
+            start, end = (int(x, 16) for x in line.split()[0].split("-"))
+            with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+                memory.seek(start)
+                at = memory.read(end - start).find(_INSTRUCTION)
+            if at >= 0:
+                return start + at
+    raise OSError(0, f"process {pid} has no instruction for system calls at a known place")
+
+
+def _is_stop(status: int) -> bool:
+    return status >> 16 == _STOP_EVENT
+
+
+def _is_call(status: int) -> bool:
+    return os.WSTOPSIG(status) == signal.SIGTRAP | 0x80
+
+
+def _await(pid: int, wanted: Callable[[int], bool], onward: int) -> None:
+    """Wait until it stopped in this way. Other stops on the way are the job's own signals: it gets them. Raises OSError."""
+    end = time.monotonic() + _STOP_SECONDS
+    while True:
+        found, status = os.waitpid(pid, _WALL | os.WNOHANG)
+        if not found:
+            if time.monotonic() > end:
+                raise TimeoutError(f"process {pid} does not stop")
+            time.sleep(_LOOK_SECONDS)
+        elif not os.WIFSTOPPED(status):
+            raise ProcessLookupError(f"process {pid} has ended")
+        elif wanted(status):
+            return
+        else:
+            _ask(onward, pid, data=0 if status >> 16 else os.WSTOPSIG(status))
+
+
+def _ask(request: int, pid: int, address: int = 0, data: int = 0) -> None:
+    ctypes.set_errno(0)
+    if _ptrace(request, pid, address, data) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,219 @@
+"""Memory that is copied while its process runs is what the process has when it stands still, whatever it did meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from spotsurfer_agent import writewatch
+from spotsurfer_agent.buffers import PAGE
+from spotsurfer_agent.chunks.table import Table
+from spotsurfer_agent.engines import ahead
+from spotsurfer_agent.engines.ahead import Aheads, Area
+from spotsurfer_agent.engines.pagefile import Composed
+from spotsurfer_agent.engines.pages import Pages
+from spotsurfer_agent.engines.reserve import Reserve
+from spotsurfer_agent.engines.stream import StreamError
+from spotsurfer_agent.pager import images
+from support.chunks import Store
+from support.tree import ROOT
+
+pytestmark = pytest.mark.boxes
+PROGRAM = ROOT / "tests/support/restless.py"
+SIZE = 4 << 20
+HEAD = b"criucriu" + b"\x02\x00\x00\x00\x08\x01"  # a magic number, and a message that names pages-1.img
+MB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def small_ones_too(monkeypatch):
+    monkeypatch.setattr(ahead, "WORTH_BYTES", 0)
+
+
+@pytest.fixture
+def restless(request):
+    process = subprocess.Popen([sys.executable, str(PROGRAM), str(request.param), str(SIZE)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def stand_still(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.001)
+
+
+def present(pid: int) -> list[tuple[int, int]]:
+    """Runs of private pages that are there, as CRIU finds them: addresses and numbers of pages."""
+    runs = []
+    with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap:
+        for start, end in private(pid):
+            pagemap.seek(start // PAGE * 8)
+            bits = np.frombuffer(pagemap.read((end - start) // PAGE * 8), dtype=np.uint64) >> np.uint64(62)
+            edges = np.flatnonzero(np.diff(np.concatenate(([0], (bits > 0).astype(np.int8), [0])))).reshape(-1, 2)
+            runs += [(start + int(a) * PAGE, int(b - a)) for a, b in edges]
+    return runs
+
+
+def private(pid: int) -> list[tuple[int, int]]:
+    found = []
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        words = line.split()
+        if words[1][0] == "r" and words[1][3] == "p" and words[-1] not in ("[vvar]", "[vdso]", "[vvar_vclock]"):
+            start, end = (int(x, 16) for x in words[0].split("-"))
+            found.append((start, end))
+    return found
+
+
+def criu_says(pid: int, folder: Path) -> int:
+    """Write the map of pages as a dump would; returns the bytes of the pages."""
+    runs, at = [], 0
+    for start, pages in present(pid):
+        runs.append(images.PageRun(start, pages, at, False))
+        at += pages
+    data = images.encoded(HEAD, images.Pagemap("pages-1.img", tuple(runs)))
+    (folder / f"pagemap-{pid}.img").write_bytes(data)
+    return at * PAGE
+
+
+def memory_of(pid: int) -> bytes:
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        parts = []
+        for start, pages in present(pid):
+            memory.seek(start)
+            parts.append(memory.read(pages * PAGE))
+        return b"".join(parts)
+
+
+def image_of(pid: int, folder: Path, wait: float = 0.03) -> tuple[bytes, Pages]:
+    """The process's memory by way of `Aheads`, and whoever gathered it."""
+    store, memory = Store(), Reserve(0, 1 << 30, MB)
+    store.table = Table()
+    pages = Pages(memory, store, None)
+    with contextlib.closing(Aheads([pid], pages)) as aheads:
+        assert aheads.has(f"pagemap-{pid}.img")
+        aheads.copy()
+        time.sleep(wait)
+        stand_still(pid)
+        size = criu_says(pid, folder)
+        aheads.settle(folder, {"pages-1.img": size})
+    pages.finish()
+    (entry,) = pages.entries()
+    memory.close()
+    return store.read(entry), pages
+
+
+@pytest.mark.parametrize("restless", range(8), indirect=True)
+def test_the_copy_is_what_the_memory_is(restless, tmp_path):
+    found, _ = image_of(restless.pid, tmp_path)
+    assert found == memory_of(restless.pid)
+
+
+@pytest.mark.parametrize("restless", [1], indirect=True)
+def test_a_watch_that_sees_nothing_is_found_out(restless, tmp_path, monkeypatch):
+    monkeypatch.setattr(Area, "good", lambda area, _: area.copied)
+    found, _ = image_of(restless.pid, tmp_path, 0.3)
+    assert found != memory_of(restless.pid)
+
+
+@pytest.mark.parametrize("restless", [2], indirect=True)
+def test_what_was_not_written_is_not_read_again(restless, tmp_path):
+    """A process that stands still all the while: next to nothing is left for the freeze."""
+    stand_still(restless.pid)
+    _, pages = image_of(restless.pid, tmp_path)
+    (file,) = pages._files
+    assert isinstance(file, Composed)
+    assert 0 < file.late.count < file.count / 2
+
+
+@pytest.mark.parametrize("restless", [3], indirect=True)
+def test_the_process_goes_on_and_keeps_no_descriptor(restless, tmp_path):
+    for _ in range(3):
+        image_of(restless.pid, tmp_path)
+        os.kill(restless.pid, signal.SIGCONT)
+    time.sleep(0.1)
+    assert restless.poll() is None
+    links = {str(x.readlink()) for x in Path(f"/proc/{restless.pid}/fd").iterdir()}
+    assert not any("userfaultfd" in x for x in links), links
+
+
+@pytest.mark.parametrize("restless", [4], indirect=True)
+def test_a_stream_that_is_short_fails_the_save(restless, tmp_path):
+    pages = Pages(Reserve(0, 1 << 30, MB), Store(), None)
+    with contextlib.closing(Aheads([restless.pid], pages)) as aheads:
+        aheads.copy()
+        stand_still(restless.pid)
+        size = criu_says(restless.pid, tmp_path)
+        with pytest.raises(StreamError, match=f"CRIU sent {size - PAGE} bytes"):
+            aheads.settle(tmp_path, {"pages-1.img": size - PAGE})
+    pages.abandon()
+
+
+def test_direct_io_is_not_watched(tmp_path):
+    """A device may write into memory that it was given before, and no fault tells."""
+    with subprocess.Popen(
+        [sys.executable, "-c", f"import os; os.open({str(tmp_path / 'f')!r}, os.O_CREAT | os.O_DIRECT); print(); input()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(writewatch.Unwatchable, match="direct I/O"):
+            writewatch.WriteWatch(process.pid)
+        process.stdin.close()
+
+
+HUGE = """
+import mmap, sys
+m = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+m.madvise(14)
+m.write(b"x" * (64 << 20))
+for line in sys.stdin:
+    for at in range(0, 64 << 20, 1 << 20):
+        m[at] = 7
+    print(flush=True)
+"""
+
+
+def huge_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(x.split()[1]) << 10 for x in lines if x.startswith("AnonHugePages:"))
+
+
+def test_huge_pages_that_were_split_are_whole_again():
+    with subprocess.Popen([sys.executable, "-c", HUGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def writes(to=process.stdin, answer=process.stdout) -> int:
+            print(file=to, flush=True)
+            answer.readline()
+            return huge_bytes(process.pid)
+
+        before = writes()
+        assert before > 48 * MB
+        watch = writewatch.WriteWatch(process.pid)
+        for area in watch.areas:
+            watch.arm(area)
+        assert writes() < before / 2
+        watch.close()
+        assert huge_bytes(process.pid) >= before * 0.9
+        process.stdin.close()
+
+
+def test_without_such_a_kernel_nothing_is_copied_ahead(monkeypatch):
+    monkeypatch.setattr(ahead, "available", lambda: False)
+    pages = Pages(Reserve(0, MB, MB), Store(), None)
+    assert not Aheads([os.getpid()], pages)._each
+    pages.abandon()
