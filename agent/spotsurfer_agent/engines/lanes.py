@@ -37,7 +37,9 @@ class Lane:
         """
         self.settled()
         try:
-            count = os.splice(fd, self._in, min(len(room), self.size, PIECE_BYTES), flags=os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE)
+            count = os.splice(
+                fd, self._in, min(len(room), self.size, PIECE_BYTES), flags=os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
+            )
         except BlockingIOError:
             return None
         if count:
