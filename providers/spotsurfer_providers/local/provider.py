@@ -24,6 +24,7 @@ from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.provider import (
     BillingRule,
     Capabilities,
+    Credentials,
     InstanceState,
     InstanceView,
     LaunchPlan,
@@ -225,6 +226,10 @@ class LocalProvider:
             "allow_http": "true",
         }
         return StoreAccess(f"s3://{BUCKET}", options, {"s3://": options} if self._settings.buckets else {})
+
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+        """A box's link to the gateway is its credential: there is nothing to renew."""
+        raise ProviderError(f"boxes get no credentials: {job}.{attempt} asked, with {len(inputs)} inputs")
 
     def _seconds(self, now: datetime) -> float:
         """Since the scenario's epoch, which the first question sets."""
