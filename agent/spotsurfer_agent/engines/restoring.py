@@ -6,10 +6,11 @@ import contextlib
 import os
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_agent import manifest
+from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.manifest import Manifest
@@ -31,8 +32,7 @@ class CantBring(Exception):
 class Origin:
     """How a process of its own reaches the store, and how it may restore."""
 
-    store_url: str
-    store_options: dict[str, str] = field(default_factory=dict)
+    way: Way
     key: str = ""  # the lineage's secret, in hexadecimal digits
     lazy: bool = True
     memory_bytes: int = 256 << 20
@@ -73,8 +73,7 @@ class Bringing:
         path = p.work / "manifest"
         path.write_bytes(manifest.encode(image, keys))
         told = Plan(
-            store_url=origin.store_url,
-            store_options=origin.store_options,
+            way=origin.way.carry(),
             cache=origin.cache,
             job=p.job,
             checkpoint=image.id,
