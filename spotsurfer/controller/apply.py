@@ -160,9 +160,8 @@ class Apply:
         return lambda c: (self._launched(c, attempt, view), None)
 
     def _launch_plan(self, a: Attempt) -> LaunchPlan:
-        tags = {
+        tags = {  # the same for every controller of the family: a repeated order may not differ from the first
             "spotsurfer:family": self._p.family,
-            "spotsurfer:generation": str(self._p.generation),
             "spotsurfer:job": a.job,
             "spotsurfer:attempt": str(a.number),
         }

@@ -221,6 +221,20 @@ class ProviderDenied(ProviderError):
     meaning = "the cloud refuses our credentials or rights"
 
 
+class CredentialsExpired(ProviderDenied):
+    """Our credentials are not (or no longer) good, or our clock is wrong: no other pool would fare better."""
+
+    exit_code = 26
+    meaning = "the credentials for the cloud are missing or have expired, or this host's clock is wrong"
+
+
+class UnknownToProvider(ProviderError):
+    """The cloud does not know what was named; of something new it may mean *not yet*."""
+
+    exit_code = 27
+    meaning = "the cloud does not know what was named, or not yet"
+
+
 class Invalid(ProviderError):
     """The request itself is wrong: our bug or a wrong setting."""
 
