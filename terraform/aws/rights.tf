@@ -72,12 +72,12 @@ locals {
       Effect = "Allow"
       Action = [
         "ec2:DescribeInstances", "ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings",
-        "ec2:DescribeSpotPriceHistory", "ec2:GetSpotPlacementScores",
+        "ec2:DescribeSpotPriceHistory", "ec2:GetSpotPlacementScores", "ec2:DescribeAvailabilityZones", "ec2:DescribeImages",
       ]
       Resource  = ["*"]
       Condition = { StringEquals = { "aws:RequestedRegion" = local.region } }
     },
-    { Sid = "Prices", Effect = "Allow", Action = ["pricing:GetProducts", "servicequotas:ListServiceQuotas"], Resource = ["*"] },
+    { Sid = "Prices", Effect = "Allow", Action = ["pricing:GetProducts", "servicequotas:GetServiceQuota"], Resource = ["*"] },
   ]
 
   # Every second call is create-if-absent, so an object that is not there is the normal case: see NotFound in roles.tf.

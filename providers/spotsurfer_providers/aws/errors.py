@@ -32,6 +32,7 @@ from spotsurfer.model.errors import (
 )
 
 MISMATCH = "IdempotentParameterMismatch"  # the token was used before, with other words: see provider.launch
+TERMINATED = "IdempotentInstanceTerminated"  # what the token made has ended
 
 _CODES: dict[type[ProviderError], tuple[str, ...]] = {
     NoCapacity: (

@@ -7,6 +7,7 @@ day: `shop` keeps it. Calls do not grow with jobs or machines.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +20,9 @@ from spotsurfer_providers.catalog import instance_types
 
 _MIB = 1 << 20
 PRODUCT = "Linux/UNIX"
+# Service Quotas: "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests", "Running On-Demand Standard (…) instances".
+QUOTAS = {Market.SPOT: "L-34B43A08", Market.ON_DEMAND: "L-1216C47A"}
+_STANDARD = re.compile(r"(?:[acdhimrtz]|im|is)\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +105,9 @@ def offers_of(
 def scores_of(answer: Sequence[Mapping[str, Any]], zones: Mapping[str, str]) -> dict[str, int]:
     """Spot placement scores (1 to 10) by zone; `zones` leads from zone ids, which AWS answers with, to names."""
     return {zones[s["AvailabilityZoneId"]]: int(s["Score"]) for s in answer if s.get("AvailabilityZoneId") in zones}
+
+
+def within(offer: Offer, quotas: Mapping[Market, float]) -> bool:
+    """Whether the account could have at least one of these: a type that is larger than the whole quota is never met."""
+    quota = quotas.get(offer.market)
+    return quota is None or not _STANDARD.match(offer.pool.instance_type) or offer.cpus <= quota

@@ -13,7 +13,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 from spotsurfer_agent import protocol
 
-from spotsurfer.model.errors import ProviderError, UnknownToProvider
+from spotsurfer.model.errors import NoCapacity, ProviderError, UnknownToProvider
 from spotsurfer.model.ids import InstanceId
 from spotsurfer.model.market import Offer
 from spotsurfer.ports.provider import (
@@ -29,7 +29,7 @@ from spotsurfer.ports.provider import (
 )
 from spotsurfer_providers.aws import access, orders, views
 from spotsurfer_providers.aws.clients import Clients
-from spotsurfer_providers.aws.errors import MISMATCH, calling, code_of, translated
+from spotsurfer_providers.aws.errors import MISMATCH, TERMINATED, calling, code_of, translated
 from spotsurfer_providers.aws.settings import AwsSettings
 from spotsurfer_providers.aws.shop import Shop
 
@@ -71,7 +71,7 @@ class AwsProvider:
                 try:
                     answer = self._aws.orders.run_instances(**request)
                 except ClientError as e:
-                    if code_of(e) != MISMATCH:
+                    if code_of(e) not in (MISMATCH, TERMINATED):
                         raise
                     return self._made_before(plan.token, e)
                 return self._view(answer["Instances"][0])
@@ -79,9 +79,11 @@ class AwsProvider:
             raise ProviderError(str(e)) from e
 
     def _made_before(self, token: str, error: ClientError) -> InstanceView:
-        """The order was taken before, in other words (another image behind a parameter, changed settings): it stands."""
+        """The order was taken before: in other words (another image behind a parameter, changed settings), or it has ended."""
         found = self._pages([{"Name": "client-token", "Values": [token]}])
         made = [i for page in found for r in page["Reservations"] for i in r["Instances"]]
+        if not made and code_of(error) == TERMINATED:
+            raise NoCapacity("RunInstances: the machine of this order has ended, and EC2 has forgotten it")
         if not made:
             raise translated(error, "RunInstances: an order of the same token is not listed yet; it is looked for again")
         return self._view(made[0])
@@ -135,8 +137,7 @@ class AwsProvider:
     def store_access(self, job: str, attempt: int) -> StoreAccess:
         """The store's address; what may be done there comes with `credentials`."""
         del job, attempt
-        options = {"region": self._settings.region, **self._settings.store_options}
-        return StoreAccess(self._host.store_url, options, renewed=True)
+        return StoreAccess(self._host.store_url, self._settings.machines_store, renewed=True)
 
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
         """A session of the job role, cut down to this attempt."""

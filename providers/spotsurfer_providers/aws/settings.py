@@ -12,8 +12,8 @@ from spotsurfer.hints import did_you_mean
 from spotsurfer.model.errors import ConfigError
 
 TABLE = "provider.aws"
-OWN_TAGS = "spotsurfer:"  # tags that begin so are ours
-TAGS_MAX = 50 - 6  # of a resource, less those that we set ourselves
+OWN_TAGS = frozenset(f"spotsurfer:{x}" for x in ("family", "token", "job", "attempt"))  # that we set ourselves
+TAGS_MAX = 50 - len(OWN_TAGS)  # of a resource
 DEFAULT_TYPES = ("c6a.*", "c6i.*", "m6a.*", "m6i.*", "r6a.*", "r6i.*")
 
 
@@ -70,8 +70,8 @@ class AwsSettings(BaseModel):
         if self.root_volume_gib is not None and self.image is None:
             raise ValueError("has root_volume_gib, which needs image as well: the root device's name is the image's")
         for name in self.tags:
-            if name.startswith((OWN_TAGS, "aws:")):
-                raise ValueError(f"tags has {name!r}: names that begin with {OWN_TAGS} or aws: are taken")
+            if name in OWN_TAGS or name.startswith("aws:"):
+                raise ValueError(f"tags has {name!r}, which is taken: choose another name")
         return self
 
     @property
@@ -82,6 +82,16 @@ class AwsSettings(BaseModel):
         name, _, version = self.launch_template.partition(":")
         kind = "LaunchTemplateId" if name.startswith("lt-") else "LaunchTemplateName"
         return {kind: name, "Version": version or "$Default"}
+
+    @property
+    def machines_store(self) -> dict[str, str]:
+        """How machines reach the store, in obstore's names; no credentials."""
+        elsewhere = {
+            "endpoint": self.endpoint_url or "",
+            "allow_http": "true",
+            "virtual_hosted_style_request": "false",
+        }
+        return {"region": self.region, **(elsewhere if self.endpoint_url else {}), **self.store_options}
 
     @property
     def partition(self) -> str:

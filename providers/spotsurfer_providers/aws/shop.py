@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from spotsurfer.model.errors import Invalid, ProviderError, UnknownToProvider
-from spotsurfer.model.market import Offer
+from spotsurfer.model.market import Market, Offer
 from spotsurfer.ports.clock import Clock
 from spotsurfer_providers.aws import market
 from spotsurfer_providers.aws.clients import Clients
@@ -64,7 +64,9 @@ class Shop:
         scores = (
             self._memory.get("scores", HOUR_SECONDS, lambda: self._scores(types)) if self._settings.placement_scores else {}
         )
-        return market.offers_of(self._settings.region, types, zones, (self._spot_prices(types), listed), scores)
+        quotas = self._memory.get("quotas", HOUR_SECONDS, self._quotas)
+        found = market.offers_of(self._settings.region, types, zones, (self._spot_prices(types), listed), scores)
+        return [o for o in found if market.within(o, quotas)]
 
     def image(self) -> ImageSeen | None:
         """The image that new machines boot; None where the launch template has it."""
@@ -73,16 +75,19 @@ class Shop:
             return None
         return self._memory.get("image", HOUR_SECONDS, lambda: self._image(name))
 
-    def spot_quota_cpus(self) -> float | None:
-        """vCPUs of standard types that the account may have on the spot market; None where it can't be read."""
-        try:
-            with calling("GetServiceQuota"):
-                found = self._aws.quotas.get_service_quota(ServiceCode="ec2", QuotaCode="L-34B43A08")
-                return float(found["Quota"]["Value"])
-        except ProviderError:
-            return None
-
     # ---- questions
+
+    def _quotas(self) -> dict[Market, float]:
+        """vCPUs of standard types that the account may have; a market whose quota can't be read is not limited here."""
+        found: dict[Market, float] = {}
+        for kind, code in market.QUOTAS.items():
+            try:
+                with calling("GetServiceQuota"):
+                    answer = self._aws.quotas.get_service_quota(ServiceCode="ec2", QuotaCode=code)
+                    found[kind] = float(answer["Quota"]["Value"])
+            except ProviderError:
+                continue
+        return found
 
     def _types(self) -> dict[str, market.TypeSeen]:
         filters = [

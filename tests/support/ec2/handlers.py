@@ -203,7 +203,7 @@ def placement_scores(cloud: Cloud, call: Call, forward: Forward) -> dict[str, An
 def get_products(cloud: Cloud, call: Call, forward: Forward) -> dict[str, Any]:
     """The price list of EC2 on demand: Linux, shared, no software. Each product is a text of JSON, as AWS has it."""
     wanted = {f["Field"]: f["Value"] for f in call.params.get("Filters") or []}
-    kinds = [wanted["instanceType"]] if "instanceType" in wanted else sorted(instance_types())
+    kinds = wanted["instanceType"].split(",") if "instanceType" in wanted else sorted(instance_types())
     region = wanted.get("regionCode", "us-east-1")
     if wanted.get("operatingSystem", "Linux") != "Linux" or wanted.get("tenancy", "Shared") != "Shared":
         return {"FormatVersion": "aws_v1", "PriceList": []}
