@@ -34,6 +34,8 @@ class Event(StrEnum):
     KEEPER_COLLECTED = "keeper.collected"
     KEEPER_TROUBLE = "keeper.trouble"
     KEEPER_FAILED = "keeper.failed"
+    ACCESS_HANDED = "access.handed"
+    ACCESS_FAILED = "access.failed"
     ERRAND_FAILED = "errand.failed"
 
 

@@ -29,6 +29,7 @@ from spotsurfer.controller.loop import Loop
 from spotsurfer.controller.observe import Observer
 from spotsurfer.controller.partials import Partials
 from spotsurfer.controller.rehearsal import of_job
+from spotsurfer.controller.renewals import Desk, Renewals
 from spotsurfer.controller.schedule import Schedule
 from spotsurfer.controller.service import ControllerService, Identity, Parts
 from spotsurfer.controller.submission import Places, Submission
@@ -146,6 +147,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         generation=base.generation,
         user_data=_user_data(settings, base),
         on_end=hooks.on_end,
+        launched=lambda: background.renewals.poke(),
         first_cooldown_seconds=settings.limits.cooldown_seconds,
     )
     loop = Loop(base.engine, observer, Apply(ports, observer.instance_of), _policy(settings), base.clock, base.leadership)
@@ -165,6 +167,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         base.store,
         Retention(kept.newest, kept.ended, kept.wait, kept.every),
         Verbs(submission.new_job_id, schedule.poke, commands.cancel),
+        Renewals(Desk(base.engine, base.clock, base.store, base.provider, base.key.access_secret_of, base.leadership.check)),
     )
     background.forks.again()
     _close_journal(base.engine, base.clock)
@@ -268,7 +271,8 @@ def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
         config = of_job(config, job)
         secret = base.key.secret_of(config.lineage or config.job)
         encrypt = config.encrypt or job.spec.must_encrypt
-        config = replace(config, key=secret, encrypt=encrypt, registry_authorities=trusted)
+        opens = base.key.access_secret_of(attempt.job, attempt.number).hex() if access.renewed else ""
+        config = replace(config, key=secret, encrypt=encrypt, registry_authorities=trusted, access_secret=opens)
         url = bootstrap.presigned_get(access.url, access.options, protocol.runtime_key(runtime.sha256), PRESIGNED_SECONDS)
         return bootstrap.user_data(config, runtime.sha256, url)
 

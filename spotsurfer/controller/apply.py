@@ -65,6 +65,7 @@ class Ports:
     generation: int
     user_data: UserData
     on_end: OnEnd
+    launched: Callable[[], None] = lambda: None  # a machine was ordered, and its row says so
     first_cooldown_seconds: float | None = None
 
 
@@ -157,7 +158,7 @@ class Apply:
                 raise
             error = e
             return lambda c: (self._refused(c, attempt, error), None)
-        return lambda c: (self._launched(c, attempt, view), None)
+        return lambda c: (self._launched(c, attempt, view), self._p.launched)
 
     def _launch_plan(self, a: Attempt) -> LaunchPlan:
         tags = {  # the same for every controller of the family: a repeated order may not differ from the first

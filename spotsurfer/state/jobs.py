@@ -74,6 +74,12 @@ def attempts(connection: Connection, jobs: Sequence[JobId]) -> dict[JobId, list[
     return found
 
 
+def living_attempts(connection: Connection) -> list[Attempt]:
+    """Attempts of all jobs that are not over, oldest first."""
+    query = select(A).where(A.c.state.not_in([str(s) for s in OVER])).order_by(A.c.planned_at, A.c.job, A.c.number)
+    return [attempt_from_row(r) for r in connection.execute(query).mappings()]
+
+
 def load_attempt(connection: Connection, job: JobId, number: AttemptNumber) -> Attempt:
     """One attempt; raises NotFound."""
     row = connection.execute(select(A).where(and_(A.c.job == job, A.c.number == number))).mappings().first()
