@@ -10,8 +10,8 @@ locals {
   ec2       = "arn:${local.partition}:ec2:${local.region}:${local.account}"
   root      = "${local.bucket_arn}/${var.bucket_prefix}"
 
-  # By this tag the controller's rights end at its own machines: IAM compares it, and spotsurfer sets it on all it launches.
-  fleet_tag  = { "spotsurfer:fleet" = var.name }
+  # By this tag the controller's rights end at its own machines: IAM compares it, and the configuration's `tags` set it on all.
+  fleet_tag  = { "spotsurfer-fleet" = var.name }
   tags       = merge(var.tags, local.fleet_tag)
   groups     = var.security_group_ids == null ? [aws_security_group.machines[0].id] : var.security_group_ids
   template   = var.launch_template_id == null ? aws_launch_template.machines[0].id : var.launch_template_id

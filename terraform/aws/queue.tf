@@ -19,8 +19,12 @@ resource "aws_sqs_queue" "notices" {
   visibility_timeout_seconds = 30
   receive_wait_time_seconds  = 0
   sqs_managed_sse_enabled    = true
-  redrive_policy             = jsonencode({ deadLetterTargetArn = aws_sqs_queue.unread.arn, maxReceiveCount = 5 })
   tags                       = local.tags
+}
+
+resource "aws_sqs_queue_redrive_policy" "notices" {
+  queue_url      = aws_sqs_queue.notices.id
+  redrive_policy = jsonencode({ deadLetterTargetArn = aws_sqs_queue.unread.arn, maxReceiveCount = 5 })
 }
 
 resource "aws_sqs_queue" "unread" {

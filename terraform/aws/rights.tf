@@ -2,7 +2,7 @@
 # tag, own profile, allowed types, IMDSv2), its disk (own tag, encrypted), where it stands, what it is made of.
 locals {
   image_arns = var.image == local.image_name ? ["arn:${local.partition}:ec2:${local.region}::image/*"] : ["arn:${local.partition}:ec2:${local.region}::image/${var.image}"]
-  own_tag    = { "aws:RequestTag/spotsurfer:fleet" = var.name }
+  own_tag    = { "aws:RequestTag/spotsurfer-fleet" = var.name }
 
   launch_statements = [
     {
@@ -54,7 +54,7 @@ locals {
       Effect    = "Allow"
       Action    = ["ec2:TerminateInstances"]
       Resource  = ["${local.ec2}:instance/*"]
-      Condition = { StringEquals = { "aws:ResourceTag/spotsurfer:fleet" = var.name } }
+      Condition = { StringEquals = { "aws:ResourceTag/spotsurfer-fleet" = var.name } }
     },
     {
       Sid       = "ProfileOfMachines"

@@ -1,5 +1,5 @@
 variable "name" {
-  description = "Begins the names of all resources; also the value of the tag spotsurfer:fleet, by which the controller's rights end at its own machines. Two controllers of one account need two names."
+  description = "Begins the names of all resources; also the value of the tag spotsurfer-fleet, by which the controller's rights end at its own machines. Two controllers of one account need two names."
   type        = string
   default     = "spotsurfer"
   validation {

@@ -90,7 +90,7 @@ run "everything" {
     error_message = "the machine's configuration is the one of the output"
   }
   assert {
-    condition     = !contains(keys(aws_instance.controller["this"].tags), "spotsurfer:fleet")
+    condition     = !contains(keys(aws_instance.controller["this"].tags), "spotsurfer-fleet")
     error_message = "the controller may not be able to end itself"
   }
   assert {
