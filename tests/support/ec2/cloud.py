@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
 from moto.events.models import events_backends
 from support.ec2 import machines as m
@@ -30,7 +30,7 @@ class Hardware(Protocol):
     """What machines run on; the default is nothing at all."""
 
     def start(self, machine: Machine, tags: Mapping[str, str], changed: Callable[[str], None]) -> None:
-        """Start it and call `changed` with "running", and later with "powered-off" if it ends by itself."""
+        """Start it and call `changed`: "running", and later "powered-off" or "reclaimed" where it ended by itself."""
 
     def rebalance(self, machine: Machine) -> None:
         """Show it the recommendation."""
@@ -62,7 +62,7 @@ class NoHardware:
 
 
 class Later:
-    """Does things at times to come, one after the other, in a thread of its own."""
+    """Does things at times to come."""
 
     def __init__(self) -> None:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -82,7 +82,7 @@ class Later:
                 while not self._due or self._due[0][0] > time.monotonic():
                     self._wake.wait(self._due[0][0] - time.monotonic() if self._due else None)
                 do = heapq.heappop(self._due)[2]
-            do()
+            threading.Thread(target=do, daemon=True).start()  # the end of a box may take a while
 
 
 class Cloud:
@@ -135,7 +135,9 @@ class Cloud:
         with self.lock:
             if what == "running" and machine.state == "pending":
                 self._become(machine, "running")
-            elif what == "powered-off" and machine.state in ("pending", "running"):
+            elif what == "reclaimed":
+                self.end(machine, m.RECLAIMED)
+            elif what == "powered-off" and machine.state in ("pending", "running") and not machine.impaired:
                 self.power_off(machine)
 
     def power_off(self, machine: Machine) -> None:

@@ -66,7 +66,7 @@ def model(service: str) -> ServiceModel:
 
 def operation(service: str, action: str) -> OperationModel:
     """An operation's model. Raises Refused for one that there is not."""
-    if action not in model(service).operation_names:
+    if action not in list(model(service).operation_names):
         raise Refused("InvalidAction", f"The action {action} is not valid for this web service.")
     found = model(service).operation_model(action)
     assert isinstance(found, OperationModel)
