@@ -203,20 +203,21 @@ def leftovers(state: Path) -> list[str]:
 
 def console(state: Path, instance: str) -> str:
     """What a machine printed."""
-    file = Home(state).folder(_box_name(instance)).path / "console.log"
+    file = Home(state).folder(box_of(instance)).path / "console.log"
     return file.read_text(errors="replace") if file.exists() else ""
 
 
 def ask_box(state: Path, instance: str, order: Mapping[str, object]) -> dict[str, object]:
     """One order to a box's supervisor. Raises orders.NoAnswer or ValueError."""
-    return orders.ask(Home(state).folder(_box_name(instance)).path, order)
+    return orders.ask(Home(state).folder(box_of(instance)).path, order)
 
 
 def _box(machine: Machine) -> str:
-    return _box_name(machine.id)
+    return box_of(machine.id)
 
 
-def _box_name(instance: str) -> str:
+def box_of(instance: str) -> str:
+    """The box of an instance."""
     return f"box-{instance.removeprefix('i-')[-12:]}"
 
 

@@ -43,6 +43,13 @@ def session(key_id: str | None) -> AssumedRole | None:
     return found if isinstance(found, AssumedRole) else None
 
 
+def expire(role: str, now: datetime) -> None:
+    """End the sessions of a role (its name) that there are now."""
+    for made in sts_backends[DEFAULT_ACCOUNT_ID][_PARTITION].assumed_roles:
+        if made.role_arn.rpartition("/")[2] == role:
+            made.expiration = min(made.expiration, now.replace(tzinfo=None))
+
+
 def expired(key_id: str | None, now: datetime) -> bool:
     """Whether a key belongs to a session that is over."""
     role = session(key_id)

@@ -39,6 +39,7 @@ class TestEC2:
     def __init__(self, info: Mapping[str, str]) -> None:
         self.endpoint = info["endpoint"]
         self.info = info
+        self._clients: dict[tuple[Any, ...], Any] = {}
         self._http = httpx.Client(base_url=self.endpoint, trust_env=False, timeout=60)
 
     def order(self, op: str, **what: Any) -> None:
@@ -62,6 +63,12 @@ class TestEC2:
 
     def client(self, service: str, attempts: int = 1, **keys: str) -> Any:
         """A boto3 client; it asks once unless told otherwise."""
+        kept = (service, attempts, *sorted(keys.items()))
+        if kept not in self._clients:
+            self._clients[kept] = self._client(service, attempts, **keys)
+        return self._clients[kept]
+
+    def _client(self, service: str, attempts: int, **keys: str) -> Any:
         config = Config(retries={"mode": "standard", "total_max_attempts": attempts}, s3={"addressing_style": "path"})
         session = boto3.Session(region_name=REGION, **(keys or KEYS))
         return session.client(service, endpoint_url=self.endpoint, config=config)

@@ -6,6 +6,7 @@
     score       where (zone id or region), value                 set       pending_seconds, shutdown_seconds, unlisted_seconds
     rebalance   instance                                         interrupt instance, notice_seconds
     crash       instance: its hardware dies, EC2 does not notice parameter name, value: an SSM parameter
+    expire      role (its name): its sessions are over
     event       source, detail_type, detail, resources?          log       {"clear": true}
 
 A pool is "zone/type" with wildcards. `GET`: log (`?` none: all calls), machines, state, info.
@@ -22,6 +23,7 @@ from typing import Any
 
 from moto.events.models import events_backends
 from moto.ssm.models import ssm_backends
+from support.ec2 import calllog
 from support.ec2.cloud import ACCOUNT, Cloud
 from support.ec2.machines import Machine
 from support.ec2.market import Room, Step
@@ -120,6 +122,7 @@ _ORDERS: Mapping[str, Order] = {
     "rebalance": lambda cloud, o: cloud.rebalance(_machine(cloud, o)),
     "interrupt": lambda cloud, o: cloud.interrupt(_machine(cloud, o), float(o["notice_seconds"])),
     "crash": lambda cloud, o: cloud.crash(_machine(cloud, o)),
+    "expire": lambda cloud, o: calllog.expire(str(o["role"]), cloud.now()),
     "event": _event,
     "parameter": _parameter,
     "log": lambda cloud, o: cloud.log.clear(),

@@ -87,7 +87,7 @@ def with_template(region: str, params: Mapping[str, Any]) -> dict[str, Any]:
     if "LaunchTemplate" not in request:
         return request
     version = ec2_backends[ACCOUNT][region]._get_template_from_args(_template_name(request["LaunchTemplate"]))
-    data = {_RENAMED.get(k, k): v for k, v in version.data.items()}
+    data = {_RENAMED.get(k, k): v for k, v in version.data.items() if v is not None}
     specs = {s["ResourceType"]: s for s in data.pop("TagSpecifications", None) or []}
     for spec in request.get("TagSpecifications", []):
         before = {t["Key"]: t for t in specs.get(spec["ResourceType"], {}).get("Tags", [])}
@@ -203,6 +203,8 @@ def _machine(
         for k, v in shape.items()
         if k not in ("State", "Tags", "StateReason", "StateTransitionReason", "InstanceLifecycle")
     }
+    if shape.get("Platform") == "windows":
+        shape["Platform"] = "Windows"  # as EC2 writes it
     if token := call.params.get("ClientToken"):
         shape["ClientToken"] = token
     return Machine(

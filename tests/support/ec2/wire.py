@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode
 
+from botocore.model import OperationNotFoundError
 from botocore.parsers import create_parser
 from botocore.serialize import create_serializer
 from moto.core.loaders import create_loader
@@ -66,9 +67,10 @@ def model(service: str) -> ServiceModel:
 
 def operation(service: str, action: str) -> OperationModel:
     """An operation's model. Raises Refused for one that there is not."""
-    if action not in list(model(service).operation_names):
-        raise Refused("InvalidAction", f"The action {action} is not valid for this web service.")
-    found = model(service).operation_model(action)
+    try:
+        found = model(service).operation_model(action)
+    except OperationNotFoundError as e:
+        raise Refused("InvalidAction", f"The action {action} is not valid for this web service.") from e
     assert isinstance(found, OperationModel)
     return found
 
