@@ -51,7 +51,6 @@ from spotsurfer.store.reports import Reports
 from spotsurfer.storekey import StoreKey
 
 log = structlog.get_logger()
-PRESIGNED_SECONDS = 3600
 LISTING_SECONDS = 2.0  # between two listings of the cloud at least: looks that follow each other at once are about the store
 
 
@@ -273,8 +272,8 @@ def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
         encrypt = config.encrypt or job.spec.must_encrypt
         opens = base.key.access_secret_of(attempt.job, attempt.number).hex() if access.renewed else ""
         config = replace(config, key=secret, encrypt=encrypt, registry_authorities=trusted, access_secret=opens)
-        url = bootstrap.presigned_get(access.url, access.options, protocol.runtime_key(runtime.sha256), PRESIGNED_SECONDS)
-        return bootstrap.user_data(config, runtime.sha256, url)
+        source = bootstrap.source(access, protocol.runtime_key(runtime.sha256), config.metadata_url)
+        return bootstrap.user_data(config, runtime.sha256, source)
 
     return user_data
 

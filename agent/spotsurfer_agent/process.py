@@ -30,6 +30,7 @@ from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.tools import ToolMissing, Tools
 
 log = logging.getLogger(__name__)
+REPORTED = "reported"  # its existence keeps the machine from ending itself (the controller's boot.sh)
 CACHE = "cache"  # of objects fetched ahead, in the agent's folder
 
 
@@ -57,6 +58,7 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
         cache,
         Goods.of(base, config, way.purse),
         beat=beat,
+        reported=(base / REPORTED).touch,
     )
     agent = Agent(config, given)
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())

@@ -47,8 +47,6 @@ class Place:
     images: Path  # CRIU looks for the image server there
     work: Path  # and for the server of faults there
     job: str
-    group: JobCgroup  # the job's
-    entries: list[str]  # of the control group that the pager joins
     python: tuple[str, ...]
     prints: Path  # where the fingerprints of the image's pages are to be kept
 
@@ -67,8 +65,8 @@ class Bringing:
                 env={**os.environ, **_ENVIRONMENT},
             )  # fmt: skip
 
-    def begin(self, image: Manifest, keys: Keys, origin: Origin) -> None:
-        """Tell it what to bring. Raises OSError."""
+    def begin(self, image: Manifest, keys: Keys, origin: Origin, group: JobCgroup, joins: JobCgroup) -> None:
+        """Tell it what to bring; `group` is the job's, and `joins` is the one that it becomes part of. Raises OSError."""
         p = self._place
         path = p.work / "manifest"
         path.write_bytes(manifest.encode(image, keys))
@@ -85,8 +83,8 @@ class Bringing:
             images=str(p.images),
             work=str(p.work),
             lazy=origin.lazy,
-            cgroup=p.group.folders,
-            enter=p.entries,
+            cgroup=group.folders,
+            enter=joins.entries(),
             prints=str(p.prints),
             memory_bytes=origin.memory_bytes,
         )
