@@ -160,7 +160,7 @@ def plain_s3(url: str, options: Mapping[str, str], key: str) -> str:
     if endpoint:
         return f"{endpoint}/{path}" if hosted else f"{endpoint}/{bucket}/{path}"
     region = options.get("region", "us-east-1")
-    host = f"s3.{region}.amazonaws.com" + (".cn" if region.startswith("cn-") else "")
+    host = f"s3.{region}.amazonaws.com"  # elsewhere (China) obstore needs an endpoint, too
     # A name with dots does not fit the certificate of the other form.
     return f"https://{host}/{bucket}/{path}" if "." in bucket else f"https://{bucket}.{host}/{path}"
 

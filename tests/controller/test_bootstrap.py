@@ -4,42 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import http.server
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import AgentConfig
+from support.bare_machine import runtime_tarball, started_with
 
 from spotsurfer.controller import bootstrap
 from spotsurfer.controller.bootstrap import Place, Source, presigned_get, user_data
 from spotsurfer.model.errors import ConfigError
 
 HOSTILE = 'it\'s a "key" $(touch pwned) `touch pwned` \\n END_OF_CONFIGURATION\nEND_OF_CONFIGURATION\n; ü € \x07'
-AGENT = b"""#!/bin/sh
-{
-  for a in "$@"; do printf '%s\\n' "$a"; done
-  while read -r k v; do [ "$k" != SigIgn: ] || echo "ignores $v"; done </proc/$$/status
-} >"$0.new"
-mv "$0.new" "$0.args"
-"""
-
-
-def runtime_tarball() -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as tar:
-        info = tarfile.TarInfo("bin/spotsurfer-agent")
-        info.size, info.mode = len(AGENT), 0o755
-        tar.addfile(info, io.BytesIO(AGENT))
-    return out.getvalue()
 
 
 class Server:
@@ -121,16 +103,6 @@ def run(text: str, tmp_path: Path, only: tuple[str, ...] | None = None) -> subpr
         timeout=60,
         stdin=subprocess.DEVNULL,
     )
-
-
-def started_with(base: Path, sha: str) -> list[str]:
-    args = base / "runtime" / "current" / "bin" / "spotsurfer-agent.args"
-    end = time.monotonic() + 10
-    while not args.exists():
-        assert time.monotonic() < end, (base / "agent.log").read_text()
-        time.sleep(0.02)
-    assert (base / "runtime" / "current").resolve() == base / "runtime" / sha
-    return args.read_text().splitlines()
 
 
 @pytest.fixture
