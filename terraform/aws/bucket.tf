@@ -28,10 +28,8 @@ resource "aws_s3_bucket_ownership_controls" "store" {
 resource "aws_s3_bucket_server_side_encryption_configuration" "store" {
   bucket = aws_s3_bucket.store.id
   rule {
-    bucket_key_enabled = var.kms_key_arn != null
     apply_server_side_encryption_by_default {
-      sse_algorithm     = var.kms_key_arn == null ? "AES256" : "aws:kms"
-      kms_master_key_id = var.kms_key_arn
+      sse_algorithm = "AES256" # a KMS key would be asked for each chunk; what must be secret, spotsurfer encrypts itself
     }
   }
 }

@@ -52,7 +52,6 @@ resource "aws_ebs_volume" "controller" {
   size              = each.value.data_gib
   type              = "gp3"
   encrypted         = true
-  kms_key_id        = var.kms_key_arn
   tags              = merge(var.tags, { Name = "${var.name}-controller" }) # not the fleet's tag: the controller may not end itself
 }
 
@@ -64,6 +63,8 @@ resource "aws_instance" "controller" {
   iam_instance_profile   = aws_iam_instance_profile.controller[each.key].name
   vpc_security_group_ids = [aws_security_group.controller[each.key].id]
   ebs_optimized          = true
+  # It is read at the first boot only, so another configuration takes another machine.
+  user_data_replace_on_change = true
   user_data = templatefile("${path.module}/templates/controller.sh.tftpl", {
     config  = local.config
     package = each.value.package
@@ -76,7 +77,6 @@ resource "aws_instance" "controller" {
   }
   root_block_device {
     encrypted   = true
-    kms_key_id  = var.kms_key_arn
     volume_size = 16
     volume_type = "gp3"
   }

@@ -3,7 +3,6 @@ resource "aws_efs_file_system" "inputs" {
   count          = var.efs ? 1 : 0
   creation_token = "${var.name}-inputs"
   encrypted      = true
-  kms_key_id     = var.kms_key_arn
   tags           = merge(local.tags, { Name = "${var.name}-inputs" })
 }
 

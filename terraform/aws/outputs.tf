@@ -18,6 +18,7 @@ locals {
     root_volume_gib  = var.root_volume_gib
     queue_url        = aws_sqs_queue.notices.url
     rebalance        = var.rebalance
+    placement_scores = var.placement_scores
     tags             = local.tags
     instances_max    = var.instances_max
     budget_usd       = var.budget_usd
@@ -45,34 +46,13 @@ output "controller_role_arn" {
   value       = aws_iam_role.controller.arn
 }
 
-output "controller_policy_arn" {
-  description = "The same rights as a policy, for a user or role of your own."
-  value       = aws_iam_policy.controller.arn
-}
-
-output "controller_policy" {
-  description = "The controller's policy document."
-  value       = aws_iam_policy.controller.policy
-}
-
-output "machine_policy" {
-  description = "The policy document of the machines' role."
-  value       = aws_iam_role_policy.machines.policy
-}
-
-output "machine_role_arn" {
-  description = "Role of the machines."
-  value       = aws_iam_role.machines.arn
-}
-
-output "job_policy" {
-  description = "The policy document of the job role; a session policy of one attempt cuts it down further."
-  value       = aws_iam_role_policy.job.policy
-}
-
-output "job_role_arn" {
-  description = "Role that the controller takes for each attempt."
-  value       = aws_iam_role.job.arn
+output "rights" {
+  description = "Each role with what it may do and who may take it, as documents. The role job is always cut down further, for each attempt."
+  value = {
+    controller = { role = aws_iam_role.controller.arn, policy = aws_iam_policy.controller.policy, trust = aws_iam_role.controller.assume_role_policy }
+    machines   = { role = aws_iam_role.machines.arn, policy = aws_iam_role_policy.machines.policy, trust = aws_iam_role.machines.assume_role_policy }
+    job        = { role = aws_iam_role.job.arn, policy = aws_iam_role_policy.job.policy, trust = aws_iam_role.job.assume_role_policy }
+  }
 }
 
 output "controller_instance_id" {

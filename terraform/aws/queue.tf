@@ -50,7 +50,8 @@ resource "aws_cloudwatch_event_target" "notices" {
 }
 
 resource "aws_sqs_queue_policy" "notices" {
-  queue_url = aws_sqs_queue.notices.id
+  queue_url  = aws_sqs_queue.notices.id
+  depends_on = [aws_sqs_queue_redrive_policy.notices] # one change of a queue's attributes at a time
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = [

@@ -46,7 +46,7 @@ locals {
       Sid       = "TagAtLaunch"
       Effect    = "Allow"
       Action    = ["ec2:CreateTags"]
-      Resource  = [for kind in ["instance", "volume", "network-interface", "spot-instances-request"] : "${local.ec2}:${kind}/*"]
+      Resource  = ["${local.ec2}:instance/*", "${local.ec2}:volume/*"]
       Condition = { StringEquals = merge(local.own_tag, { "ec2:CreateAction" = "RunInstances" }) }
     },
     {
@@ -70,10 +70,10 @@ locals {
     {
       Sid    = "Look"
       Effect = "Allow"
-      Action = [
-        "ec2:DescribeInstances", "ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings",
-        "ec2:DescribeSpotPriceHistory", "ec2:GetSpotPlacementScores", "ec2:DescribeAvailabilityZones", "ec2:DescribeImages",
-      ]
+      Action = concat(
+        ["ec2:DescribeInstances", "ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSpotPriceHistory", "ec2:DescribeImages"],
+        var.placement_scores ? ["ec2:GetSpotPlacementScores", "ec2:DescribeAvailabilityZones"] : [],
+      )
       Resource  = ["*"]
       Condition = { StringEquals = { "aws:RequestedRegion" = local.region } }
     },
@@ -92,14 +92,19 @@ locals {
   ]
 
   controller_statements = concat(
-    local.launch_statements, local.look_statements, local.store_statements, local.decrypt, local.encrypt,
+    local.launch_statements, local.look_statements, local.store_statements,
     [
       { Sid = "AccessOfJobs", Effect = "Allow", Action = ["sts:AssumeRole"], Resource = [aws_iam_role.job.arn] },
       { Sid = "Notices", Effect = "Allow", Action = ["sqs:ReceiveMessage", "sqs:DeleteMessage"], Resource = [aws_sqs_queue.notices.arn] },
     ],
     local.image_name == null ? [] : [
       # Public parameters belong to nobody's account.
-      { Sid = "Image", Effect = "Allow", Action = ["ssm:GetParameter"], Resource = [for account in ["", local.account] : "arn:${local.partition}:ssm:${local.region}:${account}:parameter${local.image_name}"] },
+      {
+        Sid      = "Image"
+        Effect   = "Allow"
+        Action   = ["ssm:GetParameter"]
+        Resource = ["arn:${local.partition}:ssm:${local.region}:${startswith(local.image_name, "/aws/service/") ? "" : local.account}:parameter${local.image_name}"]
+      },
     ],
     length(var.secret_arns) == 0 ? [] : [
       { Sid = "SecretsOfJobs", Effect = "Allow", Action = ["secretsmanager:GetSecretValue"], Resource = var.secret_arns },

@@ -37,7 +37,7 @@ resource "aws_iam_role" "machines" {
 resource "aws_iam_role_policy" "machines" {
   name   = "fetch"
   role   = aws_iam_role.machines.id
-  policy = jsonencode({ Version = "2012-10-17", Statement = concat(local.machine_statements, local.decrypt) })
+  policy = jsonencode({ Version = "2012-10-17", Statement = local.machine_statements })
 }
 
 resource "aws_iam_instance_profile" "machines" {
@@ -61,7 +61,7 @@ resource "aws_iam_role" "job" {
 resource "aws_iam_role_policy" "job" {
   name   = "store"
   role   = aws_iam_role.job.id
-  policy = jsonencode({ Version = "2012-10-17", Statement = concat(local.job_statements, local.decrypt, local.encrypt) })
+  policy = jsonencode({ Version = "2012-10-17", Statement = local.job_statements })
 }
 
 locals {
@@ -69,12 +69,6 @@ locals {
     Version   = "2012-10-17"
     Statement = [{ Effect = "Allow", Principal = { Service = "ec2.amazonaws.com" }, Action = "sts:AssumeRole" }]
   })
-  decrypt = var.kms_key_arn == null ? [] : [
-    { Sid = "ReadEncrypted", Effect = "Allow", Action = ["kms:Decrypt"], Resource = [var.kms_key_arn] },
-  ]
-  encrypt = var.kms_key_arn == null ? [] : [
-    { Sid = "WriteEncrypted", Effect = "Allow", Action = ["kms:GenerateDataKey"], Resource = [var.kms_key_arn] },
-  ]
   machine_statements = [
     { Sid = "Fetch", Effect = "Allow", Action = ["s3:GetObject"], Resource = ["${local.root}/runtime/*", "${local.root}/access/*"] },
   ]
@@ -92,7 +86,8 @@ locals {
       Resource = ["${local.root}/jobs/*", "${local.root}/live/*"]
     }],
     length(var.input_bucket_arns) == 0 ? [] : [
-      { Sid = "Inputs", Effect = "Allow", Action = ["s3:GetObject", "s3:ListBucket"], Resource = flatten([for arn in var.input_bucket_arns : [arn, "${arn}/*"]]) },
+      { Sid = "Inputs", Effect = "Allow", Action = ["s3:GetObject", "s3:GetObjectVersion"], Resource = [for arn in var.input_bucket_arns : "${arn}/*"] },
+      { Sid = "ListInputs", Effect = "Allow", Action = ["s3:ListBucket"], Resource = var.input_bucket_arns },
     ],
   )
 }

@@ -128,12 +128,6 @@ variable "images_expire_days" {
   }
 }
 
-variable "kms_key_arn" {
-  description = "KMS key for bucket and disks; null: keys of S3 and EBS. Its policy must allow the roles that this module makes (IAM policies of the account)."
-  type        = string
-  default     = null
-}
-
 variable "route_table_ids" {
   description = "Route tables that get a gateway endpoint for S3 (free of charge, traffic to the bucket stays inside); none: it is not made."
   type        = list(string)
@@ -150,6 +144,12 @@ variable "secret_arns" {
   description = "Secrets of Secrets Manager that job files may name."
   type        = list(string)
   default     = []
+}
+
+variable "placement_scores" {
+  description = "May the controller ask for spot placement scores (for the policy price-capacity)?"
+  type        = bool
+  default     = false
 }
 
 variable "rebalance" {

@@ -65,3 +65,8 @@ def credentials(values: Mapping[str, str] = ENVIRONMENT) -> Iterator[None]:
         for name, value in values.items():
             patch.setenv(name, value)
         yield
+
+
+def with_settings(chosen: AwsSettings, family: str, path: Path, store: str) -> AwsProvider:
+    """A provider on other ground than `ground`."""
+    return AwsProvider(chosen, ProviderHost(family, path, store, SystemClock()))

@@ -41,6 +41,13 @@ variable "endpoint_url" {
   default     = null
 }
 
+data "aws_caller_identity" "me" {}
+
+# Of an assumed role, the role.
+data "aws_iam_session_context" "me" {
+  arn = data.aws_caller_identity.me.arn
+}
+
 data "aws_subnets" "fleet" {
   filter {
     name   = "tag:fleet"
@@ -74,15 +81,12 @@ module "spotsurfer" {
   key_name           = data.aws_launch_template.fleet.key_name == "" ? null : data.aws_launch_template.fleet.key_name
   instance_types     = split(",", nonsensitive(data.aws_ssm_parameter.types.value))
   image              = var.image
-  endpoint_url       = var.endpoint_url
+
+  controller_principals = [data.aws_iam_session_context.me.issuer_arn]
+  endpoint_url          = var.endpoint_url
 }
 
 output "config" {
   description = "The controller's configuration."
   value       = module.spotsurfer.config
-}
-
-output "controller_policy" {
-  description = "The controller's policy document."
-  value       = module.spotsurfer.controller_policy
 }

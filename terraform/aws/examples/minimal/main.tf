@@ -53,6 +53,11 @@ variable "endpoint_url" {
 
 data "aws_caller_identity" "me" {}
 
+# Of an assumed role, the role.
+data "aws_iam_session_context" "me" {
+  arn = data.aws_caller_identity.me.arn
+}
+
 data "aws_vpc" "default" {
   default = true
 }
@@ -82,7 +87,7 @@ module "spotsurfer" {
   vpc_id                = data.aws_vpc.default.id
   subnets               = { for subnet in data.aws_subnet.default : subnet.availability_zone => subnet.id }
   route_table_ids       = data.aws_route_tables.default.ids
-  controller_principals = [data.aws_caller_identity.me.arn]
+  controller_principals = [data.aws_iam_session_context.me.issuer_arn]
   instances_max         = var.instances_max
   budget_usd            = var.budget_usd
   image                 = var.image
@@ -96,10 +101,6 @@ output "config" {
 }
 
 output "rights" {
-  description = "Roles and their policy documents."
-  value = {
-    controller = { role = module.spotsurfer.controller_role_arn, policy = module.spotsurfer.controller_policy }
-    machines   = { role = module.spotsurfer.machine_role_arn, policy = module.spotsurfer.machine_policy }
-    job        = { role = module.spotsurfer.job_role_arn, policy = module.spotsurfer.job_policy }
-  }
+  description = "Roles and their documents."
+  value       = module.spotsurfer.rights
 }
