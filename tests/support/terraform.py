@@ -101,7 +101,7 @@ class Terraform:
         done = self.run(
             "plan", "-detailed-exitcode", "-input=false", "-no-color", "-lock=false", *_variables(variables), codes=(0, 2)
         )
-        return done.stdout if done.returncode == 2 else ""
+        return done.stdout.partition("will perform")[2] or done.stdout if done.returncode == 2 else ""
 
     def destroy(self, **variables: Any) -> None:
         """Removes everything."""

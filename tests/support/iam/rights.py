@@ -38,7 +38,7 @@ class Role:
 
 
 def roles(ids: Mapping[str, Sequence[str]] | None = None, names: Mapping[str, str] | None = None) -> dict[str, Role]:
-    """controller, machines, job. `ids`: for the numbered ones, by kind; `names`: texts that are replaced, like a bucket's name."""
+    """controller, machines, job. `ids`: for the numbered ones, by kind; `names`: texts to replace."""
     data = json.loads(FILE.read_text())
     if ids is not None:
         data = _with_ids(data, ids)
@@ -84,7 +84,7 @@ def granted(made: Mapping[str, Role]) -> set[tuple[str, str, str]]:
 
 
 def idle(log: Sequence[Line], made: Mapping[str, Role]) -> set[tuple[str, str, str]]:
-    """Resources that are named and that no call touched: role, statement, what comes last in the ARN. Of subnets one is enough."""
+    """Resources that are named and that no call touched: role, statement, end of the ARN. Of subnets one is enough."""
     touched = {(d.by, r.resource) for _, r, d in judged(log, made) if d.allowed}
     found = set()
     for name, role in made.items():
