@@ -23,7 +23,7 @@ def _keep_policy(queue: Queue, attributes: dict[str, Any], now: float | None = N
 
 def _compact(queue: Queue) -> dict[str, Any]:
     found: dict[str, Any] = _read.fget(queue)  # type: ignore[misc]
-    if "RedrivePolicy" in found:
+    if found.get("RedrivePolicy"):
         found["RedrivePolicy"] = json.dumps(json.loads(found["RedrivePolicy"]), separators=(",", ":"))
     return found
 
