@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import pytest
 from botocore.exceptions import ClientError
 from support.ec2.client import REGION, TestEC2, serve
@@ -306,6 +307,17 @@ def messages(cloud: TestEC2, url: str) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- trouble, and the log
 
 
+def session(cloud: TestEC2, role: str, policy: str = "") -> dict[str, Any]:
+    more = {"Policy": policy} if policy else {}
+    arn = f"arn:aws:iam::{ACCOUNT}:role/{role}"
+    given = cloud.client("sts").assume_role(RoleArn=arn, RoleSessionName="a-session", **more)["Credentials"]
+    return {
+        "aws_access_key_id": given["AccessKeyId"],
+        "aws_secret_access_key": given["SecretAccessKey"],
+        "aws_session_token": given["SessionToken"],
+    }
+
+
 def test_rules_meet_calls_by_action_and_parameters_and_are_used_up(cloud: TestEC2) -> None:
     cloud.order("rule", action="RunInstances", match={"InstanceType": "c6i.*"}, code="Unavailable", status=503, times=2)
     one(cloud)
@@ -324,12 +336,7 @@ def test_answers_can_be_spoilt(cloud: TestEC2) -> None:
 
 def test_the_log_leads_from_a_session_back_to_its_role_and_policy(cloud: TestEC2) -> None:
     role, policy = f"arn:aws:iam::{ACCOUNT}:role/job", '{"Version": "2012-10-17", "Statement": []}'
-    given = cloud.client("sts").assume_role(RoleArn=role, RoleSessionName="job-a.1", Policy=policy)["Credentials"]
-    keys = {
-        "aws_access_key_id": given["AccessKeyId"],
-        "aws_secret_access_key": given["SecretAccessKey"],
-        "aws_session_token": given["SessionToken"],
-    }
+    keys = session(cloud, "job", policy)
     cloud.client("s3").create_bucket(Bucket="of-the-log")
     cloud.client("s3", **keys).put_object(Bucket="of-the-log", Key="jobs/a/x", Body=b"1")
     call = cloud.log("s3:PutObject")[-1]
@@ -338,14 +345,28 @@ def test_the_log_leads_from_a_session_back_to_its_role_and_policy(cloud: TestEC2
     assert cloud.log("sts:AssumeRole")[-1]["resources"] == [{"arn": role}]
 
 
+@pytest.mark.parametrize("wrong", ["aws_secret_access_key", "aws_session_token"])
+def test_a_session_is_believed_only_with_its_signature_and_token(wrong: str, cloud: TestEC2) -> None:
+    keys = {**session(cloud, "signing"), wrong: "wrong"}
+    with refused("AuthFailure"):
+        cloud.client("ec2", **keys).describe_instances()
+    with pytest.raises(ClientError):
+        cloud.client("s3", **keys).list_buckets()
+
+
+def test_a_presigned_address_is_good_for_its_key_and_time(cloud: TestEC2) -> None:
+    s3 = cloud.client("s3", **session(cloud, "presigning"))
+    s3.create_bucket(Bucket="presigned")
+    s3.put_object(Bucket="presigned", Key="a key/with ü+%", Body=b"1")
+    address = s3.generate_presigned_url("get_object", Params={"Bucket": "presigned", "Key": "a key/with ü+%"}, ExpiresIn=60)
+    assert httpx.get(address, trust_env=False).content == b"1"
+    assert httpx.get(address.replace("presigned", "elsewhere", 1), trust_env=False).status_code == 403
+    late = s3.generate_presigned_url("get_object", Params={"Bucket": "presigned", "Key": "a key/with ü+%"}, ExpiresIn=-1)
+    assert httpx.get(late, trust_env=False).status_code == 403
+
+
 def test_an_expired_session_is_refused(cloud: TestEC2) -> None:
-    role = f"arn:aws:iam::{ACCOUNT}:role/expiring"
-    given = cloud.client("sts").assume_role(RoleArn=role, RoleSessionName="late")["Credentials"]
-    keys = {
-        "aws_access_key_id": given["AccessKeyId"],
-        "aws_secret_access_key": given["SecretAccessKey"],
-        "aws_session_token": given["SessionToken"],
-    }
+    keys = session(cloud, "expiring")
     cloud.client("ec2", **keys).describe_instances()
     cloud.order("expire", role="expiring")
     with refused("RequestExpired"):

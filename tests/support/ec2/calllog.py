@@ -50,6 +50,12 @@ def expire(role: str, now: datetime) -> None:
             made.expiration = min(made.expiration, now.replace(tzinfo=None))
 
 
+def secret_of(key_id: str | None) -> tuple[str, str | None] | None:
+    """Secret and session token of a key; None for one that moto takes without looking."""
+    role = session(key_id)
+    return None if role is None else (role.secret_access_key, role.session_token)
+
+
 def expired(key_id: str | None, now: datetime) -> bool:
     """Whether a key belongs to a session that is over."""
     role = session(key_id)

@@ -61,15 +61,20 @@ class TestEC2:
         """All machines, or those in one of these states."""
         return [x for x in self.ask("machines") if not states or x["state"] in states]
 
-    def client(self, service: str, attempts: int = 1, **keys: str) -> Any:
+    def client(self, service: str, attempts: int = 1, **keys: Any) -> Any:
         """A boto3 client; it asks once unless told otherwise."""
         kept = (service, attempts, *sorted(keys.items()))
         if kept not in self._clients:
             self._clients[kept] = self._client(service, attempts, **keys)
         return self._clients[kept]
 
-    def _client(self, service: str, attempts: int, **keys: str) -> Any:
-        config = Config(retries={"mode": "standard", "total_max_attempts": attempts}, s3={"addressing_style": "path"})
+    def _client(self, service: str, attempts: int, **keys: Any) -> Any:
+        version = "s3v4" if service == "s3" else "v4"
+        config = Config(
+            signature_version=version,
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            s3={"addressing_style": "path"},
+        )
         session = boto3.Session(region_name=REGION, **(keys or KEYS))
         return session.client(service, endpoint_url=self.endpoint, config=config)
 

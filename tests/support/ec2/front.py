@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 from moto.core.exceptions import ServiceException
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from support.ec2 import calllog, fasttags, queues, wire
+from support.ec2 import calllog, fasttags, queues, sigv4, wire
 from support.ec2.cloud import Cloud
 from support.ec2.control import control
 from support.ec2.errors import refusal
@@ -63,12 +63,10 @@ class Front:
         flat = {"Bucket": found.bucket, "Key": found.key, "Prefix": found.prefix}
         call = Call("s3", found.operation, "us-east-1", key_id, flat, flat)
         rule = self.cloud.rules.take(call)
-        now = self.cloud.now()
         if rule is not None and rule.delay_seconds:
             time.sleep(rule.delay_seconds)
-        if calllog.expired(key_id, now):
-            refused = Refused("ExpiredToken", "The provided token has expired.")
-            return self._refuse_s3(environ, start, found, call, refused)
+        if code := self._not_who_it_says(environ, "s3", key_id, None):
+            return self._refuse_s3(environ, start, found, call, Refused(code, code, 403 if code != "ExpiredToken" else 400))
         if rule is not None and rule.code and not rule.after:
             return self._refuse_s3(environ, start, found, call, Refused(rule.code, rule.message, rule.status))
         said: list[int] = []
@@ -80,6 +78,17 @@ class Front:
         body = self._moto(environ, note)
         self._note_s3(found, call, said[0] if said else 0)
         return body
+
+    def _not_who_it_says(self, environ: Environ, service: str, key_id: str | None, body: bytes | None) -> str | None:
+        """The code for a request that AWS would not believe."""
+        now = self.cloud.now()
+        if calllog.expired(key_id, now):
+            return "RequestExpired" if service == "ec2" else "ExpiredToken"
+        known = calllog.secret_of(key_id)
+        if known is None:
+            return None
+        code = sigv4.problem(environ, body, *known, now)
+        return "AuthFailure" if service == "ec2" and code in ("SignatureDoesNotMatch", "InvalidClientTokenId") else code
 
     def _refuse_s3(self, environ: Environ, start: Start, found: S3Call, call: Call, refused: Refused) -> Iterable[bytes]:
         _drain(environ)
@@ -113,9 +122,8 @@ class Front:
         try:
             if rule is not None and rule.code and not rule.after:
                 raise Refused(rule.code, rule.message, rule.status)
-            if calllog.expired(key_id, self.cloud.now()):
-                code = "RequestExpired" if service == "ec2" else "ExpiredToken"
-                raise Refused(code, "The security token included in the request is expired", 403 if service != "ec2" else 400)
+            if code := self._not_who_it_says(environ, service, key_id, body):
+                raise Refused(code, "The request's signature or security token is not good.", 400 if service == "ec2" else 403)
             answer, result = self._answer(environ, call, body)
             if rule is not None and rule.code:
                 raise Refused(rule.code, rule.message, rule.status)
