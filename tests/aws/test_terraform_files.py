@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from spotsurfer_providers.aws.settings import AwsSettings
 from support.terraform import Terraform, mirror
+from support.tree import ROOT
 
 ROOTS = ["terraform/aws", "terraform/aws/examples/minimal", "terraform/aws/examples/existing-fleet"]
 
@@ -56,3 +61,25 @@ def test_without_terraform_ci_fails_and_others_are_told(
     monkeypatch.setenv("CI", ci)
     with pytest.raises(kind, match="no terraform on the PATH"):
         Terraform(tmp_path, "terraform/aws")
+
+
+def _template(name: str) -> str:
+    return (ROOT / "terraform/aws/templates" / name).read_text()
+
+
+def test_configuration_names_keys_that_the_provider_knows() -> None:
+    """What they hold is read with the provider's own settings after an apply; this catches a slip in seconds."""
+    table = _template("config.toml.tftpl").partition("[provider.aws]\n")[2]
+    keys = re.findall(r"^(\w+) = ", table, re.MULTILINE)
+    assert {"region", "subnets", "queue_url", "tags"} <= set(keys)
+    assert set(keys) <= set(AwsSettings.model_fields)
+
+
+def test_set_up_of_the_controllers_machine_is_sound_shell(tmp_path: Path) -> None:
+    """`${…}` are Terraform's here; what is the shell's own has no braces."""
+    text = _template("controller.sh.tftpl")
+    assert set(re.findall(r"\$\{(\w+)\}", text)) == {"config", "disk", "package"}
+    script = tmp_path / "setup.sh"
+    script.write_text(re.sub(r"\$\{(\w+)\}", r"a-\1", text))
+    done = subprocess.run([Path(sys.executable).parent / "shellcheck", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

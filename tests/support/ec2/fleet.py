@@ -61,6 +61,8 @@ class Surf(Fleet):
     """The controller's `data` are those of a Fleet; machines are the test EC2's."""
 
     cloud: TestEC2 = field(default=None)  # type: ignore[assignment]
+    bucket: str = BUCKET
+    prefix: str = PREFIX
 
     @property
     def state(self) -> Path:
@@ -86,7 +88,7 @@ class Surf(Fleet):
         self.wait(self._answers, "the controller's answer", 60)
 
     def head(self, job: str) -> list[Head]:
-        log = HeadLog(open_store(f"s3://{BUCKET}/{PREFIX}", {**_options(self.cloud.endpoint), **_KEYS}), job)
+        log = HeadLog(open_store(f"s3://{self.bucket}/{self.prefix}", {**_options(self.cloud.endpoint), **_KEYS}), job)
         log.refresh()
         return log.entries
 
@@ -104,7 +106,7 @@ class Surf(Fleet):
         ec2, s3 = self.cloud.client("ec2"), self.cloud.client("s3")
         found = [f"machine {m['id']} is {m['state']}" for m in self.cloud.machines(*LIVING)]
         found += [f"volume {v['VolumeId']}" for v in ec2.describe_volumes()["Volumes"]]
-        found += [f"upload {u['Key']}" for u in s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])]
+        found += [f"upload {u['Key']}" for u in s3.list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])]
         return found
 
     def explain(self) -> str:
