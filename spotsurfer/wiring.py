@@ -131,7 +131,7 @@ class _Base:
 
 def _assemble(settings: Settings, base: _Base) -> Controller:
     heads, reports = Heads(base.store), Reports(base.store)
-    limits = settings.limits.as_limits()
+    limits = replace(settings.limits.as_limits(), rebalance=base.provider.capabilities.rebalance)
     own = settings.controller
     listing = min(own.tick_seconds, LISTING_SECONDS)
     observer = Observer(base.engine, base.provider, reports, heads, limits, (own.offers_seconds, listing))

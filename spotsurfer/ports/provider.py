@@ -12,6 +12,7 @@ from typing import Protocol
 from spotsurfer.model.ids import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.witness import Witness
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Capabilities:
     notice_seconds: float  # how long between notice and reclaim; 0 = none is given
     metadata_dialect: str  # "aws" | "gcp": what the agent speaks
     billing: BillingRule = field(default_factory=BillingRule)
+    rebalance: str = "ignore"  # "ignore" | "checkpoint" | "move": what the cloud's advice to leave a machine leads to
 
 
 class InstanceState(StrEnum):
@@ -117,6 +119,11 @@ class Provider(Protocol):
 
     name: str
     capabilities: Capabilities
+
+    @property
+    def witness(self) -> Witness | None:
+        """Of what becomes of machines, besides their agents; None = there is none."""
+        ...
 
     def offers(self) -> Sequence[Offer]:
         """Pools that may be tried now, with prices. A pool listed here may still refuse."""

@@ -291,6 +291,7 @@ class Cloud:
     """Machines that boot, are refused, noticed, killed, cut off and, at times, not ended though told to."""
 
     name = "virtual"
+    witness = None
     capabilities = Capabilities(NOTICE_SECONDS, "aws")
 
     def __init__(self, clock: ManualClock, store: Objects, chances: Chances, rand: random.Random, work: int) -> None:

@@ -30,6 +30,7 @@ from spotsurfer.ports.provider import (
 from spotsurfer_providers.aws import access, orders, views
 from spotsurfer_providers.aws.clients import Clients
 from spotsurfer_providers.aws.errors import MISMATCH, TERMINATED, calling, code_of, translated
+from spotsurfer_providers.aws.queue import Queue
 from spotsurfer_providers.aws.settings import AwsSettings
 from spotsurfer_providers.aws.shop import Shop
 
@@ -54,7 +55,9 @@ class AwsProvider:
             notice_seconds=NOTICE_SECONDS,
             metadata_dialect="aws",
             billing=BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=True),
+            rebalance=settings.rebalance,
         )
+        self.witness = None if settings.queue_url is None else Queue(self._aws, settings.queue_url)
 
     def offers(self) -> Sequence[Offer]:
         """Allowed types in zones with a subnet, both markets. That one is listed does not say that it can be had."""

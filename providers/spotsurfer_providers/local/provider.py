@@ -53,6 +53,7 @@ class LocalProvider:
     """Boxes of one data folder."""
 
     name = "local"
+    witness = None  # a box's agent is told by its metadata service, and nobody else is
 
     def __init__(self, settings: LocalSettings, host: ProviderHost) -> None:
         self._settings = settings
