@@ -22,6 +22,7 @@ from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
 from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.guarded import Guarded
 from spotsurfer.controller.hooks import Hooks
 from spotsurfer.controller.keeper import Retention, Shop
 from spotsurfer.controller.leadership import Leadership, claim_store
@@ -225,8 +226,7 @@ def _store(settings: Settings) -> CopyingStore:
 def _provider(settings: Settings, family: str, clock: Clock) -> Provider:
     host = ProviderHost(family, settings.controller.data_dir, settings.store_url, clock)
     make = plugin("spotsurfer.providers", settings.provider.name)
-    provider: Provider = make(settings.provider.table, host)
-    return provider
+    return Guarded(make(settings.provider.table, host), clock)
 
 
 def _policy(settings: Settings) -> Policy:
