@@ -103,6 +103,8 @@ class LimitsSection(_Section):
 
     instances_max: int = Field(20, ge=1)
     budget_usd: UsdMicros | None = None
+    price_max_usd: Annotated[UsdMicros, Field(gt=0)] | None = None
+    instance_types: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     lease_seconds: Interval = 60.0
     lease_margin_seconds: Seconds = 15.0
     boot_limit_seconds: Interval = 600.0
@@ -119,8 +121,8 @@ class LimitsSection(_Section):
 
     def as_limits(self) -> Limits:
         """The same as the value that `decide` sees."""
-        values = self.model_dump(exclude={"budget_usd", "cooldown_seconds"})
-        return Limits(**values, budget_usd_micros=self.budget_usd)
+        values = self.model_dump(exclude={"budget_usd", "price_max_usd", "cooldown_seconds"})
+        return Limits(**values, budget_usd_micros=self.budget_usd, price_max_usd_micros=self.price_max_usd)
 
 
 class AgentSection(_Section):

@@ -200,7 +200,9 @@ def _heard(observer: Observer) -> Callable[[Job, Attempt], Report | None]:
 def _submission(settings: Settings, base: _Base, observer: Observer) -> Submission:
     spool = settings.controller.data_dir / "uploads"
     places = Places(base.store, spool, Vault(base.key.keys_of, cloudsecrets.SOURCES))
-    return Submission(base.engine, base.clock, places, observer.offers, settings.agent.checkpoint_interval)
+    return Submission(
+        base.engine, base.clock, places, observer.offers, settings.agent.checkpoint_interval, settings.limits.as_limits()
+    )
 
 
 def _lock(data_dir: Path) -> int:

@@ -18,9 +18,10 @@ from spotsurfer.controller.partials import Partials
 from spotsurfer.controller.phases import moves, phase
 from spotsurfer.controller.shelf import Shelf
 from spotsurfer.controller.submission import Submission
+from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
 from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobSpec, rehearses
+from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobSpec, JobState, rehearses
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import HeadSeen, Limits
 from spotsurfer.ports.clock import Clock
@@ -100,6 +101,10 @@ class ControllerService:
         made = self._submission.submit(job, spec, modes, secrets or {})
         self._commands.poke()
         return made
+
+    def preview(self, spec: JobSpec) -> Preview:
+        """What would be launched for such a job now."""
+        return self._loop.preview(Job(JobId("preview"), spec, JobState.QUEUED, 1, self._clock.now()))
 
     def info(self) -> Info:
         """The controller itself."""

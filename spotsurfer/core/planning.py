@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from spotsurfer.core import limits as hard
 from spotsurfer.core.case import Case, wanted
 from spotsurfer.core.ownership import tried_since
-from spotsurfer.core.placement import choose, serves
+from spotsurfer.core.placement import choose, fits, serves
 from spotsurfer.model.actions import Action, Plan, Rejected, SetWish
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import HOLDS, WAITS, Attempt, JobState, Wish
@@ -139,7 +139,9 @@ class Planner:
         return self._policy.worth_moving(seen.job, here, there, self._now, pause_of(holder))
 
     def _ranked(self, seen: JobSeen) -> Sequence[Offer]:
-        ranked, passed = choose(seen.job, self._snapshot.offers, self._snapshot.cooldowns, self._policy, self._now)
+        s = self._snapshot
+        ranked, passed = choose(seen.job, s.offers, s.cooldowns, self._policy, self._now, s.limits)
+        passed = [(o, why) for o, why in passed if fits(seen.job, o)]  # what is too small will be so each time
         refusing = self._refusing(seen)
         passed += [
             (o, f"could not go on with the job: {refusing[t]}") for o in ranked if (t := o.pool.instance_type) in refusing

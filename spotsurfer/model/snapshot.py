@@ -112,6 +112,8 @@ class Limits:
     listing_lag_seconds: float = 30.0  # a launched instance may be missing from listings for so long
     instances_max: int = 20
     budget_usd_micros: int | None = None
+    price_max_usd_micros: int | None = None  # of a machine, an hour; dearer ones are not bought
+    instance_types: tuple[str, ...] = ()  # wildcards: others are not bought; none = all may be
     drain_reserve_seconds: float = 300.0  # what saving and releasing a machine may still cost
     restore_failures_max: int = 2  # of one checkpoint, before the one before is taken
     refusal_seconds: float = 1800.0  # a machine type that could not go on with a job is left alone by it for so long

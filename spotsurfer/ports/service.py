@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from spotsurfer_agent.fit import Fit
 from spotsurfer_agent.protocol import StepRun, Warm
 
+from spotsurfer.model.actions import Preview
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import Attempt, Job, JobSpec
 from spotsurfer.model.market import Market
@@ -191,6 +192,10 @@ class Service(Protocol):
 
         `secrets` are the values of those that the submitter read; they are sealed at once and not kept.
         """
+        ...
+
+    def preview(self, spec: JobSpec) -> Preview:
+        """What would be launched for such a job now; nothing is kept. Conflict before the first look at the cloud."""
         ...
 
     def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:

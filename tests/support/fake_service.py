@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, InputMissing, NotFound
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
 from spotsurfer.model.job import ENDED, Attempt, AttemptState, Job, JobSpec, JobState, MoveRequest, Rewind, Wish
@@ -63,6 +64,7 @@ class FakeService:
         self.partials_asked = 0
         self.partial_fails: Exception | None = None
         self.fail: Exception | None = None
+        self.previewed = Preview((), (), "")
         self.discarded: list[str] = []
         self.on_move: Callable[[str, int], None] = lambda _job, _number: None
         self.on_checkpoint: Callable[[str, int], None] = lambda _job, _number: None
@@ -104,6 +106,11 @@ class FakeService:
         return job
 
     # ---- the port
+
+    def preview(self, spec: JobSpec) -> Preview:
+        if self.fail is not None:
+            raise self.fail
+        return self.previewed
 
     def info(self) -> Info:
         if self.fail is not None:
