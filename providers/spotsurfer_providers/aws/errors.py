@@ -178,7 +178,7 @@ def calling(what: str) -> Iterator[None]:
         yield
     except (ClientError, BotoCoreError) as e:
         raise translated(e, what) from e
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
+    except (LookupError, TypeError, ValueError, AttributeError) as e:
         raise ProviderError(f"{what}: AWS answered something that can't be read ({type(e).__name__}: {e})") from e
 
 
