@@ -2,9 +2,9 @@
 
 The price of an hour is raised by what interruptions cost. The interruption band is the share of machines that were taken in the
 past month, whatever their age; reckoned that a machine runs for a day (`machine_hours`), a share `b` is a rate of
--ln(1 - b) / machine_hours, and each time an hour (`interruption_hours`) of the machine is lost to saving, starting and doing again.
-A zone with placement score 10 counts as it is, one with score 1 twice (`score_weight`): the score is the likelihood that an order
-is met, and an order in vain costs time, too.
+-ln(1 - b) / machine_hours, and each time an hour (`interruption_hours`) of the machine is lost to saving, starting and doing
+again. A zone with placement score 10 counts as it is, one with score 1 twice (`score_weight`): the score is the likelihood that
+an order is met, and an order in vain costs time, too.
 
 What is not known counts as bad as what is common (band 3, score 5), so that advice, where there is some, pays.
 """

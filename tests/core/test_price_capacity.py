@@ -36,7 +36,7 @@ def test_a_zone_with_the_worst_score_counts_twice() -> None:
 
 def test_a_type_that_is_often_taken_costs_the_hours_that_are_lost() -> None:
     calm, wild = POLICY.expected_cost(spot(1_000_000, band=0)), POLICY.expected_cost(spot(1_000_000, band=4))
-    # Taken a day: 25 % of machines, so 0.01199 an hour (-ln 0.75 / 24), each time an hour: 1.2 % dearer; 0.1 % in the best band.
+    # A day takes 25 % of machines: 0.01199 an hour (-ln 0.75 / 24), each time an hour: 1.2 % dearer; 0.1 % in the best band.
     assert (calm, wild) == (pytest.approx(1_001_055, abs=5), pytest.approx(1_011_987, abs=5))
     costly = make({"interruption_hours": 24.0})
     assert costly.expected_cost(spot(1_000_000, band=4)) == pytest.approx(1_287_682, abs=5)
