@@ -24,6 +24,7 @@ from support.fleet import Fleet
 
 from spotsurfer.model.errors import SpotsurferError
 
+ACCOUNT = "123456789012"
 BUCKET, PREFIX = "spotsurfer-tests", "fleet"
 CONTROLLER_ROLE = "arn:aws:iam::123456789012:role/spotsurfer-controller"
 LIVING = ("pending", "running", "shutting-down", "stopping", "stopped")
@@ -50,6 +51,10 @@ checkpoint_interval = "4s"
 [store]
 url = "s3://{bucket}/{prefix}"
 options = {options}
+[policy]
+name = "cheapest"
+[policy.cheapest]
+stay_seconds = 5
 [provider]
 name = "aws"
 [provider.aws]
@@ -134,17 +139,26 @@ def surf(path: Path, cloud_options: tuple[str, ...] = (), **settings: Any) -> It
         made = Surf(path, path / "spotsurfer.toml", cloud=cloud)
         cloud.client("s3").create_bucket(Bucket=BUCKET)
         made.config.write_text(_config(made, settings))
+        _events_to_queue(cloud)
         try:
             made.start()
             yield made
-            save_log(cloud, path)
         finally:
+            save_log(cloud, path)
             made.client.close()
             if made.controller is not None and made.controller.poll() is None:
                 made.controller.terminate()
                 made.controller.wait(30)
     boxes.clean(state)
     Yard(state, None).assert_clean()  # type: ignore[arg-type]
+
+
+def _events_to_queue(cloud: TestEC2) -> None:
+    """As Terraform lays it."""
+    events = cloud.client("events")
+    events.put_rule(Name="spotsurfer", EventPattern=json.dumps({"source": ["aws.ec2", "aws.health"]}))
+    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:spotsurfer"
+    events.put_targets(Rule="spotsurfer", Targets=[{"Id": "queue", "Arn": arn}])
 
 
 def save_log(cloud: TestEC2, path: Path) -> Path:
