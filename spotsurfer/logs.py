@@ -37,6 +37,7 @@ class Event(StrEnum):
     KEEPER_FAILED = "keeper.failed"
     ACCESS_HANDED = "access.handed"
     ACCESS_FAILED = "access.failed"
+    NUDGE_FAILED = "nudge.failed"
     ERRAND_FAILED = "errand.failed"
 
 

@@ -11,7 +11,7 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent.chunks.keys import SECRET_BYTES, Keys, access_secret, fingerprint, lineage_secret
+from spotsurfer_agent.chunks.keys import SECRET_BYTES, Keys, access_secret, fingerprint, host_seed, lineage_secret
 
 from spotsurfer.model.errors import ConfigError
 
@@ -35,6 +35,10 @@ class StoreKey:
     def access_secret_of(self, job: str, attempt: int) -> bytes:
         """What seals the credentials that are handed to this attempt."""
         return access_secret(self.master, job, attempt)
+
+    def host_seed_of(self, job: str, attempt: int) -> bytes:
+        """The private half of the key by which this attempt's machine is known."""
+        return host_seed(self.master, job, attempt)
 
     def keys_of(self, lineage: str) -> Keys:
         """The keys that agents of this lineage have."""

@@ -26,6 +26,8 @@ from spotsurfer.controller.guarded import Guarded
 from spotsurfer.controller.hooks import Hooks
 from spotsurfer.controller.keeper import Retention, Shop
 from spotsurfer.controller.leadership import Leadership, claim_store
+from spotsurfer.controller.logins import Logins
+from spotsurfer.controller.logins import Rules as LoginRules
 from spotsurfer.controller.loop import Loop
 from spotsurfer.controller.observe import Observer
 from spotsurfer.controller.partials import Partials
@@ -136,6 +138,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
     own = settings.controller
     listing = min(own.tick_seconds, LISTING_SECONDS)
     observer = Observer(base.engine, base.provider, reports, heads, limits, (own.offers_seconds, listing))
+    logins = _logins(settings, base, observer)
     hooks = Hooks(base.engine, base.clock, settings.hooks.on_end)
     ports = Ports(
         engine=base.engine,
@@ -145,9 +148,10 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         clock=base.clock,
         family=base.family,
         generation=base.generation,
-        user_data=_user_data(settings, base),
+        user_data=_user_data(settings, base, logins),
         on_end=hooks.on_end,
         launched=lambda: background.renewals.poke(),
+        nudge=logins.nudge,
         first_cooldown_seconds=settings.limits.cooldown_seconds,
     )
     loop = Loop(base.engine, observer, Apply(ports, observer.instance_of), _policy(settings), base.clock, base.leadership)
@@ -184,6 +188,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         shelf=background.shelf,
         partials=Partials(base.engine, base.store, _heard(observer)),
         images=ImageDigests(base.store),
+        logins=logins,
     )
     service = ControllerService(identity, parts)
     return Controller(service, loop, schedule, background, stopped, failure, base.lock)
@@ -259,7 +264,13 @@ def _publish(store: FileStore, runtime: Runtime) -> None:
         raise StoreUnwritable(f"the agent's runtime can't be stored: {e}") from e
 
 
-def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
+def _logins(settings: Settings, base: _Base, observer: Observer) -> Logins:
+    s = settings.ssh
+    rules = LoginRules(s.user, s.key_file, s.port, s.address == "public", s.nudge)
+    return Logins(rules, base.key.host_seed_of, base.engine, observer.instance_of)
+
+
+def _user_data(settings: Settings, base: _Base, logins: Logins) -> Callable[[Attempt], str]:
     """What a new machine runs at its first boot."""
     runtime = base.runtime
     trusted = authorities.read(settings.images.authorities)
@@ -275,7 +286,7 @@ def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
         opens = base.key.access_secret_of(attempt.job, attempt.number).hex() if access.renewed else ""
         config = replace(config, key=secret, encrypt=encrypt, registry_authorities=trusted, access_secret=opens)
         source = bootstrap.source(access, protocol.runtime_key(runtime.sha256), config.metadata_url)
-        return bootstrap.user_data(config, runtime.sha256, source)
+        return bootstrap.user_data(config, runtime.sha256, source, logins.of_user_data(attempt))
 
     return user_data
 

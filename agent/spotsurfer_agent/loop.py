@@ -166,6 +166,10 @@ class Agent:
         """Make the loop look now."""
         self._woken.set()
 
+    def look_now(self) -> None:
+        """Somebody says that there is news in the store; what is due anyway stays as it is."""
+        self._tickers["mailbox"].poke()
+
     def stop(self) -> None:
         """Leave the loop, the job and its shim as they are: another agent process takes over."""
         self._stopped = True

@@ -63,6 +63,7 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
     agent = Agent(config, given)
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())
     signal.signal(signal.SIGINT, lambda *_: agent.stop())
+    signal.signal(signal.SIGUSR1, lambda *_: agent.look_now())
     log.info("agent %s of attempt %s/%d begins", __version__, config.job, config.attempt)
     over = agent.run()
     log.info("the attempt is over: %s" if over else "another agent takes over from state %s", agent.state.name)

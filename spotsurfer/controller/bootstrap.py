@@ -24,10 +24,9 @@ from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import AgentConfig
 
 from spotsurfer.model.errors import ConfigError
-from spotsurfer.ports.provider import StoreAccess
+from spotsurfer.ports.provider import MACHINE_BASE, StoreAccess
 
 USER_DATA_BYTES_MAX = 16 << 10  # of AWS; others allow more
-BASE = "/var/lib/spotsurfer"
 FETCH_TRIES = 40  # with growing pauses about fifteen minutes: a network that is not up by then will not be
 REPORT_SECONDS = 1800  # a machine whose agent wrote no report by then ends itself
 PRESIGNED_SECONDS = 3600
@@ -59,7 +58,7 @@ class Place:
     `power_off` is the command that ends the machine; without one the agent tells process 1, in the way that suits it.
     """
 
-    base: str = BASE
+    base: str = MACHINE_BASE
     power_off: str = ""
     report_seconds: int = REPORT_SECONDS  # 0 = it never ends itself for want of a report
 

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from spotsurfer import __version__
 from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.logins import Logins
 from spotsurfer.controller.loop import Loop
 from spotsurfer.controller.observe import Observer
 from spotsurfer.controller.partials import Partials
@@ -59,6 +60,7 @@ class Parts:
     shelf: Shelf
     partials: Partials
     images: ImageDigests
+    logins: Logins
 
 
 class ControllerService:
@@ -86,6 +88,7 @@ class ControllerService:
         self.checkpoint = parts.commands.checkpoint
         self.go_back = parts.commands.go_back
         self.ask_partial = parts.commands.ask_partial
+        self.machine = parts.logins.machine
         self.partial = parts.partials.seen
         self.partial_output = parts.partials.file
         self.checkpoints = parts.shelf.checkpoints

@@ -176,6 +176,20 @@ class Unprotected(SpotsurferError):
     meaning = "the job can't be saved as it is; the message names what stands against it"
 
 
+class MachineUnreachable(SpotsurferError):
+    """A machine does not answer over SSH, does not let us in, or the connection broke."""
+
+    exit_code = 39
+    meaning = "a machine can't be reached over SSH; jobs don't need that"
+
+
+class HostKeyMismatch(SpotsurferError):
+    """What answers over SSH is not the machine that the controller started."""
+
+    exit_code = 40
+    meaning = "another host key than the machine's own: nothing was sent to it"
+
+
 class IllegalTransition(SpotsurferError):
     """Our own table has no such edge: a bug, nothing was changed."""
 

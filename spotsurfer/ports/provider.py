@@ -14,6 +14,8 @@ from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.witness import Witness
 
+MACHINE_BASE = "/var/lib/spotsurfer"  # the agent's folder on machines
+
 
 @dataclass(frozen=True, slots=True)
 class BillingRule:

@@ -165,6 +165,18 @@ class Info:
     last_error: str
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """How to log in to the machine of an attempt. `host_key` is its public key as in known_hosts(5), without the name."""
+
+    attempt: int
+    instance: str
+    address: str
+    port: int
+    user: str
+    host_key: str
+
+
 class Service(Protocol):
     """Methods raise NotFound, Conflict, StoreUnwritable and the other errors of model.errors; never anything else on purpose.
 
@@ -288,6 +300,10 @@ class Service(Protocol):
 
     def partial_output(self, job: JobId, number: int, path: str) -> Iterator[bytes]:
         """One of its files, in pieces."""
+        ...
+
+    def machine(self, job: JobId) -> Machine:
+        """Where to log in to the machine that the job is on, or comes to. Conflict where it has none, or nobody may."""
         ...
 
     def costs(self, job: JobId | None) -> Sequence[CostLine]:

@@ -19,6 +19,7 @@ from spotsurfer.ports.service import (
     CostLine,
     Info,
     JobStatus,
+    Machine,
     Moment,
     OutputFile,
     PartialSeen,
@@ -61,6 +62,7 @@ class FakeService:
         self.results: dict[str, dict[str, bytes]] = {}
         self.moments: list[Moment] = []
         self.digests: dict[str, str] = {}  # of results, where they shall be wrong
+        self.machines: Machine | None = None
         self.partials_asked = 0
         self.partial_fails: Exception | None = None
         self.fail: Exception | None = None
@@ -288,6 +290,12 @@ class FakeService:
             raise NotFound(f"Job {found.id} has no output {path!r}.")
         data = self.results[found.id][path]
         return iter([data[:3], data[3:]])
+
+    def machine(self, job: JobId) -> Machine:
+        self._find(job)
+        if self.machines is None:
+            raise Conflict("it has no machine now")
+        return self.machines
 
     def costs(self, job: JobId | None) -> Sequence[CostLine]:
         wanted = self._find(job).job.id if job is not None else None
