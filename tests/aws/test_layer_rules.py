@@ -280,11 +280,14 @@ def test_an_interruption_is_told_through_the_queue_and_ends_the_machine(cloud: T
     assert all(m["source"] == "aws.ec2" and m["resources"] for m in told)
 
 
-def test_volumes_go_with_their_machine(cloud: TestEC2) -> None:
+def test_volumes_and_interfaces_go_with_their_machine(cloud: TestEC2) -> None:
+    ec2 = cloud.client("ec2")
     gone = one(cloud)
+    (interface,) = [n["NetworkInterfaceId"] for n in shown(cloud, gone)["NetworkInterfaces"]]
     (volume,) = [m["Ebs"]["VolumeId"] for m in shown(cloud, gone)["BlockDeviceMappings"]]
     cloud.client("ec2").terminate_instances(InstanceIds=[gone])
     cloud.wait_for(lambda: shown(cloud, gone)["State"]["Name"] == "terminated", "its end")
+    assert interface not in [n["NetworkInterfaceId"] for n in ec2.describe_network_interfaces()["NetworkInterfaces"]]
     assert volume not in [v["VolumeId"] for v in cloud.client("ec2").describe_volumes()["Volumes"]]
     assert shown(cloud, gone)["StateReason"]["Code"] == "Client.UserInitiatedShutdown"
 
@@ -373,6 +376,26 @@ def test_an_expired_session_is_refused(cloud: TestEC2) -> None:
         cloud.client("ec2", **keys).describe_instances()
     with refused("ExpiredToken"):
         cloud.client("s3", **keys).list_buckets()
+
+
+def test_requests_of_another_time_are_refused(cloud: TestEC2) -> None:
+    keys = session(cloud, "of-another-time")
+    cloud.order("set", skew_seconds=1000)
+    with refused("RequestExpired"):
+        cloud.client("ec2", **keys).describe_instances()
+    cloud.order("set", skew_seconds=0)
+    cloud.client("ec2", **keys).describe_instances()
+
+
+def test_many_deletions_are_a_right_on_each_object(cloud: TestEC2) -> None:
+    s3 = cloud.client("s3")
+    s3.create_bucket(Bucket="deletions")
+    for key in ("a/1", "a/ü"):
+        s3.put_object(Bucket="deletions", Key=key, Body=b"1")
+    s3.delete_objects(Bucket="deletions", Delete={"Objects": [{"Key": "a/1"}, {"Key": "a/ü"}]})
+    assert s3.list_objects_v2(Bucket="deletions")["KeyCount"] == 0
+    call = cloud.log("s3:DeleteObject")[-1]
+    assert [r["arn"] for r in call["resources"]] == ["arn:aws:s3:::deletions/a/1", "arn:aws:s3:::deletions/a/ü"]
 
 
 def test_a_launch_is_written_down_with_the_rights_it_needs(cloud: TestEC2) -> None:

@@ -1,13 +1,14 @@
 """`python -m support.ec2 --port 0 --state DIR [--boxes]`: serves until SIGTERM or the end of its standard input.
 
 With `--boxes` machines are boxes; then it needs root. Printed, one line of JSON: `endpoint`, `machine_endpoint` (the same, as a
-machine reaches it) and `state`.
+machine reaches it), `state` and `pid`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -66,7 +67,8 @@ def _serve(a: argparse.Namespace, path: Path) -> None:
     if a.boxes:
         _in_background(make_server(f"unix://{path}", 0, front, threaded=True, request_handler=UnixHandler))
     endpoint = f"http://127.0.0.1:{server.server_port}"
-    cloud.info = {"endpoint": endpoint, "machine_endpoint": boxes.ENDPOINT if a.boxes else endpoint, "state": str(a.state)}
+    inside = boxes.ENDPOINT if a.boxes else endpoint
+    cloud.info = {"endpoint": endpoint, "machine_endpoint": inside, "state": str(a.state), "pid": os.getpid()}
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

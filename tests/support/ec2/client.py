@@ -36,8 +36,8 @@ class TestEC2:
 
     __test__ = False  # not a test class, whatever its name looks like
 
-    def __init__(self, info: Mapping[str, str]) -> None:
-        self.endpoint = info["endpoint"]
+    def __init__(self, info: Mapping[str, Any]) -> None:
+        self.endpoint = str(info["endpoint"])
         self.info = info
         self._clients: dict[tuple[Any, ...], Any] = {}
         self._http = httpx.Client(base_url=self.endpoint, trust_env=False, timeout=60)

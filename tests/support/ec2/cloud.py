@@ -101,7 +101,8 @@ class Cloud:
         self.tokens: dict[tuple[str, str, str], tuple[str, list[str]]] = {}  # region, action, token -> digest, instances
         self.pending_seconds = 0.0
         self.shutdown_seconds = 0.0
-        self.info: dict[str, str] = {}  # where it is reached
+        self.skew_seconds = 0.0  # how far the cloud's clock is ahead of this host's, where it looks at signatures
+        self.info: dict[str, Any] = {}  # where it is reached
         self.unlisted_seconds = 0.0  # how long a new machine is not known to Describe calls
 
     def now(self) -> datetime:
@@ -162,7 +163,10 @@ class Cloud:
     def _ended(self, machine: Machine) -> None:
         with self.lock:
             backend = ec2_backends[ACCOUNT][machine.region]
-            backend.terminate_instances([machine.id])  # volumes and interfaces go with it, or stay as they were ordered
+            backend.terminate_instances([machine.id])  # volumes go with it, or stay as they were ordered
+            for interface in machine.shape.get("NetworkInterfaces", []):
+                if interface["Attachment"]["DeleteOnTermination"]:
+                    backend.enis.pop(interface["NetworkInterfaceId"], None)
             self._become(machine, "terminated")
 
     def _become(self, machine: Machine, state: str) -> None:

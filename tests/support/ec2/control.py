@@ -3,7 +3,7 @@
     rule        fields of `rules.Rule`: one more rule            rules     {"clear": true}
     capacity    pool, count, market?: room in pools              price     pool, usd, in_seconds?: a step of the spot price
     on_demand   type, usd                                        quota     code, value
-    score       where (zone id or region), value                 set       pending_seconds, shutdown_seconds, unlisted_seconds
+    score       where (zone id or region), value                 set       pending_, shutdown_, unlisted_, skew_seconds
     rebalance   instance                                         interrupt instance, notice_seconds
     crash       instance: its hardware dies, EC2 does not notice parameter name, value: an SSM parameter
     expire      role (its name): its sessions are over
@@ -77,7 +77,7 @@ def _score(cloud: Cloud, o: Mapping[str, Any]) -> None:
 
 def _set(cloud: Cloud, o: Mapping[str, Any]) -> None:
     for name, value in o.items():
-        if name not in ("pending_seconds", "shutdown_seconds", "unlisted_seconds"):
+        if name not in ("pending_seconds", "shutdown_seconds", "unlisted_seconds", "skew_seconds"):
             raise ValueError(f"no setting {name!r}")
         setattr(cloud, name, float(value))
 

@@ -7,7 +7,8 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -20,7 +21,7 @@ from support.ec2.errors import refusal
 from support.ec2.handlers import HANDLERS
 from support.ec2.rights import rights_of
 from support.ec2.rules import spoil
-from support.ec2.s3calls import S3Call, s3_call
+from support.ec2.s3calls import S3Call, deleted_keys, s3_call
 from support.ec2.wire import Answer, Call, Refused
 
 Environ = dict[str, Any]
@@ -60,6 +61,10 @@ class Front:
 
     def _s3(self, environ: Environ, start: Start, query: Mapping[str, str], key_id: str | None) -> Iterable[bytes]:
         found = s3_call(environ["REQUEST_METHOD"], environ["PATH_INFO"], query, environ.get("HTTP_X_AMZ_COPY_SOURCE", ""))
+        if found.operation == "DeleteObjects":
+            body = _body(environ)
+            environ["wsgi.input"] = io.BytesIO(body)
+            found = replace(found, keys=deleted_keys(body))
         flat = {"Bucket": found.bucket, "Key": found.key, "Prefix": found.prefix}
         call = Call("s3", found.operation, "us-east-1", key_id, flat, flat)
         rule = self.cloud.rules.take(call)
@@ -81,7 +86,7 @@ class Front:
 
     def _not_who_it_says(self, environ: Environ, service: str, key_id: str | None, body: bytes | None) -> str | None:
         """The code for a request that AWS would not believe."""
-        now = self.cloud.now()
+        now = self.cloud.now() + timedelta(seconds=self.cloud.skew_seconds)
         if calllog.expired(key_id, now):
             return "RequestExpired" if service == "ec2" else "ExpiredToken"
         known = calllog.secret_of(key_id)

@@ -203,6 +203,9 @@ def _machine(
         for k, v in shape.items()
         if k not in ("State", "Tags", "StateReason", "StateTransitionReason", "InstanceLifecycle")
     }
+    if not wanted.get("NetworkInterfaces"):
+        for interface in shape.get("NetworkInterfaces", []):
+            interface["Attachment"]["DeleteOnTermination"] = True  # of one that nobody ordered
     if shape.get("Platform") == "windows":
         shape["Platform"] = "Windows"  # as EC2 writes it
     if token := call.params.get("ClientToken"):

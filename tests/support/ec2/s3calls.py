@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -57,10 +58,13 @@ class S3Call:
     key: str
     copied_from: str = ""
     prefix: str = ""
+    keys: tuple[str, ...] = ()  # of a call that names many objects
 
     @property
     def arns(self) -> list[str]:
         """What it touches."""
+        if self.keys:
+            return [f"arn:aws:s3:::{self.bucket}/{key}" for key in self.keys]
         return [f"arn:aws:s3:::{self.bucket}/{self.key}" if self.key else f"arn:aws:s3:::{self.bucket}" if self.bucket else "*"]
 
 
@@ -71,6 +75,11 @@ def s3_call(method: str, path: str, query: Mapping[str, str], copied_from: str =
     if copied_from:
         operation = operation.replace("PutObject", "CopyObject")
     return S3Call(operation, right, bucket, key, unquote(copied_from).lstrip("/"), query.get("prefix", ""))
+
+
+def deleted_keys(body: bytes) -> tuple[str, ...]:
+    """The keys that DeleteObjects names."""
+    return tuple(e.text or "" for e in ET.fromstring(body).iter() if e.tag.rpartition("}")[2] == "Key")
 
 
 def _name(method: str, bucket: str, key: str, query: Mapping[str, str]) -> tuple[str, str]:
