@@ -42,7 +42,7 @@ from spotsurfer.model.job import Attempt, Job
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.policy import Policy
 from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
-from spotsurfer.runtime import Runtime, find
+from spotsurfer.runtime import Runtime, find, shelf
 from spotsurfer.settings import Settings
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal
@@ -257,7 +257,7 @@ def runtime_of(settings: Settings) -> Runtime:
 def _publish(store: FileStore, runtime: Runtime) -> None:
     """Instances fetch the agent from the store, by its hash."""
     try:
-        store.create(protocol.runtime_key(runtime.sha256), runtime.path.read_bytes())
+        shelf.push(store, runtime)
     except StoreFull as e:
         raise DiskFull(f"the store has no room for the agent's runtime: {e}") from e
     except StoreError as e:

@@ -66,6 +66,7 @@ class Listed:
     key: str
     size: int
     version: str
+    modified: float | None = None  # by the store's clock, seconds since 1970
 
 
 class ObjectStore(Protocol):
@@ -255,7 +256,7 @@ class ObstoreStore:
         try:
             batches = obstore.list(self._store, prefix=prefix, offset=after)
             found = [
-                Listed(str(m["path"]), int(m["size"]), f"{m.get('e_tag')}/{m['last_modified'].timestamp()}")
+                Listed(str(m["path"]), int(m["size"]), f"{m.get('e_tag')}/{(at := m['last_modified'].timestamp())}", at)
                 for batch in batches
                 for m in batch
             ]

@@ -25,7 +25,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m spotsurfer.runtime", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m spotsurfer.runtime",
+        description=__doc__,
+        epilog="`spotsurfer agent-runtime push` uploads it to the store; a controller does so by itself when it starts.",
+    )
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="build folder (default: %(default)s)")
     commands = parser.add_subparsers(required=True)
     make = commands.add_parser("build", help="build the tarball, fetch what is missing")
@@ -39,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     make.add_argument("--unpack", action="store_true", help="leave it unpacked in <out>/current, too")
     make.set_defaults(action=_build)
     make.add_argument("--quiet", action="store_true", help="say nothing where nothing was to do")
-    show = commands.add_parser("list", help="show what was built")
+    show = commands.add_parser("list", help="show what was built (`spotsurfer agent-runtime list`: and what is in the store)")
     show.set_defaults(action=_list)
     lay = commands.add_parser("unpack", help="unpack the newest tarball into a new folder")
     lay.add_argument("folder", type=Path)
