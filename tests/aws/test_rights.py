@@ -225,13 +225,13 @@ def test_documents_are_within_the_limits_of_iam() -> None:
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Line], dict[str, Role]]]:
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sequence[Line], dict[str, Role]]]:
     """A short life of a controller, a machine and a job with these roles, and the log of it."""
     with aws.credentials(), serve(tmp_path_factory.mktemp("ec2")) as cloud:
         yield _play(cloud, tmp_path_factory.mktemp("play"))
 
 
-def _play(cloud: TestEC2, folder: Path) -> tuple[list[Line], dict[str, Role]]:
+def _play(cloud: TestEC2, folder: Path) -> tuple[Sequence[Line], dict[str, Role]]:
     ec2 = cloud.client("ec2")
     subnets = {s["AvailabilityZone"]: s["SubnetId"] for s in ec2.describe_subnets()["Subnets"]}
     group = ec2.create_security_group(GroupName="machines", Description="machines")["GroupId"]
@@ -260,7 +260,7 @@ def _play(cloud: TestEC2, folder: Path) -> tuple[list[Line], dict[str, Role]]:
 
 
 def _take(cloud: TestEC2, role: Role, keys: Mapping[str, str]) -> dict[str, str]:
-    given = cloud.client("sts", **keys).assume_role(RoleArn=role.arn, RoleSessionName="play")["Credentials"]
+    given = cloud.client("sts", 1, **keys).assume_role(RoleArn=role.arn, RoleSessionName="play")["Credentials"]
     names = {
         "aws_access_key_id": "AccessKeyId",
         "aws_secret_access_key": "SecretAccessKey",
@@ -282,14 +282,14 @@ def _controller(cloud: TestEC2, settings: Mapping[str, Any], made: Mapping[str, 
             assert provider.describe().complete
             provider.terminate(view.id)
         _store(cloud, keys, ["store/runtime/x", "store/access/j1.2", "store/jobs/j1/SPEC.json"])
-        sqs = cloud.client("sqs", **keys)
+        sqs = cloud.client("sqs", 1, **keys)
         cloud.client("sqs").send_message(QueueUrl=settings["queue_url"], MessageBody="{}")
         for message in sqs.receive_message(QueueUrl=settings["queue_url"])["Messages"]:
             sqs.delete_message(QueueUrl=settings["queue_url"], ReceiptHandle=message["ReceiptHandle"])
         job = provider.credentials("j1", 2, []).values
     machine = _take(cloud, made["machines"], {})
     for key in ("store/runtime/x", "store/access/j1.2"):
-        cloud.client("s3", **machine).get_object(Bucket=BUCKET, Key=key)
+        cloud.client("s3", 1, **machine).get_object(Bucket=BUCKET, Key=key)
     words = {"aws_access_key_id": "access_key_id", "aws_secret_access_key": "secret_access_key", "aws_session_token": "token"}
     _store(
         cloud,
@@ -300,7 +300,7 @@ def _controller(cloud: TestEC2, settings: Mapping[str, Any], made: Mapping[str, 
 
 def _store(cloud: TestEC2, keys: Mapping[str, str], names: Sequence[str]) -> None:
     """As controller and agent use it: create, read, also what is not there, list, remove."""
-    s3 = cloud.client("s3", **keys)
+    s3 = cloud.client("s3", 1, **keys)
     for name in names:
         s3.put_object(Bucket=BUCKET, Key=name, Body=b"1", IfNoneMatch="*")
         s3.get_object(Bucket=BUCKET, Key=name)
@@ -311,7 +311,7 @@ def _store(cloud: TestEC2, keys: Mapping[str, str], names: Sequence[str]) -> Non
     s3.delete_object(Bucket=BUCKET, Key="store/jobs/j1/old")
 
 
-def test_every_call_is_allowed(played: tuple[list[Line], dict[str, Role]]) -> None:
+def test_every_call_is_allowed(played: tuple[Sequence[Line], dict[str, Role]]) -> None:
     found = list(judged(*played))
     callers = {str(line["principal"]["role"]).rpartition("-")[2] for line, _, _ in found}
     assert callers == {"controller", "machines", "job"}, "the log must show all three, or this proves nothing"
@@ -319,16 +319,16 @@ def test_every_call_is_allowed(played: tuple[list[Line], dict[str, Role]]) -> No
     assert bad == []
 
 
-def test_nothing_is_allowed_that_is_never_used(played: tuple[list[Line], dict[str, Role]]) -> None:
+def test_nothing_is_allowed_that_is_never_used(played: tuple[Sequence[Line], dict[str, Role]]) -> None:
     _, made = played
     assert granted(made) - used(*played) == set(UNUSED), "grant less, or say here why it is needed"
 
 
-def test_no_resource_is_named_that_is_never_touched(played: tuple[list[Line], dict[str, Role]]) -> None:
+def test_no_resource_is_named_that_is_never_touched(played: tuple[Sequence[Line], dict[str, Role]]) -> None:
     assert idle(*played) == set(UNTOUCHED), "name less, or say here why it is needed"
 
 
-def test_the_log_is_really_judged(played: tuple[list[Line], dict[str, Role]]) -> None:
+def test_the_log_is_really_judged(played: tuple[Sequence[Line], dict[str, Role]]) -> None:
     """Less rights than these, and the same log is refused."""
     log, made = played
     poorer = json.loads(json.dumps(made["controller"].document))

@@ -30,5 +30,5 @@ def _compact(queue: Queue) -> dict[str, Any]:
 
 def install() -> None:
     """Once a process."""
-    Queue._set_attributes = _keep_policy
-    Queue.attributes = property(_compact)
+    Queue._set_attributes = _keep_policy  # type: ignore[method-assign]
+    Queue.attributes = property(_compact)  # type: ignore[assignment]
