@@ -14,7 +14,8 @@ from support.ec2.wire import Call
 # Action, resources, conditions.
 Right = tuple[str, list[dict[str, Any]], dict[str, Any]]
 IAM_NAMES = {"service-quotas": "servicequotas", "efs": "elasticfilesystem"}
-_IAM_ACTIONS = {("sts", "AssumeRole"): "sts:AssumeRole", ("ssm", "GetParameters"): "ssm:GetParameters"}
+# Calls whose right has another name (SQS: a batch needs the right of one).
+_IAM_ACTIONS = {("sqs", "DeleteMessageBatch"): "sqs:DeleteMessage", ("sqs", "SendMessageBatch"): "sqs:SendMessage"}
 # EC2 parameters that name resources -> kind in the ARN
 _EC2_NAMES = {
     "InstanceIds": "instance",
