@@ -6,6 +6,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,17 +17,19 @@ from support.builders import JOB, NOW, POOL, a_job, an_attempt
 from support.fake_service import FakeService
 from support.sshd import Sshd, user_key
 
+from spotsurfer.cli import live, login
+from spotsurfer.cli.common import SESSION
 from spotsurfer.cli.main import main
 from spotsurfer.controller import logins
 from spotsurfer.controller.bootstrap import Login, Source, user_data
 from spotsurfer.controller.logins import Logins, Rules
-from spotsurfer.model.errors import ConfigError, Conflict, HostKeyMismatch, NotFound
+from spotsurfer.model.errors import ConfigError, Conflict, HostKeyMismatch, NotFound, UsageError
 from spotsurfer.model.ids import InstanceId, JobId
-from spotsurfer.model.job import Attempt, AttemptState
+from spotsurfer.model.job import Attempt, AttemptState, JobState
 from spotsurfer.model.market import Market
 from spotsurfer.ports.provider import InstanceState, InstanceView
 from spotsurfer.ports.service import Machine
-from spotsurfer.ssh import hostkey
+from spotsurfer.ssh import hostkey, remote
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
 
@@ -182,7 +185,7 @@ def test_the_command_runs_there_and_its_exit_code_is_ours(
     with Sshd(tmp_path / "s") as server, api(service, folder / "api.sock"):
         assert main(["submit", "--name", "asm", "--cpu", "1", "--mem", "1G", "--", "prog"]) == 0
         assert main(["ssh", "asm"]) == Conflict.exit_code
-        service.machines = Machine(1, "i-1", "127.0.0.1", server.port, "root", hostkey.public_line(server.seed))
+        service.machines = at(server)
         capfd.readouterr()
         assert main(["ssh", "asm", "--json"]) == 0
         assert json.loads(capfd.readouterr().out)["host_key"] == hostkey.public_line(server.seed)
@@ -194,3 +197,45 @@ def test_the_command_runs_there_and_its_exit_code_is_ours(
         assert out.splitlines() == ["a  b", str(len((tmp_path / "s" / "conf").read_text().splitlines()))]
         service.machines = Machine(1, "i-1", "127.0.0.1", server.port, "root", hostkey.public_line(b"x" * 32))
         assert main(["ssh", "asm", "--key", str(server.key_file), "--", "true"]) == HostKeyMismatch.exit_code
+
+
+def test_live_output_goes_on_where_the_store_ended_and_ends_with_the_job(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first three bytes are in the store; the machine has six, goes, and the store has the rest."""
+    service, base = FakeService(), tmp_path / "base"
+    (base / "job" / "log").mkdir(parents=True)
+    segment = base / "job" / "log" / "out-0000000000000000"
+    segment.write_bytes(b"abcdef")
+    monkeypatch.setattr(remote.follow, "__defaults__", (str(base),))
+    monkeypatch.setattr(live, "LOOK_SECONDS", 0.2)
+    with Sshd(tmp_path / "s") as server, api(service, folder / "api.sock"):
+        assert main(["submit", "--name", "asm", "--cpu", "1", "--mem", "1G", "--", "prog"]) == 0
+        job = next(iter(service.statuses))
+        service.logs[job, "out"] = b"abc"
+        monkeypatch.setattr(login, "_key_file", lambda: server.key_file)
+        seen = live.pieces(SESSION.client(), "asm", ["out"], login.log_in)
+        assert next(seen) == ("out", b"abc")
+        waiting = threading.Timer(0.5, lambda: setattr(service, "machines", at(server)))
+        waiting.start()  # at first there is no machine
+        assert next(seen) == ("out", b"def")
+        segment.write_bytes(b"abcdefghi")
+        assert next(seen) == ("out", b"ghi")
+        service.logs[job, "out"] = b"abcdefghijkl"
+        server.hang_up()
+        service.machines = None
+        assert next(seen) == ("out", b"jkl")
+        status = service.statuses[job]
+        service.statuses[job] = replace(status, job=replace(status.job, state=JobState.SUCCEEDED))
+        assert list(seen) == []
+        waiting.join()
+        SESSION.close()
+    assert "Not live just now: it has no machine now" in capfd.readouterr().err
+
+
+def at(server: Sshd) -> Machine:
+    return Machine(1, "i-1", "127.0.0.1", server.port, "root", hostkey.public_line(server.seed))
+
+
+def test_live_takes_no_part(folder: Path) -> None:
+    assert main(["logs", "--live", "--attempt", "1", "asm"]) == UsageError.exit_code
