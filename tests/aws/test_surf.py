@@ -24,6 +24,8 @@ def test_one_job_one_interruption(tmp_path: Path) -> None:
         ended = world.wait_end(job)
         assert (ended["moves"], ended["exit_code"]) == (1, 0)
         assert world.machine(first)["reason"][0] in DRAINED
+        # The queue and the machine's own metadata service tell the same notice: it counts once.
+        assert [m["data"]["kind"] for m in world.moments(job, "notice")] == ["interruption"]
         world.assert_identical(job)
         world.assert_one_owner(job)
         world.wait(lambda: not world.left(), "machines, volumes and uploads gone")

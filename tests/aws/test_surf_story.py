@@ -58,18 +58,20 @@ def tell(world: Surf, job: str) -> None:
     interrupt(world, third)
     fourth = runs(world, job, 4)
     assert fourth["market"] == "on-demand"
-    for pool in ("*", *(f"{zone}/*" for zone in ZONES[:2])):
-        world.cloud.order("capacity", pool=pool, market="spot", count=None)
+    world.cloud.order("capacity", pool="*", market="spot", count=None)
     fifth = runs(world, job, 5)
-    assert (fifth["market"], fifth["zone"]) == ("spot", ZONES[0])
+    assert (fifth["market"], fifth["zone"]) == ("spot", ZONES[2]), "the two others are still sold out"
     saved(world, job)
 
-    # The price steps, then the machine is lost without a word: the next one is where it is cheap now.
-    world.cloud.order("price", pool=f"{ZONES[0]}/{TYPE}", usd="0.090")
-    world.wait(lambda: price(world) == "0.090000", "the step in EC2's prices")
+    # The price of the cheapest pool steps, then its machine is lost without a word: the next one is elsewhere.
+    step(world, "0.020")
+    for zone in ZONES[:2]:
+        world.cloud.order("capacity", pool=f"{zone}/*", market="spot", count=None)
+    step(world, "0.090")
     world.cloud.order("interrupt", instance=fifth["instance"], notice_seconds=0)
     sixth = runs(world, job, 6)
-    assert (sixth["market"], sixth["zone"]) == ("spot", ZONES[1])
+    assert sixth["market"] == "spot" and sixth["zone"] in ZONES[:2]
+    assert world.machine(fifth["instance"])["reason"][0] == "Server.SpotInstanceTermination"
 
 
 def runs(world: Surf, job: str, least: int) -> dict[str, Any]:
@@ -97,16 +99,18 @@ def interrupt(world: Surf, attempt: dict[str, Any]) -> None:
     world.cloud.order("interrupt", instance=attempt["instance"], notice_seconds=NOTICE_SECONDS)
 
 
-def price(world: Surf) -> str:
-    asked = {"InstanceTypes": [TYPE], "AvailabilityZone": ZONES[0], "ProductDescriptions": ["Linux/UNIX"]}
-    return str(world.cloud.client("ec2").describe_spot_price_history(**asked)["SpotPriceHistory"][0]["SpotPrice"])
+def step(world: Surf, usd: str) -> None:
+    """The third zone's price becomes this; the controller has asked for prices since."""
+    world.cloud.order("price", pool=f"{ZONES[2]}/{TYPE}", usd=usd)
+    asked = len(world.cloud.log("ec2:DescribeSpotPriceHistory"))
+    world.wait(lambda: len(world.cloud.log("ec2:DescribeSpotPriceHistory")) > asked, "the controller's look at prices")
 
 
 def accounted(world: Surf, job: str) -> None:
     """Every machine is an attempt of the job, and the other way round; no refused order was repeated."""
     made = {m["id"] for m in world.cloud.machines()}
     assert made == {a["instance"] for a in world.show(job)["attempts"] if a["instance"]}
-    orders = [c for c in world.cloud.log("ec2:RunInstances")]
+    orders = world.cloud.log("ec2:RunInstances")
     tokens = [c["parameters"]["ClientToken"] for c in orders if c["error"] == "InsufficientInstanceCapacity"]
     assert len(tokens) == len(set(tokens)) > 0, "a refusal reaches our own choice after exactly one call"
     assert len(world.cloud.machines("terminated")) == len(made)

@@ -14,7 +14,7 @@ from support.tree import ROOT
 
 from spotsurfer.demo import reads, scene
 
-PAIRS, BASES = 200_000, 2_000_000  # 30 times the first two million bases
+PAIRS, BASES = 400_000, 4_000_000  # 30 times the first four million bases
 _CACHE = ROOT / "build" / "assembly"
 _JOB = """\
 name = "assembly"
