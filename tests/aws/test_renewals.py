@@ -16,7 +16,7 @@ from spotsurfer_agent.store import StoreUnreachable
 from support.builders import JOB, NOW, a_job, an_attempt
 from support.dict_store import DictStore
 
-from spotsurfer.controller.renewals import SERVED, SWEEP_SECONDS, Desk, Issued, Renewals, due, failed, renewed
+from spotsurfer.controller.renewals import SERVED, SWEEP_SECONDS, Desk, Issued, Key, Renewals, due, failed, renewed
 from spotsurfer.model.errors import ProviderDenied, ProviderError, Superseded, Throttled
 from spotsurfer.model.goods import InputFetch
 from spotsurfer.model.job import AttemptState
@@ -103,7 +103,7 @@ def test_served_from_the_accepted_order_until_the_end_is_ordered() -> None:
 
 
 def test_the_new_ones_come_first_then_who_waits_longest() -> None:
-    issued = {(JOB, 1): Issued(at(-5)), (JOB, 2): Issued(at(-50)), (JOB, 3): Issued(at(1))}
+    issued: dict[Key, Issued] = {(JOB, 1): Issued(at(-5)), (JOB, 2): Issued(at(-50)), (JOB, 3): Issued(at(1))}
     turn = due([an_attempt(n) for n in (1, 2, 3, 4)], issued, NOW)
     assert [a.number for a in turn.hand_out] == [4, 2, 1]
     assert due([an_attempt(1)], issued, NOW).remove == [(JOB, 2), (JOB, 3)]

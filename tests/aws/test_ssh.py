@@ -143,7 +143,9 @@ def test_what_is_large_arrives_whole_both_ways(client: paramiko.SSHClient) -> No
 
 def test_small_commands_do_not_wait_for_the_networks_sake(client: paramiko.SSHClient) -> None:
     transport = client.get_transport()
-    assert transport is not None and transport.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+    assert transport is not None
+    raw: Any = transport.sock
+    assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
 def test_a_machine_that_vanishes_in_the_middle_is_an_error(tmp_path: Path) -> None:
