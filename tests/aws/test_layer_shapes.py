@@ -35,6 +35,7 @@ CLIENT = [
     "MissingParameter",
     "RequestExpired",
     "SpotMaxPriceTooLow",
+    "UnknownParameter",
     "Unsupported",
     "VcpuLimitExceeded",
 ]
@@ -107,6 +108,15 @@ def test_error_codes_are_those_of_the_documentation_with_the_status_of_their_cla
     assert set(ERRORS) <= {*CLIENT, *SERVER}
     for code, (status, _) in ERRORS.items():
         assert (status >= 500) == (code in SERVER), code
+
+
+@pytest.mark.parametrize("more", ["&InstanceTyp=m6i.large", "&Filter.1.Colour=red", "&MaxResults.1=5"])
+def test_a_parameter_that_the_model_does_not_have_is_refused(more: str, cloud: TestEC2) -> None:
+    headers = {"Authorization": authorization("ec2"), "Content-Type": wire.QUERY_TYPE}
+    good = b"Action=DescribeInstances&Version=2016-11-15&Filter.1.Name=instance-type&Filter.1.Value.1=m6i.large"
+    assert httpx.post(cloud.endpoint, content=good, headers=headers, trust_env=False).status_code == 200
+    answer = httpx.post(cloud.endpoint, content=good + more.encode(), headers=headers, trust_env=False)
+    assert "UnknownParameter" in answer.text
 
 
 def test_errors_are_read_as_what_they_are(cloud: TestEC2) -> None:

@@ -25,6 +25,7 @@ ERRORS: Mapping[str, tuple[int, str]] = {
     "MissingParameter": (400, "The request must contain the parameter {name}"),
     "RequestExpired": (400, "Request has expired."),
     "SpotMaxPriceTooLow": (400, "Your Spot request price of {limit} is lower than the required fulfillment price of {price}."),
+    "UnknownParameter": (400, "The parameter {name} is not recognized"),
     "Unsupported": (
         400,
         "Your requested instance type ({kind}) is not supported in your Availability Zone ({zone}).",

@@ -148,6 +148,8 @@ class Front:
         handler = HANDLERS.get((call.service, call.action))
         if handler is None:
             return self._once(environ, call, body), None
+        if call.flat and (unknown := _unknown(call)):
+            raise refusal("UnknownParameter", name=unknown[0])
         try:
             result = handler(self.cloud, call, forward)
         except ServiceException as e:  # of moto's backends
@@ -210,6 +212,12 @@ def _call(environ: Environ, service: str, region: str, key_id: str | None, body:
         action, flat, params = wire.parse_form(service, body)
         return Call(service, action, region, key_id, params, flat)
     return Call(service, f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}", region, key_id, {})
+
+
+def _unknown(call: Call) -> list[str]:
+    if call.service != "ec2":
+        return []
+    return wire.unknown_parameters(call.service, call.action, call.flat, call.params)
 
 
 def _body(environ: Environ) -> bytes:

@@ -86,6 +86,12 @@ def parse_form(service: str, body: bytes) -> tuple[str, dict[str, str], dict[str
     return action, flat, parser.parse(request)
 
 
+def unknown_parameters(service: str, action: str, flat: Mapping[str, str], params: Mapping[str, Any]) -> list[str]:
+    """Parameters of a form that its operation does not have: what is lost where it is written anew."""
+    known = dict(parse_qsl(encode_form(service, action, params).decode(), keep_blank_values=True))
+    return sorted(set(flat) - set(known) - {"Action", "Version"})
+
+
 def encode_form(service: str, action: str, params: Mapping[str, Any]) -> bytes:
     """The form that asks for `action`."""
     request = create_serializer(model(service).metadata["protocol"]).serialize_to_request(params, operation(service, action))
