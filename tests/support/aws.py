@@ -70,3 +70,11 @@ def credentials(values: Mapping[str, str] = ENVIRONMENT) -> Iterator[None]:
 def with_settings(chosen: AwsSettings, family: str, path: Path, store: str) -> AwsProvider:
     """A provider on other ground than `ground`."""
     return AwsProvider(chosen, ProviderHost(family, path, store, SystemClock()))
+
+
+def connect_events(cloud: TestEC2, queue_url: str) -> None:
+    """EventBridge to the queue, as terraform/aws/queue.tf does it."""
+    sqs, events = cloud.client("sqs"), cloud.client("events")
+    arn = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    events.put_rule(Name="notices", EventPattern=json.dumps({"source": ["aws.ec2", "aws.health"]}))
+    events.put_targets(Rule="notices", Targets=[{"Id": "notices", "Arn": arn}])

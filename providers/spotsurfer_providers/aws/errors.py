@@ -19,6 +19,7 @@ from botocore.exceptions import (
     ProfileNotFound,
     UnauthorizedSSOTokenError,
 )
+from botocore.parsers import ResponseParserError
 
 from spotsurfer.model.errors import (
     CredentialsExpired,
@@ -176,13 +177,13 @@ def calling(what: str) -> Iterator[None]:
     """Everything that botocore raises within comes out as ProviderError or one of its children, with a sentence."""
     try:
         yield
-    except (ClientError, BotoCoreError) as e:
+    except (ClientError, BotoCoreError, ResponseParserError) as e:  # the last is botocore's, but no BotoCoreError
         raise translated(e, what) from e
     except (LookupError, TypeError, ValueError, AttributeError) as e:
         raise ProviderError(f"{what}: AWS answered something that can't be read ({type(e).__name__}: {e})") from e
 
 
-def translated(error: ClientError | BotoCoreError, what: str) -> ProviderError:
+def translated(error: ClientError | BotoCoreError | ResponseParserError, what: str) -> ProviderError:
     """The error of ours for one of botocore's."""
     if isinstance(error, ClientError):
         kind = KINDS.get(code_of(error), ProviderError)

@@ -38,7 +38,7 @@ def run_instances(plan: LaunchPlan, settings: AwsSettings, image: ImageSeen | No
         raise Invalid(f"user-data takes {len(plan.user_data.encode())} bytes, EC2 allows {USER_DATA_BYTES_MAX}")
     if plan.pool.zone not in settings.subnets:
         raise Invalid(f"there is no subnet in {plan.pool.zone}; add one to [provider.aws] subnets")
-    tags = _tags({**settings.tags, FAMILY_TAG: family, **plan.tags, TOKEN_TAG: plan.token})
+    tags = _tags({**settings.tags, **plan.tags, FAMILY_TAG: family, TOKEN_TAG: plan.token})
     request: dict[str, Any] = {
         "ClientToken": plan.token,
         "MinCount": 1,
