@@ -1,4 +1,4 @@
-"""What a controller makes of events: one interruption counted once, a drain where the agent noticed nothing, advice as configured."""
+"""What a controller makes of events: an interruption counted once, a drain where no agent noticed, advice as configured."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class Scene:
 
 @pytest.fixture
 def make(cloud: TestEC2, family: str, tmp_path: Path) -> Make:
-    url = aws.ground(cloud.endpoint)["queue_url"]
+    url = cloud.client("sqs").create_queue(QueueName=family)["QueueUrl"]
     aws.connect_events(cloud, url)
-    cloud.client("sqs").purge_queue(QueueUrl=url)
 
     def scene(**changes: object) -> Scene:
         at = clock()
-        return Scene(Desk(Guarded(aws.provider(cloud, family, tmp_path, at, **changes), at), at, family), cloud)
+        provider = aws.provider(cloud, family, tmp_path, at, queue_url=url, **changes)
+        return Scene(Desk(Guarded(provider, at), at, family), cloud)
 
     return scene
 

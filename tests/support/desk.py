@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
+from spotsurfer_agent.store import Listed
 from spotsurfer_policies.cheapest import Cheapest
 from sqlalchemy import Engine
 from support.builders import a_job
@@ -37,13 +39,20 @@ def clock(skew_seconds: float = 0.0) -> ManualClock:
     return made
 
 
+class Versions(DictStore):
+    """Listings show whether an object has changed, as those of real stores do."""
+
+    def list(self, prefix: str, after: str | None = None) -> list[Listed]:
+        return [replace(x, version=sha256(self.objects[x.key]).hexdigest()) for x in super().list(prefix, after)]
+
+
 class Desk:
     """`provider` may be another one after `reborn`: with other settings, or one that makes the controller die."""
 
     def __init__(self, provider: Any, at: ManualClock, family: str, kept: tuple[Engine, DictStore] | None = None) -> None:
         """`kept`: what is left of a controller that died."""
         self.clock, self.family = at, family
-        self.engine, self.store = kept or (open_database(None), DictStore())
+        self.engine, self.store = kept or (open_database(None), Versions())
         self.limits = replace(Limits(instances_max=1000), rebalance=provider.capabilities.rebalance)
         self.user_data: Callable[[Attempt], str] = lambda a: f"#!/bin/sh\n# {a.job}.{a.number}\n"
         leadership = Leadership(self.store, at)
