@@ -133,6 +133,17 @@ def test_a_message_is_settled_only_after_it_was_recorded(make: Make, monkeypatch
     assert (settled[0][0], scene.notices()) == (True, ["interruption"])
 
 
+def test_poison_beside_a_warning_is_left_and_the_warning_is_heard(make: Make, cloud: TestEC2, family: str) -> None:
+    scene, sqs = make(), cloud.client("sqs")
+    url = sqs.get_queue_url(QueueName=family)["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody="poison")
+    scene.event("interruption")
+    scene.desk.tick(1)
+    name = "ApproximateNumberOfMessagesNotVisible"
+    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"]
+    assert (int(found[name]), scene.notices()) == (1, ["interruption"])
+
+
 def test_events_of_foreign_machines_are_dropped_and_change_nothing(make: Make) -> None:
     scene = make()
     scene.instance = "i-0fedcba9876543210"
