@@ -15,8 +15,8 @@ from spotsurfer.demo.scene import RESULT
 pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.aws, pytest.mark.timeout(1200)]
 ZONES = tuple(f"us-east-1{z}" for z in "abc")
 TYPE = "m6i.large"
-NOTICE_SECONDS = 20.0  # in place of two minutes
-MOVE_SECONDS = 120.0  # the longest wait for a machine to take over
+NOTICE_SECONDS = 30.0  # in place of two minutes
+MOVE_SECONDS = 150.0  # the longest wait for a machine to take over
 
 
 def test_one_assembly_through_everything(tmp_path: Path) -> None:
@@ -49,13 +49,13 @@ def tell(world: Surf, job: str) -> None:
     # The two-minute warning while two zones are sold out: the third one is found.
     for zone in ZONES[:2]:
         world.cloud.order("capacity", pool=f"{zone}/*", market="spot", count=0)
-    interrupt(world, second)
+    interrupt(world, job, second)
     third = runs(world, job, 3)
     assert (third["market"], third["zone"]) == ("spot", ZONES[2])
 
     # Spot is sold out everywhere: on-demand, and back as soon as there is some.
     world.cloud.order("capacity", pool="*", market="spot", count=0)
-    interrupt(world, third)
+    interrupt(world, job, third)
     fourth = runs(world, job, 4)
     assert fourth["market"] == "on-demand"
     world.cloud.order("capacity", pool="*", market="spot", count=None)
@@ -95,7 +95,9 @@ def saved(world: Surf, job: str) -> None:
     world.wait(lambda: any(a["saves"] for a in world.show(job)["attempts"] if a["state"] == "running"), "a checkpoint", 60)
 
 
-def interrupt(world: Surf, attempt: dict[str, Any]) -> None:
+def interrupt(world: Surf, job: str, attempt: dict[str, Any]) -> None:
+    """Once the machine has saved: then it knows how long it may wait for the next one."""
+    saved(world, job)
     world.cloud.order("interrupt", instance=attempt["instance"], notice_seconds=NOTICE_SECONDS)
 
 
