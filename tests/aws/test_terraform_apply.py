@@ -23,7 +23,8 @@ RIGHTS = ROOT / "tests/aws/rights.json"
 
 
 @pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[TestEC2]:
+def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestEC2]:
+    monkeypatch.setenv("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")  # AWS's own ones, of which the controller's machine gets one
     with serve(tmp_path / "ec2") as running:
         yield running
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from moto.core.exceptions import ServiceException
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from support.ec2 import calllog, fasttags, queues, sigv4, wire
+from support.ec2 import calllog, fasttags, mended, sigv4, wire
 from support.ec2.cloud import Cloud
 from support.ec2.control import control
 from support.ec2.errors import refusal
@@ -37,7 +37,7 @@ class Front:
 
     def __init__(self, cloud: Cloud) -> None:
         fasttags.install()
-        queues.install()
+        mended.install()
         self.cloud = cloud
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._repeated: dict[tuple[str, str], tuple[str, Answer]] = {}
