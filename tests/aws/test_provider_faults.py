@@ -15,7 +15,7 @@ from support.ec2.client import TestEC2
 from spotsurfer.controller.guarded import Guarded
 from spotsurfer.model.errors import CredentialsExpired, Invalid, NoCapacity, ProviderDenied, ProviderError, QuotaExceeded
 from spotsurfer.model.ids import InstanceId
-from spotsurfer.model.job import AttemptState
+from spotsurfer.model.job import AttemptState, MarketChoice
 from spotsurfer.model.market import Market
 from spotsurfer.ports.provider import InstanceState, LaunchPlan
 
@@ -273,3 +273,19 @@ def test_types_larger_than_the_quota_are_not_offered(cloud: TestEC2, family: str
         ("m6i.large", Market.ON_DEMAND),
         ("m6i.2xlarge", Market.ON_DEMAND),
     }
+
+
+def test_a_machine_that_shows_after_its_attempt_is_over_is_ended(make: Make, cloud: TestEC2, family: str) -> None:
+    """Listings lag: given up for lost and then seen, it belongs to nobody, and costs."""
+    cloud.order("set", unlisted_seconds=2.0)
+    desk = make()
+    desk.submit(market=MarketChoice.SPOT)
+    desk.tick(2)  # ordered
+    machine = of_family(cloud, family)[0]
+    desk.tick(4, seconds=40)  # longer than a listing may lag: believed gone
+    assert desk.attempts()[0].state is AttemptState.RELEASED
+    time.sleep(2.1)
+    cloud.order("set", unlisted_seconds=0)
+    desk.tick(3)
+    cloud.wait_for(lambda: machine in of_family(cloud, family, "terminated"), "the late machine to end")
+    assert machine in {m.text.partition(":")[0] for m in desk.moments("swept")}
