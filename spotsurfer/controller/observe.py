@@ -82,7 +82,8 @@ class Observer:
             attempts = rows.attempts(connection, [j.id for j in jobs])
             tokens = rows.tokens(connection)
             cools = market.cooldowns(connection)
-            signs = sightings.everything(connection)
+            machines = {a.instance for some in attempts.values() for a in some if a.instance and a.state not in OVER}
+            signs = sightings.of(connection, machines)
             self.costs.pay_for(jobs)
             self.costs.refresh(connection, attempts, now)
         seen = [self._job(j, attempts[j.id], signs, now) for j in jobs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -31,9 +32,9 @@ def add(connection: Connection, row: Row) -> bool:
     return connection.execute(insert(S).values(**values).on_conflict_do_nothing()).rowcount == 1
 
 
-def everything(connection: Connection) -> dict[str, list[Row]]:
-    """All that are kept, by instance, oldest first."""
+def of(connection: Connection, instances: Collection[str]) -> dict[str, list[Row]]:
+    """What was said of these, by instance, oldest first. A region's queue tells of everybody's machines."""
     found: dict[str, list[Row]] = {}
-    for r in connection.execute(select(S).order_by(S.c.at)):
+    for r in connection.execute(select(S).where(S.c.instance.in_(instances)).order_by(S.c.at)):
         found.setdefault(r.instance, []).append(Row(r.instance, r.sign, datetime.fromisoformat(r.at), r.text))
     return found

@@ -115,7 +115,7 @@ def test_a_message_is_settled_only_after_it_was_recorded(make: Make, monkeypatch
 
     def spy(self: Queue, letters: Any) -> None:
         with scene.desk.engine.connect() as c:
-            settled.append((scene.instance in sightings.everything(c), len(letters)))
+            settled.append((scene.instance in sightings.of(c, [scene.instance]), len(letters)))
         settle(self, letters)
 
     def broken(*_: object) -> bool:
