@@ -57,6 +57,15 @@ def test_a_token_whose_answer_was_lost_still_counts(cloud: TestEC2) -> None:
     assert len(cloud.machines()) == before
 
 
+def test_tokens_of_moto_s_own_acts_count_too(cloud: TestEC2) -> None:
+    ec2, order = cloud.client("ec2"), {"AvailabilityZone": "us-east-1a", "Size": 1, "ClientToken": "volume"}
+    first = ec2.create_volume(**order)["VolumeId"]
+    assert ec2.create_volume(**order)["VolumeId"] == first
+    with refused("IdempotentParameterMismatch"):
+        ec2.create_volume(**{**order, "Size": 2})
+    assert ec2.create_volume(**{**order, "ClientToken": "another"})["VolumeId"] != first
+
+
 def test_a_refused_order_does_not_use_up_its_token(cloud: TestEC2) -> None:
     cloud.order("capacity", pool="*", market="on-demand", count=0)
     with refused("InsufficientInstanceCapacity"):

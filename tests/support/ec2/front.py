@@ -26,8 +26,8 @@ from support.ec2.wire import Answer, Call, Refused
 
 Environ = dict[str, Any]
 Start = Callable[..., Any]
-READ_BYTES_MAX = 4 << 20  # bodies that are no form and no JSON are streamed to moto
-_PARAMETERS_OF_TOKENS = {("ec2", "CreateVolume"), ("ec2", "CreateFleet"), ("ec2", "CreateLaunchTemplate")}
+# Acts of moto's that EC2 does once for a client token.
+_ONCE = {("ec2", "CreateVolume"), ("ec2", "CreateFleet"), ("ec2", "CreateLaunchTemplate")}
 # Calls of moto's that may change how a machine is described.
 _CHANGES = re.compile(r"(Modify|Associate|Disassociate|Replace|Attach|Detach|Monitor|Unmonitor|Start|Stop|Reboot).*")
 
@@ -158,15 +158,16 @@ class Front:
 
     def _once(self, environ: Environ, call: Call, body: bytes) -> Answer:
         """moto's answer, and the same again for the same token."""
-        token = call.flat.get("ClientToken")
+        token = call.flat.get("ClientToken") if (call.service, call.action) in _ONCE else None
+        asked = repr(sorted(call.flat.items()))
         known = self._repeated.get((call.action, token)) if token else None
-        if known is not None and (call.service, call.action) in _PARAMETERS_OF_TOKENS:
-            if known[0] != repr(sorted(call.flat.items())):
-                raise refusal("IdempotentParameterMismatch")
+        if known is not None and known[0] != asked:
+            raise refusal("IdempotentParameterMismatch")
+        if known is not None:
             return known[1]
         answer = self._ask_moto(environ, body)
         if token and answer.status < 300:
-            self._repeated[call.action, token] = (repr(sorted(call.flat.items())), answer)
+            self._repeated[call.action, token] = (asked, answer)
         if call.service == "ec2" and _CHANGES.fullmatch(call.action):
             self._refresh(environ, call)
         return answer

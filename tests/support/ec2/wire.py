@@ -56,7 +56,6 @@ class Call:
     key_id: str | None
     params: Mapping[str, Any]
     flat: Mapping[str, str] = field(default_factory=dict)
-    token_given: bool = False
 
 
 @functools.cache
