@@ -18,7 +18,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test test-programs test-environments lint format types layers check docs lock lock-upgrade runtime-lock clean bench-checkpoint
+.PHONY: help setup runtime demo test test-programs test-environments test-aws checkov lint format types layers check docs lock lock-upgrade runtime-lock clean bench-checkpoint
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -62,6 +62,15 @@ test-programs: setup ## real programs saved and moved, writes docs/compatibility
 test-environments: setup ## what jobs bring along, with real images of programs among it (root; 15 minutes)
 	@EXTRA_PACKAGES="megahit samtools r-base-core ngspice" sh scripts/host.sh
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m pytest -m environments tests $(PYTEST_ARGS)
+
+# Offline: SPOTSURFER_TEST_TF_MIRROR=/path/of/a/provider/mirror.
+test-aws: setup ## all about AWS: terraform, rights, machines of a test EC2 (root, terraform; half an hour)
+	@$(MAKE) --no-print-directory checkov || echo "checkov can't be had: its checks will be listed as not run"
+	@$(TEST_ENVIRONMENT) $(PYTHON) -m pytest tests/aws $(PYTEST_ARGS)
+
+checkov: $(STAMPS)/host # static checks of Terraform files; 300 MB and its own old libraries, so in a place of its own
+	@test -x build/checkov/bin/checkov || { echo "== install checkov" && $(SYSTEM_PYTHON) -m venv --clear build/checkov && \
+		build/checkov/bin/python -m pip install --quiet checkov==3.3.30; }
 
 check: lint types layers
 

@@ -56,10 +56,16 @@ if ! python_is_new_enough; then
     exit 1
 fi
 
-# Of the tests, too, but not to be installed: its package would start a service on this host.
-if ! command -v docker-registry >/dev/null && [ ! -x build/tools/usr/bin/docker-registry ]; then
-    say "== fetch Debian's docker-registry into build/tools"
-    mkdir -p build/tools/fetched
-    (cd build/tools/fetched && apt-get -o APT::Sandbox::User=root -qq download docker-registry)
-    for package in build/tools/fetched/docker-registry_*.deb; do dpkg-deb -x "$package" build/tools; done
-fi
+# Of the tests, too, but not to be installed: these packages would start a service on this host.
+fetched() { # the program, then the packages that bring it
+    program=$1
+    shift
+    if ! command -v "${program##*/}" >/dev/null && [ ! -x "build/tools/usr/$program" ]; then
+        say "== fetch Debian's $1 into build/tools"
+        mkdir -p build/tools/fetched
+        (cd build/tools/fetched && apt-get -o APT::Sandbox::User=root -qq download "$@")
+        for package in "$@"; do dpkg-deb -x build/tools/fetched/"${package}"_*.deb build/tools; done
+    fi
+}
+fetched bin/docker-registry docker-registry
+fetched sbin/sshd openssh-server libwrap0

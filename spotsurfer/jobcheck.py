@@ -97,6 +97,10 @@ def _numbers(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "checkpoint_interval", f"is {interval:g} seconds, expected at least {INTERVAL_MIN_SECONDS:g}"
     if spec.budget_usd_micros is not None and spec.budget_usd_micros <= 0:
         yield "budget_usd", "is nothing: the job could never start"
+    if spec.price_max_usd_micros is not None and spec.price_max_usd_micros <= 0:
+        yield "price_max_usd", "is nothing: no machine costs so little"
+    if "" in spec.instance_types:
+        yield "resources.instance_types", 'has an empty name, expected names or wildcards like "m6i.*"'
 
 
 def _secrets(spec: JobSpec) -> Iterator[tuple[str, str]]:

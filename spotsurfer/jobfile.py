@@ -147,6 +147,8 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "checkpoint_interval": ("checkpoint_interval_seconds", parse_seconds),
     "retries": ("retries", _count),
     "budget_usd": ("budget_usd_micros", parse_usd),
+    "price_max_usd": ("price_max_usd_micros", parse_usd),
+    "resources.instance_types": ("instance_types", _texts),
     "on_end": ("on_end", _command),
     "resources.cpu": ("cpus", _count),
     "resources.memory": ("memory_bytes", parse_bytes),

@@ -31,9 +31,13 @@ class Event(StrEnum):
     ACTION_REFUSED = "action.refused"
     HOOK_DONE = "hook.done"
     JOURNAL_OPEN = "journal.open"
+    WITNESS_UNREADABLE = "witness.unreadable"
     KEEPER_COLLECTED = "keeper.collected"
     KEEPER_TROUBLE = "keeper.trouble"
     KEEPER_FAILED = "keeper.failed"
+    ACCESS_HANDED = "access.handed"
+    ACCESS_FAILED = "access.failed"
+    NUDGE_FAILED = "nudge.failed"
     ERRAND_FAILED = "errand.failed"
 
 

@@ -17,42 +17,19 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from spotsurfer.fields import AbsolutePath, Interval, Seconds, Section, UsdMicros, one_of
 from spotsurfer.hints import did_you_mean
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.snapshot import Limits
 from spotsurfer.places import DATA_DIR, SOCKET_NAME, find_config, read_config
+from spotsurfer.ssh.section import SshSection
 from spotsurfer.tomllines import line_of
-from spotsurfer.units import parse_seconds, parse_usd
+from spotsurfer.units import parse_seconds
 
-SHORTEST_SECONDS = 0.05  # of anything that is repeated
 STORE_SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
 
 
-def _absolute(value: object) -> Path:
-    path = Path(str(value)).expanduser()
-    if not str(value) or not path.is_absolute():
-        raise ValueError(f"is {value!r}, expected an absolute path")
-    return path
-
-
-def _interval(value: object) -> float:
-    seconds = parse_seconds(value)
-    if seconds < SHORTEST_SECONDS:
-        raise ValueError(f"is {value!r}, expected at least {SHORTEST_SECONDS} s")
-    return seconds
-
-
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
-Interval = Annotated[float, BeforeValidator(_interval)]  # a duration that may not be zero
-UsdMicros = Annotated[int, BeforeValidator(parse_usd)]
-AbsolutePath = Annotated[Path, BeforeValidator(_absolute)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ControllerSection(_Section):
+class ControllerSection(Section):
     """[controller]: this process."""
 
     data_dir: AbsolutePath = Path(DATA_DIR)
@@ -75,15 +52,15 @@ class ControllerSection(_Section):
     @field_validator("log_level")
     @classmethod
     def _level(cls, value: str) -> str:
-        return _one_of(value.lower(), ("debug", "info", "warning", "error"))
+        return one_of(value.lower(), ("debug", "info", "warning", "error"))
 
     @field_validator("log_format")
     @classmethod
     def _format(cls, value: str) -> str:
-        return _one_of(value.lower(), ("auto", "json", "text"))
+        return one_of(value.lower(), ("auto", "json", "text"))
 
 
-class StoreSection(_Section):
+class StoreSection(Section):
     """[store]: shared storage."""
 
     url: str | None = None
@@ -98,11 +75,13 @@ class StoreSection(_Section):
         return value
 
 
-class LimitsSection(_Section):
+class LimitsSection(Section):
     """[limits]: what no job may pass, and how long silence is borne."""
 
     instances_max: int = Field(20, ge=1)
     budget_usd: UsdMicros | None = None
+    price_max_usd: Annotated[UsdMicros, Field(gt=0)] | None = None
+    instance_types: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     lease_seconds: Interval = 60.0
     lease_margin_seconds: Seconds = 15.0
     boot_limit_seconds: Interval = 600.0
@@ -119,11 +98,11 @@ class LimitsSection(_Section):
 
     def as_limits(self) -> Limits:
         """The same as the value that `decide` sees."""
-        values = self.model_dump(exclude={"budget_usd", "cooldown_seconds"})
-        return Limits(**values, budget_usd_micros=self.budget_usd)
+        values = self.model_dump(exclude={"budget_usd", "price_max_usd", "cooldown_seconds"})
+        return Limits(**values, budget_usd_micros=self.budget_usd, price_max_usd_micros=self.price_max_usd)
 
 
-class AgentSection(_Section):
+class AgentSection(Section):
     """[agent]: how often agents look and speak; part of what they are started with."""
 
     poll_seconds: Interval = 5.0
@@ -137,7 +116,7 @@ class AgentSection(_Section):
     checkpoint_interval: Interval = 600.0
 
 
-class CheckpointSection(_Section):
+class CheckpointSection(Section):
     """[checkpoint]: what making and reading checkpoints may take of a machine, and how they are kept."""
 
     memory_bytes: int = Field(0, ge=0)
@@ -149,10 +128,10 @@ class CheckpointSection(_Section):
     @field_validator("compression")
     @classmethod
     def _compression(cls, value: str) -> str:
-        return _one_of(value.lower(), ("auto", "none", "lz4", "zstd"))
+        return one_of(value.lower(), ("auto", "none", "lz4", "zstd"))
 
 
-class ImagesSection(_Section):
+class ImagesSection(Section):
     """[images]: container images that jobs bring along."""
 
     cache_bytes: int = Field(0, ge=0)
@@ -160,14 +139,14 @@ class ImagesSection(_Section):
     insecure_registries: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+(:[0-9]+)?$")]] = Field(default_factory=list)
 
 
-class InputsSection(_Section):
+class InputsSection(Section):
     """[inputs]: what machines fetch for jobs; `options` by the beginning of an address, longer ones win; in obstore's names."""
 
     cache_bytes: int = Field(0, ge=0)
     options: dict[str, dict[str, str]] = Field(default_factory=dict)
 
 
-class RetentionSection(_Section):
+class RetentionSection(Section):
     """[retention]: which checkpoints are kept."""
 
     newest: int = Field(3, ge=1)
@@ -207,20 +186,20 @@ class PolicySection(_Chosen):
     name: str = "cheapest"
 
 
-class HooksSection(_Section):
+class HooksSection(Section):
     """[hooks]: commands on the controller's host."""
 
     on_end: list[str] = Field(default_factory=list)
     allow_remote: bool = False
 
 
-class SecretsSection(_Section):
+class SecretsSection(Section):
     """[secrets]: of jobs, fetched with the controller's credentials."""
 
     allow_remote: bool = False
 
 
-class RuntimeSection(_Section):
+class RuntimeSection(Section):
     """[runtime]: the agent's tarball."""
 
     mirror: str | None = None
@@ -245,6 +224,7 @@ class Settings(BaseSettings):
     policy: PolicySection = Field(default_factory=PolicySection)
     hooks: HooksSection = Field(default_factory=HooksSection)
     secrets: SecretsSection = Field(default_factory=SecretsSection)
+    ssh: SshSection = Field(default_factory=lambda: SshSection.model_validate({}))
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)
 
     @classmethod
@@ -343,12 +323,6 @@ def listen_address(text: str) -> tuple[str, int]:
     if match is None or int(match.group(3)) > 65535:
         raise ValueError(f'is {text!r}, expected "address:port", e.g. "127.0.0.1:8470"')
     return match.group(1) or match.group(2), int(match.group(3))
-
-
-def _one_of(value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise ValueError(f"is {value!r}. {did_you_mean(value, known)}")
-    return value
 
 
 def _sentence(error: ValidationError, source: _Source) -> str:

@@ -11,7 +11,7 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent.chunks.keys import SECRET_BYTES, Keys, fingerprint, lineage_secret
+from spotsurfer_agent.chunks.keys import SECRET_BYTES, Keys, access_secret, fingerprint, host_seed, lineage_secret
 
 from spotsurfer.model.errors import ConfigError
 
@@ -31,6 +31,14 @@ class StoreKey:
     def secret_of(self, lineage: str) -> str:
         """What an agent of this lineage is given, in hexadecimal digits."""
         return lineage_secret(self.master, lineage).hex()
+
+    def access_secret_of(self, job: str, attempt: int) -> bytes:
+        """What seals the credentials that are handed to this attempt."""
+        return access_secret(self.master, job, attempt)
+
+    def host_seed_of(self, job: str, attempt: int) -> bytes:
+        """The private half of the key by which this attempt's machine is known."""
+        return host_seed(self.master, job, attempt)
 
     def keys_of(self, lineage: str) -> Keys:
         """The keys that agents of this lineage have."""

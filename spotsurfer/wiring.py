@@ -22,13 +22,17 @@ from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
 from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.guarded import Guarded
 from spotsurfer.controller.hooks import Hooks
 from spotsurfer.controller.keeper import Retention, Shop
 from spotsurfer.controller.leadership import Leadership, claim_store
+from spotsurfer.controller.logins import Logins
+from spotsurfer.controller.logins import Rules as LoginRules
 from spotsurfer.controller.loop import Loop
 from spotsurfer.controller.observe import Observer
 from spotsurfer.controller.partials import Partials
 from spotsurfer.controller.rehearsal import of_job
+from spotsurfer.controller.renewals import Desk, Renewals
 from spotsurfer.controller.schedule import Schedule
 from spotsurfer.controller.service import ControllerService, Identity, Parts
 from spotsurfer.controller.submission import Places, Submission
@@ -38,7 +42,7 @@ from spotsurfer.model.job import Attempt, Job
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.policy import Policy
 from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
-from spotsurfer.runtime import Runtime, find
+from spotsurfer.runtime import Runtime, find, shelf
 from spotsurfer.settings import Settings
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal
@@ -50,7 +54,6 @@ from spotsurfer.store.reports import Reports
 from spotsurfer.storekey import StoreKey
 
 log = structlog.get_logger()
-PRESIGNED_SECONDS = 3600
 LISTING_SECONDS = 2.0  # between two listings of the cloud at least: looks that follow each other at once are about the store
 
 
@@ -131,10 +134,11 @@ class _Base:
 
 def _assemble(settings: Settings, base: _Base) -> Controller:
     heads, reports = Heads(base.store), Reports(base.store)
-    limits = settings.limits.as_limits()
+    limits = replace(settings.limits.as_limits(), rebalance=base.provider.capabilities.rebalance)
     own = settings.controller
     listing = min(own.tick_seconds, LISTING_SECONDS)
     observer = Observer(base.engine, base.provider, reports, heads, limits, (own.offers_seconds, listing))
+    logins = _logins(settings, base, observer)
     hooks = Hooks(base.engine, base.clock, settings.hooks.on_end)
     ports = Ports(
         engine=base.engine,
@@ -144,8 +148,10 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         clock=base.clock,
         family=base.family,
         generation=base.generation,
-        user_data=_user_data(settings, base),
+        user_data=_user_data(settings, base, logins),
         on_end=hooks.on_end,
+        launched=lambda: background.renewals.poke(),
+        nudge=logins.nudge,
         first_cooldown_seconds=settings.limits.cooldown_seconds,
     )
     loop = Loop(base.engine, observer, Apply(ports, observer.instance_of), _policy(settings), base.clock, base.leadership)
@@ -165,6 +171,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         base.store,
         Retention(kept.newest, kept.ended, kept.wait, kept.every),
         Verbs(submission.new_job_id, schedule.poke, commands.cancel),
+        Renewals(Desk(base.engine, base.clock, base.store, base.provider, base.key.access_secret_of, base.leadership.check)),
     )
     background.forks.again()
     _close_journal(base.engine, base.clock)
@@ -181,6 +188,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         shelf=background.shelf,
         partials=Partials(base.engine, base.store, _heard(observer)),
         images=ImageDigests(base.store),
+        logins=logins,
     )
     service = ControllerService(identity, parts)
     return Controller(service, loop, schedule, background, stopped, failure, base.lock)
@@ -197,7 +205,9 @@ def _heard(observer: Observer) -> Callable[[Job, Attempt], Report | None]:
 def _submission(settings: Settings, base: _Base, observer: Observer) -> Submission:
     spool = settings.controller.data_dir / "uploads"
     places = Places(base.store, spool, Vault(base.key.keys_of, cloudsecrets.SOURCES))
-    return Submission(base.engine, base.clock, places, observer.offers, settings.agent.checkpoint_interval)
+    return Submission(
+        base.engine, base.clock, places, observer.offers, settings.agent.checkpoint_interval, settings.limits.as_limits()
+    )
 
 
 def _lock(data_dir: Path) -> int:
@@ -223,8 +233,7 @@ def _store(settings: Settings) -> CopyingStore:
 def _provider(settings: Settings, family: str, clock: Clock) -> Provider:
     host = ProviderHost(family, settings.controller.data_dir, settings.store_url, clock)
     make = plugin("spotsurfer.providers", settings.provider.name)
-    provider: Provider = make(settings.provider.table, host)
-    return provider
+    return Guarded(make(settings.provider.table, host), clock)
 
 
 def _policy(settings: Settings) -> Policy:
@@ -248,14 +257,20 @@ def runtime_of(settings: Settings) -> Runtime:
 def _publish(store: FileStore, runtime: Runtime) -> None:
     """Instances fetch the agent from the store, by its hash."""
     try:
-        store.create(protocol.runtime_key(runtime.sha256), runtime.path.read_bytes())
+        shelf.push(store, runtime)
     except StoreFull as e:
         raise DiskFull(f"the store has no room for the agent's runtime: {e}") from e
     except StoreError as e:
         raise StoreUnwritable(f"the agent's runtime can't be stored: {e}") from e
 
 
-def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
+def _logins(settings: Settings, base: _Base, observer: Observer) -> Logins:
+    s = settings.ssh
+    rules = LoginRules(s.user, s.key_file, s.port, s.address == "public", s.nudge)
+    return Logins(rules, base.key.host_seed_of, base.engine, observer.instance_of)
+
+
+def _user_data(settings: Settings, base: _Base, logins: Logins) -> Callable[[Attempt], str]:
     """What a new machine runs at its first boot."""
     runtime = base.runtime
     trusted = authorities.read(settings.images.authorities)
@@ -268,9 +283,10 @@ def _user_data(settings: Settings, base: _Base) -> Callable[[Attempt], str]:
         config = of_job(config, job)
         secret = base.key.secret_of(config.lineage or config.job)
         encrypt = config.encrypt or job.spec.must_encrypt
-        config = replace(config, key=secret, encrypt=encrypt, registry_authorities=trusted)
-        url = bootstrap.presigned_get(access.url, access.options, protocol.runtime_key(runtime.sha256), PRESIGNED_SECONDS)
-        return bootstrap.user_data(config, runtime.sha256, url)
+        opens = base.key.access_secret_of(attempt.job, attempt.number).hex() if access.renewed else ""
+        config = replace(config, key=secret, encrypt=encrypt, registry_authorities=trusted, access_secret=opens)
+        source = bootstrap.source(access, protocol.runtime_key(runtime.sha256), config.metadata_url)
+        return bootstrap.user_data(config, runtime.sha256, source, logins.of_user_data(attempt))
 
     return user_data
 

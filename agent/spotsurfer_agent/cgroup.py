@@ -32,9 +32,12 @@ class JobCgroup:
     folders: dict[str, str]
 
     @staticmethod
-    def below_own(name: str) -> JobCgroup:
-        """The job's group under the control groups of the calling process. Nothing is made yet. Raises CgroupError."""
-        found = places(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+    def below_own(name: str, process: str = "self") -> JobCgroup:
+        """The job's group under the control groups of the calling process, or of another one by its number.
+
+        Nothing is made yet. Raises CgroupError, and FileNotFoundError where there is no such process.
+        """
+        found = places(Path(f"/proc/{process}/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
         folders = {c: str(where / name) for c, (where, _) in found.items() if c in CONTROLLERS or c == UNIFIED}
         if "freezer" in folders and UNIFIED in folders:
             del folders[UNIFIED]  # the mix: the old freezer and meters are the ones that work

@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 from spotsurfer_agent import jobroot, linux, secretmount
@@ -118,6 +119,7 @@ def _first(plan: LaunchPlan, streams: tuple[int, int], tell: int) -> None:
     jobroot.enter(plan.root)
     _descriptors(streams, tell)
     plain_signals()
+    not_dearer_than_others()
     if plan.hides:  # a core file of the job would hold its secrets; it may ask for one itself
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     linux.refuse_io_uring()
@@ -135,6 +137,13 @@ def _descriptors(streams: tuple[int, int], tell: int) -> None:
         os.dup2(fd, number)
     os.closerange(3, tell)
     os.closerange(tell + 1, 1 << 20)  # `tell` itself closes with the exec
+
+
+def not_dearer_than_others() -> None:
+    """A job does not inherit that its agent is to be spared when memory runs out."""
+    score = Path("/proc/self/oom_score_adj")
+    if int(score.read_text()) < 0:
+        score.write_text("0")
 
 
 def plain_signals() -> None:

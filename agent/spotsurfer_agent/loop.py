@@ -59,6 +59,7 @@ class Surroundings:
     goods: Goods | None = None  # inputs and shared file systems
     now: Callable[[], float] = clock.monotonic
     beat: Callable[[], None] = field(default=lambda: None)  # tells the respawner that we are alive
+    reported: Callable[[], None] = field(default=lambda: None)  # the first report is in the store
 
 
 class Agent:
@@ -94,7 +95,7 @@ class Agent:
             config.job, config.attempt, self.gate, self.engine, self.mailbox, given.state, lambda: self._leaving
         )
         unchanged = min(config.report_seconds, config.lease_seconds / 3)
-        self.reporter = Reporter(given.store, given.state, (config.poll_seconds, unchanged), given.now)
+        self.reporter = Reporter(given.store, given.state, (config.poll_seconds, unchanged), given.now, given.reported)
         self.readiness = Readiness(self.work, self._still_comes, config.ready_limit_seconds)
         self.work.goods = given.goods
         self.work.urgent = lambda: given.watcher.warning is not None and given.watcher.warning.kind == INTERRUPTION
@@ -164,6 +165,10 @@ class Agent:
     def wake(self) -> None:
         """Make the loop look now."""
         self._woken.set()
+
+    def look_now(self) -> None:
+        """Somebody says that there is news in the store; what is due anyway stays as it is."""
+        self._tickers["mailbox"].poke()
 
     def stop(self) -> None:
         """Leave the loop, the job and its shim as they are: another agent process takes over."""

@@ -24,6 +24,7 @@ Layout (DESIGN: "the store is the meeting place"); every key is made by a functi
     jobs/<job>/order.json                        where the job touched its memory first after its last restore; by the agent
     jobs/<job>/packs/<ab>/<hash>                 small chunks, several in one object
     live/<job>.<attempt>                         agent -> controller; one flat folder, one listing shows all changes
+    access/<job>.<attempt>                       credentials for a machine, sealed for it alone; by the controller, renewed
     runtime/<sha256>.tar.gz                      the agent and its interpreter
 """
 
@@ -193,6 +194,21 @@ def live_prefix() -> str:
 def live_key(job: str, attempt: int) -> str:
     """Key of an agent's report."""
     return f"live/{job}.{attempt:06d}"
+
+
+def handouts_prefix() -> str:
+    """Folder of all credentials that were handed out."""
+    return "access/"
+
+
+def handout_key(job: str, attempt: int) -> str:
+    """Key of the credentials of one attempt."""
+    return f"access/{job}.{attempt:06d}"
+
+
+def runtime_prefix() -> str:
+    """Folder of the agent's runtimes."""
+    return "runtime/"
 
 
 def runtime_key(sha256: str) -> str:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from spotsurfer_agent import __version__, linux, netns, respawn
+from spotsurfer_agent.access.opening import Way, wait_for_first
 from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.keys import WrongKey as WrongKey
@@ -26,10 +27,10 @@ from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.patience import Patient
 from spotsurfer_agent.protocol import AgentConfig
 from spotsurfer_agent.statefile import StateFile
-from spotsurfer_agent.store import open_store
 from spotsurfer_agent.tools import ToolMissing, Tools
 
 log = logging.getLogger(__name__)
+REPORTED = "reported"  # its existence keeps the machine from ending itself (the controller's boot.sh)
 CACHE = "cache"  # of objects fetched ahead, in the agent's folder
 
 
@@ -45,33 +46,38 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
     keys = Keys.of_hex(config.key, config.lineage or config.job, config.encrypt)
     cache = Cache(base / CACHE, config.cache_bytes)
     cache.clear()  # what another process left was not made durable
+    way, beat = Way.of(config), respawn.beater()
+    if way.purse is not None and not began:  # a job that runs must be looked after at once
+        wait_for_first(way.purse, beat)
     given = Surroundings(
-        open_store(config.store_url, config.store_options),
-        lambda gate: _make_engine(base, config, gate, keys, began),
+        way.open(),
+        lambda gate: _make_engine(base, config, way, gate, keys, began),
         Watcher(dialect),
         state,
         keys,
         cache,
-        Goods.of(base, config),
-        beat=respawn.beater(),
+        Goods.of(base, config, way.purse),
+        beat=beat,
+        reported=(base / REPORTED).touch,
     )
     agent = Agent(config, given)
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())
     signal.signal(signal.SIGINT, lambda *_: agent.stop())
+    signal.signal(signal.SIGUSR1, lambda *_: agent.look_now())
     log.info("agent %s of attempt %s/%d begins", __version__, config.job, config.attempt)
     over = agent.run()
     log.info("the attempt is over: %s" if over else "another agent takes over from state %s", agent.state.name)
     return over
 
 
-def _make_engine(base: Path, config: AgentConfig, store: Gate, keys: Keys, began: bool) -> Engine:
+def _make_engine(base: Path, config: AgentConfig, way: Way, store: Gate, keys: Keys, began: bool) -> Engine:
     """Without its tools the agent still reports why it is of no use."""
     prefix = Path(sys.executable).parent.parent / "prefix"  # of the runtime that this interpreter belongs to
     try:
         tools = Tools.find(prefix if prefix.is_dir() else None)
         if config.walled:
             netns.wall_off(tools)
-        origin = Origin(config.store_url, config.store_options, config.key, config.lazy, cache=str(base / CACHE))
+        origin = Origin(way, config.key, config.lazy, cache=str(base / CACHE))
         memory, threads = config.checkpoint_memory_bytes, config.checkpoint_threads
         limits, patient = Limits.of_settings(memory, threads, config.compression), Patient(store)
 

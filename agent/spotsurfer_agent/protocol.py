@@ -28,6 +28,8 @@ from spotsurfer_agent.objectkeys import condemned_key as condemned_key
 from spotsurfer_agent.objectkeys import controller_key as controller_key
 from spotsurfer_agent.objectkeys import controller_prefix as controller_prefix
 from spotsurfer_agent.objectkeys import desired_key as desired_key
+from spotsurfer_agent.objectkeys import handout_key as handout_key
+from spotsurfer_agent.objectkeys import handouts_prefix as handouts_prefix
 from spotsurfer_agent.objectkeys import head_key as head_key
 from spotsurfer_agent.objectkeys import head_prefix as head_prefix
 from spotsurfer_agent.objectkeys import image_key as image_key
@@ -50,6 +52,7 @@ from spotsurfer_agent.objectkeys import partials_prefix as partials_prefix
 from spotsurfer_agent.objectkeys import protected_key as protected_key
 from spotsurfer_agent.objectkeys import proven_key as proven_key
 from spotsurfer_agent.objectkeys import runtime_key as runtime_key
+from spotsurfer_agent.objectkeys import runtime_prefix as runtime_prefix
 from spotsurfer_agent.objectkeys import secrets_key as secrets_key
 from spotsurfer_agent.objectkeys import spec_key as spec_key
 from spotsurfer_agent.objectkeys import store_key as store_key
@@ -357,4 +360,7 @@ class AgentConfig:
     input_cache: str = ""  # their folder, for agents that share a machine; "" = in the agent's own
     image_cache_bytes: int = 0  # of unpacked container images; 0 = half of the disk
     insecure_registries: list[str] = field(default_factory=list)  # that may speak without TLS
+    access_secret: str = (
+        ""  # opens the credentials that are handed out to this attempt; "" = the options above are all there is
+    )
     registry_authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own

@@ -96,8 +96,19 @@ def _urgent(report: Report) -> tuple[object, ...]:
 class Reporter:
     """Sends the newest report. `want` is for the loop, `send` for a thread of its own: a store may hang."""
 
-    def __init__(self, store: ObjectStore, state: StateFile, pace: tuple[float, float], now: Callable[[], float]) -> None:
-        """`pace`: seconds between reports in which something small changed, and between unchanged ones."""
+    def __init__(
+        self,
+        store: ObjectStore,
+        state: StateFile,
+        pace: tuple[float, float],
+        now: Callable[[], float],
+        first: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`pace`: seconds between reports in which something small changed, and between unchanged ones.
+
+        `first` is called once, when a report has arrived.
+        """
+        self._first = first
         self._store, self._state, self._pace, self._now = store, state, pace, now
         self._wanted: Report | None = None
         self._sent: Report | None = None
@@ -125,6 +136,8 @@ class Reporter:
             report = dataclasses.replace(report, sequence=number, at=clock.utc_text())
             self._retry_at = began + RETRY_SECONDS  # a store that fails at once must not be asked in a busy loop
             self._store.put(protocol.live_key(report.job, report.attempt), protocol.encode(report))
+            if self._sent is None:
+                self._first()
             self._sent, self.sent_at, self._retry_at = report, began, began
 
     def _due(self, report: Report) -> bool:

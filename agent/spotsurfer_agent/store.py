@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -32,6 +32,13 @@ from spotsurfer_agent.loosefiles import LooseFiles
 
 RETRY_SECONDS = 10.0  # obstore's default of 180 s would hide an outage from the lease
 # What obstore says of a server that gave no whole answer, or one that means "later". A local store says neither.
+# What S3 says to credentials that are over, or to a request that was signed by a clock that is wrong; some of it as 400.
+REFUSED = re.compile(
+    r"403 Forbidden|<Code>(?:ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId|RequestTimeTooSkewed)</Code>"
+)
+# Options by which S3 is told whose request it is; where none is given, credentials come from elsewhere.
+SECRET_OPTIONS = frozenset({"access_key_id", "secret_access_key", "token", "session_token", "skip_signature"})
+SKEWED = "RequestTimeTooSkewed"
 PASSING = re.compile(r"HTTP error|non-2xx status code: (408|429|500|502|503|504)\b")
 RANGE_BYTES = 16 << 20  # of a file read piece by piece
 
@@ -59,6 +66,7 @@ class Listed:
     key: str
     size: int
     version: str
+    modified: float | None = None  # by the store's clock, seconds since 1970
 
 
 class ObjectStore(Protocol):
@@ -97,6 +105,18 @@ class ObjectStore(Protocol):
         ...
 
 
+class Rights(Protocol):
+    """Credentials that change: obstore calls it before a request."""
+
+    def __call__(self) -> Any:
+        """An obstore `S3Credential`; whatever it raises is a refusal."""
+        ...
+
+    def refused(self) -> None:
+        """The store denied them."""
+        ...
+
+
 class FileStore(ObjectStore, Protocol):
     """An object store that also moves whole files without holding them in memory."""
 
@@ -120,8 +140,10 @@ class CopyingStore(FileStore, Protocol):
 class ObstoreStore:
     """Any store that obstore speaks to."""
 
-    def __init__(self, store: Any, root: Path | None = None) -> None:
+    def __init__(self, store: Any, root: Path | None = None, refused: Callable[[], None] | None = None) -> None:
+        """`refused` is called where the store denies our rights: who renews them may have newer ones."""
         self._store = store
+        self._refused = refused
         self._root = root  # of a local store: obstore does not fsync there, we do
         self._loose = LooseFiles(root) if root is not None else None
 
@@ -130,7 +152,7 @@ class ObstoreStore:
         try:
             return self._create(key, data)
         except (BaseError, OSError) as e:
-            raise _error(e, key) from e
+            raise self._error(e, key) from e
 
     def _create(self, key: str, data: Buffer) -> bool:
         try:
@@ -146,7 +168,7 @@ class ObstoreStore:
             made = self._loose.create(key, data) if self._loose is not None else None
             return made if made is not None else self._create(key, data)
         except (BaseError, OSError) as e:
-            raise _error(e, key) from e
+            raise self._error(e, key) from e
 
     def sync(self) -> None:
         """What `create_later` wrote is durable when it returns."""
@@ -154,14 +176,14 @@ class ObstoreStore:
             if self._loose is not None:
                 self._loose.sync()
         except OSError as e:
-            raise _error(e, "the store's folders") from e
+            raise self._error(e, "the store's folders") from e
 
     def put(self, key: str, data: bytes) -> None:
         """Write or overwrite, durably."""
         try:
             self._put(key, data, "overwrite")
         except (BaseError, OSError) as e:
-            raise _error(e, key) from e
+            raise self._error(e, key) from e
 
     def _put(self, key: str, data: Buffer, mode: Any) -> None:
         plain: Any = data  # obstore takes any buffer, but says bytes
@@ -181,7 +203,7 @@ class ObstoreStore:
         except (NotFoundError, FileNotFoundError):
             return None
         except (BaseError, OSError) as e:
-            raise _error(e, key) from e
+            raise self._error(e, key) from e
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
         """A part of an object, or None."""
@@ -192,7 +214,7 @@ class ObstoreStore:
         except (NotFoundError, FileNotFoundError):
             return None
         except (BaseError, OSError) as e:
-            raise _error(e, key) from e
+            raise self._error(e, key) from e
 
     def copy(self, source: str, target: str) -> None:
         """Copy within the store; in a local one it is a hard link."""
@@ -200,7 +222,7 @@ class ObstoreStore:
             obstore.copy(self._store, source, target, overwrite=True)
             self._make_durable(target)
         except (BaseError, OSError) as e:
-            raise _error(e, source) from e
+            raise self._error(e, source) from e
 
     def put_file(self, key: str, path: Path) -> int:
         """Write or overwrite from a file, in parts where it is large."""
@@ -210,7 +232,7 @@ class ObstoreStore:
                 obstore.put(self._store, key, f if size else b"", mode="overwrite")
                 self._make_durable(key)
             except (BaseError, OSError) as e:
-                raise _error(e, key) from e
+                raise self._error(e, key) from e
         return size
 
     def get_file(self, key: str, path: Path) -> int | None:
@@ -220,7 +242,7 @@ class ObstoreStore:
         except (NotFoundError, FileNotFoundError):
             return None
         except (BaseError, OSError) as e:
-            raise _error(e, key) from e
+            raise self._error(e, key) from e
         with path.open("wb") as f:
             for start in range(0, size, RANGE_BYTES):
                 piece = self.get_range(key, start, min(RANGE_BYTES, size - start))
@@ -234,14 +256,14 @@ class ObstoreStore:
         try:
             batches = obstore.list(self._store, prefix=prefix, offset=after)
             found = [
-                Listed(str(m["path"]), int(m["size"]), f"{m.get('e_tag')}/{m['last_modified'].timestamp()}")
+                Listed(str(m["path"]), int(m["size"]), f"{m.get('e_tag')}/{(at := m['last_modified'].timestamp())}", at)
                 for batch in batches
                 for m in batch
             ]
         except (NotFoundError, FileNotFoundError):
             return []
         except (BaseError, OSError) as e:
-            raise _error(e, prefix) from e
+            raise self._error(e, prefix) from e
         return sorted((x for x in found if x.key.startswith(prefix)), key=lambda x: x.key)
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -252,13 +274,20 @@ class ObstoreStore:
             except (NotFoundError, FileNotFoundError):
                 continue
             except (BaseError, OSError) as e:
-                raise _error(e, key) from e
+                raise self._error(e, key) from e
+
+    def _error(self, e: Exception, key: str) -> StoreError:
+        error = _error(e, key)
+        if self._refused is not None and isinstance(error, StoreDenied):
+            self._refused()
+        return error
 
 
-def open_store(url: str, options: Mapping[str, str] | None = None) -> ObstoreStore:
+def open_store(url: str, options: Mapping[str, str] | None = None, rights: Rights | None = None) -> ObstoreStore:
     """The store at `url`: file:///path, memory:///, s3://bucket/prefix, gs://…, az://…
 
-    `options` are obstore's own (for S3 also `endpoint`, `access_key_id`, `allow_http` …).
+    `options` are obstore's own (for S3 also `endpoint`, `access_key_id`, `allow_http` …). With `rights`, which only S3 takes,
+    they hold no credentials.
     """
     parts = urlsplit(url)
     if parts.scheme == "file":
@@ -270,7 +299,9 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> ObstoreSto
     plain: Any = dict(options or {})  # obstore types each key, and checks them at run time
     client: Any = {"allow_http": plain.pop("allow_http", "false") == "true", "timeout": "30s", "connect_timeout": "5s"}
     retry: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=RETRY_SECONDS)}
-    return ObstoreStore(from_url(url, config=plain or None, client_options=client, retry_config=retry))
+    extra: Any = {} if rights is None else {"credential_provider": rights}
+    opened = from_url(url, config=plain or None, client_options=client, retry_config=retry, **extra)
+    return ObstoreStore(opened, refused=rights.refused if rights is not None else None)
 
 
 def _fsync_up(path: Path, root: Path) -> None:
@@ -285,7 +316,9 @@ def _fsync_up(path: Path, root: Path) -> None:
 def _error(e: Exception, key: str) -> StoreError:
     text = f"{key}: {e}".partition("\n\nDebug source")[0]  # obstore appends its own structure
     denied = isinstance(e, PermissionDeniedError | UnauthenticatedError | PermissionError)
-    if denied or "403 Forbidden" in text:  # of a listing obstore makes no error of its own
+    if SKEWED in text:
+        return StoreDenied(f"{key}: the store refuses our requests because this machine's clock is wrong; set it ({text})")
+    if denied or REFUSED.search(text):  # of a listing obstore makes no error of its own
         return StoreDenied(text)
     if "No space left" in text or "Disk quota" in text or "QuotaExceeded" in text:
         return StoreFull(text)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from spotsurfer_agent import protocol
+from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.manifest import Manifest
@@ -45,7 +46,7 @@ class Runner:
 
     def __init__(self, url: str = f"file://{STORE}", options: Mapping[str, str] | None = None) -> None:
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
-        self._origin = Origin(url, dict(options or {}))
+        self._origin = Origin(Way(url, dict(options or {})))
         self.engine = CriuEngine(BASE, engine_kit.JOB, open_store(url, options), tools, origin=self._origin)
         self._number = 0
         self.stages: dict[str, float] = {}

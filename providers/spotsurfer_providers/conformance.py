@@ -140,8 +140,20 @@ def store_access_is_complete(bench: Bench) -> None:
     access = bench.provider.store_access("some-job", 1)
     assert "://" in access.url, "the store has no URL"
     assert all(isinstance(v, str) for v in access.options.values()), "an option is not text"
+    assert access == bench.provider.store_access("some-job", 1), (
+        "a second question has another answer: repeated orders would differ"
+    )
+    if not access.renewed:
+        return
+    assert not SECRET_OPTIONS & {k.removeprefix("aws_") for k in access.options}, (
+        "credentials that are renewed are in user-data too"
+    )
+    given = bench.provider.credentials("some-job", 1, ())
+    assert given.values and all(isinstance(v, str) for v in given.values.values()), "credentials are not text"
+    assert not any(v in repr(given) for v in given.values.values()), "credentials can be printed"
 
 
+SECRET_OPTIONS = {"access_key_id", "secret_access_key", "token", "session_token"}
 CHECKS: tuple[Callable[[Bench], None], ...] = (
     offers_are_sound,
     launched_is_listed,

@@ -39,7 +39,8 @@ def demo(context: typer.Context) -> None:
 
 
 def agent_runtime(context: typer.Context) -> None:
-    """Build, list or unpack the tarball that machines run."""
+    """Build, list, push or unpack the tarball that machines run."""
+    from spotsurfer.cli import runtimes
     from spotsurfer.runtime.__main__ import main
     from spotsurfer.runtime.debian import MIRROR_VARIABLE
     from spotsurfer.settings import load_settings
@@ -47,6 +48,10 @@ def agent_runtime(context: typer.Context) -> None:
     settings = load_settings(SESSION.config)
     if settings.runtime.mirror:
         os.environ.setdefault(MIRROR_VARIABLE, settings.runtime.mirror)
+    words = [w for w in context.args if w != "--json"]
+    if words in (["list"], ["push"]):
+        (runtimes.show if words == ["list"] else runtimes.push)(settings, "--json" in context.args)
+        return
     given = context.args if "--out" in context.args else ["--out", str(settings.runtime_dir), *context.args]
     raise typer.Exit(main(given))
 

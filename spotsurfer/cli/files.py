@@ -37,6 +37,7 @@ def add(app: typer.Typer) -> None:
             "spotsurfer logs assembly-3f9a1c",
             "spotsurfer logs -f --stderr assembly-3f9a1c",
             "spotsurfer logs --step setup assembly-3f9a1c",
+            "spotsurfer logs --live assembly-3f9a1c",
         )
     )(logs)
     app.command(
@@ -55,14 +56,17 @@ def logs(  # noqa: PLR0913 - one parameter an option
     stderr: Annotated[bool, typer.Option("--stderr", help="Only the job's standard error.")] = False,
     attempt: Annotated[int | None, typer.Option(min=1, help="As it was under this attempt.", show_default=False)] = None,
     step: Annotated[str | None, typer.Option(help="Only what this step printed.", show_default=False)] = None,
+    live: Annotated[bool, typer.Option("--live", help="Follow it on its machine, over SSH: nothing is waited for.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the job's output, in one piece across all moves: its stdout on stdout, its stderr on stderr."""
     if step is not None and attempt is not None:
         raise UsageError("--step and --attempt can't be combined: a step's output goes over all its attempts.")
+    if live and (step is not None or attempt is not None):
+        raise UsageError("--live shows what is printed now: it can't be combined with --step or --attempt.")
     chosen = [name for name, wanted in (("out", stdout), ("err", stderr)) if wanted] or ["out", "err"]
-    pieces = _pieces(SESSION.client(), job, chosen, Part(attempt, step), follow)
-    if as_json and not follow:
+    pieces = _live(job, chosen) if live else _pieces(SESSION.client(), job, chosen, Part(attempt, step), follow)
+    if as_json and not (follow or live):
         texts = {"stdout" if name == "out" else "stderr": bytearray() for name in chosen}
         for name, data in pieces:
             texts["stdout" if name == "out" else "stderr"] += data
@@ -76,6 +80,12 @@ def logs(  # noqa: PLR0913 - one parameter an option
             target = sys.stdout if name == "out" or len(chosen) == 1 else sys.stderr
             target.buffer.write(data)
             target.flush()
+
+
+def _live(job: str, streams: list[str]) -> Iterator[tuple[str, bytes]]:
+    from spotsurfer.cli import live, login
+
+    return live.pieces(SESSION.client(), job, streams, login.log_in)
 
 
 class Part(NamedTuple):

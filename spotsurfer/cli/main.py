@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import spotsurfer
-from spotsurfer.cli import act, ask, checkpoints, extra, files, host, storework, submit
+from spotsurfer.cli import act, ask, checkpoints, extra, files, host, login, storework, submit
 from spotsurfer.cli.common import DISK_FULL, SESSION, AsJson, examples
 from spotsurfer.cli.screen import put, put_json, tell
 from spotsurfer.model.errors import DiskFull, SpotsurferError, UsageError
@@ -48,7 +48,7 @@ def version(as_json: AsJson = False) -> None:
         put(f"spotsurfer {spotsurfer.__version__}")
 
 
-for room in (submit, ask, act, checkpoints, storework, files, host, extra):
+for room in (submit, ask, act, checkpoints, storework, files, host, login, extra):
     room.add(app)
 
 
@@ -98,8 +98,8 @@ def _usage(error: Any) -> str:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """`submit … -- prog args`: what comes after is the job's, whatever it looks like."""
-    if "--" in arguments and "submit" in arguments[: arguments.index("--")]:
-        cut = arguments.index("--")
-        return arguments[:cut], arguments[cut + 1 :]
-    return arguments, []
+    """`submit … -- prog args`, `ssh JOB -- prog args`: what comes after is the program's, whatever it looks like."""
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    if not {"submit", "ssh"} & set(arguments[:cut]):
+        return arguments, []
+    return arguments[:cut], arguments[cut + 1 :]

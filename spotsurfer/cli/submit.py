@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 1 << 20
 
+Secrets = Annotated[list[str] | None, typer.Option("--secret", help="NAME=env:VARIABLE or NAME=file:PATH; repeatable.")]
+RegistryAuth = Annotated[
+    str | None, typer.Option(help="Credentials for its registry: file:auth.json or env:NAME.", show_default=False)
+]
+Budget = Annotated[str | None, typer.Option(help="US dollars; the job is held before it is passed.", show_default=False)]
+PriceMax = Annotated[
+    str | None, typer.Option("--price-max", help="US dollars an hour that its machine may cost.", show_default=False)
+]
+Types = Annotated[list[str] | None, typer.Option("--type", help="Machine type or wildcard, like 'm6i.*'; repeatable.")]
+
 
 def add(app: typer.Typer) -> None:
     """Register the commands of this file."""
@@ -29,6 +39,7 @@ def add(app: typer.Typer) -> None:
         epilog=examples(
             "spotsurfer submit assembly.toml",
             "spotsurfer submit assembly.toml --market on-demand --wait",
+            "spotsurfer submit assembly.toml --dry-run --type 'm6i.*' --price-max 0.50",
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
             "spotsurfer submit --cpu 1 --mem 1G -- sh -c 'sort big.txt > sorted.txt'",
             "spotsurfer submit --image docker://registry.example/tools/bwa:0.7 --in reads.fq -- bwa index reads.fq",
@@ -48,20 +59,17 @@ def submit(  # noqa: PLR0913 - one parameter an option
     folder: Annotated[str | None, typer.Option(help="Folder in which the command runs.", show_default=False)] = None,
     environment: Annotated[list[str] | None, typer.Option("--env", help="NAME=value; repeatable.")] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="name=value; repeatable.")] = None,
-    secrets: Annotated[
-        list[str] | None, typer.Option("--secret", help="NAME=env:VARIABLE or NAME=file:PATH; repeatable.")
-    ] = None,
+    secrets: Secrets = None,
     image: Annotated[str | None, typer.Option(help="Container image, docker://host/name:tag.", show_default=False)] = None,
-    registry_auth: Annotated[
-        str | None, typer.Option(help="Credentials for its registry: file:auth.json or env:NAME.", show_default=False)
-    ] = None,
+    registry_auth: RegistryAuth = None,
     user: Annotated[str | None, typer.Option(help="User on the machine.", show_default=False)] = None,
     market: Annotated[str | None, typer.Option(help="spot-first, spot or on-demand.", show_default=False)] = None,
     interval: Annotated[str | None, typer.Option(help="Between checkpoints, e.g. 10m.", show_default=False)] = None,
     retries: Annotated[int | None, typer.Option(help="If the command itself fails.", show_default=False)] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="US dollars; the job is held before it is passed.", show_default=False)
-    ] = None,
+    budget: Budget = None,
+    price_max: PriceMax = None,
+    instance_types: Types = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be launched, and why.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; exit code 16 if it fails.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -83,10 +91,21 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "checkpoint_interval": interval,
         "retries": retries,
         "budget_usd": budget,
+        "price_max_usd": price_max,
+        "resources.instance_types": instance_types,
         "command": SESSION.tail,
     }
     request = _request(jobfile, {key: value for key, value in given.items() if value not in (None, [], {})})
+    _hand_over(request, dry_run, wait, as_json)
+
+
+def _hand_over(request: JobRequest, dry_only: bool, wait: bool, as_json: bool) -> None:
     client = SESSION.client()
+    if dry_only:
+        from spotsurfer.cli.dryrun import dry_run
+
+        dry_run(client, request, as_json)
+        return
     job = send(client, request)
     if wait:
         from spotsurfer.cli.follow import until_ended

@@ -65,6 +65,8 @@ class Ports:
     generation: int
     user_data: UserData
     on_end: OnEnd
+    launched: Callable[[], None] = lambda: None  # a machine was ordered, and its row says so
+    nudge: Callable[[Attempt], None] = lambda _: None  # something new lies in the store for its agent
     first_cooldown_seconds: float | None = None
 
 
@@ -157,12 +159,11 @@ class Apply:
                 raise
             error = e
             return lambda c: (self._refused(c, attempt, error), None)
-        return lambda c: (self._launched(c, attempt, view), None)
+        return lambda c: (self._launched(c, attempt, view), self._p.launched)
 
     def _launch_plan(self, a: Attempt) -> LaunchPlan:
-        tags = {
+        tags = {  # the same for every controller of the family: a repeated order may not differ from the first
             "spotsurfer:family": self._p.family,
-            "spotsurfer:generation": str(self._p.generation),
             "spotsurfer:job": a.job,
             "spotsurfer:attempt": str(a.number),
         }
@@ -200,7 +201,7 @@ class Apply:
         )
         if log.append(head) is Appended.LOST:
             return lambda _: ("the head moved meanwhile: decided again", None)
-        return lambda c: (self._granted(c, attempt, head, action.reason), None)
+        return lambda c: (self._granted(c, attempt, head, action.reason), lambda: self._p.nudge(attempt))
 
     def _granted(self, c: Connection, attempt: Attempt, head: Head, start: str) -> str:
         saved = self._step(
@@ -215,14 +216,15 @@ class Apply:
         desired = Desired(sequence, Want(action.want), action.save_at_least, action.seconds_left, action.reason, partial)
         self._p.store.put(protocol.desired_key(action.job, action.attempt), protocol.encode(desired))
 
-        def record(c: Connection) -> tuple[str, None]:
+        def record(c: Connection) -> tuple[str, Callable[[], None]]:
             changes = {"desired_sequence": sequence, "desired_want": action.want, "desired_save": action.save_at_least}
             changes["desired_partial"] = partial
             if action.event is None:
                 saved = rows.save_attempt(c, replace(attempt, **changes))  # type: ignore[arg-type]
             else:
                 saved = self._step(c, attempt, action.event, action.reason, **changes)
-            return self._say(c, Kind.ASKED, saved, f"{action.want}: {action.reason}", want=action.want), None
+            said = self._say(c, Kind.ASKED, saved, f"{action.want}: {action.reason}", want=action.want)
+            return said, lambda: self._p.nudge(attempt)
 
         return record
 

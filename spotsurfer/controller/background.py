@@ -13,6 +13,7 @@ from spotsurfer.controller.errands import Errands
 from spotsurfer.controller.forks import Forks
 from spotsurfer.controller.keeper import Keeper, Retention, Shop
 from spotsurfer.controller.rehearsal import Rehearsals
+from spotsurfer.controller.renewals import Renewals
 from spotsurfer.controller.shelf import Shelf
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import Job
@@ -33,9 +34,10 @@ class Verbs:
 class Background:
     """Started and stopped as one."""
 
-    def __init__(self, shop: Shop, store: CopyingStore, retention: Retention, verbs: Verbs) -> None:
+    def __init__(self, shop: Shop, store: CopyingStore, retention: Retention, verbs: Verbs, renewals: Renewals) -> None:
         self.keeper = Keeper(shop, retention)
         self.errands = Errands()
+        self.renewals = renewals
         self.forks = Forks(shop, store, self.keeper, verbs.new_id, verbs.poke)
         self.rehearsals = Rehearsals(shop, self.forks, self.keeper, verbs.cancel)
         self.shelf = Shelf(shop, self.keeper, self.forks, self.rehearsals, self.errands)
@@ -45,6 +47,7 @@ class Background:
     def start(self) -> None:
         """Begin."""
         self.keeper.start()
+        self.renewals.start()
         self._tidying.start()
 
     def stop(self) -> None:
@@ -52,6 +55,7 @@ class Background:
         self._stop.set()
         self.errands.stop()
         self.keeper.stop()
+        self.renewals.stop()
         if self._tidying.is_alive():
             self._tidying.join(TIDY_SECONDS)
 

@@ -1,17 +1,21 @@
 """User-data: the program that a fresh machine runs at its first boot, and that ends with a running agent.
 
-It expects as little as can be of the image: a POSIX shell, tar, gzip, sha256sum and one of curl, wget, python3. What it fetches
-is trusted by its hash alone. It holds no secret but the store access that the instance needs anyway, written for
-root only.
+It expects as little as can be of the image: a POSIX shell, tar, gzip, sha256sum and one of curl, wget, python3 (curl, where the
+store is read with the machine's own role). What it fetches is trusted by its hash alone. It depends on the attempt and the
+settings, never on the time, where access to the store is renewed: a repeated order has to be the same order. It holds secrets
+(the key of the job's lineage, what opens the attempt's credentials, the machine's host key), written for root only, and
+credentials only where the provider's access is not renewed.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
@@ -20,34 +24,144 @@ from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import AgentConfig
 
 from spotsurfer.model.errors import ConfigError
+from spotsurfer.ports.provider import MACHINE_BASE, StoreAccess
 
 USER_DATA_BYTES_MAX = 16 << 10  # of AWS; others allow more
-BASE = "/var/lib/spotsurfer"
 FETCH_TRIES = 40  # with growing pauses about fifteen minutes: a network that is not up by then will not be
+REPORT_SECONDS = 1800  # a machine whose agent wrote no report by then ends itself
+PRESIGNED_SECONDS = 3600
+PROGRAM = (Path(__file__).parent / "boot.sh").read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the runtime is fetched. With a `region` the request is signed with the machine's role, else sent as it is."""
+
+    url: str
+    region: str = ""
+    metadata_url: str = "http://169.254.169.254"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who may log in over SSH, and by which key the machine is known."""
+
+    user: str
+    authorized_key: str  # one line, as in authorized_keys(5); "" = who may is another's business
+    host_key: str  # OpenSSH's text form of an Ed25519 key
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What differs between kinds of machines.
+
+    `power_off` is the command that ends the machine; without one the agent tells process 1, in the way that suits it.
+    """
+
+    base: str = MACHINE_BASE
+    power_off: str = ""
+    report_seconds: int = REPORT_SECONDS  # 0 = it never ends itself for want of a report
 
 
 def user_data(
-    config: AgentConfig, runtime_sha256: str, runtime_url: str, base: str = BASE, power_off: str | None = None
+    config: AgentConfig, runtime_sha256: str, source: Source, login: Login | None = None, place: Place | None = None
 ) -> str:
-    """The program, as text. `runtime_url` is fetched without credentials.
-
-    `power_off` is the command that ends the machine; without one the agent tells process 1, in the way that suits it.
-    Raises ConfigError where it would be longer than a cloud takes.
-    """
+    """The program, as text. Raises ConfigError where it would be longer than a cloud takes."""
+    at = place or Place()
     values = {
         "sha256": runtime_sha256,
-        "url": runtime_url,
-        "base": base,
+        "url": source.url,
+        "region": source.region,
+        "metadata": source.metadata_url,
+        "base": at.base,
         "tries": str(FETCH_TRIES),
-        "power_off": power_off or "",
+        "power_off": at.power_off,
+        "report_seconds": str(at.report_seconds),
+        "ssh_user": login.user if login else "",
+        "ssh_key": login.authorized_key if login else "",
     }
-    text = PROGRAM.replace("@VALUES@", "\n".join(f"{k}={shlex.quote(v)}" for k, v in values.items()))
-    text = text.replace("@CONFIG@", protocol.encode(config).decode("ascii"))  # one line of ASCII that begins with a brace
+    parts = {
+        "@VALUES@": "\n".join(f"{k}={shlex.quote(v)}" for k, v in values.items()),
+        "@CONFIG@": protocol.encode(config).decode("ascii"),  # one line of ASCII that begins with a brace
+        "@HOST_KEY@": login.host_key.strip() if login else "",
+        "@UNIT@": unit(at),
+    }
+    text = "".join(parts.get(piece, piece) for piece in _pieces(PROGRAM))
     if len(text.encode()) > USER_DATA_BYTES_MAX:
         raise ConfigError(
-            f"user-data would take {len(text.encode())} bytes, a cloud takes {USER_DATA_BYTES_MAX}: shorten store options"
+            f"user-data would take {len(text.encode())} bytes, a cloud takes {USER_DATA_BYTES_MAX}: shorten store options, or "
+            "have certificates of registries in the machines' image instead of [images] authorities"
         )
     return text
+
+
+def _pieces(program: str) -> list[str]:
+    """The program cut at its marks, each a line of its own: nothing that is put in is looked at again."""
+    found: list[str] = []
+    for line in program.splitlines(keepends=True):
+        found += [line.rstrip("\n"), "\n"]
+    return found
+
+
+def unit(place: Place) -> str:
+    """The agent's unit for systemd.
+
+    `KillMode=mixed`: whoever is left of a stopped agent is killed, so that two of them never look after one job; the job is not
+    meant, for its shim lives in a scope of its own (`spotsurfer_agent.scopes`).
+    """
+    words = ["--respawn", "--config", f"{place.base}/agent.json", "--base", place.base]
+    words += ["--power-off", place.power_off] if place.power_off else []
+    command = " ".join(_quoted(w) for w in (f"{place.base}/runtime/current/bin/spotsurfer-agent", *words))
+    log = f"append:{place.base}/agent.log".replace("%", "%%")
+    return f"""[Unit]
+Description=spotsurfer agent: looks after the job of this machine
+Wants=network-online.target
+After=network-online.target
+StartLimitIntervalSec=0
+[Service]
+Type=exec
+ExecStart={command}
+Restart=on-failure
+RestartSec=1
+KillMode=mixed
+TimeoutStopSec=30
+OOMScoreAdjust=-900
+Delegate=yes
+TasksMax=infinity
+UMask=0077
+StandardOutput={log}
+StandardError={log}
+[Install]
+WantedBy=multi-user.target"""
+
+
+def _quoted(word: str) -> str:
+    """A word of a unit's command line: systemd.service(5), "Command lines"."""
+    text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{text}"'
+
+
+def source(access: StoreAccess, key: str, metadata_url: str = Source("").metadata_url) -> Source:
+    """How a machine with this access fetches the object. Raises ConfigError where it can't."""
+    if access.renewed:
+        return Source(plain_s3(access.url, access.options, key), access.options.get("region", "us-east-1"), metadata_url)
+    return Source(presigned_get(access.url, access.options, key, PRESIGNED_SECONDS))
+
+
+def plain_s3(url: str, options: Mapping[str, str], key: str) -> str:
+    """The object's address as obstore would ask for it, for a request that is signed elsewhere. Raises ConfigError."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("s3", "s3a"):
+        raise ConfigError(f"machines fetch with their role from s3:// only, not from {parts.scheme}://")
+    bucket, path = parts.netloc, quote("/".join(x for x in (parts.path.strip("/"), key) if x), safe="/-_.~")
+    endpoint = (options.get("endpoint") or "").rstrip("/")
+    hosted = options.get("virtual_hosted_style_request") == "true"
+    if endpoint:
+        return f"{endpoint}/{path}" if hosted else f"{endpoint}/{bucket}/{path}"
+    region = options.get("region", "us-east-1")
+    host = f"s3.{region}.amazonaws.com"  # elsewhere (China) obstore needs an endpoint, too
+    # A name with dots does not fit the certificate of the other form.
+    return f"https://{host}/{bucket}/{path}" if "." in bucket else f"https://{bucket}.{host}/{path}"
 
 
 def presigned_get(url: str, options: Mapping[str, str], key: str, seconds: float) -> str:
@@ -67,79 +181,3 @@ def presigned_get(url: str, options: Mapping[str, str], key: str, seconds: float
         return str(obstore.sign(store, "GET", key, timedelta(seconds=seconds)))
     except (BaseError, ValueError) as e:
         raise ConfigError(f"no address can be signed for {key}: {e}") from e
-
-
-# What is between @ signs is put in above; everything else is plain sh.
-PROGRAM = """#!/bin/sh
-# Fetches the spotsurfer agent, checks it, starts it.
-set -u
-umask 077
-@VALUES@
-
-say() { echo "spotsurfer: $*" >&2; }
-
-end() {
-  say "$*: the machine is ended"
-  if [ -n "$power_off" ]; then sh -c "$power_off"; exit 1; fi
-  read -r first </proc/1/comm || first=
-  case $first in
-    systemd) systemctl poweroff ;;
-    init | busybox) poweroff ;;
-    *) kill -TERM 1 ;;
-  esac
-  exit 1
-}
-
-fetch() {
-  if command -v curl >/dev/null 2>&1; then
-    curl -fsS --connect-timeout 10 --max-time 600 -o "$1" "$url"
-  elif command -v wget >/dev/null 2>&1; then
-    wget -q -T 60 -t 1 -O "$1" "$url"
-  elif command -v python3 >/dev/null 2>&1; then
-    python3 -c 'import shutil, sys, urllib.request as u
-with u.urlopen(sys.argv[1], timeout=60) as r, open(sys.argv[2], "wb") as f: shutil.copyfileobj(r, f)' "$url" "$1"
-  else
-    end "none of curl, wget, python3 is there"
-  fi
-}
-
-matches() {
-  set -- $(sha256sum "$1" 2>/dev/null) none
-  [ "$1" = "$sha256" ]
-}
-
-mkdir -p "$base/runtime" || end "$base can't be made"
-chmod 755 "$base" "$base/runtime"
-runtime=$base/runtime/$sha256
-if [ ! -x "$runtime/bin/spotsurfer-agent" ]; then
-  tarball=$base/runtime/fetched.tar.gz
-  n=0
-  until fetch "$tarball" && matches "$tarball"; do
-    n=$((n + 1))
-    [ "$n" -lt "$tries" ] || end "the runtime $sha256 can't be fetched"
-    say "try $n failed, again soon"
-    if [ "$n" -lt 20 ]; then sleep "$n"; else sleep 30; fi
-  done
-  rm -rf "$runtime.new"
-  mkdir "$runtime.new" || end "$runtime.new can't be made"
-  (umask 022 && tar -xzf "$tarball" -C "$runtime.new" --no-same-owner) || end "the runtime can't be unpacked"
-  chmod 755 "$runtime.new"
-  mv "$runtime.new" "$runtime" || end "$runtime can't be made"
-  rm -f "$tarball"
-fi
-rm -f "$base/runtime/current"
-ln -s "$runtime" "$base/runtime/current" || end "$base/runtime/current can't be made"
-
-cat >"$base/agent.json.new" <<'END_OF_CONFIGURATION' || end "the configuration can't be written"
-@CONFIG@
-END_OF_CONFIGURATION
-mv "$base/agent.json.new" "$base/agent.json" || end "the configuration can't be written"
-
-set -- --respawn --config "$base/agent.json" --base "$base"
-[ -z "$power_off" ] || set -- "$@" --power-off "$power_off"
-(
-  trap '' HUP
-  exec "$base/runtime/current/bin/spotsurfer-agent" "$@"
-) </dev/null >>"$base/agent.log" 2>&1 &
-say "the agent is started, its log is $base/agent.log"
-"""

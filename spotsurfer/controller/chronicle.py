@@ -11,12 +11,14 @@ from spotsurfer_agent.steps import MAIN
 from sqlalchemy import Connection, Engine
 
 from spotsurfer.controller.events import Kind
+from spotsurfer.controller.lookout import Lookout, Said
 from spotsurfer.controller.observe import Observer
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import OVER, Attempt
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import Snapshot
 from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs as rows
 from spotsurfer.state import market, timeline
 
 Data = dict[str, str | int | float | bool | None]
@@ -43,7 +45,7 @@ class Chronicle:
             return
         with self._engine.begin() as connection:
             for report in reports:
-                self._report(connection, report, now)
+                self._report(connection, observer.lookout, report, now)
             for (job, attempt), price in steps:
                 market.add_price(connection, job, attempt, now, price)
 
@@ -63,11 +65,15 @@ class Chronicle:
             steps = market.prices(connection, [a.job]).get((a.job, a.number), [])
         return steps[-1][1] if steps else a.price_usd_micros_per_hour
 
-    def _report(self, c: Connection, r: Report, now: datetime) -> None:
+    def _report(self, c: Connection, lookout: Lookout, r: Report, now: datetime) -> None:
         before = self._last.get((r.job, r.attempt))
         self._last[r.job, r.attempt] = r
         market.set_usage(c, r, now)
         for kind, text, data in news(before, r):
+            if kind is Kind.NOTICE and r.notice is not None:
+                said = Said(r.notice.kind, now, text, r.notice.seconds_left)
+                lookout.note(c, rows.load_attempt(c, JobId(r.job), AttemptNumber(r.attempt)), said, now)
+                continue
             timeline.add(c, Moment(now, JobId(r.job), r.attempt, str(kind), text, data))
 
 

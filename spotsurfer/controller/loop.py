@@ -16,9 +16,12 @@ from spotsurfer.controller.chronicle import Chronicle
 from spotsurfer.controller.leadership import Leadership
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
-from spotsurfer.model.actions import Action, Decision, Grant, Mark
-from spotsurfer.model.errors import ProviderError, SpotsurferError
+from spotsurfer.core.preview import preview
+from spotsurfer.model.actions import Action, Decision, Grant, Mark, Preview
+from spotsurfer.model.errors import Conflict, ProviderError, SpotsurferError
 from spotsurfer.model.ids import JobId
+from spotsurfer.model.job import Job
+from spotsurfer.model.snapshot import Snapshot
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.policy import Policy
 from spotsurfer.ports.service import Why
@@ -45,6 +48,7 @@ class Loop:
         self._one_at_a_time = threading.Lock()
         self.last_tick_at: datetime | None = None
         self.last_error = ""
+        self.last_seen: Snapshot | None = None
 
     def tick(self) -> Decision:
         """Look at the whole world once and act on it. Raises Superseded when a newer controller leads."""
@@ -52,6 +56,7 @@ class Loop:
             now = self._clock.now()
             self._leadership.check()
             snapshot = self._observer.look(now)
+            self.last_seen = snapshot
             self._chronicle.record(self._observer, snapshot, now)
             decision = decide(snapshot, self._policy, now)
             done = self._carry_out(decision.actions)
@@ -109,6 +114,13 @@ class Loop:
         if trouble and trouble != self.last_error:
             log.warning("observe.trouble", trouble=trouble)
         self.last_error = trouble
+
+    def preview(self, job: Job) -> Preview:
+        """What would be launched for it, as the world was last seen. Raises Conflict before the first look."""
+        seen = self.last_seen
+        if seen is None:
+            raise Conflict("the controller has not looked at the cloud yet: ask again in some seconds")
+        return preview(job, seen, self._policy, self._clock.now())
 
     def note_of(self, job: JobId) -> str:
         """Why a job waits, from the last decision."""

@@ -11,18 +11,22 @@ from spotsurfer_agent.protocol import WORKLOAD_DEAD, ProtocolError
 from spotsurfer_agent.store import StoreError
 from sqlalchemy import Engine
 
+from spotsurfer.controller.lookout import Lookout
 from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState, Job, Wish
 from spotsurfer.model.market import Offer
-from spotsurfer.model.snapshot import AgentSeen, FitSeen, HeadSeen, InstanceSeen, JobSeen, Limits, Snapshot
+from spotsurfer.model.snapshot import AgentSeen, FitSeen, HeadSeen, InstanceSeen, JobSeen, Limits, SignSeen, Snapshot
 from spotsurfer.ports.provider import InstanceState, InstanceView, Provider
+from spotsurfer.ports.witness import Sign
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import market
+from spotsurfer.state import market, sightings
+from spotsurfer.state.sightings import Row
 from spotsurfer.store.heads import Heads
 from spotsurfer.store.reports import Heard, Reports
 
+Signs = dict[str, list[Row]]  # by instance
 # In these states the head decides what comes next, so it is read at every tick.
 CURIOUS = frozenset(
     {AttemptState.READY, AttemptState.RESTORING, AttemptState.DRAINING, AttemptState.LOST, AttemptState.RELEASING}
@@ -62,12 +66,14 @@ class Observer:
         self._listing_complete = False
         self._listing: dict[str, InstanceView] = {}
         self._listing_at: datetime | None = None
+        self.lookout = Lookout(engine, provider, heads)
         self.changed: set[tuple[str, int]] = set()
         self.trouble = Trouble()
 
     def look(self, now: datetime) -> Snapshot:
         """The world at `now`."""
         self.trouble = Trouble()
+        self._look_out(now)
         complete = self._list_instances(now)
         self._listen(now)
         self._ask_offers(now)
@@ -76,9 +82,11 @@ class Observer:
             attempts = rows.attempts(connection, [j.id for j in jobs])
             tokens = rows.tokens(connection)
             cools = market.cooldowns(connection)
+            machines = {a.instance for some in attempts.values() for a in some if a.instance and a.state not in OVER}
+            signs = sightings.of(connection, machines)
             self.costs.pay_for(jobs)
             self.costs.refresh(connection, attempts, now)
-        seen = [self._job(j, attempts[j.id], now) for j in jobs]
+        seen = [self._job(j, attempts[j.id], signs, now) for j in jobs]
         orphans = [_instance(v) for t, v in self._listing.items() if t not in tokens and v.state is not InstanceState.GONE]
         return Snapshot(
             jobs=seen,
@@ -99,8 +107,21 @@ class Observer:
         """Offers as last asked for."""
         return self._offers
 
+    def _look_out(self, now: datetime) -> None:
+        """What other witnesses say; where they say that states changed, the listing is asked for anew."""
+        if not self._due(now):
+            return
+        try:
+            self._listing_complete &= not self.lookout.look(now)
+        except ProviderError as e:
+            self.trouble.cloud = f"the queue of the cloud's events can't be read: {e}"
+
+    def _due(self, now: datetime) -> bool:
+        """Looks that follow each other at once are about the store: the cloud is asked at its own pace."""
+        return not self._listing_complete or self._listing_at is None or now - self._listing_at >= self._listing_every
+
     def _list_instances(self, now: datetime) -> bool:
-        if self._listing_complete and self._listing_at is not None and now - self._listing_at < self._listing_every:
+        if not self._due(now):
             return True  # what it says is as old as `listing_at` says
         self._listing_complete = self._list_afresh(now)
         return self._listing_complete
@@ -133,7 +154,7 @@ class Observer:
         except ProviderError as e:
             self.trouble.cloud = f"the cloud's prices can't be read: {e}"
 
-    def _job(self, job: Job, attempts: list[Attempt], now: datetime) -> JobSeen:
+    def _job(self, job: Job, attempts: list[Attempt], signs: Signs, now: datetime) -> JobSeen:
         alive = [a for a in attempts if a.state not in OVER]
         instances = {a.number: _instance(v) for a in alive if (v := self._listing.get(a.token)) is not None}
         heard = {a.number: h for a in alive if (h := self.reports.heard(job.id, a.number)) is not None}
@@ -144,7 +165,12 @@ class Observer:
             agents={n: _agent(h) for n, h in heard.items()},
             head=self._head(job, alive, now),
             spent_usd_micros=self.costs.of_job(job.id),
+            signs={a.number: self._signs(signs[a.instance]) for a in alive if a.instance in signs},
         )
+
+    def _signs(self, said: list[Row]) -> tuple[SignSeen, ...]:
+        notice = timedelta(seconds=self._provider.capabilities.notice_seconds)
+        return tuple(SignSeen(s.sign, s.at, s.at + notice if s.sign == Sign.INTERRUPTION else None) for s in said)
 
     def _head(self, job: Job, alive: Iterable[Attempt], now: datetime) -> HeadSeen | None:
         some = list(alive)

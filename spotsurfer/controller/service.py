@@ -12,15 +12,17 @@ from sqlalchemy import Engine
 
 from spotsurfer import __version__
 from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.logins import Logins
 from spotsurfer.controller.loop import Loop
 from spotsurfer.controller.observe import Observer
 from spotsurfer.controller.partials import Partials
 from spotsurfer.controller.phases import moves, phase
 from spotsurfer.controller.shelf import Shelf
 from spotsurfer.controller.submission import Submission
+from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
 from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobSpec, rehearses
+from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobSpec, JobState, rehearses
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import HeadSeen, Limits
 from spotsurfer.ports.clock import Clock
@@ -58,6 +60,7 @@ class Parts:
     shelf: Shelf
     partials: Partials
     images: ImageDigests
+    logins: Logins
 
 
 class ControllerService:
@@ -85,6 +88,7 @@ class ControllerService:
         self.checkpoint = parts.commands.checkpoint
         self.go_back = parts.commands.go_back
         self.ask_partial = parts.commands.ask_partial
+        self.machine = parts.logins.machine
         self.partial = parts.partials.seen
         self.partial_output = parts.partials.file
         self.checkpoints = parts.shelf.checkpoints
@@ -100,6 +104,10 @@ class ControllerService:
         made = self._submission.submit(job, spec, modes, secrets or {})
         self._commands.poke()
         return made
+
+    def preview(self, spec: JobSpec) -> Preview:
+        """What would be launched for such a job now."""
+        return self._loop.preview(Job(JobId("preview"), spec, JobState.QUEUED, 1, self._clock.now()))
 
     def info(self) -> Info:
         """The controller itself."""

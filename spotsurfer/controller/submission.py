@@ -19,11 +19,12 @@ from sqlalchemy import Engine
 
 from spotsurfer.controller.events import Kind
 from spotsurfer.controller.vault import Vault
-from spotsurfer.core.placement import fits
+from spotsurfer.core.placement import barred, fits
 from spotsurfer.model.errors import Conflict, DiskFull, InputMissing, JobFileError, NotFound, StoreUnwritable
 from spotsurfer.model.ids import JOB_ID, JobId
 from spotsurfer.model.job import Job, JobSpec, JobState
 from spotsurfer.model.market import Offer
+from spotsurfer.model.snapshot import Limits
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
@@ -31,6 +32,7 @@ from spotsurfer.state import timeline
 
 GIB = 1 << 30
 NO_SECRETS: Secrets = {}
+NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Submission:
         places: Places,
         offers: Callable[[], tuple[Offer, ...]],
         interval_seconds: float,
+        limits: Limits = NO_LIMITS,
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -60,6 +63,7 @@ class Submission:
         self._interval_seconds = interval_seconds
         self._spool_dir = places.spool_dir
         self._vault = places.vault
+        self._limits = limits
 
     def new_job_id(self, name: str) -> JobId:
         """A readable id that nobody has: the name and six random characters."""
@@ -164,8 +168,15 @@ class Submission:
     def _check_size(self, spec: JobSpec) -> None:
         offers = self._offers()
         probe = Job(JobId("probe"), spec, JobState.QUEUED, 1, self._clock.now())
-        if not offers or any(fits(probe, o) for o in offers):
+        large = [o for o in offers if fits(probe, o)]
+        if not offers or any(barred(probe, o, self._limits) is None for o in large):
             return
+        if large:
+            best = min(large, key=lambda o: o.price_usd_micros_per_hour)
+            raise JobFileError(
+                f"no machine that is large enough may be bought for it; {best.market} {best.pool}: "
+                f"{barred(probe, best, self._limits)}"
+            )
         cpus = max(o.cpus for o in offers)
         most, asked = (max(o.memory_bytes for o in offers) / GIB, spec.memory_bytes / GIB)
         raise JobFileError(

@@ -71,6 +71,8 @@ def waiter_unwanted(c: Case, plans: Plans) -> Action | None:
         return _terminate(c, "the job does not need a machine any more")
     if c.attempt.number in plans.unwanted:
         return _terminate(c, "the machine is no longer needed")
+    if c.warned is not None and not c.owns:
+        return _terminate(c, "the cloud will take the machine before it was needed")
     return None
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from spotsurfer.core.rewind import going_back
 from spotsurfer.model.job import HOLDS, Attempt, AttemptState, JobState, Wish
-from spotsurfer.model.snapshot import AgentSeen, HeadSeen, InstanceSeen, JobSeen, Limits, Snapshot
+from spotsurfer.model.snapshot import AgentSeen, HeadSeen, InstanceSeen, JobSeen, Limits, SignSeen, Snapshot
 
 WORKING = frozenset({"running", "stepping", "saving", "draining", "publishing", "drained", "finished", "overrun"})
 
@@ -24,6 +24,7 @@ class Case:
     listing_at: datetime
     limits: Limits
     now: datetime
+    signs: tuple[SignSeen, ...] = ()
 
     @property
     def head(self) -> HeadSeen | None:
@@ -69,9 +70,32 @@ class Case:
         return self.listing_at - appeared >= timedelta(seconds=self.limits.listing_lag_seconds)
 
     @property
-    def noticed(self) -> bool:
-        """The cloud said that it takes the machine."""
+    def told(self) -> bool:
+        """The agent says that the cloud takes the machine."""
         return self.agent is not None and self.agent.notice_id is not None and self.agent.notice_kind == "interruption"
+
+    @property
+    def warned(self) -> SignSeen | None:
+        """A witness says that the cloud takes the machine."""
+        return next((s for s in self.signs if s.sign == "interruption"), None)
+
+    @property
+    def noticed(self) -> bool:
+        """The cloud said that it takes the machine: to its agent or to another witness."""
+        return self.told or self.warned is not None
+
+    @property
+    def deadline_at(self) -> datetime | None:
+        """When the machine goes, as its agent says, else another witness; None = nobody knows."""
+        if self.told and self.agent is not None and self.agent.notice_deadline_at is not None:
+            return self.agent.notice_deadline_at
+        return self.warned.deadline_at if self.warned is not None else None
+
+    @property
+    def advised(self) -> bool:
+        """The cloud advises to leave the machine some time, and that is wanted."""
+        wanted = {"retirement", *(["rebalance"] if self.limits.rebalance == "move" else [])}
+        return any(s.sign in wanted for s in self.signs)
 
     @property
     def harmless(self) -> bool:
@@ -104,6 +128,7 @@ def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[Case]:
             snapshot.listing_at,
             snapshot.limits,
             now,
+            seen.signs.get(a.number, ()),
         )
         for a in sorted(seen.attempts, key=lambda a: a.number)
     ]

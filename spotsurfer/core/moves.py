@@ -19,6 +19,8 @@ from spotsurfer.model.job import HOLDS, Wish
 from spotsurfer.model.job import AttemptState as A
 
 NOTICED = "the cloud gave notice"
+# An agent looks each second and reports at once. One that has not said what another witness said so long ago has not noticed.
+AGENT_NOTICE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +57,24 @@ def leaving(own: Sequence[Case], planner: Planner) -> Leaving:
 
 def _noticed(holder: Case, waiter: Case | None, planner: Planner) -> Leaving:
     """With a notice: as late as is safe, but at once when the next machine is warm or nothing is known of how long it takes."""
-    agent = holder.agent
-    assert agent is not None
-    deadline = agent.notice_deadline_at
+    agent, deadline = holder.agent, holder.deadline_at
     left = (deadline - holder.now).total_seconds() if deadline else None
     now = Leaving(NOTICED, left, hurry=True)
+    if agent is None or not holder.told:
+        return now if _unheeded(holder) else STAY
     if _nothing_to_wait_for(holder) or agent.state == "draining" or left is None or agent.fit is None:
         return now
     if left <= agent.fit.reserve_seconds or (waiter is not None and warm(waiter)):
         return now
     planner.note(holder.seen.job.id, "the cloud gave notice: the job runs on until the next machine is warm or time is short")
     return STAY
+
+
+def _unheeded(holder: Case) -> bool:
+    """The agent had time to say that it noticed, and did not; or the job is leaving already."""
+    warned = holder.warned
+    late = warned is not None and (holder.now - warned.at).total_seconds() >= AGENT_NOTICE_SECONDS
+    return late or holder.attempt.state is not A.RUNNING
 
 
 def _wanted(holder: Case, waiter: Case, reason: str, planner: Planner) -> Leaving:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from fnmatch import fnmatchcase
 
 from spotsurfer.model.job import Job, MarketChoice, MoveRequest
 from spotsurfer.model.market import Cooldown, Market, Offer
+from spotsurfer.model.money import usd
+from spotsurfer.model.snapshot import Limits
 from spotsurfer.ports.policy import Policy
 
+GIB = 1 << 30
 ALLOWED = {
     MarketChoice.SPOT: frozenset({Market.SPOT}),
     MarketChoice.ON_DEMAND: frozenset({Market.ON_DEMAND}),
@@ -18,8 +22,33 @@ ALLOWED = {
 
 def fits(job: Job, offer: Offer) -> bool:
     """Large enough and of a market that the user accepts."""
-    big = offer.cpus >= job.spec.cpus and offer.memory_bytes >= job.spec.memory_bytes
-    return big and offer.market in ALLOWED[job.spec.market]
+    return too_little(job, offer) is None
+
+
+def too_little(job: Job, offer: Offer) -> str | None:
+    """Why an offer does not fit the job, or None."""
+    if offer.market not in ALLOWED[job.spec.market]:
+        return f"the job takes no {offer.market} machine (market = {job.spec.market})"
+    if offer.cpus < job.spec.cpus:
+        return f"it has {offer.cpus} processors, the job asks for {job.spec.cpus}"
+    if offer.memory_bytes < job.spec.memory_bytes:
+        return f"it has {offer.memory_bytes / GIB:.1f} GiB of memory, the job asks for {job.spec.memory_bytes / GIB:.1f}"
+    return None
+
+
+def barred(job: Job, offer: Offer, limits: Limits) -> str | None:
+    """The rail that keeps an offer from being bought: of its operator or of its user. None = it may be."""
+    kind, price = offer.pool.instance_type, offer.price_usd_micros_per_hour
+    for types, whose in ((limits.instance_types, "limits.instance_types"), (job.spec.instance_types, "its instance_types")):
+        if types and not any(fnmatchcase(kind, pattern) for pattern in types):
+            return f"{whose} allow only {', '.join(types)}"
+    for most, whose in (
+        (limits.price_max_usd_micros, "limits.price_max_usd"),
+        (job.spec.price_max_usd_micros, "its price_max_usd"),
+    ):
+        if most is not None and price > most:
+            return f"it costs {usd(price)} USD an hour, {whose} is {usd(most)}"
+    return None
 
 
 def cooling(offer: Offer, cooldowns: Sequence[Cooldown], now: datetime) -> Cooldown | None:
@@ -37,16 +66,17 @@ def serves(move: MoveRequest, offer: Offer) -> bool:
 
 
 def choose(
-    job: Job, offers: Sequence[Offer], cooldowns: Sequence[Cooldown], policy: Policy, now: datetime
+    job: Job, offers: Sequence[Offer], cooldowns: Sequence[Cooldown], policy: Policy, now: datetime, limits: Limits
 ) -> tuple[Sequence[Offer], list[tuple[Offer, str]]]:
     """Ranked offers, and those passed over with the reason."""
     passed: list[tuple[Offer, str]] = []
     free: list[Offer] = []
     for offer in offers:
         cool = cooling(offer, cooldowns, now)
-        if not fits(job, offer):
-            continue
-        if cool is not None:
+        why = too_little(job, offer) or barred(job, offer, limits)
+        if why is not None:
+            passed.append((offer, why))
+        elif cool is not None:
             passed.append((offer, f"left alone until {cool.until:%H:%M:%S}: {cool.reason}"))
         else:
             free.append(offer)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from spotsurfer.core import limits as hard
 from spotsurfer.core.case import Case, wanted
 from spotsurfer.core.ownership import tried_since
-from spotsurfer.core.placement import choose, serves
+from spotsurfer.core.placement import choose, fits, serves
 from spotsurfer.model.actions import Action, Plan, Rejected, SetWish
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import HOLDS, WAITS, Attempt, JobState, Wish
@@ -22,6 +22,7 @@ NOTICED = "the cloud gave notice on the present machine"
 DRAINED = "the present machine has drained by itself"
 GONE = "the present machine is gone"
 MOVE = "its user asked for a move"
+ADVISED = "the cloud advises to leave the present machine"
 NO_MACHINE = "no machine can be had now that fits and may be tried"
 
 
@@ -50,6 +51,8 @@ class Planner:
             return move is not None and move.number == waiter.attempt.for_move
         if waiter.attempt.purpose in (NEEDED, NOTICED, DRAINED, GONE):
             return False
+        if waiter.attempt.purpose == ADVISED:
+            return holder.advised
         if holder.attempt.state is A.DRAINING:
             return True  # a policy's move that has begun is not argued about again; a failed save ends it
         if holder.unsaved:
@@ -124,13 +127,21 @@ class Planner:
             self.reject(seen.job.id, "a cheaper machine", why)
             return None
         for offer in self._ranked(seen):
-            why = self._policy.worth_moving(seen.job, holder.attempt, offer, self._now, pause_of(holder))
+            why = self._reason_to_move(seen, holder, offer)
             if why is not None:
                 return self._take(seen, own, offer, why)
         return None
 
+    def _reason_to_move(self, seen: JobSeen, holder: Case, there: Offer) -> str | None:
+        here = holder.attempt
+        if holder.advised:
+            return ADVISED if (there.pool, there.market) != (here.pool, here.market) else None
+        return self._policy.worth_moving(seen.job, here, there, self._now, pause_of(holder))
+
     def _ranked(self, seen: JobSeen) -> Sequence[Offer]:
-        ranked, passed = choose(seen.job, self._snapshot.offers, self._snapshot.cooldowns, self._policy, self._now)
+        s = self._snapshot
+        ranked, passed = choose(seen.job, s.offers, s.cooldowns, self._policy, self._now, s.limits)
+        passed = [(o, why) for o, why in passed if fits(seen.job, o)]  # what is too small will be so each time
         refusing = self._refusing(seen)
         passed += [
             (o, f"could not go on with the job: {refusing[t]}") for o in ranked if (t := o.pool.instance_type) in refusing

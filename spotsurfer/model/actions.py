@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -150,6 +151,15 @@ class Rejected:
     job: JobId
     what: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """`choices`, best first: the first is what would be ordered now. `obstacle` says why nothing would be, or is empty."""
+
+    choices: Sequence[Offer]
+    rejected: Sequence[tuple[Offer, str]]
+    obstacle: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,20 @@ class Unprotected(SpotsurferError):
     meaning = "the job can't be saved as it is; the message names what stands against it"
 
 
+class MachineUnreachable(SpotsurferError):
+    """A machine does not answer over SSH, does not let us in, or the connection broke."""
+
+    exit_code = 39
+    meaning = "a machine can't be reached over SSH; jobs don't need that"
+
+
+class HostKeyMismatch(SpotsurferError):
+    """What answers over SSH is not the machine that the controller started."""
+
+    exit_code = 40
+    meaning = "another host key than the machine's own: nothing was sent to it"
+
+
 class IllegalTransition(SpotsurferError):
     """Our own table has no such edge: a bug, nothing was changed."""
 
@@ -219,6 +233,20 @@ class ProviderDenied(ProviderError):
 
     exit_code = 24
     meaning = "the cloud refuses our credentials or rights"
+
+
+class CredentialsExpired(ProviderDenied):
+    """Our credentials are not (or no longer) good, or our clock is wrong: no other pool would fare better."""
+
+    exit_code = 26
+    meaning = "the credentials for the cloud are missing or have expired, or this host's clock is wrong"
+
+
+class UnknownToProvider(ProviderError):
+    """The cloud does not know what was named; of something new it may mean *not yet*."""
+
+    exit_code = 27
+    meaning = "the cloud does not know what was named, or not yet"
 
 
 class Invalid(ProviderError):

@@ -91,6 +91,8 @@ class JobSpec:
     tags: dict[str, str] = field(default_factory=dict)
     user: str | None = None
     budget_usd_micros: int | None = None
+    price_max_usd_micros: int | None = None  # of its machine, an hour
+    instance_types: tuple[str, ...] = ()  # wildcards that its machine must match; none = any
     on_end: tuple[str, ...] = ()  # command on the controller's host when the job is done, failed or held
     engine: str = "auto"  # how it is saved: ENGINES
     tcp: str = "close"  # what becomes of connections to the outside: TCP_MODES

@@ -64,6 +64,15 @@ class AgentSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class SignSeen:
+    """What a witness said of a machine (ports.witness.Sign), and when; `deadline_at` is when it goes. All on our clock."""
+
+    sign: str
+    at: datetime
+    deadline_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HeadSeen:
     """The newest entry of a job's head log and the checkpoints it ever committed, oldest first."""
 
@@ -90,6 +99,7 @@ class JobSeen:
     agents: Mapping[AttemptNumber, AgentSeen] = field(default_factory=dict)
     head: HeadSeen | None = None
     spent_usd_micros: int = 0
+    signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,8 @@ class Limits:
     listing_lag_seconds: float = 30.0  # a launched instance may be missing from listings for so long
     instances_max: int = 20
     budget_usd_micros: int | None = None
+    price_max_usd_micros: int | None = None  # of a machine, an hour; dearer ones are not bought
+    instance_types: tuple[str, ...] = ()  # wildcards: others are not bought; none = all may be
     drain_reserve_seconds: float = 300.0  # what saving and releasing a machine may still cost
     restore_failures_max: int = 2  # of one checkpoint, before the one before is taken
     refusal_seconds: float = 1800.0  # a machine type that could not go on with a job is left alone by it for so long
@@ -110,6 +122,7 @@ class Limits:
     release_again_seconds: float = 60.0  # after so long the order to end a machine is repeated
     warm_wait_seconds: float = 300.0  # a machine that stands by gets so long to fetch before the old one drains; 0 = none
     precopy_gain_seconds: float = 1.0  # a live save before a move must shorten its pause by so much
+    rebalance: str = "ignore"  # what the cloud's advice to leave a machine leads to: "ignore", "checkpoint", "move"
 
     @property
     def silence_seconds(self) -> float:

@@ -12,6 +12,9 @@ from typing import Protocol
 from spotsurfer.model.ids import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.witness import Witness
+
+MACHINE_BASE = "/var/lib/spotsurfer"  # the agent's folder on machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Capabilities:
     notice_seconds: float  # how long between notice and reclaim; 0 = none is given
     metadata_dialect: str  # "aws" | "gcp": what the agent speaks
     billing: BillingRule = field(default_factory=BillingRule)
+    rebalance: str = "ignore"  # "ignore" | "checkpoint" | "move": what the cloud's advice to leave a machine leads to
 
 
 class InstanceState(StrEnum):
@@ -53,7 +57,8 @@ class InstanceView:
     ended_at: datetime | None = None
     reclaimed: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
-    address: str | None = None
+    address: str | None = None  # inside its network
+    public_address: str | None = None  # where it has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +82,25 @@ class LaunchPlan:
 
 @dataclass(frozen=True, slots=True)
 class StoreAccess:
-    """How an instance reaches the store: handed to the agent in its user-data."""
+    """How an instance reaches the store: handed to the agent in its user-data, so the same at each call for an attempt.
+
+    Where it is `renewed`, `options` hold no credential, only what is no secret (region, endpoint …). Then the machine itself
+    has rights (an instance role) to read `runtime/` and `access/` of the store and nothing else, and what it may do beyond
+    that comes from `Provider.credentials`, sealed, under `access/`.
+    """
 
     url: str
-    options: Mapping[str, str]
+    options: Mapping[str, str]  # in obstore's names
     inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # how it reaches inputs, by their beginning
+    renewed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Rights for a while. Never logged, and stored nowhere but sealed for the one attempt that they were made for."""
+
+    values: Mapping[str, str] = field(repr=False)  # in obstore's names: access_key_id, secret_access_key, token
+    expires_at: datetime  # as the cloud says
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +121,11 @@ class Provider(Protocol):
 
     name: str
     capabilities: Capabilities
+
+    @property
+    def witness(self) -> Witness | None:
+        """Of what becomes of machines, besides their agents; None = there is none."""
+        ...
 
     def offers(self) -> Sequence[Offer]:
         """Pools that may be tried now, with prices. A pool listed here may still refuse."""
@@ -124,5 +148,21 @@ class Provider(Protocol):
         ...
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:
-        """The store as an instance of this attempt sees it, limited to what the attempt may touch."""
+        """The store as an instance of this attempt sees it, limited to what the attempt may touch.
+
+        Makes no call, and answers the same each time: it becomes part of the user-data, which a repeated order may not change.
+        """
+        ...
+
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+        """New credentials for this attempt. Asked for only where its `store_access` is `renewed`; never cached.
+
+        They allow to read, write, list and delete `jobs/<job>/` and the attempt's own report below `live/`, and to read
+        `inputs` (addresses as in the specification: `s3://bucket/path`, with a slash or a pattern at the end where several
+        files are meant). An absent object that may be read has to read as *absent*, not as forbidden: on S3 that takes
+        `s3:ListBucket` without a condition that a plain GET fails.
+
+        They should live for an hour or more: before half of that is over, the next ones are asked for. Each call may
+        yield others; old ones stay good until they end. Raises Throttled, ProviderDenied, ProviderError.
+        """
         ...

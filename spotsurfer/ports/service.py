@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from spotsurfer_agent.fit import Fit
 from spotsurfer_agent.protocol import StepRun, Warm
 
+from spotsurfer.model.actions import Preview
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import Attempt, Job, JobSpec
 from spotsurfer.model.market import Market
@@ -164,6 +165,18 @@ class Info:
     last_error: str
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """How to log in to the machine of an attempt. `host_key` is its public key as in known_hosts(5), without the name."""
+
+    attempt: int
+    instance: str
+    address: str
+    port: int
+    user: str
+    host_key: str
+
+
 class Service(Protocol):
     """Methods raise NotFound, Conflict, StoreUnwritable and the other errors of model.errors; never anything else on purpose.
 
@@ -191,6 +204,10 @@ class Service(Protocol):
 
         `secrets` are the values of those that the submitter read; they are sealed at once and not kept.
         """
+        ...
+
+    def preview(self, spec: JobSpec) -> Preview:
+        """What would be launched for such a job now; nothing is kept. Conflict before the first look at the cloud."""
         ...
 
     def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:
@@ -283,6 +300,10 @@ class Service(Protocol):
 
     def partial_output(self, job: JobId, number: int, path: str) -> Iterator[bytes]:
         """One of its files, in pieces."""
+        ...
+
+    def machine(self, job: JobId) -> Machine:
+        """Where to log in to the machine that the job is on, or comes to. Conflict where it has none, or nobody may."""
         ...
 
     def costs(self, job: JobId | None) -> Sequence[CostLine]:

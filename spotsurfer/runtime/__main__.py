@@ -13,7 +13,8 @@ from spotsurfer.runtime.builder import Pins, Runtime, build, find, unpack, unpac
 DEFAULT_OUT = Path("build/runtime")
 
 EXAMPLES = (
-    "Examples: spotsurfer agent-runtime build; spotsurfer agent-runtime build --locked; spotsurfer agent-runtime list --json"
+    "Examples: spotsurfer agent-runtime build; spotsurfer agent-runtime build --locked; spotsurfer agent-runtime list --json; "
+    "`spotsurfer agent-runtime push` uploads it to the store, as a controller does by itself when it starts"
 )
 
 
@@ -43,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     make.add_argument("--unpack", action="store_true", help="leave it unpacked in <out>/current, too")
     make.set_defaults(action=_build)
     make.add_argument("--quiet", action="store_true", help="say nothing where nothing was to do")
-    show = commands.add_parser("list", help="show what was built")
+    show = commands.add_parser("list", help="show what was built (`spotsurfer agent-runtime list`: and what is in the store)")
     show.set_defaults(action=_list)
     lay = commands.add_parser("unpack", help="unpack the newest tarball into a new folder")
     lay.add_argument("folder", type=Path)

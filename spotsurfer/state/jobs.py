@@ -74,6 +74,12 @@ def attempts(connection: Connection, jobs: Sequence[JobId]) -> dict[JobId, list[
     return found
 
 
+def living_attempts(connection: Connection) -> list[Attempt]:
+    """Attempts of all jobs that are not over, oldest first."""
+    query = select(A).where(A.c.state.not_in([str(s) for s in OVER])).order_by(A.c.planned_at, A.c.job, A.c.number)
+    return [attempt_from_row(r) for r in connection.execute(query).mappings()]
+
+
 def load_attempt(connection: Connection, job: JobId, number: AttemptNumber) -> Attempt:
     """One attempt; raises NotFound."""
     row = connection.execute(select(A).where(and_(A.c.job == job, A.c.number == number))).mappings().first()
@@ -82,10 +88,17 @@ def load_attempt(connection: Connection, job: JobId, number: AttemptNumber) -> A
     return attempt_from_row(row)
 
 
-def tokens(connection: Connection) -> dict[str, tuple[JobId, AttemptNumber]]:
-    """Launch tokens of all attempts ever planned."""
-    rows = connection.execute(select(A.c.token, A.c.job, A.c.number))
-    return {t: (JobId(j), AttemptNumber(n)) for t, j, n in rows}
+def tokens(connection: Connection) -> frozenset[str]:
+    """Launch tokens of attempts that are not over: a machine of any other, however late it shows, belongs to nobody."""
+    over = [str(state) for state in OVER]
+    return frozenset(connection.execute(select(A.c.token).where(A.c.state.not_in(over))).scalars())
+
+
+def attempts_with_machines(connection: Connection) -> dict[str, Attempt]:
+    """Attempts that are not over, by their instance."""
+    over = [str(state) for state in OVER]
+    found = connection.execute(select(A).where(A.c.instance.is_not(None), A.c.state.not_in(over))).mappings()
+    return {str(r["instance"]): attempt_from_row(r) for r in found}
 
 
 def save_job(connection: Connection, job: Job) -> Job:

@@ -107,6 +107,16 @@ cooldown = Table(
     Column("doc", JSON, nullable=False),
 )
 
+# What a witness said of an instance: an agent, or the cloud's queue of events. Whoever says it first; `at` is on our clock.
+sighting = Table(
+    "sighting",
+    metadata,
+    Column("instance", String, primary_key=True),
+    Column("sign", String, primary_key=True),
+    Column("at", String, nullable=False),
+    Column("text", Text, nullable=False),
+)
+
 # The price of an attempt's machine from a moment on; the bill is the sum over these steps.
 price = Table(
     "price",

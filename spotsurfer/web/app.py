@@ -7,7 +7,7 @@ from fastapi.routing import APIRoute
 
 import spotsurfer
 from spotsurfer.ports.service import Service
-from spotsurfer.web import errors, files, partials, routes, shelf
+from spotsurfer.web import errors, files, partials, plans, routes, shelf
 from spotsurfer.web.guard import Guard
 
 DESCRIPTION = """Jobs that surf across spot machines. Amounts are micro-dollars, sizes bytes, durations seconds, times UTC.
@@ -39,6 +39,7 @@ def make_app(
     app.include_router(files.router)
     app.include_router(shelf.router)
     app.include_router(partials.router)
+    app.include_router(plans.router)
     errors.install(app)
     app.add_middleware(Guard, token=token)
     return app

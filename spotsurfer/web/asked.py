@@ -44,6 +44,8 @@ class SpecBody(Asked):
     tags: dict[str, str] = {}
     user: str | None = None
     budget_usd_micros: int | None = None
+    price_max_usd_micros: int | None = None
+    instance_types: list[str] = []
     on_end: list[str] = []
     engine: str = "auto"
     tcp: str = "close"
@@ -101,6 +103,12 @@ class SubmitBody(Asked):
             except ValueError:
                 raise JobFileError(f"secrets.{name} is not base64.") from None
         return found
+
+
+class PlanBody(Asked):
+    """A job that is not submitted: what would become of it?"""
+
+    spec: SpecBody
 
 
 class MoveBody(Asked):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from spotsurfer.model.job import AttemptState, JobState, Wish
 from spotsurfer.model.market import Market
-from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, Why
+from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Machine, Moment, OutputFile, Why
 from spotsurfer.web.asked import SpecBody
 from spotsurfer.web.steps import StepOut
 
@@ -275,6 +275,22 @@ class OutputsOut(Wire):
     """All published results of a job."""
 
     outputs: list[OutputOut]
+
+
+class MachineOut(Wire):
+    """How to log in to a job's machine; see `ports.service.Machine`."""
+
+    attempt: int
+    instance: str
+    address: str
+    port: int
+    user: str
+    host_key: str
+
+    @classmethod
+    def of(cls, machine: Machine) -> MachineOut:
+        """From the noun."""
+        return cls.model_validate(machine)
 
 
 class CostOut(Wire):

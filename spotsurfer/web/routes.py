@@ -77,6 +77,12 @@ def job(job: JobPath, service: Controller) -> m.JobOut:
     return m.JobOut.of(service.job(JobId(job)))
 
 
+@router.get("/jobs/{job}/machine", tags=["jobs"])
+def machine(job: JobPath, service: Controller) -> m.MachineOut:
+    """How to log in to the machine that it is on, or comes to."""
+    return m.MachineOut.of(service.machine(JobId(job)))
+
+
 @router.get("/jobs/{job}/why", tags=["jobs"])
 def why(job: JobPath, service: Controller, last: Annotated[int, Query(ge=1, le=1000)] = 10) -> m.WhysOut:
     """The last decisions that changed something about it."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from spotsurfer_agent import process
+from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.gate import Gate, GateShut
 from spotsurfer_agent.patience import PATIENCE_SECONDS, Patience, Patient
 from spotsurfer_agent.protocol import Want
@@ -222,7 +223,7 @@ def test_engines_are_given_a_patient_store_and_the_lease_is_not(tmp_path: Path, 
     monkeypatch.setattr(process, "Ladder", ladder)
     monkeypatch.setattr(process.Tools, "find", lambda *_: None)
     world = World(tmp_path)
-    process._make_engine(tmp_path, world.config(1), Gate(world.store), KEYS, False)
+    process._make_engine(tmp_path, world.config(1), Way("memory:///"), Gate(world.store), KEYS, False)
     assert [type(x) for x in given] == [Patient, Patient]
     agent = running(world).agent
     assert isinstance(agent.heads._store, Gate)

@@ -40,7 +40,13 @@ def test_packages_are_named_to_who_is_not_root(tmp_path: Path) -> None:
 
 def test_ready_host_is_left_alone(tmp_path: Path) -> None:
     done = _host(
-        tmp_path, apt_get="echo called >>$0.log", dpkg_query="echo installed", id="echo 1000", python3="", docker_registry=""
+        tmp_path,
+        apt_get="echo called >>$0.log",
+        dpkg_query="echo installed",
+        id="echo 1000",
+        python3="",
+        docker_registry="",
+        sshd="",
     )
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "apt-get.log").exists()

@@ -15,8 +15,10 @@ from spotsurfer_agent.protocol import StepRun
 from support.fake_service import FakeService, an_attempt
 
 from spotsurfer.cli import act, ask
+from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, RestoreRefused
 from spotsurfer.model.job import AttemptState, JobState, MarketChoice
+from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.model.steps import JobStep
 
 
@@ -357,3 +359,27 @@ def test_a_step_that_begins_again_elsewhere_is_work_repeated() -> None:
     assert ask.repeated_seconds(job) == 30.0
     assert ask.repeated_seconds({**job, "attempts": [first, {**second, "from_checkpoint": "000001-000001"}]}) == 0.0
     assert ask.repeated_seconds({**job, "attempts": [{**first, "agent_state": "finished"}, second]}) == 0.0, "a retry"
+
+
+def test_a_dry_run_shows_choices_and_reasons_and_makes_no_job(controller: FakeService, call: Call) -> None:
+    small = Offer(Pool("aws", "us-east-1", "us-east-1a", "m6i.large"), Market.SPOT, 31_000, 96_000, 2, 8 << 30, 1, 9)
+    large = replace(small, pool=replace(small.pool, instance_type="m6i.8xlarge"), price_usd_micros_per_hour=900_000)
+    controller.previewed = Preview([small], [(large, "it costs too much")] * 3, "")
+    words = ("submit", "--name", "asm", "--dry-run", "--type", "m6i.*", "--price-max", "0.5", "--", "prog")
+    result = call(*words)
+    assert result.code == 0, result.err
+    assert "Would be launched now: spot m6i.large in us-east-1a, 0.0310 USD an hour." in result.out
+    assert "5-10 %" in result.out
+    assert "it costs too much" in result.out
+    answer = json.loads(call(*words[:1], "--json", *words[1:]).out)
+    assert answer["choices"][0]["usd_micros_per_hour"] == 31_000
+    assert [r["why"] for r in answer["rejected"]] == ["it costs too much"] * 3
+    assert (controller.statuses, controller.uploads) == ({}, {})
+    controller.previewed = Preview([], [], "no machine can be had")
+    assert "Nothing would be launched now: no machine can be had." in call(*words).out
+
+
+def test_rails_of_a_job_arrive(controller: FakeService, call: Call) -> None:
+    assert call("submit", "--name", "asm", "--type", "m6i.*", "--type", "c6i.large", "--price-max", "0.5", "--", "x").code == 0
+    (status,) = controller.statuses.values()
+    assert (status.job.spec.instance_types, status.job.spec.price_max_usd_micros) == (("m6i.*", "c6i.large"), 500_000)

@@ -4,42 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import http.server
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import AgentConfig
+from support.bare_machine import runtime_tarball, started_with
 
 from spotsurfer.controller import bootstrap
-from spotsurfer.controller.bootstrap import presigned_get, user_data
+from spotsurfer.controller.bootstrap import Place, Source, presigned_get, user_data
 from spotsurfer.model.errors import ConfigError
 
 HOSTILE = 'it\'s a "key" $(touch pwned) `touch pwned` \\n END_OF_CONFIGURATION\nEND_OF_CONFIGURATION\n; ü € \x07'
-AGENT = b"""#!/bin/sh
-{
-  for a in "$@"; do printf '%s\\n' "$a"; done
-  while read -r k v; do [ "$k" != SigIgn: ] || echo "ignores $v"; done </proc/$$/status
-} >"$0.new"
-mv "$0.new" "$0.args"
-"""
-
-
-def runtime_tarball() -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as tar:
-        info = tarfile.TarInfo("bin/spotsurfer-agent")
-        info.size, info.mode = len(AGENT), 0o755
-        tar.addfile(info, io.BytesIO(AGENT))
-    return out.getvalue()
 
 
 class Server:
@@ -90,6 +72,10 @@ def config(**changes) -> AgentConfig:
     )
 
 
+def boot(sha: str, url: str, base: Path, power_off: str = "") -> str:
+    return user_data(config(), sha, Source(url), place=Place(str(base), power_off, report_seconds=0))
+
+
 def run(text: str, tmp_path: Path, only: tuple[str, ...] | None = None) -> subprocess.CompletedProcess[str]:
     """Run the program in an empty folder; `only` names the fetchers that are on the path."""
     script = tmp_path / "user-data"
@@ -119,16 +105,6 @@ def run(text: str, tmp_path: Path, only: tuple[str, ...] | None = None) -> subpr
     )
 
 
-def started_with(base: Path, sha: str) -> list[str]:
-    args = base / "runtime" / "current" / "bin" / "spotsurfer-agent.args"
-    end = time.monotonic() + 10
-    while not args.exists():
-        assert time.monotonic() < end, (base / "agent.log").read_text()
-        time.sleep(0.02)
-    assert (base / "runtime" / "current").resolve() == base / "runtime" / sha
-    return args.read_text().splitlines()
-
-
 @pytest.fixture
 def fast(monkeypatch):
     """Pauses between tries are no test's business."""
@@ -145,7 +121,7 @@ def test_a_bare_machine_ends_up_with_a_running_agent(tmp_path, serve, fetcher):
     sha = hashlib.sha256(body).hexdigest()
     server = serve(body)
     base = tmp_path / "it's the base"
-    done = run(user_data(config(), sha, server.url, str(base)), tmp_path, (fetcher,))
+    done = run(boot(sha, server.url, base), tmp_path, (fetcher,))
     assert done.returncode == 0, done.stderr
     args = started_with(base, sha)
     assert args[:5] == ["--respawn", "--config", f"{base}/agent.json", "--base", str(base)]
@@ -157,7 +133,7 @@ def test_configuration_survives_hostile_characters_and_is_for_root_only(tmp_path
     body = runtime_tarball()
     sha = hashlib.sha256(body).hexdigest()
     base = tmp_path / "base"
-    done = run(user_data(config(), sha, serve(body).url, str(base), "echo 'off' $HOME"), tmp_path)
+    done = run(boot(sha, serve(body).url, base, power_off="echo 'off' $HOME"), tmp_path)
     assert done.returncode == 0, done.stderr
     assert protocol.decode(AgentConfig, (base / "agent.json").read_bytes()) == config()
     assert (base / "agent.json").stat().st_mode & 0o777 == 0o600
@@ -170,7 +146,7 @@ def test_what_arrives_damaged_is_fetched_again_and_never_unpacked(tmp_path, serv
     sha = hashlib.sha256(body).hexdigest()
     server = serve(body, 503, body[:100], b"<html>login</html>", 404)
     base = tmp_path / "base"
-    done = run(user_data(config(), sha, server.url, str(base)), tmp_path)
+    done = run(boot(sha, server.url, base), tmp_path)
     assert done.returncode == 0, done.stderr
     started_with(base, sha)
     assert len(server.asked) == 5
@@ -180,7 +156,7 @@ def test_a_machine_that_gets_no_agent_is_ended(tmp_path, serve, fast, monkeypatc
     monkeypatch.setattr(bootstrap, "FETCH_TRIES", 3)
     server = serve(b"not the runtime")
     base = tmp_path / "base"
-    done = run(user_data(config(), "0" * 64, server.url, str(base), f"touch {tmp_path}/off"), tmp_path)
+    done = run(boot("0" * 64, server.url, base, power_off=f"touch {tmp_path}/off"), tmp_path)
     assert done.returncode == 1
     assert "can't be fetched" in done.stderr
     assert (tmp_path / "off").exists()
@@ -192,7 +168,7 @@ def test_running_it_again_fetches_nothing(tmp_path, serve):
     body = runtime_tarball()
     sha = hashlib.sha256(body).hexdigest()
     server, base = serve(body), tmp_path / "base"
-    text = user_data(config(), sha, server.url, str(base))
+    text = boot(sha, server.url, base)
     for _ in range(2):
         assert run(text, tmp_path).returncode == 0
         started_with(base, sha)
@@ -202,16 +178,16 @@ def test_running_it_again_fetches_nothing(tmp_path, serve):
 def test_it_fits_into_what_a_cloud_takes():
     token = "t" * 2000
     text = user_data(
-        config(store_options={"token": token, "secret_access_key": "s" * 200}), "0" * 64, "https://x/" + "y" * 2000
+        config(store_options={"token": token, "secret_access_key": "s" * 200}), "0" * 64, Source("https://x/" + "y" * 2000)
     )
     assert len(text) < 16 << 10
     with pytest.raises(ConfigError, match="16384"):
-        user_data(config(store_options={"token": "t" * 16000}), "0" * 64, "https://x")
+        user_data(config(store_options={"token": "t" * 16000}), "0" * 64, Source("https://x"))
 
 
 def test_it_is_plain_sh(tmp_path):
     script = tmp_path / "s"
-    script.write_text(user_data(config(), "0" * 64, "https://x"))
+    script.write_text(user_data(config(), "0" * 64, Source("https://x")))
     shell = shutil.which("dash") or "sh"
     assert subprocess.run([shell, "-n", str(script)], capture_output=True).returncode == 0
 

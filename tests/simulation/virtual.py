@@ -17,7 +17,7 @@ from spotsurfer.model.errors import NoCapacity, ProviderError
 from spotsurfer.model.ids import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.clock import ManualClock
-from spotsurfer.ports.provider import Capabilities, InstanceState, InstanceView, LaunchPlan, Listing, StoreAccess
+from spotsurfer.ports.provider import Capabilities, Credentials, InstanceState, InstanceView, LaunchPlan, Listing, StoreAccess
 
 
 class Crash(BaseException):
@@ -291,6 +291,7 @@ class Cloud:
     """Machines that boot, are refused, noticed, killed, cut off and, at times, not ended though told to."""
 
     name = "virtual"
+    witness = None
     capabilities = Capabilities(NOTICE_SECONDS, "aws")
 
     def __init__(self, clock: ManualClock, store: Objects, chances: Chances, rand: random.Random, work: int) -> None:
@@ -345,6 +346,9 @@ class Cloud:
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:
         return StoreAccess("memory:///", {})
+
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+        raise AssertionError("nothing is renewed here")
 
     def _view(self, m: Machine) -> InstanceView:
         state = InstanceState.RUNNING if m.gone_at is None else InstanceState.GONE

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from spotsurfer_agent import manifest, protocol, shimwire
+from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.hosted import Hosted
@@ -33,7 +34,7 @@ AnyEngine: TypeAlias = Hosted | Ladder
 
 def engine(store: ObjectStore | None = None) -> CriuEngine:
     prefix = Path(os.environ["SPOTSURFER_PREFIX"])
-    return CriuEngine(BASE, JOB, store or open_store(STORE), Tools.find(prefix), origin=Origin(STORE))
+    return CriuEngine(BASE, JOB, store or open_store(STORE), Tools.find(prefix), origin=Origin(Way(STORE)))
 
 
 def job(memory: int = SMALL, turns: int = 10**6, user: str | None = None) -> Spec:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, InputMissing, NotFound
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
 from spotsurfer.model.job import ENDED, Attempt, AttemptState, Job, JobSpec, JobState, MoveRequest, Rewind, Wish
@@ -18,6 +19,7 @@ from spotsurfer.ports.service import (
     CostLine,
     Info,
     JobStatus,
+    Machine,
     Moment,
     OutputFile,
     PartialSeen,
@@ -60,9 +62,11 @@ class FakeService:
         self.results: dict[str, dict[str, bytes]] = {}
         self.moments: list[Moment] = []
         self.digests: dict[str, str] = {}  # of results, where they shall be wrong
+        self.machines: Machine | None = None
         self.partials_asked = 0
         self.partial_fails: Exception | None = None
         self.fail: Exception | None = None
+        self.previewed = Preview((), (), "")
         self.discarded: list[str] = []
         self.on_move: Callable[[str, int], None] = lambda _job, _number: None
         self.on_checkpoint: Callable[[str, int], None] = lambda _job, _number: None
@@ -104,6 +108,11 @@ class FakeService:
         return job
 
     # ---- the port
+
+    def preview(self, spec: JobSpec) -> Preview:
+        if self.fail is not None:
+            raise self.fail
+        return self.previewed
 
     def info(self) -> Info:
         if self.fail is not None:
@@ -281,6 +290,12 @@ class FakeService:
             raise NotFound(f"Job {found.id} has no output {path!r}.")
         data = self.results[found.id][path]
         return iter([data[:3], data[3:]])
+
+    def machine(self, job: JobId) -> Machine:
+        self._find(job)
+        if self.machines is None:
+            raise Conflict("it has no machine now")
+        return self.machines
 
     def costs(self, job: JobId | None) -> Sequence[CostLine]:
         wanted = self._find(job).job.id if job is not None else None

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.engines import reserve
@@ -310,7 +311,10 @@ def network_cut(when: str, how: str) -> None:
     """The way to the store is cut in the middle of it, and is there again later: the save or restore is only slower."""
     with link(CUT_LINK_BITS) as way:
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
-        store, origin = Patient(open_store(way.url, way.options)), Origin(way.url, way.options, lazy=when == "lazy_restore")
+        store, origin = (
+            Patient(open_store(way.url, way.options)),
+            Origin(Way(way.url, way.options), lazy=when == "lazy_restore"),
+        )
         e = CriuEngine(BASE, JOB, store, tools, origin=origin)
         e.start(Spec(JOB, ["/usr/bin/python3", "-c", CARRIES]))
         turns_pass(e, 5)

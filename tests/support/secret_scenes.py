@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from spotsurfer_agent import manifest, protocol, sealed
+from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.restoring import Origin
@@ -44,7 +45,7 @@ def spec() -> Spec:
 def engine(encrypts: bool) -> CriuEngine:
     keys = Keys.of_hex(KEY, JOB, encrypts)
     tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
-    made = CriuEngine(BASE, JOB, open_store(STORE), tools, keys, Origin(STORE, key=KEY))
+    made = CriuEngine(BASE, JOB, open_store(STORE), tools, keys, Origin(Way(STORE), key=KEY))
     assert made.preflight() == []
     return made
 

@@ -18,6 +18,8 @@ _PURPOSES = {
     "seal": "spotsurfer 2026-11-21 seals of manifests",
     "cipher": "spotsurfer 2026-11-21 AES-256-GCM of chunks and manifests",
     "secrets": "spotsurfer 2026-11-21 AES-256-GCM of the secrets that a job is given",
+    "access": "spotsurfer 2026-11-22 AES-256-GCM of the credentials that one attempt is handed",
+    "host": "spotsurfer 2026-11-22 Ed25519 key by which the machine of one attempt is known",
 }
 
 
@@ -63,6 +65,16 @@ class Keys:
 def lineage_secret(master: bytes, lineage: str) -> bytes:
     """What an agent of this lineage is given: it opens nothing of other jobs."""
     return _derived("lineage", master, lineage)
+
+
+def access_secret(master: bytes, job: str, attempt: int) -> bytes:
+    """What opens the credentials that are handed to this attempt, and nothing else."""
+    return _derived("access", master, f"{job}.{attempt}")
+
+
+def host_seed(master: bytes, job: str, attempt: int) -> bytes:
+    """The private half of the Ed25519 key by which the machine of this attempt is known."""
+    return _derived("host", master, f"{job}.{attempt}")
 
 
 def fingerprint(master: bytes) -> str:

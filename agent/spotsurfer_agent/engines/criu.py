@@ -105,13 +105,14 @@ class CriuEngine(Hosted):
         (work / "plugins").mkdir(parents=True)
         bringing = self._bringing(image.id, images, work)
         try:
-            bringing.begin(image, self._keys, self._origin_of_chunks())
+            self._keeper.spawn()  # while the pager loads its modules; where the groups are is known only now
+            bringing.begin(image, self._keys, self._origin_of_chunks(), self._cgroup(), self._tool_group())
             self._scratch.empty()
             trees.build(
                 self._scratch.path, image.scratch, image.chunks, Reader(self._store, self._job, self._keys, self._limits)
             )
             self._scratch.brought_back(image)
-            self._spawn()
+            self._make_secret_places()
             self._run_restore(image, (images, work), plan, lazy=bringing.ready())
         except (shimwire.ShimRefused, shimwire.ShimGone) as e:
             why = bringing.why()  # CRIU knows less: it only sees that its image ends
@@ -121,11 +122,8 @@ class CriuEngine(Hosted):
             raise CantBring(status.lost_because or "its processes were gone at once")
 
     def _bringing(self, image: str, images: Path, work: Path) -> Bringing:
-        for group in (self._cgroup(), self._tool_group()):
-            group.create()
-        entries, python = self._tool_group().entries(), self._tools.python
         prints = self._bases.path(image)
-        return Bringing(restoring.Place(self._folder, images, work, self._job, self._cgroup(), entries, python, prints))
+        return Bringing(restoring.Place(self._folder, images, work, self._job, self._tools.python, prints))
 
     def _origin_of_chunks(self) -> restoring.Origin:
         if self._origin is None:

@@ -301,10 +301,14 @@ class Hosted(abc.ABC):
 
     def _spawn(self) -> None:
         """A shim for this job; returns when it answers."""
+        self._make_secret_places()
+        self._keeper.spawn()
+
+    def _make_secret_places(self) -> None:
+        """Where a job finds its secrets has to be there before it is."""
         for run in (Path("/run"), self._scratch.path / "run"):  # of the machine, of a job with a root of its own
             if run.is_dir():
                 (run / Path(jobroot.SECRETS.target).name).mkdir(exist_ok=True)
-        self._keeper.spawn()
 
     def _ask(self, verb: str, **arguments: object) -> dict[str, Any]:
         return self._keeper.ask(verb, **arguments)

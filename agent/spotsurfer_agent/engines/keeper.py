@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import shimwire
+from spotsurfer_agent import scopes, shimwire
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.tools import Tools
@@ -45,9 +45,12 @@ class Keeper:
             if used is not None and JobCgroup(used).exists():
                 self._group = JobCgroup(used)
             else:
-                st = self._base.stat()
-                self._group = JobCgroup.below_own(f"spotsurfer-{st.st_dev:x}-{st.st_ino:x}")
+                self._group = JobCgroup.below_own(self._name())
         return self._group
+
+    def _name(self) -> str:
+        st = self._base.stat()
+        return f"spotsurfer-{st.st_dev:x}-{st.st_ino:x}"
 
     def tool_group(self) -> JobCgroup:
         """CRIU's own group while it dumps, so that it can be found when the shim is gone."""
@@ -57,21 +60,25 @@ class Keeper:
         """A shim for this job; returns when it answers. Raises OSError, shimwire.ShimGone."""
         for name in (shimwire.EXIT, shimwire.STARTED):
             (self._folder / name).unlink(missing_ok=True)
-        self.cgroup().create()
-        self.tool_group().create()
-        shimwire.write_durably(self._folder / GROUPS, self.cgroup().folders)
         with (self._folder / "shim.log").open("ab") as log:
             self._shim = subprocess.Popen(
-                [*self._tools.python, "-m", "spotsurfer_agent.shim", str(self._base)],
+                [*scopes.prefix("job"), *self._tools.python, "-m", "spotsurfer_agent.shim", str(self._base)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
             )  # fmt: skip
         end = time.monotonic() + SHIM_START_SECONDS
         while self._shim.poll() is None and time.monotonic() < end:
             with contextlib.suppress(shimwire.ShimGone):
                 if self.ask("hello")["pid"] == self._shim.pid:
-                    return
+                    return self._make_groups(self._shim.pid)
             time.sleep(0.01)
         raise shimwire.ShimGone(f"the job's keeper did not come up: see {self._folder}/shim.log")
+
+    def _make_groups(self, shim: int) -> None:
+        """The job's groups are below the shim's, which may be in a scope of its own."""
+        self._group = JobCgroup.below_own(self._name(), str(shim))
+        self._group.create()
+        self.tool_group().create()
+        shimwire.write_durably(self._folder / GROUPS, self._group.folders)
 
     def kill(self) -> None:
         """Kill the processes of job, tools and shim. Raises EngineError where some hang."""

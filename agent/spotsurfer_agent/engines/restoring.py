@@ -6,10 +6,11 @@ import contextlib
 import os
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_agent import manifest
+from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.manifest import Manifest
@@ -31,8 +32,7 @@ class CantBring(Exception):
 class Origin:
     """How a process of its own reaches the store, and how it may restore."""
 
-    store_url: str
-    store_options: dict[str, str] = field(default_factory=dict)
+    way: Way
     key: str = ""  # the lineage's secret, in hexadecimal digits
     lazy: bool = True
     memory_bytes: int = 256 << 20
@@ -47,8 +47,6 @@ class Place:
     images: Path  # CRIU looks for the image server there
     work: Path  # and for the server of faults there
     job: str
-    group: JobCgroup  # the job's
-    entries: list[str]  # of the control group that the pager joins
     python: tuple[str, ...]
     prints: Path  # where the fingerprints of the image's pages are to be kept
 
@@ -67,14 +65,13 @@ class Bringing:
                 env={**os.environ, **_ENVIRONMENT},
             )  # fmt: skip
 
-    def begin(self, image: Manifest, keys: Keys, origin: Origin) -> None:
-        """Tell it what to bring. Raises OSError."""
+    def begin(self, image: Manifest, keys: Keys, origin: Origin, group: JobCgroup, joins: JobCgroup) -> None:
+        """Tell it what to bring; `group` is the job's, and `joins` is the one that it becomes part of. Raises OSError."""
         p = self._place
         path = p.work / "manifest"
         path.write_bytes(manifest.encode(image, keys))
         told = Plan(
-            store_url=origin.store_url,
-            store_options=origin.store_options,
+            way=origin.way.carry(),
             cache=origin.cache,
             job=p.job,
             checkpoint=image.id,
@@ -86,8 +83,8 @@ class Bringing:
             images=str(p.images),
             work=str(p.work),
             lazy=origin.lazy,
-            cgroup=p.group.folders,
-            enter=p.entries,
+            cgroup=group.folders,
+            enter=joins.entries(),
             prints=str(p.prints),
             memory_bytes=origin.memory_bytes,
         )

@@ -13,7 +13,7 @@ from spotsurfer_agent.inputs.delivery import Delivery
 from spotsurfer_agent.inputs.shares import Shares
 from spotsurfer_agent.inputs.sources import Sources
 from spotsurfer_agent.protocol import AgentConfig, Spec
-from spotsurfer_agent.store import FileStore, StoreUnreachable
+from spotsurfer_agent.store import FileStore, Rights, StoreUnreachable
 
 FOLDER = "inputs-cache"  # in the agent's folder
 
@@ -26,11 +26,11 @@ class Goods:
     shares: Shares
 
     @staticmethod
-    def of(base: Path, config: AgentConfig) -> Goods:
-        """As the agent's configuration says."""
+    def of(base: Path, config: AgentConfig, rights: Rights | None = None) -> Goods:
+        """As the agent's configuration says; `rights` are those that were handed out."""
         folder = Path(config.input_cache) if config.input_cache else base / FOLDER
         cache = Cache(folder, config.input_cache_bytes)
-        return Goods(Delivery(base, cache, Sources(_usual(config) | config.input_options)), Shares(base))
+        return Goods(Delivery(base, cache, Sources(_usual(config) | config.input_options, rights)), Shares(base))
 
     def ready(self, spec: Spec, store: FileStore, scratch: str, halt: Callable[[], None], tell: Callable[[str], None]) -> None:
         """Everything is here, as it was at the job's first start; nothing of it runs yet.

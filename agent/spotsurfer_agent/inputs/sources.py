@@ -16,6 +16,7 @@ from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.inputs import naming, trouble
 from spotsurfer_agent.inputs.trouble import InputTrouble, Kind
 from spotsurfer_agent.inputs.wire import Fetch
+from spotsurfer_agent.store import SECRET_OPTIONS, Rights
 
 FILES_MAX = 100_000
 PIECE_BYTES = 1 << 20  # handed on at once
@@ -39,9 +40,13 @@ class Seen:
 
 @dataclass
 class Sources:
-    """Opened places. `options`: by the beginning of an address, how it is reached (obstore's names); longer ones win."""
+    """Opened places. `options`: by the beginning of an address, how it is reached (obstore's names); longer ones win.
+
+    `rights`, where the machine has them, are used for S3 wherever the options name no others.
+    """
 
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    rights: Rights | None = None
     _open: dict[str, Any] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -148,8 +153,10 @@ class Sources:
         client |= {"timeout": ANSWER, "connect_timeout": "5s", "read_timeout": SILENCE}
         retry: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
         config: Any = None if web else given or None
+        ours = place.startswith(("s3://", "s3a://")) and not SECRET_OPTIONS & {k.removeprefix("aws_") for k in given}
+        extra: Any = {"credential_provider": self.rights} if ours and self.rights is not None else {}
         try:
-            return from_url(place, config=config, client_options=client, retry_config=retry)
+            return from_url(place, config=config, client_options=client, retry_config=retry, **extra)
         except (BaseError, ValueError) as e:
             raise InputTrouble(Kind.REFUSED, source=fetch.source, why=str(e).partition("\n")[0]) from e
 

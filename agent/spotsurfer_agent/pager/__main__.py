@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from spotsurfer_agent import launch, linux, manifest, objectkeys
+from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
@@ -27,7 +28,7 @@ from spotsurfer_agent.pager.order import Order
 from spotsurfer_agent.pager.plan import BLAME_IMAGE, BLAME_MACHINE, ORDER, Loss, Phase, Plan, myself
 from spotsurfer_agent.pager.streamer import Streamer
 from spotsurfer_agent.patience import Patient
-from spotsurfer_agent.store import StoreError, open_store
+from spotsurfer_agent.store import StoreError
 
 log = logging.getLogger("pager")
 CRIU_ENDS_SECONDS = 5.0
@@ -39,7 +40,7 @@ class Pager:
     def __init__(self, plan: Plan, holders: Holders) -> None:
         self._plan, self._holders, self._folder = plan, holders, Path(plan.folder)
         keys = Keys.of_hex(plan.key, plan.lineage, plan.encrypts)
-        opened = Patient(open_store(plan.store_url, plan.store_options))
+        opened = Patient(Way.carried(plan.way).open())
         self._store = CachedStore(opened, Cache(Path(plan.cache))) if plan.cache else opened
         self._image = manifest.decode(Path(plan.manifest).read_bytes(), keys)
         chunks = sources.reader(plan, self._store, keys)

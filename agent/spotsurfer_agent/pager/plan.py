@@ -33,8 +33,7 @@ class Phase(StrEnum):
 class Plan:
     """One restore. Paths are absolute."""
 
-    store_url: str
-    store_options: dict[str, str]
+    way: dict[str, Any]  # to the store, as `access.opening.Way` tells it
     job: str
     checkpoint: str
     key: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ def reclaim(data_dir: Path, box: str, notice_seconds: float) -> dict[str, Any]:
 def rebalance(data_dir: Path, box: str) -> dict[str, Any]:
     """Give a box the rebalance recommendation. Raises NotFound or Conflict."""
     return _order(data_dir, box, {"order": "rebalance"})
+
+
+def set_metadata(data_dir: Path, box: str, entries: Mapping[str, str]) -> dict[str, Any]:
+    """Change what a box's metadata service says, by paths below meta-data. Raises NotFound or Conflict."""
+    return _order(data_dir, box, {"order": "metadata", "entries": dict(entries)})
 
 
 def set_link_rate(data_dir: Path, box: str, bits_per_second: int | None) -> dict[str, Any]:

@@ -30,13 +30,14 @@ def metadata_of(record: BoxRecord, now: datetime) -> Metadata:
         "hostname": host_name,
         "events/maintenance/history": "[]",
         "events/maintenance/scheduled": "[]",
+        **record.metadata,
     }
     identity: dict[str, Any] = {
         "accountId": ACCOUNT,
         "architecture": "x86_64",
         "availabilityZone": record.zone,
-        "imageId": IMAGE,
-        "instanceId": record.id,
+        "imageId": fixed["ami-id"],
+        "instanceId": fixed["instance-id"],
         "instanceType": record.instance_type,
         "pendingTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "privateIp": BOX_ADDRESS,

@@ -9,13 +9,10 @@ import contextlib
 import errno
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from hashlib import sha256
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from spotsurfer.model.errors import DiskFull, HostUnfit, Invalid, NoCapacity, ProviderError, QuotaExceeded
@@ -24,6 +21,7 @@ from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.provider import (
     BillingRule,
     Capabilities,
+    Credentials,
     InstanceState,
     InstanceView,
     LaunchPlan,
@@ -36,19 +34,10 @@ from spotsurfer_providers.local import network, orders, scenario, tidy
 from spotsurfer_providers.local.cgroups import Hierarchy
 from spotsurfer_providers.local.gateway import BUCKET
 from spotsurfer_providers.local.host import check_host
-from spotsurfer_providers.local.records import (
-    BoxFolder,
-    BoxRecord,
-    BoxState,
-    Home,
-    job_and_attempt,
-    take_lock,
-    to_json,
-    write_atomically,
-)
+from spotsurfer_providers.local.records import BoxFolder, BoxRecord, BoxState, Home, job_and_attempt
 from spotsurfer_providers.local.scenario_file import load
 from spotsurfer_providers.local.settings import LocalSettings
-from spotsurfer_providers.local.supervisor_process import reap, start_supervisor
+from spotsurfer_providers.local.supervisor_process import make_box, reap
 
 USER_DATA_BYTES_MAX = 16 << 10
 _BOX_ID = re.compile(r"box-[0-9a-f]{12}")
@@ -64,6 +53,7 @@ class LocalProvider:
     """Boxes of one data folder."""
 
     name = "local"
+    witness = None  # a box's agent is told by its metadata service, and nobody else is
 
     def __init__(self, settings: LocalSettings, host: ProviderHost) -> None:
         self._settings = settings
@@ -104,7 +94,7 @@ class LocalProvider:
                 found = self._home.folder(_box_id(plan.token))
                 if not found.path.exists():
                     self._admit(plan, trees, now)
-                    found = self._create(plan, now)
+                    found = make_box(self._home, self._record(plan, now))
         record = found.record()
         if record.token != plan.token:
             raise Invalid(f"{found.id} belongs to another token: make tokens that differ in their first 12 characters")
@@ -124,23 +114,6 @@ class LocalProvider:
         why = why or scenario.full(self._plot, plan.pool, plan.market, [(v.pool, v.market) for v in live])
         if why:
             raise NoCapacity(f"No {plan.market} capacity in {plan.pool}: {why}")
-
-    def _create(self, plan: LaunchPlan, now: datetime) -> BoxFolder:
-        fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=self._home.boxes))
-        lock = os.open(fresh / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            take_lock(lock)
-            record = self._record(plan, now)
-            write_atomically(fresh / "box.json", to_json(record))
-            final = self._home.boxes / record.id
-            fresh.rename(final)
-            start_supervisor(final, lock)
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise
-        finally:
-            os.close(lock)
-        return BoxFolder(final)
 
     def _record(self, plan: LaunchPlan, now: datetime) -> BoxRecord:
         kind, settings = self._types[plan.pool.instance_type], self._settings
@@ -225,6 +198,10 @@ class LocalProvider:
             "allow_http": "true",
         }
         return StoreAccess(f"s3://{BUCKET}", options, {"s3://": options} if self._settings.buckets else {})
+
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+        """A box's link to the gateway is its credential: there is nothing to renew."""
+        raise ProviderError(f"boxes get no credentials: {job}.{attempt} asked, with {len(inputs)} inputs")
 
     def _seconds(self, now: datetime) -> float:
         """Since the scenario's epoch, which the first question sets."""

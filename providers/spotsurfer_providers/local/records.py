@@ -67,6 +67,7 @@ class BoxRecord:
     clock_offset_seconds: int = 0  # its monotonic clock against the host's
     sockets: dict[str, str] = field(default_factory=dict)  # ports of the cloud's side that lead to Unix sockets of the host
     buckets: dict[str, str] = field(default_factory=dict)  # folders of the host that its gateway serves to be read
+    metadata: dict[str, str] = field(default_factory=dict)  # what its metadata service says besides, or instead
     root: str = ""  # the tree that it has for a root; "" = the host's
 
     @property

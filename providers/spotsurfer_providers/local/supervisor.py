@@ -146,6 +146,8 @@ class Supervisor:
             self.rebalance()
         elif name == "link":
             self._set_link(what)
+        elif name == "metadata":
+            self.metadata.fixed = {**self.metadata.fixed, **{str(k): str(v) for k, v in what["entries"].items()}}
         elif name != "status":
             raise ValueError(f"no order {name!r}")
         action = self.metadata.action_at

@@ -1,18 +1,40 @@
-"""Starting a supervisor so that it outlives us, with the lock of its box's folder in its hand."""
+"""Making a box: its folder, and a supervisor that outlives us with the lock of that folder in its hand."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
+
+from spotsurfer_providers.local.records import BoxFolder, BoxRecord, Home, take_lock, to_json, write_atomically
 
 LOCK_FD = 3
 _KEPT = ("PATH", "PYTHONPATH", "LANG", "VIRTUAL_ENV", "TMPDIR")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _children: set[int] = set()
+
+
+def make_box(home: Home, record: BoxRecord) -> BoxFolder:
+    """Order the box that `record` describes; its folder appears complete. Raises OSError."""
+    fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=home.boxes))
+    lock = os.open(fresh / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        take_lock(lock)
+        write_atomically(fresh / "box.json", to_json(record))
+        final = home.boxes / record.id
+        fresh.rename(final)
+        start_supervisor(final, lock)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    finally:
+        os.close(lock)
+    return BoxFolder(final)
 
 
 def start_supervisor(folder: Path, lock: int) -> int:

@@ -1,0 +1,160 @@
+"""The provider `aws`: RunInstances, DescribeInstances, TerminateInstances, and a queue of events as witness.
+
+One instance of one pool is ordered at a time, because *which* pool is our policy's choice: CreateFleet would choose by itself,
+and its answer would hide which pools refused. Each call is made once where it changes something; who repeats it decides anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+from spotsurfer_agent import protocol
+
+from spotsurfer.model.errors import NoCapacity, ProviderError, UnknownToProvider
+from spotsurfer.model.ids import InstanceId
+from spotsurfer.model.market import Offer
+from spotsurfer.ports.provider import (
+    BillingRule,
+    Capabilities,
+    Credentials,
+    InstanceState,
+    InstanceView,
+    LaunchPlan,
+    Listing,
+    ProviderHost,
+    StoreAccess,
+)
+from spotsurfer_providers.aws import access, orders, views
+from spotsurfer_providers.aws.clients import Clients
+from spotsurfer_providers.aws.errors import MISMATCH, TERMINATED, calling, code_of, translated
+from spotsurfer_providers.aws.queue import Queue
+from spotsurfer_providers.aws.settings import AwsSettings
+from spotsurfer_providers.aws.shop import Shop
+
+NOTICE_SECONDS = 120.0  # between the interruption notice and the reclaim
+CREDENTIAL_SECONDS = 3600  # the most that AWS gives a role that another role takes
+PAGE = 1000
+
+
+class AwsProvider:
+    """One region of one account."""
+
+    name = "aws"
+
+    def __init__(self, settings: AwsSettings, host: ProviderHost) -> None:
+        access.bucket_and_prefix(host.store_url)  # said at the start, not at the first launch
+        self._settings = settings
+        self._host = host
+        self._aws = Clients(settings)
+        self._shop = Shop(settings, self._aws, host.clock)
+        self._gone_at: dict[str, datetime] = {}  # when an end was first seen, where EC2 does not say when it was
+        self.capabilities = Capabilities(
+            notice_seconds=NOTICE_SECONDS,
+            metadata_dialect="aws",
+            billing=BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=True),
+            rebalance=settings.rebalance,
+        )
+        self.witness = None if settings.queue_url is None else Queue(self._aws, settings.queue_url)
+
+    def offers(self) -> Sequence[Offer]:
+        """Allowed types in zones with a subnet, both markets. That one is listed does not say that it can be had."""
+        return self._shop.offers()
+
+    # ---- instances
+
+    def launch(self, plan: LaunchPlan) -> InstanceView:
+        """One instance, by exactly one call of RunInstances."""
+        request = orders.run_instances(plan, self._settings, self._shop.image(), self._host.family)
+        what = f"RunInstances {plan.pool}"
+        try:
+            with calling(what):
+                try:
+                    answer = self._aws.orders.run_instances(**request)
+                except ClientError as e:
+                    if code_of(e) not in (MISMATCH, TERMINATED):
+                        raise
+                    return self._made_before(plan.token, e)
+                return self._view(answer["Instances"][0])
+        except UnknownToProvider as e:  # something of the settings, not an instance
+            raise ProviderError(str(e)) from e
+
+    def _made_before(self, token: str, error: ClientError) -> InstanceView:
+        """The order was taken before: in other words (another image behind a parameter, changed settings), or it has ended."""
+        found = self._pages([{"Name": "client-token", "Values": [token]}])
+        made = [i for page in found for r in page["Reservations"] for i in r["Instances"]]
+        if not made and code_of(error) == TERMINATED:
+            raise NoCapacity("RunInstances: the machine of this order has ended, and EC2 has forgotten it")
+        if not made:
+            raise translated(error, "RunInstances: an order of the same token is not listed yet; it is looked for again")
+        return self._view(made[0])
+
+    def terminate(self, instance: InstanceId) -> None:
+        """Order its end."""
+        try:
+            with calling(f"TerminateInstances {instance}"):
+                self._aws.orders.terminate_instances(InstanceIds=[instance])
+        except UnknownToProvider:
+            return  # ended long ago, or so new that not all of EC2 knows it: then the order is repeated
+
+    def describe(self) -> Listing:
+        """All of the family, by tag. Complete only if every page came and every entry could be read."""
+        found: list[InstanceView] = []
+        complete = True
+        pages = iter(self._pages([{"Name": f"tag:{orders.FAMILY_TAG}", "Values": [self._host.family]}]))
+        while True:
+            try:
+                with calling("DescribeInstances"):
+                    page = next(pages, None)
+                    entries = [] if page is None else [i for r in page["Reservations"] for i in r["Instances"]]
+            except ProviderError:
+                if not found:
+                    raise
+                return Listing(found, complete=False)
+            if page is None:
+                break
+            for entry in entries:
+                try:
+                    found.append(self._view(entry))
+                except (KeyError, TypeError, ValueError):
+                    complete = False
+        if complete:
+            self._gone_at = {v.id: self._gone_at[v.id] for v in found if v.id in self._gone_at}
+        return Listing(found, complete)
+
+    def _pages(self, filters: list[dict[str, Any]]) -> Any:
+        paginator = self._aws.ec2.get_paginator("describe_instances")
+        return paginator.paginate(Filters=filters, PaginationConfig={"PageSize": PAGE})
+
+    def _view(self, entry: Any) -> InstanceView:
+        now = self._host.clock.now()
+        view = views.view_of(entry, self._settings.region, now, self._gone_at.get(entry["InstanceId"]))
+        if view.state is InstanceState.GONE:
+            self._gone_at.setdefault(view.id, now)
+        return view
+
+    # ---- the store
+
+    def store_access(self, job: str, attempt: int) -> StoreAccess:
+        """The store's address; what may be done there comes with `credentials`."""
+        del job, attempt
+        return StoreAccess(self._host.store_url, self._settings.machines_store, renewed=True)
+
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+        """A session of the job role, cut down to this attempt."""
+        policy = access.session_policy(self._host.store_url, self._settings.partition, job, attempt, inputs)
+        with calling("AssumeRole"):
+            given = self._aws.sts.assume_role(
+                RoleArn=self._settings.job_role_arn,
+                RoleSessionName=protocol.live_key(job, attempt).removeprefix(protocol.live_prefix())[:64],
+                Policy=policy,
+                DurationSeconds=CREDENTIAL_SECONDS,
+            )["Credentials"]
+            values = {
+                "access_key_id": given["AccessKeyId"],
+                "secret_access_key": given["SecretAccessKey"],
+                "token": given["SessionToken"],
+            }
+            return Credentials(values, given["Expiration"])

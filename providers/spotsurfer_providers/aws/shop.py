@@ -1,0 +1,183 @@
+"""Asks EC2 and the price list what can be had, and remembers what seldom changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from spotsurfer.model.errors import Invalid, ProviderError, UnknownToProvider
+from spotsurfer.model.market import Market, Offer
+from spotsurfer.ports.clock import Clock
+from spotsurfer_providers.aws import market
+from spotsurfer_providers.aws.clients import Clients
+from spotsurfer_providers.aws.errors import calling
+from spotsurfer_providers.aws.orders import ImageSeen
+from spotsurfer_providers.aws.settings import AwsSettings
+
+DAY_SECONDS = 86400.0
+HOUR_SECONDS = 3600.0  # images behind parameters are rebuilt by the week; placement scores change slowly and are counted
+PRICES_AGAIN_SECONDS = 1800.0  # after a price list that could not be read
+TARGET_CAPACITY = 20  # placement scores are asked for a fleet about as large as one of ours
+PAGE = 100
+ARCHITECTURE = "x86_64"  # that the agent's runtime is built for
+
+T = TypeVar("T")
+
+
+class Memory:
+    """Answers that stay good for a while. `get` asks again when one has become too old."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[str, tuple[datetime, Any]] = {}
+
+    def get(self, name: str, seconds: float, ask: Callable[[], T]) -> T:
+        """The answer; what `ask` raises is raised, and nothing is remembered."""
+        now = self._clock.now()
+        until, answer = self._kept.get(name, (now, None))
+        if until <= now:
+            answer = ask()
+            self._kept[name] = (now + timedelta(seconds=seconds), answer)
+        found: T = answer
+        return found
+
+    def put(self, name: str, seconds: float, answer: object) -> None:
+        """Remember it for so long."""
+        self._kept[name] = (self._clock.now() + timedelta(seconds=seconds), answer)
+
+
+class Shop:
+    """Read only. Methods raise ProviderError and its children."""
+
+    def __init__(self, settings: AwsSettings, clients: Clients, clock: Clock) -> None:
+        self._settings = settings
+        self._aws = clients
+        self._memory = Memory(clock)
+        self._clock = clock
+
+    def offers(self) -> list[Offer]:
+        """What may be tried now: types that are allowed, in zones where there is a subnet, with today's prices."""
+        types = self._memory.get("types", DAY_SECONDS, self._types)
+        zones = self._memory.get("zones", DAY_SECONDS, lambda: self._zones(types))
+        listed = self._list_prices(types)
+        scores = (
+            self._memory.get("scores", HOUR_SECONDS, lambda: self._scores(types)) if self._settings.placement_scores else {}
+        )
+        quotas = self._memory.get("quotas", HOUR_SECONDS, self._quotas)
+        found = market.offers_of(self._settings.region, types, zones, (self._spot_prices(types), listed), scores)
+        return [o for o in found if market.within(o, quotas)]
+
+    def image(self) -> ImageSeen | None:
+        """The image that new machines boot; None where the launch template has it."""
+        name = self._settings.image
+        if name is None:
+            return None
+        return self._memory.get("image", HOUR_SECONDS, lambda: self._image(name))
+
+    # ---- questions
+
+    def _quotas(self) -> dict[Market, float]:
+        """vCPUs of standard types that the account may have; a market whose quota can't be read is not limited here."""
+        found: dict[Market, float] = {}
+        for kind, code in market.QUOTAS.items():
+            try:
+                with calling("GetServiceQuota"):
+                    answer = self._aws.quotas.get_service_quota(ServiceCode="ec2", QuotaCode=code)
+                    found[kind] = float(answer["Quota"]["Value"])
+            except ProviderError:
+                continue
+        return found
+
+    def _types(self) -> dict[str, market.TypeSeen]:
+        filters = [
+            {"Name": "instance-type", "Values": list(self._settings.instance_types)},
+            {"Name": "processor-info.supported-architecture", "Values": [ARCHITECTURE]},
+            {"Name": "bare-metal", "Values": ["false"]},
+        ]
+        with calling("DescribeInstanceTypes"):
+            pages = self._aws.ec2.get_paginator("describe_instance_types").paginate(
+                Filters=filters, PaginationConfig={"PageSize": PAGE}
+            )
+            found = market.types_of(pages)
+        if not found:
+            wanted = ", ".join(self._settings.instance_types)
+            raise Invalid(f"no instance type of {self._settings.region} matches {wanted}: check [provider.aws] instance_types")
+        return found
+
+    def _zones(self, types: Mapping[str, market.TypeSeen]) -> list[tuple[str, str]]:
+        with calling("DescribeInstanceTypeOfferings"):
+            pages = self._aws.ec2.get_paginator("describe_instance_type_offerings").paginate(
+                LocationType="availability-zone",
+                Filters=[{"Name": "instance-type", "Values": list(self._settings.instance_types)}],
+            )
+            found = [(o["Location"], o["InstanceType"]) for page in pages for o in page["InstanceTypeOfferings"]]
+        return [(zone, name) for zone, name in found if zone in self._settings.subnets and name in types]
+
+    def _spot_prices(self, types: Mapping[str, market.TypeSeen]) -> dict[tuple[str, str], int]:
+        with calling("DescribeSpotPriceHistory"):
+            pages = self._aws.ec2.get_paginator("describe_spot_price_history").paginate(
+                InstanceTypes=sorted(types),
+                ProductDescriptions=[market.PRODUCT],
+                StartTime=self._clock.now(),  # of each pool the price in force
+                Filters=[{"Name": "availability-zone", "Values": sorted(self._settings.subnets)}],
+                PaginationConfig={"PageSize": 1000},
+            )
+            return market.spot_prices(entry for page in pages for entry in page["SpotPriceHistory"])
+
+    def _list_prices(self, types: Mapping[str, market.TypeSeen]) -> dict[str, int]:
+        """Of the price list; where that can't be read, of the catalogue, and it is tried again later."""
+        try:
+            said = self._memory.get("prices", DAY_SECONDS, lambda: self._price_list(sorted(types)))
+        except ProviderError:
+            said = {}
+            self._memory.put("prices", PRICES_AGAIN_SECONDS, said)
+        return {**market.catalogue_prices(types), **said}
+
+    def _price_list(self, names: Sequence[str]) -> dict[str, int]:
+        fixed = {
+            "regionCode": self._settings.region,
+            "operatingSystem": "Linux",
+            "preInstalledSw": "NA",
+            "tenancy": "Shared",
+            "capacitystatus": "Used",
+        }
+        filters = [{"Type": "TERM_MATCH", "Field": k, "Value": v} for k, v in fixed.items()]
+        filters.append({"Type": "ANY_OF", "Field": "instanceType", "Value": ",".join(names)})
+        with calling("GetProducts"):
+            pages = self._aws.pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters)
+            return market.list_prices(text for page in pages for text in page["PriceList"])
+
+    def _scores(self, types: Mapping[str, market.TypeSeen]) -> dict[str, int]:
+        """How likely spot is to be had in each zone; nothing where it can't be asked, for it is advice only."""
+        try:
+            with calling("GetSpotPlacementScores"):
+                answer = self._aws.ec2.get_spot_placement_scores(
+                    InstanceTypes=sorted(types)[:1000],
+                    TargetCapacity=TARGET_CAPACITY,
+                    SingleAvailabilityZone=True,
+                    RegionNames=[self._settings.region],
+                )
+                zones = self._aws.ec2.describe_availability_zones()["AvailabilityZones"]
+                names = {z["ZoneId"]: z["ZoneName"] for z in zones}
+                return market.scores_of(answer["SpotPlacementScores"], names)
+        except ProviderError:
+            return {}
+
+    def _image(self, name: str) -> ImageSeen:
+        wanted = self._parameter(name) if name.startswith("/") else name
+        with calling("DescribeImages"):
+            found = self._aws.ec2.describe_images(ImageIds=[wanted])["Images"]
+        if not found:
+            raise Invalid(f"there is no image {wanted} in {self._settings.region}: check [provider.aws] image")
+        image = ImageSeen(wanted, found[0].get("RootDeviceName") or "/dev/xvda", found[0].get("Architecture") or ARCHITECTURE)
+        if image.architecture != ARCHITECTURE:
+            raise Invalid(f"[provider.aws] image {wanted} is for {image.architecture}: the agent needs {ARCHITECTURE}")
+        return image
+
+    def _parameter(self, name: str) -> str:
+        try:
+            with calling("GetParameter"):
+                return str(self._aws.ssm.get_parameter(Name=name)["Parameter"]["Value"])
+        except UnknownToProvider as e:
+            raise Invalid(f"there is no SSM parameter {name}: check [provider.aws] image") from e

@@ -1,0 +1,128 @@
+"""A circuit breaker around a provider: an API that keeps failing is left alone, for longer each time.
+
+A "no" that is clear (no capacity, a quota, an order that is wrong) shows that the API works and is no failure here: pools have
+their own cool-downs. Failures are throttling, errors that say nothing, and credentials that are not good. Each kind of call has
+a breaker of its own: that launches are throttled must not keep machines from being ended. A breaker opens after some failures
+in a row; while it is open nothing is called. Then one call is let through: it closes the breaker, or opens it for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from spotsurfer.model.errors import CredentialsExpired, Invalid, NoCapacity, ProviderDenied, ProviderError, QuotaExceeded
+from spotsurfer.model.ids import InstanceId
+from spotsurfer.model.market import Offer
+from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.provider import Capabilities, Credentials, InstanceView, LaunchPlan, Listing, Provider, StoreAccess
+from spotsurfer.ports.witness import Letter, Witness
+
+FAILURES_MAX = 3  # in a row; the next call is not made
+FIRST_SECONDS = 5.0
+LONGEST_SECONDS = 300.0
+CLEAR = (NoCapacity, QuotaExceeded, Invalid)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """State of one kind of call. `until` is when the next call may be tried."""
+
+    failures: int = 0
+    until: datetime | None = None
+    reason: str = ""
+
+    def closed(self, now: datetime) -> bool:
+        """Whether a call may be made now."""
+        return self.until is None or now >= self.until
+
+    def failed(self, error: ProviderError, now: datetime) -> Breaker:
+        """After one more failure."""
+        failures = self.failures + 1
+        if failures < FAILURES_MAX:
+            return Breaker(failures)
+        wait = min(FIRST_SECONDS * 2 ** min(failures - FAILURES_MAX, 16), LONGEST_SECONDS)
+        return Breaker(failures, now + timedelta(seconds=wait), str(error))
+
+
+def failure(error: ProviderError) -> bool:
+    """Whether it speaks against the API and not against what was asked."""
+    if isinstance(error, CredentialsExpired):
+        return True
+    return not isinstance(error, (*CLEAR, ProviderDenied))
+
+
+class Guarded:
+    """A provider like the one within; raises ProviderError instead of calling while a breaker is open."""
+
+    def __init__(self, provider: Provider, clock: Clock) -> None:
+        self._provider = provider
+        self._clock = clock
+        self._breakers: dict[str, Breaker] = {}
+        self.name: str = provider.name
+        self.capabilities: Capabilities = provider.capabilities
+        self._witness = None if provider.witness is None else _GuardedWitness(provider.witness, self)
+
+    @property
+    def witness(self) -> Witness | None:
+        """As the provider's."""
+        return self._witness
+
+    def call(self, kind: str, what: Callable[[], T]) -> T:
+        """Make a call of this kind, or raise what it failed with last."""
+        now = self._clock.now()
+        breaker = self._breakers.get(kind, Breaker())
+        if not breaker.closed(now):
+            assert breaker.until is not None
+            left = (breaker.until - now).total_seconds()
+            raise ProviderError(f"{kind} failed {breaker.failures} times and rests for {left:.0f} s more: {breaker.reason}")
+        try:
+            answer = what()
+        except ProviderError as e:
+            if failure(e):
+                self._breakers[kind] = breaker.failed(e, now)
+                raise
+            self._breakers.pop(kind, None)
+            raise
+        self._breakers.pop(kind, None)
+        return answer
+
+    def offers(self) -> Sequence[Offer]:
+        """See Provider."""
+        return self.call("offers", self._provider.offers)
+
+    def launch(self, plan: LaunchPlan) -> InstanceView:
+        """See Provider."""
+        return self.call("launch", lambda: self._provider.launch(plan))
+
+    def terminate(self, instance: InstanceId) -> None:
+        """See Provider."""
+        self.call("terminate", lambda: self._provider.terminate(instance))
+
+    def describe(self) -> Listing:
+        """See Provider."""
+        return self.call("describe", self._provider.describe)
+
+    def store_access(self, job: str, attempt: int) -> StoreAccess:
+        """See Provider."""
+        return self._provider.store_access(job, attempt)
+
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+        """See Provider."""
+        return self.call("credentials", lambda: self._provider.credentials(job, attempt, inputs))
+
+
+class _GuardedWitness:
+    def __init__(self, witness: Witness, guarded: Guarded) -> None:
+        self._witness = witness
+        self._guarded = guarded
+
+    def read(self) -> Sequence[Letter]:
+        return self._guarded.call("witness", self._witness.read)
+
+    def settle(self, letters: Sequence[Letter]) -> None:
+        self._guarded.call("settle", lambda: self._witness.settle(letters))

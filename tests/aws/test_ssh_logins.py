@@ -1,0 +1,241 @@
+"""From the controller to the shell: where to log in, what user-data says of it, nudges, and the command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from spotsurfer_agent.protocol import AgentConfig
+from support.api import api
+from support.builders import JOB, NOW, POOL, a_job, an_attempt
+from support.fake_service import FakeService
+from support.sshd import Sshd, user_key
+
+from spotsurfer.cli import live, login
+from spotsurfer.cli.common import SESSION
+from spotsurfer.cli.main import main
+from spotsurfer.controller import logins
+from spotsurfer.controller.bootstrap import Login, Source, user_data
+from spotsurfer.controller.logins import Logins, Rules
+from spotsurfer.model.errors import ConfigError, Conflict, HostKeyMismatch, NotFound, UsageError
+from spotsurfer.model.ids import InstanceId, JobId
+from spotsurfer.model.job import Attempt, AttemptState, JobState
+from spotsurfer.model.market import Market
+from spotsurfer.ports.provider import InstanceState, InstanceView
+from spotsurfer.ports.service import Machine
+from spotsurfer.ssh import hostkey, remote
+from spotsurfer.state import jobs as rows
+from spotsurfer.state.db import open_database
+
+
+def seed_of(job: str, attempt: int) -> bytes:
+    return f"{job}.{attempt}".encode().ljust(32, b".")
+
+
+class Scene:
+    """A database with one job; machines have addresses unless a test takes them away."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.engine = path, open_database(path / "state.db")
+        self.views: dict[str, InstanceView] = {}
+        with self.engine.begin() as c:
+            rows.add_job(c, a_job())
+
+    def logins(self, **rules: object) -> Logins:
+        return Logins(Rules(**{"user": "root", **rules}), seed_of, self.engine, self.views.get)  # type: ignore[arg-type]
+
+    def add(self, number: int, state: AttemptState, address: str | None = "127.0.0.1", public: str | None = None) -> Attempt:
+        attempt = an_attempt(number, state)
+        with self.engine.begin() as c:
+            rows.add_attempt(c, attempt)
+        view = InstanceView(InstanceId(f"i-{number}"), attempt.token, POOL, Market.SPOT, InstanceState.RUNNING, NOW)
+        self.views[attempt.token] = InstanceView(
+            view.id, view.token, view.pool, view.market, view.state, NOW, address=address, public_address=public
+        )
+        return attempt
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
+    yield made
+    made.engine.dispose()
+
+
+def test_the_machine_that_holds_the_job_else_the_newest_that_comes(scene: Scene) -> None:
+    scene.add(1, AttemptState.RELEASED)
+    scene.add(2, AttemptState.RUNNING, "10.0.0.2")
+    scene.add(3, AttemptState.BOOTING, "10.0.0.3")
+    there = scene.logins(port=2222)
+    assert there.machine(JOB) == Machine(2, "i-2", "10.0.0.2", 2222, "root", hostkey.public_line(seed_of(JOB, 2)))
+
+
+def test_why_nobody_can_log_in_is_said(scene: Scene) -> None:
+    with pytest.raises(Conflict, match="has no machine now"):
+        scene.logins().machine(JOB)
+    scene.add(1, AttemptState.PLANNED)
+    with pytest.raises(Conflict, match="has no machine now"):
+        scene.logins().machine(JOB)
+    scene.add(2, AttemptState.BOOTING, None, "1.2.3.4")
+    with pytest.raises(Conflict, match="no private address"):
+        scene.logins().machine(JOB)
+    assert scene.logins(public=True).machine(JOB).address == "1.2.3.4"
+    with pytest.raises(Conflict, match="nobody logs in"):
+        scene.logins(user=None).machine(JOB)
+    with pytest.raises(NotFound):
+        scene.logins().machine(JobId("no-such-job"))
+
+
+def test_user_data_says_the_same_each_time_and_nothing_where_nobody_logs_in(scene: Scene) -> None:
+    attempt, key = an_attempt(4), user_key(scene.path / "key")
+    first, second = (scene.logins(key_file=key).of_user_data(attempt) for _ in range(2))
+    assert first == second and first is not None
+    assert first.host_key == hostkey.private_text(seed_of(JOB, 4), f"{JOB}.4")
+    assert first.authorized_key.startswith("ssh-ed25519 ") and first.authorized_key.endswith(" spotsurfer")
+    assert scene.logins(user=None).of_user_data(attempt) is None
+    without = scene.logins().of_user_data(attempt)
+    assert without is not None and without.authorized_key == ""
+    with pytest.raises(ConfigError, match="absent can't be read"):
+        scene.logins(key_file=scene.path / "absent")
+
+
+def test_nudges_are_sent_beside_and_their_trouble_is_nobody_elses(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = scene.add(1, AttemptState.RUNNING, None)
+    asked, go = [], threading.Event()
+    there = scene.logins(nudge=True)
+    target = there._target
+
+    def slow(a: Attempt) -> Machine:
+        asked.append(a.number)
+        go.wait(10)
+        return target(a)
+
+    monkeypatch.setattr(there, "_target", slow)
+    for _ in range(5):
+        there.nudge(attempt)
+    go.set()
+    assert there._pool is not None
+    there._pool.shutdown(wait=True)
+    assert asked == [1], "one at a time a machine"
+    scene.logins(nudge=False).nudge(attempt)
+
+
+def test_a_nudge_goes_all_the_way(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt, nudged = scene.add(1, AttemptState.RUNNING), threading.Event()
+    monkeypatch.setattr(logins.remote, "nudge", lambda client, user: nudged.set())
+    with Sshd(tmp_path / "s", seed_of(JOB, 1)) as server:
+        there = scene.logins(nudge=True, key_file=server.key_file, port=server.port)
+        there.nudge(attempt)
+        assert nudged.wait(10)
+        there.stop()
+
+
+# ---------------------------------------------------------------- on the machine
+
+
+def test_the_machine_shows_the_key_that_its_user_data_brought(tmp_path: Path) -> None:
+    """The part of the program that is about SSH, with a folder of its own for /etc/ssh; then a real sshd with the result."""
+    etc, home, tools = tmp_path / "etc-ssh", tmp_path / "home", tmp_path / "tools"
+    for folder in (etc, home, tools):
+        folder.mkdir()
+    (etc / "ssh_host_ed25519_key").write_text("the image's own")
+    (etc / "ssh_host_ed25519_key.pub").write_text("the image's own")
+    (tools / "getent").write_text(f"#!/bin/sh\necho root:x:0:0::{home}:/bin/sh\n")
+    (tools / "getent").chmod(0o755)
+    key = user_key(tmp_path / "key")
+    line = hostkey.authorized_line(key.read_bytes(), "key")
+    login = Login("root", line, hostkey.private_text(b"s" * 32, "it's @CONFIG@"))
+    text = user_data(AgentConfig("j", 1, "s3://b"), "0" * 64, Source("http://127.0.0.1:1/"), login)
+    begin = text[: text.index('mkdir -p "$base/runtime"')].replace("/etc/ssh", str(etc))
+    for _ in range(2):
+        subprocess.run(["sh", "-c", begin], check=True, env={"PATH": f"{tools}:/usr/bin:/bin"})
+    assert (home / ".ssh" / "authorized_keys").read_text() == line + "\n", "once, however often it runs"
+    assert (etc / "ssh_host_ed25519_key").stat().st_mode & 0o777 == 0o600
+    assert not (etc / "ssh_host_ed25519_key.pub").exists()
+    with Sshd(tmp_path / "s", lines=(f"HostKey {etc}/ssh_host_ed25519_key",)) as server:
+        (server.base / "auth").write_text((home / ".ssh" / "authorized_keys").read_text())
+        at = logins.connect.Target("127.0.0.1", "root", hostkey.public_line(b"s" * 32), server.port)
+        logins.connect.connect(at, key).close()
+        wrong = logins.connect.Target("127.0.0.1", "root", hostkey.public_line(b"t" * 32), server.port)
+        with pytest.raises(HostKeyMismatch):
+            logins.connect.connect(wrong, key)
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with TemporaryDirectory(prefix="ss-") as path:  # short: a socket's path has 107 bytes
+        monkeypatch.setenv("SPOTSURFER_CONTROLLER__DATA_DIR", path)
+        monkeypatch.chdir(path)
+        yield Path(path)
+
+
+def test_the_command_runs_there_and_its_exit_code_is_ours(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = FakeService()
+    with Sshd(tmp_path / "s") as server, api(service, folder / "api.sock"):
+        assert main(["submit", "--name", "asm", "--cpu", "1", "--mem", "1G", "--", "prog"]) == 0
+        assert main(["ssh", "asm"]) == Conflict.exit_code
+        service.machines = at(server)
+        capfd.readouterr()
+        assert main(["ssh", "asm", "--json"]) == 0
+        assert json.loads(capfd.readouterr().out)["host_key"] == hostkey.public_line(server.seed)
+        with (tmp_path / "s" / "conf").open() as stdin:
+            monkeypatch.setattr("sys.stdin", stdin)
+            command = ["sh", "-c", "echo 'a  b'; cat | wc -l; exit 9"]
+            assert main(["ssh", "asm", "--key", str(server.key_file), "--", *command]) == 9
+        out, _ = capfd.readouterr()
+        assert out.splitlines() == ["a  b", str(len((tmp_path / "s" / "conf").read_text().splitlines()))]
+        service.machines = Machine(1, "i-1", "127.0.0.1", server.port, "root", hostkey.public_line(b"x" * 32))
+        assert main(["ssh", "asm", "--key", str(server.key_file), "--", "true"]) == HostKeyMismatch.exit_code
+
+
+def test_live_output_goes_on_where_the_store_ended_and_ends_with_the_job(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first three bytes are in the store; the machine has six, goes, and the store has the rest."""
+    service, base = FakeService(), tmp_path / "base"
+    (base / "job" / "log").mkdir(parents=True)
+    segment = base / "job" / "log" / "out-0000000000000000"
+    segment.write_bytes(b"abcdef")
+    monkeypatch.setattr(remote.follow, "__defaults__", (str(base),))
+    monkeypatch.setattr(live, "LOOK_SECONDS", 0.2)
+    with Sshd(tmp_path / "s") as server, api(service, folder / "api.sock"):
+        assert main(["submit", "--name", "asm", "--cpu", "1", "--mem", "1G", "--", "prog"]) == 0
+        job = next(iter(service.statuses))
+        service.logs[job, "out"] = b"abc"
+        monkeypatch.setattr(login, "_key_file", lambda: server.key_file)
+        seen = live.pieces(SESSION.client(), "asm", ["out"], login.log_in)
+        assert next(seen) == ("out", b"abc")
+        waiting = threading.Timer(0.5, lambda: setattr(service, "machines", at(server)))
+        waiting.start()  # at first there is no machine
+        assert next(seen) == ("out", b"def")
+        segment.write_bytes(b"abcdefghi")
+        assert next(seen) == ("out", b"ghi")
+        service.logs[job, "out"] = b"abcdefghijkl"
+        server.hang_up()
+        service.machines = None
+        assert next(seen) == ("out", b"jkl")
+        status = service.statuses[job]
+        service.statuses[job] = replace(status, job=replace(status.job, state=JobState.SUCCEEDED))
+        assert list(seen) == []
+        waiting.join()
+        SESSION.close()
+    assert "Not live just now: it has no machine now" in capfd.readouterr().err
+
+
+def at(server: Sshd) -> Machine:
+    return Machine(1, "i-1", "127.0.0.1", server.port, "root", hostkey.public_line(server.seed))
+
+
+def test_live_takes_no_part(folder: Path) -> None:
+    assert main(["logs", "--live", "--attempt", "1", "asm"]) == UsageError.exit_code

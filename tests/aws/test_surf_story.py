@@ -1,0 +1,118 @@
+"""The whole story of one real assembly on the test EC2: everything that EC2 does to a machine, and the result is the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import assembly
+from support.ec2.fleet import Surf, surf
+from support.fleet import MARKS
+
+from spotsurfer.demo.scene import RESULT
+
+pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.aws, pytest.mark.timeout(1200)]
+ZONES = tuple(f"us-east-1{z}" for z in "abc")
+TYPE = "m6i.large"
+NOTICE_SECONDS = 30.0  # in place of two minutes
+MOVE_SECONDS = 150.0  # the longest wait for a machine to take over
+
+
+def test_one_assembly_through_everything(tmp_path: Path) -> None:
+    folder, expected = assembly.made(), assembly.undisturbed()
+    with surf(tmp_path, instance_types=[TYPE], rebalance="move") as world:
+        for zone, usd in zip(ZONES, ("0.030", "0.031", "0.032"), strict=True):
+            world.cloud.order("price", pool=f"{zone}/{TYPE}", usd=usd)
+        job = assembly.submit(world.config, folder)
+        world.steps[job] = 0
+        tell(world, job)
+        ended = world.wait_end(job, 600)
+        assert (ended["state"], ended["exit_code"]) == ("succeeded", 0)
+        result = b"".join(world.client.download(f"/v1/jobs/{job}/outputs/{RESULT}"))
+        assert assembly.digest(result) == expected
+        world.assert_one_owner(job)
+        world.wait(lambda: not world.left(), "machines, volumes and uploads gone")
+        accounted(world, job)
+
+
+def tell(world: Surf, job: str) -> None:
+    """The story, each event when what came before it has been dealt with."""
+    first = runs(world, job, 1)
+    assert (first["market"], first["zone"]) == ("spot", ZONES[0]), "the cheapest zone"
+    saved(world, job)
+
+    world.cloud.order("rebalance", instance=first["instance"])
+    second = runs(world, job, 2)
+    assert second["market"] == "spot"
+
+    # The two-minute warning while two zones are sold out: the third one is found.
+    for zone in ZONES[:2]:
+        world.cloud.order("capacity", pool=f"{zone}/*", market="spot", count=0)
+    interrupt(world, job, second)
+    third = runs(world, job, 3)
+    assert (third["market"], third["zone"]) == ("spot", ZONES[2])
+
+    # Spot is sold out everywhere: on-demand, and back as soon as there is some.
+    world.cloud.order("capacity", pool="*", market="spot", count=0)
+    interrupt(world, job, third)
+    fourth = runs(world, job, 4)
+    assert fourth["market"] == "on-demand"
+    world.cloud.order("capacity", pool="*", market="spot", count=None)
+    fifth = runs(world, job, 5)
+    assert (fifth["market"], fifth["zone"]) == ("spot", ZONES[2]), "the two others are still sold out"
+    saved(world, job)
+
+    # The price of the cheapest pool steps, then its machine is lost without a word: the next one is elsewhere.
+    step(world, "0.020")
+    for zone in ZONES[:2]:
+        world.cloud.order("capacity", pool=f"{zone}/*", market="spot", count=None)
+    step(world, "0.090")
+    world.cloud.order("interrupt", instance=fifth["instance"], notice_seconds=0)
+    sixth = runs(world, job, 6)
+    assert sixth["market"] == "spot" and sixth["zone"] in ZONES[:2]
+    assert world.machine(fifth["instance"])["reason"][0] == "Server.SpotInstanceTermination"
+
+
+def runs(world: Surf, job: str, least: int) -> dict[str, Any]:
+    """The attempt that runs, from number `least` on: refused orders have numbers, too."""
+
+    def found() -> dict[str, Any] | None:
+        assert world.show(job)["state"] not in ("succeeded", "failed"), "it ended before the story did"
+        running = [a for a in world.show(job)["attempts"] if a["state"] == "running"]
+        return next((a for a in running if moves(world, job) >= least - 1), None)
+
+    attempt: dict[str, Any] = world.wait(found, f"machine {least} of {job}", MOVE_SECONDS)
+    return attempt
+
+
+def moves(world: Surf, job: str) -> int:
+    return int(world.show(job)["moves"])
+
+
+def saved(world: Surf, job: str) -> None:
+    """Until the machine that runs has saved once."""
+    world.wait(lambda: any(a["saves"] for a in world.show(job)["attempts"] if a["state"] == "running"), "a checkpoint", 60)
+
+
+def interrupt(world: Surf, job: str, attempt: dict[str, Any]) -> None:
+    """Once the machine has saved: then it knows how long it may wait for the next one."""
+    saved(world, job)
+    world.cloud.order("interrupt", instance=attempt["instance"], notice_seconds=NOTICE_SECONDS)
+
+
+def step(world: Surf, usd: str) -> None:
+    """The third zone's price becomes this; the controller has asked for prices since."""
+    world.cloud.order("price", pool=f"{ZONES[2]}/{TYPE}", usd=usd)
+    asked = len(world.cloud.log("ec2:DescribeSpotPriceHistory"))
+    world.wait(lambda: len(world.cloud.log("ec2:DescribeSpotPriceHistory")) > asked, "the controller's look at prices")
+
+
+def accounted(world: Surf, job: str) -> None:
+    """Every machine is an attempt of the job, and the other way round; no refused order was repeated."""
+    made = {m["id"] for m in world.cloud.machines()}
+    assert made == {a["instance"] for a in world.show(job)["attempts"] if a["instance"]}
+    orders = world.cloud.log("ec2:RunInstances")
+    tokens = [c["parameters"]["ClientToken"] for c in orders if c["error"] == "InsufficientInstanceCapacity"]
+    assert len(tokens) == len(set(tokens)) > 0, "a refusal reaches our own choice after exactly one call"
+    assert len(world.cloud.machines("terminated")) == len(made)
