@@ -26,7 +26,10 @@ _LISTS: Mapping[str, tuple[str, Callable[[Any], list[str]]]] = {
     "vpc": ("ec2", lambda c: [v["VpcId"] for v in c.describe_vpcs()["Vpcs"]]),
     "volume": ("ec2", lambda c: [v["VolumeId"] for v in c.describe_volumes()["Volumes"]]),
     "machine": ("ec2", lambda c: [i["InstanceId"] for i in _machines(c) if i["State"]["Name"] not in GONE]),
-    "parameter": ("ssm", lambda c: [p["Name"] for p in c.describe_parameters()["Parameters"]]),
+    "parameter": (
+        "ssm",
+        lambda c: [p["Name"] for p in c.describe_parameters()["Parameters"] if not p["Name"].startswith("/aws/")],
+    ),
     "files": ("efs", lambda c: [f["FileSystemId"] for f in c.describe_file_systems()["FileSystems"]]),
 }
 

@@ -36,16 +36,19 @@ class Intake:
             raise
 
     def ahead(self, pids: list[int], *, sends: bool) -> Copied:
-        """Copy the memory of these processes while they run: the freeze is left with what they write meanwhile.
+        """Copy the memory of these processes while they run: the freeze is left with what they write meanwhile. Raises what stands in the way.
 
         `sends` them at once: what is written meanwhile is sent twice then, but memory and time are saved.
         """
         self._aheads = Aheads(pids, self.pages)
         if sends:
             self.pages.release()
-        copied = self._aheads.copy()
-        self.pages.hold()
-        return copied
+        try:
+            return self._aheads.copy()
+        except Closed:
+            raise self.pages.failure or StreamError(0, "the image's memory was taken away") from None
+        finally:
+            self.pages.hold()
 
     def settle(self) -> None:
         """All was drained and the job stands still: take what was not copied ahead. Raises what stands in the way."""
