@@ -36,9 +36,10 @@ class Intake:
             raise
 
     def ahead(self, pids: list[int], *, sends: bool) -> Copied:
-        """Copy the memory of these processes while they run: the freeze is left with what they write meanwhile. Raises what stands in the way.
+        """Copy the memory of these processes while they run: the freeze is left with what they write meanwhile.
 
-        `sends` them at once: what is written meanwhile is sent twice then, but memory and time are saved.
+        `sends` them at once: what is written meanwhile is sent twice then, but memory and time are saved. Raises what stands in
+        the way.
         """
         self._aheads = Aheads(pids, self.pages)
         if sends:
