@@ -11,6 +11,8 @@ from spotsurfer_providers.conformance import CHECKS, Bench
 from support import aws
 from support.ec2.client import TestEC2, serve
 
+from spotsurfer.model.errors import Invalid
+
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestEC2]:
@@ -22,3 +24,16 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestEC2]:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
 def test_contract(check: Callable[[Bench], None], cloud: TestEC2, tmp_path: Path) -> None:
     check(Bench(aws.provider(cloud, secrets.token_hex(8), tmp_path), wait_seconds=10.0))
+
+
+def test_types_are_allowed_by_wildcards(cloud: TestEC2, tmp_path: Path) -> None:
+    offers = aws.provider(cloud, "wild", tmp_path, instance_types=["c6i.*", "m6i.l*"]).offers()
+    found = {o.pool.instance_type for o in offers}
+    assert {"c6i.large", "c6i.xlarge", "m6i.large"} <= found
+    assert "m6i.xlarge" not in found
+
+
+def test_types_that_no_zone_of_ours_has_are_said(cloud: TestEC2, tmp_path: Path) -> None:
+    elsewhere = aws.provider(cloud, "nowhere", tmp_path, subnets={"us-east-1z": "subnet-1"})
+    with pytest.raises(Invalid, match="none of the allowed instance types is offered in us-east-1z"):
+        elsewhere.offers()

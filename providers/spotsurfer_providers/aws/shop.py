@@ -112,7 +112,13 @@ class Shop:
                 Filters=[{"Name": "instance-type", "Values": list(self._settings.instance_types)}],
             )
             found = [(o["Location"], o["InstanceType"]) for page in pages for o in page["InstanceTypeOfferings"]]
-        return [(zone, name) for zone, name in found if zone in self._settings.subnets and name in types]
+        here = [(zone, name) for zone, name in found if zone in self._settings.subnets and name in types]
+        if not here:
+            zones = ", ".join(sorted(self._settings.subnets))
+            raise Invalid(
+                f"none of the allowed instance types is offered in {zones}: check [provider.aws] subnets, instance_types"
+            )
+        return here
 
     def _spot_prices(self, types: Mapping[str, market.TypeSeen]) -> dict[tuple[str, str], int]:
         with calling("DescribeSpotPriceHistory"):
