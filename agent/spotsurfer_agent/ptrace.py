@@ -21,6 +21,7 @@ _STOP_EVENT = 128
 _WALL = 0x40000000
 _ALL_SIGNALS = (1 << 64) - 1
 _STOP_SECONDS = 1.0
+_CALL_SECONDS = 300.0  # a thread that is on its way must come back, also one whose control group is frozen just then
 _LOOK_SECONDS = 0.0001
 _INSTRUCTION = b"\x0f\x05"  # syscall, on x86-64
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -56,7 +57,7 @@ class Caller:
         _ask(_SETREGS, self._pid, data=ctypes.addressof(regs))
         for _ in ("entry", "exit"):
             _ask(_SYSCALL, self._pid)
-            _await(self._pid, _is_call, _SYSCALL)
+            _await(self._pid, _is_call, _SYSCALL, _CALL_SECONDS)
         _ask(_GETREGS, self._pid, data=ctypes.addressof(regs))
         result = ctypes.c_int64(regs.rax).value
         if -4096 < result < 0:
@@ -66,14 +67,17 @@ class Caller:
 
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[Caller]:
-    """Hold one thread; it goes on as if nothing had been. All calls come from the calling thread. Raises OSError."""
+    """Hold one thread; it goes on as if nothing had been. All calls come from the calling thread. Raises OSError.
+
+    One that can't be stopped, because its control group is frozen, is let go only when the calling thread ends.
+    """
     instruction = _instruction(pid)
     _ask(_SEIZE, pid, data=_TRACESYSGOOD | _SUSPEND_SECCOMP)
     mask, nothing = ctypes.c_uint64(), ctypes.c_uint64(_ALL_SIGNALS)
     before = Registers()
     try:
         _ask(_INTERRUPT, pid)
-        _await(pid, _is_stop, _CONT)
+        _await(pid, _is_stop, _CONT, _STOP_SECONDS)
         _ask(_GETREGS, pid, data=ctypes.addressof(before))
         _ask(_GETSIGMASK, pid, 8, ctypes.addressof(mask))
         _ask(_SETSIGMASK, pid, 8, ctypes.addressof(nothing))
@@ -82,7 +86,7 @@ def stopped(pid: int) -> Iterator[Caller]:
         finally:
             _ask(_INTERRUPT, pid)
             _ask(_CONT, pid)
-            _await(pid, _is_stop, _CONT)  # before its next instruction, where a call of its own is begun again
+            _await(pid, _is_stop, _CONT, _CALL_SECONDS)  # before its next instruction, where a call of its own is begun again
             _ask(_SETREGS, pid, data=ctypes.addressof(before))
             _ask(_SETSIGMASK, pid, 8, ctypes.addressof(mask))
     finally:
@@ -111,9 +115,9 @@ def _is_call(status: int) -> bool:
     return os.WSTOPSIG(status) == signal.SIGTRAP | 0x80
 
 
-def _await(pid: int, wanted: Callable[[int], bool], onward: int) -> None:
+def _await(pid: int, wanted: Callable[[int], bool], onward: int, seconds: float) -> None:
     """Wait until it stopped in this way. Other stops on the way are the job's own signals: it gets them. Raises OSError."""
-    end = time.monotonic() + _STOP_SECONDS
+    end = time.monotonic() + seconds
     while True:
         found, status = os.waitpid(pid, _WALL | os.WNOHANG)
         if not found:

@@ -17,6 +17,7 @@ import fcntl
 import functools
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,8 @@ class WriteWatch:
         self._huge: list[tuple[int, int]] = []
         self._pidfd = os.pidfd_open(pid)
         try:
-            self._fd = _descriptor_in(pid, self._pidfd)
+            with ThreadPoolExecutor(1) as alone:  # a tracer that ends lets go of whom it could not stop
+                self._fd = alone.submit(_descriptor_in, pid, self._pidfd).result()
             if not _introduced(self._fd):
                 raise Unwatchable(0, "this kernel can't watch writes without serving them")
             self.areas = [a for a in _areas(pid) if _registered(self._fd, *a)]

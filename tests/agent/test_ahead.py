@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from spotsurfer_agent import writewatch
 from spotsurfer_agent.buffers import PAGE
+from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.table import Table
 from spotsurfer_agent.engines import ahead
 from spotsurfer_agent.engines.ahead import Aheads, Area
@@ -158,6 +159,28 @@ def test_a_stream_that_is_short_fails_the_save(restless, tmp_path):
         with pytest.raises(StreamError, match=f"CRIU sent {size - PAGE} bytes"):
             aheads.settle(tmp_path, {"pages-1.img": size - PAGE})
     pages.abandon()
+
+
+@pytest.mark.parametrize("restless", [5], indirect=True)
+def test_a_process_that_can_not_be_stopped_is_let_go(restless, tmp_path):
+    """Its control group was frozen just then: nothing is copied ahead, and later it runs on and can be watched."""
+    group = JobCgroup.below_own(f"test-{os.getpid()}")
+    group.create()
+    try:
+        for entry in group.entries():
+            Path(entry).write_text(str(restless.pid))
+        group.freeze()
+        pages = Pages(Reserve(0, MB, MB), Store(), None)
+        assert not Aheads([restless.pid], pages)._each or Path("/sys/fs/cgroup/cgroup.controllers").exists()
+        pages.abandon()
+        group.thaw()
+        found, _ = image_of(restless.pid, tmp_path)
+        assert found == memory_of(restless.pid)
+    finally:
+        group.thaw()
+        restless.kill()
+        restless.wait()
+        group.remove()
 
 
 def test_direct_io_is_not_watched(tmp_path):
