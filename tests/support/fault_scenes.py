@@ -18,7 +18,7 @@ from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
-from spotsurfer_agent.engines import reserve
+from spotsurfer_agent.engines import ahead, reserve
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.engines.restoring import Origin
@@ -138,14 +138,20 @@ def memory_short(what: str) -> None:
         turns_pass(e, 5)
         if what == "setting":
             e.limit(SHORT_LIMITS, 1 << 20)
-        with faults.free_memory(SHORT_FREE_BYTES) if what == "group" else contextlib.nullcontext(), faults.Peak() as peak:
-            facts = e.save(request(1, final=False))
-            runs(e)
         bound = {"setting": SHORT_PEAK_BYTES, "group": SHORT_FREE_BYTES}[what]
-        assert facts.image_bytes > HELD_BYTES > bound
-        assert facts.waited_seconds > 0.1, "it did not run into its limit"
-        assert peak.bytes < bound, f"{peak.bytes >> 20} MiB were held"
-        saves_and_comes_back(e, 2)
+        made = []
+        for number, worth in ((1, 1 << 40), (2, ahead.WORTH_BYTES)):  # all of it in the freeze, and most of it before
+            ahead.WORTH_BYTES = worth
+            with faults.free_memory(SHORT_FREE_BYTES) if what == "group" else contextlib.nullcontext(), faults.Peak() as peak:
+                made.append(e.save(request(number, final=False)))
+                runs(e)
+            assert made[-1].image_bytes > HELD_BYTES > bound
+            assert peak.bytes < bound, f"{peak.bytes >> 20} MiB were held"
+        streamed, before = made
+        assert streamed.waited_seconds > 0.1, "it did not run into its limit"
+        assert before.ahead_seconds > 0
+        assert before.frozen_seconds < streamed.frozen_seconds
+        saves_and_comes_back(e, 3)
 
 
 # ---------------------------------------------------------------- restores

@@ -112,6 +112,7 @@ def stuttering(pid: int) -> Iterator[None]:
 def order(e: CriuEngine, *words: str) -> None:
     path = Path(e.scratch(), "work", "order")
     path.with_suffix(".new").write_text(" ".join(words))
+    path.with_suffix(".new").chmod(0o644)  # whoever the job runs as
     path.with_suffix(".new").replace(path)
 
 
