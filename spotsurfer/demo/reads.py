@@ -1,4 +1,4 @@
-"""Real input: 30-fold reads that wgsim draws from the genome of *E. coli* 536 (NC_008253)."""
+"""Real input: 40-fold reads that wgsim draws from the genome of *E. coli* 536 (NC_008253)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from spotsurfer.model.errors import HostUnfit
 
 GENOME = Path("/usr/share/doc/bowtie/examples/genomes/NC_008253.fna.gz")
-PAIRS = 490_000  # of 150 bases: 30 times the 4.9 million of the genome
+PAIRS = 660_000  # of 150 bases: 40 times the 4.9 million of the genome
 LENGTH = 150
 SEED = 7
 PACKAGES = {"megahit": "megahit", "wgsim": "samtools"}
