@@ -47,7 +47,7 @@ def run(folder: Path, console: Console) -> dict[str, Any]:
     if os.geteuid() != 0:
         raise NotRoot("the demonstration makes boxes on this host, which needs root: use sudo")
     reads.check()
-    console.print("drawing 30-fold reads from the genome of E. coli 536 (once)")
+    console.print("drawing 40-fold reads from the genome of E. coli 536 (once)")
     files = reads.make(folder / "reads")
     config, job = scene.write(folder / "surf", folder / "reads")
     stage = Stage(config, folder / "surf")
