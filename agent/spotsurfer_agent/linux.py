@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 
@@ -181,7 +182,7 @@ def ioctl(fd: int, request: int, address: int) -> int:
     """ioctl(2) with a structure at an address of ours: its errno, 0 when all is well."""
     if _libc.ioctl(ctypes.c_int(fd), ctypes.c_ulong(request), ctypes.c_void_p(address)) == 0:
         return 0
-    return ctypes.get_errno()
+    return ctypes.get_errno() or errno.EIO
 
 
 def read_memory(pid: int, into: int, length: int, pieces: int, count: int) -> int:

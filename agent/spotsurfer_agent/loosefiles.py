@@ -14,9 +14,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-
-from spotsurfer_agent.buffers import Buffer
+from spotsurfer_agent.buffers import Buffer, address
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")  # keys that are their own file names
 CANNOT = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV})  # no files without a name here
@@ -108,7 +106,7 @@ def _is_aligned(view: memoryview) -> bool:
     """Whether the disk can take it from where it lies: no copy into the page cache, no memory for that."""
     if len(view) < DIRECT_BYTES_MIN or len(view) % ALIGNMENT:
         return False
-    return int(np.frombuffer(view, dtype=np.uint8).ctypes.data) % ALIGNMENT == 0
+    return address(view) % ALIGNMENT == 0
 
 
 def _made(path: Path, view: memoryview) -> bool:

@@ -16,7 +16,7 @@ from spotsurfer_agent import writewatch
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.table import Table
-from spotsurfer_agent.engines import ahead
+from spotsurfer_agent.engines import ahead, reserve
 from spotsurfer_agent.engines.ahead import Aheads, Area
 from spotsurfer_agent.engines.pagefile import Composed
 from spotsurfer_agent.engines.pages import Pages
@@ -181,6 +181,29 @@ def test_a_process_that_can_not_be_stopped_is_let_go(restless, tmp_path):
         restless.kill()
         restless.wait()
         group.remove()
+
+
+class Stuck(Store):
+    """A store that never gives memory back."""
+
+    def add(self, data, done):
+        return super().add(data, lambda: None)
+
+
+@pytest.mark.parametrize("restless", [6], indirect=True)
+def test_memory_that_does_not_come_back_fails_the_save_while_the_job_runs(restless, monkeypatch):
+    monkeypatch.setattr(reserve, "PATIENCE_SECONDS", 0.1)
+    memory, store = Reserve(0, MB, MB), Stuck()
+    store.table = Table()
+    pages = Pages(memory, store, None)
+    pages.release()
+    with (
+        contextlib.closing(Aheads([restless.pid], pages)) as aheads,
+        pytest.raises(reserve.Exhausted, match="nothing of the image"),
+    ):
+        aheads.copy()
+    memory.close()
+    pages.abandon()
 
 
 def test_direct_io_is_not_watched(tmp_path):

@@ -8,7 +8,6 @@ says that it was not written since, else read now, from the process that stands 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spotsurfer_agent import linux
-from spotsurfer_agent.buffers import PAGE
+from spotsurfer_agent.buffers import PAGE, address
 from spotsurfer_agent.engines.fingerprints import Numbers
 from spotsurfer_agent.engines.pagefile import Composed, PageFile
 from spotsurfer_agent.engines.pages import Pages
@@ -84,9 +83,12 @@ class Ahead:
         """While the job runs; bytes that were copied. Raises what the memory for them raises."""
         sink, self._file = self._pages.part(self.map_name)
         for area in self._areas:
-            with contextlib.suppress(OSError):  # it is gone, or has ended: nothing of it counts
-                for start, end in self._watch.arm((area.start, area.end)).tolist():
-                    self._copy(sink, area, start, end)
+            try:
+                armed = self._watch.arm((area.start, area.end))
+            except OSError:  # it is gone, or the process has ended: nothing of it counts
+                continue
+            for start, end in armed.tolist():
+                self._copy(sink, area, start, end)
         sink.end()
         first = 0
         for area in self._areas:
@@ -98,7 +100,7 @@ class Ahead:
             room, began = sink.room(), time.monotonic()
             piece = np.array([start, min(end - start, len(room))], dtype=np.uint64)
             try:
-                count = linux.read_memory(self._pid, _address(room), int(piece[1]), piece.ctypes.data, 1) // PAGE * PAGE
+                count = linux.read_memory(self._pid, address(room), int(piece[1]), piece.ctypes.data, 1) // PAGE * PAGE
             except OSError:
                 count = 0
             if not count:
@@ -144,7 +146,7 @@ class Ahead:
         while len(addresses):
             room = sink.room()
             now, addresses = addresses[: len(room) // PAGE], addresses[len(room) // PAGE :]
-            to = _address(room)
+            to = address(room)
             for pieces in _batches(_runs(now)):
                 wanted = int(pieces[:, 1].sum())
                 if linux.read_memory(self._pid, to, wanted, pieces.ctypes.data, len(pieces)) != wanted:
@@ -191,10 +193,6 @@ class Aheads:
         """Watch no more. Idempotent."""
         for each in self._each:
             each.close()
-
-
-def _address(room: memoryview) -> int:
-    return int(np.frombuffer(room, dtype=np.uint8).ctypes.data)
 
 
 def _addresses(found: images.Pagemap, numbers: Numbers) -> npt.NDArray[np.uint64]:

@@ -46,8 +46,8 @@ HANGS = (
 )
 NOT_PART = ("stats-",)  # CRIU writes these after the hook
 FAILURES = (
-    *(EngineError, StoreError, Cancelled, reserve.Closed, BadImage, OSError, trees.Unsavable, subprocess.SubprocessError),
-)
+    EngineError, StoreError, Cancelled, reserve.Closed, BadImage, OSError, trees.Unsavable, subprocess.SubprocessError,
+)  # fmt: skip
 
 
 class Incomplete(EngineError):
@@ -201,7 +201,7 @@ class Saving:
     def _copy_ahead(self, intake: Intake, memory: Reserve) -> None:
         """What can be done before the freeze is; memory for the rest is there when it begins."""
         self._copied = intake.ahead(self._at.cgroup.pids(), sends=self._base.index is None)
-        memory.touch(max(0, self._wanted_bytes - self._copied.bytes) + reserve.SLACK_BYTES)
+        memory.touch(max(self._wanted_bytes - self._copied.bytes, reserve.SLACK_BYTES))
         memory.waited_seconds = 0.0  # of the freeze it is to speak
 
     def _again(self, failed: Intake, memory: Reserve) -> Intake:
@@ -350,19 +350,9 @@ class Saving:
             self._at.bases.new_share = self._new_share
         waited = self._memory.waited_seconds if self._memory is not None else 0.0
         return SaveFacts(
-            *(
-                r.checkpoint,
-                r.sequence,
-                kind,
-                image.image_bytes,
-                self._writer.sent_bytes,
-                self._frozen_seconds,
-                durable,
-                waited,
-            ),
-            ahead_seconds=self._copied.seconds,
-            read_seconds=self._copied.read_seconds,
-        )
+            r.checkpoint, r.sequence, kind, image.image_bytes, self._writer.sent_bytes, self._frozen_seconds, durable, waited,
+            ahead_seconds=self._copied.seconds, read_seconds=self._copied.read_seconds,
+        )  # fmt: skip
 
     def _let_go(self, talk: shimwire.Conversation) -> None:
         """Make the job run on, whatever went wrong; harmless when it does already."""

@@ -10,9 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from spotsurfer_agent.buffers import PAGE, Buffer
+from spotsurfer_agent.buffers import PAGE, Buffer, address
 from spotsurfer_agent.pager.layout import Layout, Use
 from spotsurfer_agent.pager.task import Task
 from spotsurfer_agent.store import StoreError
@@ -167,7 +165,7 @@ class Feeder:
                 return data
 
     def _bring(self, uses: list[Use], data: Buffer, wanted: Wanted | None) -> None:
-        base = int(np.frombuffer(data, dtype=np.uint8).ctypes.data)
+        base = address(data)
         if wanted is not None:
             for use in uses:
                 if use.file == wanted.file and use.page <= wanted.page < use.page + use.pages:

@@ -14,10 +14,8 @@ import termios
 import time
 from collections import deque
 
-import numpy as np
-
 from spotsurfer_agent import linux
-from spotsurfer_agent.buffers import PAGE
+from spotsurfer_agent.buffers import PAGE, address
 
 COPIED_BELOW_BYTES = 64 << 10  # less than this is copied: a page of ours for a few bytes would fill the pipe
 LOOK_SECONDS = 0.001
@@ -37,13 +35,13 @@ class Lender:
             while view:
                 view = view[os.write(self._pipe, view) :]
             return
-        address = int(np.frombuffer(view, dtype=np.uint8).ctypes.data)
-        slots = (address + len(view) + PAGE - 1) // PAGE - address // PAGE
+        start = address(view)
+        slots = (start + len(view) + PAGE - 1) // PAGE - start // PAGE
         self._lent.append((view, slots))
         self._taken += slots
         at = 0
         while at < len(view):
-            at += linux.vmsplice(self._pipe, address + at, len(view) - at)
+            at += linux.vmsplice(self._pipe, start + at, len(view) - at)
         while self._taken - self._lent[0][1] >= self._slots:
             self._taken -= self._lent.popleft()[1]
 

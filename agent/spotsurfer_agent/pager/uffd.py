@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import struct
 from dataclasses import dataclass
@@ -107,6 +106,4 @@ def wake(fd: int, start: int, length: int) -> None:
 
 def _ranged(fd: int, call: int, start: int, length: int) -> int:
     request = _Range(start, length, 0, 0)
-    if _libc.ioctl(fd, ctypes.c_ulong(call), ctypes.byref(request)) == 0:
-        return 0
-    return ctypes.get_errno() or errno.EIO
+    return linux.ioctl(fd, call, ctypes.addressof(request))
