@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from spotsurfer.logs import Event, Log
 from spotsurfer.model.errors import Invalid, ProviderError, UnknownToProvider
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.ports.clock import Clock
@@ -23,6 +24,7 @@ PAGE = 100
 ARCHITECTURE = "x86_64"  # that the agent's runtime is built for
 
 T = TypeVar("T")
+log = Log("aws")
 
 
 class Memory:
@@ -135,7 +137,8 @@ class Shop:
         """Of the price list; where that can't be read, of the catalogue, and it is tried again later."""
         try:
             said = self._memory.get("prices", DAY_SECONDS, lambda: self._price_list(sorted(types)))
-        except ProviderError:
+        except ProviderError as e:
+            log.warning(Event.PRICES_ASSUMED, instead="the shipped catalogue, of us-east-1", reason=str(e))
             said = {}
             self._memory.put("prices", PRICES_AGAIN_SECONDS, said)
         return {**market.catalogue_prices(types), **said}
