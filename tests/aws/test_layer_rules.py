@@ -89,6 +89,14 @@ def test_what_ec2_refuses(change: dict[str, Any], code: str, layer: TestEC2) -> 
     assert len(layer.machines()) == before
 
 
+def test_requests_are_held_to_the_lengths_of_the_models(layer: TestEC2) -> None:
+    long = [{"Type": "ANY_OF", "Field": "instanceType", "Value": "m" * 1025}]
+    with pytest.raises(ClientError, match=r"Filters.Value has 1025, allowed are 1 to 1024"):
+        layer.client("pricing").get_products(ServiceCode="AmazonEC2", Filters=long)
+    with refused("InvalidParameterValue"):
+        layer.client("ec2").describe_instance_types(MaxResults=101)
+
+
 def test_terminate_takes_all_or_none(layer: TestEC2) -> None:
     living = one(layer)
     with refused("InvalidInstanceID.NotFound"):

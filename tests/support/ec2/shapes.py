@@ -30,6 +30,22 @@ def check(op: OperationModel, text: str) -> set[str]:
     return seen
 
 
+def exceeded(shape: Any, value: Any, path: str = "") -> str | None:
+    """The first member of a request that is too long, too short, too large or too small by the model; None = all are good."""
+    if shape is None or value is None:
+        return None
+    kind = shape.type_name
+    if kind == "structure":
+        inner = [(shape.members[n], v, f"{path}.{n}".lstrip(".")) for n, v in value.items() if n in shape.members]
+        return next((wrong for x in inner if (wrong := exceeded(*x))), None)
+    size = value if kind in ("integer", "long") else len(value) if kind in ("string", "list") else None
+    least, most = shape.metadata.get("min"), shape.metadata.get("max")
+    if size is not None and ((least is not None and size < least) or (most is not None and size > most)):
+        return f"{path} has {size}, allowed are {least} to {most}"
+    items = value if kind == "list" else ()
+    return next((wrong for x in items if (wrong := exceeded(shape.member, x, path))), None)
+
+
 # ---------------------------------------------------------------- XML
 
 
