@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from botocore.model import OperationModel
 
@@ -15,18 +15,18 @@ NUMBERS = {"integer": int, "long": int, "double": (int, float), "float": (int, f
 def check(op: OperationModel, text: str) -> set[str]:
     """The members that were seen, as paths. Raises AssertionError with the path of what is wrong."""
     seen: set[str] = set()
-    name = str(op.name)
+    name, shape = str(op.name), cast(Any, op.output_shape)
     if op.service_model.metadata["protocol"] in ("json", "rest-json"):
-        _json(op.output_shape, json.loads(text), name, seen)
+        _json(shape, json.loads(text), name, seen)
         return seen
     root = ET.fromstring(text)
     assert _bare(root.tag) == f"{name}Response"
     elements = [e for e in root if _bare(e.tag) not in ("requestId", "ResponseMetadata")]
-    wrapper = (op.output_shape.serialization if op.output_shape is not None else {}).get("resultWrapper")
+    wrapper = shape.serialization.get("resultWrapper")
     if wrapper:
         assert [_bare(e.tag) for e in elements] == [wrapper], name
         elements = list(elements[0])
-    _structure(op.output_shape, elements, name, seen)
+    _structure(shape, elements, name, seen)
     return seen
 
 
