@@ -123,7 +123,11 @@ def moves(world: Surf, job: str) -> int:
 
 def saved(world: Surf, job: str) -> None:
     """Until the machine that runs has saved once."""
-    world.wait(lambda: any(a["saves"] for a in world.show(job)["attempts"] if a["state"] == "running"), "a checkpoint", MOVE_SECONDS)
+
+    def has() -> bool:
+        return any(a["saves"] for a in world.show(job)["attempts"] if a["state"] == "running")
+
+    world.wait(has, "a checkpoint", MOVE_SECONDS)
 
 
 def interrupt(world: Surf, job: str, attempt: dict[str, Any]) -> None:
