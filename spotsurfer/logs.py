@@ -31,6 +31,7 @@ class Event(StrEnum):
     ACTION_REFUSED = "action.refused"
     HOOK_DONE = "hook.done"
     JOURNAL_OPEN = "journal.open"
+    PRICES_ASSUMED = "prices.assumed"
     WITNESS_UNREADABLE = "witness.unreadable"
     KEEPER_COLLECTED = "keeper.collected"
     KEEPER_TROUBLE = "keeper.trouble"

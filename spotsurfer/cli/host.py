@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add(app: typer.Typer) -> None:
     """Register the commands of this file."""
     app.command(epilog=examples("spotsurfer serve", "spotsurfer serve --config /etc/spotsurfer/config.toml"))(serve)
-    app.command(epilog=examples("spotsurfer doctor", "spotsurfer doctor --json"))(doctor)
+    app.command(epilog=examples("spotsurfer doctor", "spotsurfer doctor --config ~/spotsurfer.toml --json"))(doctor)
 
 
 def serve(

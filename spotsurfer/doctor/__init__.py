@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from spotsurfer.doctor import host, software
-from spotsurfer.doctor.finding import Finding, fail
+from spotsurfer.doctor.finding import Finding, fail, ok
 from spotsurfer.settings import Settings
 
 Check = Callable[[Settings], Finding]
@@ -30,13 +30,17 @@ CHECKS: Sequence[tuple[str, Check]] = (
     ("controller", software.controller),
 )
 
+# What a controller needs only where its machines are boxes on its own host.
+OF_BOXES = frozenset({"root", "namespaces", "control groups", "loop devices", "btrfs", "tools", "CRIU"})
+
 
 def examine(settings: Settings, checks: Sequence[tuple[str, Check]] = CHECKS) -> list[Finding]:
     """All findings, in the order of the list; a check that breaks is a finding too."""
     findings = []
     for name, check in checks:
         try:
-            found = check(settings)
+            far = name in OF_BOXES and settings.provider.name != software.HERE
+            found = ok(f"not needed: machines are those of {settings.provider.name}") if far else check(settings)
         except Exception as e:
             found = fail(f"could not be checked: {type(e).__name__}: {e}", "report this")
         findings.append(replace(found, check=name))

@@ -17,10 +17,14 @@ from urllib.parse import unquote, urlsplit
 
 from spotsurfer.doctor.finding import Finding, fail, ok, warn
 from spotsurfer.doctor.host import existing
+from spotsurfer.model.errors import SpotsurferError
+from spotsurfer.ports.clock import SystemClock
+from spotsurfer.ports.provider import ProviderHost
 from spotsurfer.settings import Settings
 
 BUILD = "run `make setup` in a checkout, or `spotsurfer agent-runtime build --unpack`"
 CHECK_SECONDS = 60
+HERE = "local"  # the provider whose machines are boxes on this host
 
 
 def runtime(settings: Settings) -> Finding:
@@ -33,6 +37,8 @@ def runtime(settings: Settings) -> Finding:
         return fail(f"no agent runtime in {settings.runtime_dir}", BUILD)
     text = f"agent {found.agent_version}, {found.path.name[:12]}…"
     built = _facts(settings)
+    if built is None and settings.provider.name != HERE:
+        return ok(text)  # only machines unpack it
     if built is None:
         return warn(f"{text}, not unpacked here", BUILD)
     pinned = read(shipped())
@@ -80,16 +86,30 @@ def criu(settings: Settings) -> Finding:
 
 
 def provider(settings: Settings) -> Finding:
-    """What the provider itself says of this host."""
+    """What the provider itself says: of its settings, of this host, of its cloud. Nothing is made."""
     name = settings.provider.name
+    known = {p.name for p in entry_points(group="spotsurfer.providers")}
+    if name not in known:
+        return fail(f"there is no provider {name!r}", f"set [provider] name to one of {', '.join(sorted(known))}")
     points = [p for p in entry_points(group="spotsurfer.doctor") if p.name == name]
     if not points:
         return ok(f"{name}: asks nothing special of this host")
-    problem: str | None = points[0].load()()
-    if problem is not None:
-        sentence, _, remedy = problem.partition(": ")
+    host = ProviderHost("doctor", settings.controller.data_dir, settings.store_url, SystemClock())
+    try:
+        said: str = points[0].load()(settings.provider.table, host)
+    except SpotsurferError as e:
+        sentence, remedy = _apart(str(e))
         return fail(f"{name}: {sentence}", remedy)
-    return ok(f"{name}: this host has what it needs")
+    return ok(f"{name}: {said}")
+
+
+def _apart(problem: str) -> tuple[str, str]:
+    """A sentence that ends with what to do, and that end."""
+    for mark in ("; ", ": "):
+        sentence, _, remedy = problem.rpartition(mark) if mark == "; " else problem.partition(mark)
+        if sentence and remedy:
+            return sentence, remedy
+    return problem, "correct it in the configuration"
 
 
 def store(settings: Settings) -> Finding:

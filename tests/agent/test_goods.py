@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from spotsurfer_agent import protocol
 from spotsurfer_agent.files import FilesError
-from spotsurfer_agent.protocol import AgentState, Share, Spec
+from spotsurfer_agent.inputs import goods as real
+from spotsurfer_agent.inputs.cache import Cache
+from spotsurfer_agent.inputs.delivery import Delivery
+from spotsurfer_agent.inputs.shares import Shares
+from spotsurfer_agent.inputs.sources import Sources
+from spotsurfer_agent.patience import Patience
+from spotsurfer_agent.protocol import AgentState, Fetch, Share, Spec
 from spotsurfer_agent.store import StoreUnreachable
-from support.agent_world import World, commits, running
+from support.agent_world import JOB, DictStore, World, commits, running
+from support.sources import Buckets, serving
 
 
 class Goods:
@@ -99,3 +107,37 @@ def test_a_waiting_machine_brings_it_ahead_and_says_what_it_lacks(world: World) 
     assert machine.state is AgentState.STANDBY
     world.until(lambda: (world.report(2).unfit, world.report(2).unfit_kind) == ("", ""), 5)
     assert goods.asked[0] == "ahead"
+
+
+@pytest.fixture
+def buckets(tmp_path: Path) -> Iterator[Buckets]:
+    file = tmp_path / "buckets/lab/reads.fq"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"ACGT")
+    with serving(Buckets(tmp_path / "buckets")) as made:
+        yield made
+
+
+def ahead(folder: Path, options: dict[str, dict[str, str]], source: str, store: DictStore) -> real.Goods:
+    """A machine that waits for a job which never ran."""
+    folder.mkdir(exist_ok=True)
+    patience = Patience(0.5, wait=lambda _: None)
+    made = real.Goods(Delivery(folder, Cache(folder / "cache"), Sources(options), patience), Shares(folder))
+    made.ahead(Spec(JOB, ["x"], fetches=[Fetch(source)]), store, str(folder / "scratch"), lambda: None)
+    return made
+
+
+def test_of_a_job_that_never_ran_it_is_looked_whether_inputs_can_be_had(tmp_path: Path, buckets: Buckets) -> None:
+    store = DictStore()
+    made = ahead(tmp_path / "m", buckets.options, "s3://lab/reads.fq", store)
+    assert made.delivery.all_bytes == 0, "nothing is fetched for a job that may start elsewhere"
+    assert protocol.inputs_key(JOB) not in store.objects, "whoever starts it says what its inputs are"
+    with pytest.raises(FilesError, match=r"s3://lab/absent is not there"):
+        ahead(tmp_path / "m", buckets.options, "s3://lab/absent", store)
+
+
+def test_a_source_that_is_down_is_told_before_the_job_comes(tmp_path: Path) -> None:
+    """So this machine waits and asks again; the job is not given to one after the other."""
+    down = {"s3://": {"endpoint": "http://127.0.0.1:1", "allow_http": "true", "skip_signature": "true"}}
+    with pytest.raises(StoreUnreachable, match="can't be reached"):
+        ahead(tmp_path / "m", down, "s3://lab/reads.fq", DictStore())

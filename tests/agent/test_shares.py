@@ -32,10 +32,10 @@ def program(tmp_path: Path, said: str, code: int = 32) -> str:
 SAID = [
     (
         "mount: /m: bad option; for several filesystems (e.g. nfs, cifs) you might need a /sbin/mount.<type> helper program.",
-        "refused",
+        "input",
         "no program that mounts nfs4",
     ),
-    ("mount: /m: unknown filesystem type 'nfs4'.", "refused", "kernel does not know nfs4"),
+    ("mount: /m: unknown filesystem type 'nfs4'.", "input", "kernel does not know nfs4"),
     ("mount.nfs4: access denied by server while mounting fs-1.local:/export", "input", "refuses this machine"),
     ("mount.nfs4: Operation not permitted for fs-1.local:/export on /m", "input", "Operation not permitted"),
     ("mount.nfs4: Connection timed out", "store", "does not answer"),
@@ -69,6 +69,12 @@ def test_who_does_not_answer_is_not_waited_for_for_ever(tmp_path: Path, monkeypa
     with pytest.raises(ShareTrouble, match="does not answer") as e:
         Shares(tmp_path, str(path)).ready(spec(DATA), str(tmp_path / "scratch"))
     assert e.value.kind == "store"
+
+
+def test_a_folder_that_the_image_does_not_mount_is_missing_everywhere(tmp_path: Path) -> None:
+    with pytest.raises(ShareTrouble, match=r"mount out .*no such folder") as e:
+        Shares(tmp_path).ready(spec(Share("out", "bind", str(tmp_path / "absent"), "out")), str(tmp_path / "scratch"))
+    assert e.value.kind == "input", "another machine of the same image would not fare better"
 
 
 def test_mounts_of_the_job_are_a_matter_of_its_specification() -> None:

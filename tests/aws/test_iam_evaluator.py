@@ -121,8 +121,18 @@ DATES = _policy(
     }
 )
 NULL = _policy({"Effect": "Allow", "Action": "*", "Resource": "*", "Condition": {"Null": {"aws:TokenIssueTime": "true"}}})
-# "Resource": a wildcard does not reach past the colons of an ARN; "ArnLike": each of the six parts by itself
+# "Resource": a wildcard stays within its segment, but a * that ends one "can expand to match beyond the colon boundaries"
 SEGMENTS = _policy({"Effect": "Allow", "Action": "sns:Publish", "Resource": "arn:aws:sns:*:111122223333:alarms"})
+WITHIN = _policy({"Effect": "Allow", "Action": "sns:Publish", "Resource": "arn:aws:sns:eu-*-1:111122223333:alarms"})
+# "ArnLike": each of the six parts by itself
+ARN_LIKE = _policy(
+    {
+        "Effect": "Allow",
+        "Action": "sqs:SendMessage",
+        "Resource": "*",
+        "Condition": {"ArnLike": {"aws:SourceArn": "arn:aws:sns:*:111122223333:alarms"}},
+    }
+)
 # "Variables and tags": ${*} is a star and no wildcard; version 2008-10-17 has no variables
 LITERAL = _policy({"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::bucket/${*}.txt"})
 OLD = _policy(
@@ -174,7 +184,12 @@ I = "arn:aws:ec2:us-east-1:111122223333:instance/i-1"  # noqa: E741 - short, as 
         (NULL, "x:Y", "*", {}, True),
         (NULL, "x:Y", "*", {"aws:TokenIssueTime": "2020-05-01T00:00:00Z"}, False),
         (SEGMENTS, "sns:Publish", "arn:aws:sns:eu-west-1:111122223333:alarms", {}, True),
-        (SEGMENTS, "sns:Publish", "arn:aws:sns:eu-west-1:9:x:111122223333:alarms", {}, False),
+        (SEGMENTS, "sns:Publish", "arn:aws:sns:eu-west-1:9:x:111122223333:alarms", {}, True),
+        (SEGMENTS, "sns:Publish", "arn:aws:sns:eu-west-1:111122223333:alarms-2", {}, False),
+        (WITHIN, "sns:Publish", "arn:aws:sns:eu-west-1:111122223333:alarms", {}, True),
+        (WITHIN, "sns:Publish", "arn:aws:sns:eu-x:9:y-1:111122223333:alarms", {}, False),
+        (ARN_LIKE, "sqs:SendMessage", "*", {"aws:SourceArn": "arn:aws:sns:eu-west-1:111122223333:alarms"}, True),
+        (ARN_LIKE, "sqs:SendMessage", "*", {"aws:SourceArn": "arn:aws:sns:eu-west-1:9:111122223333:alarms"}, False),
         (LITERAL, "s3:GetObject", "arn:aws:s3:::bucket/*.txt", {}, True),
         (LITERAL, "s3:GetObject", "arn:aws:s3:::bucket/a.txt", {}, False),
         (OLD, "s3:GetObject", "arn:aws:s3:::bucket/ada", ADA, False),

@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 from botocore.exceptions import ClientError
-from support.ec2.client import REGION, TestEC2, serve
-from support.ec2.orders import ACCOUNT, SPOT, now, one, refused, run, session, shown, usual
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestEC2]:
-    with serve(tmp_path_factory.mktemp("ec2")) as running:
-        yield running
-
-
-@pytest.fixture
-def cloud(server: TestEC2) -> Iterator[TestEC2]:
-    yield server
-    usual(server)
-
+from support.ec2.client import REGION, TestEC2
+from support.ec2.orders import ACCOUNT, SPOT, now, one, refused, run, session, shown
 
 # ---------------------------------------------------------------- prices
 
 
-def test_prices_step_and_the_one_that_held_at_the_start_is_shown(cloud: TestEC2) -> None:
-    ec2, begin = cloud.client("ec2"), now()
-    cloud.order("price", pool="us-east-1b/c6i.large", usd="0.5")
-    cloud.order("price", pool="us-east-1b/c6i.large", usd="0.7", in_seconds=1)
+def test_prices_step_and_the_one_that_held_at_the_start_is_shown(layer: TestEC2) -> None:
+    ec2, begin = layer.client("ec2"), now()
+    layer.order("price", pool="us-east-1b/c6i.large", usd="0.5")
+    layer.order("price", pool="us-east-1b/c6i.large", usd="0.7", in_seconds=1)
 
     def prices(start: datetime) -> list[str]:
         asked = {"InstanceTypes": ["c6i.large"], "AvailabilityZone": "us-east-1b", "ProductDescriptions": ["Linux/UNIX"]}
@@ -41,13 +27,13 @@ def test_prices_step_and_the_one_that_held_at_the_start_is_shown(cloud: TestEC2)
 
     assert prices(begin - timedelta(seconds=60)) == ["0.500000", prices(begin - timedelta(days=1))[-1]]
     assert prices(now()) == ["0.500000"]
-    cloud.wait_for(lambda: prices(now()) == ["0.700000"], "the step", 3)
+    layer.wait_for(lambda: prices(now()) == ["0.700000"], "the step", 3)
 
 
-def test_prices_on_demand_are_a_text_of_json(cloud: TestEC2) -> None:
-    cloud.order("on_demand", type="m6i.large", usd="0.123")
+def test_prices_on_demand_are_a_text_of_json(layer: TestEC2) -> None:
+    layer.order("on_demand", type="m6i.large", usd="0.123")
     wanted = [{"Type": "TERM_MATCH", "Field": "instanceType", "Value": "m6i.large"}]
-    (text,) = cloud.client("pricing").get_products(ServiceCode="AmazonEC2", Filters=wanted)["PriceList"]
+    (text,) = layer.client("pricing").get_products(ServiceCode="AmazonEC2", Filters=wanted)["PriceList"]
     (term,) = json.loads(text)["terms"]["OnDemand"].values()
     (rate,) = term["priceDimensions"].values()
     assert float(rate["pricePerUnit"]["USD"]) == 0.123
@@ -56,19 +42,19 @@ def test_prices_on_demand_are_a_text_of_json(cloud: TestEC2) -> None:
 # ---------------------------------------------------------------- notices and ends
 
 
-def test_an_interruption_is_told_through_the_queue_and_ends_the_machine(cloud: TestEC2) -> None:
-    url = queue(cloud, "interruption")
-    taken = one(cloud, **SPOT)
-    cloud.order("rebalance", instance=taken)
-    cloud.order("interrupt", instance=taken, notice_seconds=0.5)
-    assert shown(cloud, taken)["State"]["Name"] == "running"
-    cloud.wait_for(lambda: shown(cloud, taken)["State"]["Name"] == "terminated", "its end", 5)
-    assert shown(cloud, taken)["StateReason"]["Code"] == "Server.SpotInstanceTermination"
-    (request,) = cloud.client("ec2").describe_spot_instance_requests(Filters=[{"Name": "instance-id", "Values": [taken]}])[
+def test_an_interruption_is_told_through_the_queue_and_ends_the_machine(layer: TestEC2) -> None:
+    url = queue(layer, "interruption")
+    taken = one(layer, **SPOT)
+    layer.order("rebalance", instance=taken)
+    layer.order("interrupt", instance=taken, notice_seconds=0.5)
+    assert shown(layer, taken)["State"]["Name"] == "running"
+    layer.wait_for(lambda: shown(layer, taken)["State"]["Name"] == "terminated", "its end", 5)
+    assert shown(layer, taken)["StateReason"]["Code"] == "Server.SpotInstanceTermination"
+    (request,) = layer.client("ec2").describe_spot_instance_requests(Filters=[{"Name": "instance-id", "Values": [taken]}])[
         "SpotInstanceRequests"
     ]
     assert (request["State"], request["Status"]["Code"]) == ("closed", "instance-terminated-no-capacity")
-    told = [m for m in messages(cloud, url) if m["detail"]["instance-id"] == taken]
+    told = [m for m in messages(layer, url) if m["detail"]["instance-id"] == taken]
     kinds = [(m["detail-type"], m["detail"].get("state")) for m in told]
     assert kinds == [
         ("EC2 Instance State-change Notification", "pending"),
@@ -81,28 +67,28 @@ def test_an_interruption_is_told_through_the_queue_and_ends_the_machine(cloud: T
     assert all(m["source"] == "aws.ec2" and m["resources"] for m in told)
 
 
-def test_volumes_and_interfaces_go_with_their_machine(cloud: TestEC2) -> None:
-    ec2 = cloud.client("ec2")
-    gone = one(cloud)
-    (interface,) = [n["NetworkInterfaceId"] for n in shown(cloud, gone)["NetworkInterfaces"]]
-    (volume,) = [m["Ebs"]["VolumeId"] for m in shown(cloud, gone)["BlockDeviceMappings"]]
-    cloud.client("ec2").terminate_instances(InstanceIds=[gone])
-    cloud.wait_for(lambda: shown(cloud, gone)["State"]["Name"] == "terminated", "its end")
+def test_volumes_and_interfaces_go_with_their_machine(layer: TestEC2) -> None:
+    ec2 = layer.client("ec2")
+    gone = one(layer)
+    (interface,) = [n["NetworkInterfaceId"] for n in shown(layer, gone)["NetworkInterfaces"]]
+    (volume,) = [m["Ebs"]["VolumeId"] for m in shown(layer, gone)["BlockDeviceMappings"]]
+    layer.client("ec2").terminate_instances(InstanceIds=[gone])
+    layer.wait_for(lambda: shown(layer, gone)["State"]["Name"] == "terminated", "its end")
     assert interface not in [n["NetworkInterfaceId"] for n in ec2.describe_network_interfaces()["NetworkInterfaces"]]
-    assert volume not in [v["VolumeId"] for v in cloud.client("ec2").describe_volumes()["Volumes"]]
-    assert shown(cloud, gone)["StateReason"]["Code"] == "Client.UserInitiatedShutdown"
+    assert volume not in [v["VolumeId"] for v in layer.client("ec2").describe_volumes()["Volumes"]]
+    assert shown(layer, gone)["StateReason"]["Code"] == "Client.UserInitiatedShutdown"
 
 
-def queue(cloud: TestEC2, name: str) -> str:
-    url = str(cloud.client("sqs").create_queue(QueueName=name)["QueueUrl"])
-    events = cloud.client("events")
+def queue(layer: TestEC2, name: str) -> str:
+    url = str(layer.client("sqs").create_queue(QueueName=name)["QueueUrl"])
+    events = layer.client("events")
     events.put_rule(Name=name, EventPattern=json.dumps({"source": ["aws.ec2"]}))
     events.put_targets(Rule=name, Targets=[{"Id": "1", "Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"}])
     return url
 
 
-def messages(cloud: TestEC2, url: str) -> list[dict[str, Any]]:
-    sqs, found = cloud.client("sqs"), []
+def messages(layer: TestEC2, url: str) -> list[dict[str, Any]]:
+    sqs, found = layer.client("sqs"), []
     while got := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
         found += [json.loads(m["Body"]) for m in got]
     return sorted(found, key=lambda m: m["time"])
@@ -111,44 +97,44 @@ def messages(cloud: TestEC2, url: str) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- trouble, and the log
 
 
-def test_rules_meet_calls_by_action_and_parameters_and_are_used_up(cloud: TestEC2) -> None:
-    cloud.order("rule", action="RunInstances", match={"InstanceType": "c6i.*"}, code="Unavailable", status=503, times=2)
-    one(cloud)
+def test_rules_meet_calls_by_action_and_parameters_and_are_used_up(layer: TestEC2) -> None:
+    layer.order("rule", action="RunInstances", match={"InstanceType": "c6i.*"}, code="Unavailable", status=503, times=2)
+    one(layer)
     for _ in range(2):
         with refused("Unavailable"):
-            run(cloud, InstanceType="c6i.large")
-    one(cloud, InstanceType="c6i.large")
+            run(layer, InstanceType="c6i.large")
+    one(layer, InstanceType="c6i.large")
 
 
-def test_answers_can_be_spoilt(cloud: TestEC2) -> None:
-    living = one(cloud)
-    cloud.order("rule", action="DescribeInstances", replace=[["<launchTime>.*?</launchTime>", ""]])
-    assert "LaunchTime" not in shown(cloud, living)
-    assert "LaunchTime" in shown(cloud, living)
+def test_answers_can_be_spoilt(layer: TestEC2) -> None:
+    living = one(layer)
+    layer.order("rule", action="DescribeInstances", replace=[["<launchTime>.*?</launchTime>", ""]])
+    assert "LaunchTime" not in shown(layer, living)
+    assert "LaunchTime" in shown(layer, living)
 
 
-def test_the_log_leads_from_a_session_back_to_its_role_and_policy(cloud: TestEC2) -> None:
+def test_the_log_leads_from_a_session_back_to_its_role_and_policy(layer: TestEC2) -> None:
     role, policy = f"arn:aws:iam::{ACCOUNT}:role/job", '{"Version": "2012-10-17", "Statement": []}'
-    keys = session(cloud, "job", policy)
-    cloud.client("s3").create_bucket(Bucket="of-the-log")
-    cloud.client("s3", **keys).put_object(Bucket="of-the-log", Key="jobs/a/x", Body=b"1")
-    call = cloud.log("s3:PutObject")[-1]
+    keys = session(layer, "job", policy)
+    layer.client("s3").create_bucket(Bucket="of-the-log")
+    layer.client("s3", **keys).put_object(Bucket="of-the-log", Key="jobs/a/x", Body=b"1")
+    call = layer.log("s3:PutObject")[-1]
     assert (call["principal"]["role"], call["principal"]["session_policy"]) == (role, policy)
     assert call["resources"] == [{"arn": "arn:aws:s3:::of-the-log/jobs/a/x"}]
-    assert cloud.log("sts:AssumeRole")[-1]["resources"] == [{"arn": role}]
+    assert layer.log("sts:AssumeRole")[-1]["resources"] == [{"arn": role}]
 
 
 @pytest.mark.parametrize("wrong", ["aws_secret_access_key", "aws_session_token"])
-def test_a_session_is_believed_only_with_its_signature_and_token(wrong: str, cloud: TestEC2) -> None:
-    keys = {**session(cloud, "signing"), wrong: "wrong"}
+def test_a_session_is_believed_only_with_its_signature_and_token(wrong: str, layer: TestEC2) -> None:
+    keys = {**session(layer, "signing"), wrong: "wrong"}
     with refused("AuthFailure"):
-        cloud.client("ec2", **keys).describe_instances()
+        layer.client("ec2", **keys).describe_instances()
     with pytest.raises(ClientError):
-        cloud.client("s3", **keys).list_buckets()
+        layer.client("s3", **keys).list_buckets()
 
 
-def test_a_presigned_address_is_good_for_its_key_and_time(cloud: TestEC2) -> None:
-    s3 = cloud.client("s3", **session(cloud, "presigning"))
+def test_a_presigned_address_is_good_for_its_key_and_time(layer: TestEC2) -> None:
+    s3 = layer.client("s3", **session(layer, "presigning"))
     s3.create_bucket(Bucket="presigned")
     s3.put_object(Bucket="presigned", Key="a key/with ü+%", Body=b"1")
     address = s3.generate_presigned_url("get_object", Params={"Bucket": "presigned", "Key": "a key/with ü+%"}, ExpiresIn=60)
@@ -158,45 +144,45 @@ def test_a_presigned_address_is_good_for_its_key_and_time(cloud: TestEC2) -> Non
     assert httpx.get(late, trust_env=False).status_code == 403
 
 
-def test_an_expired_session_is_refused(cloud: TestEC2) -> None:
-    keys = session(cloud, "expiring")
-    cloud.client("ec2", **keys).describe_instances()
-    cloud.order("expire", role="expiring")
+def test_an_expired_session_is_refused(layer: TestEC2) -> None:
+    keys = session(layer, "expiring")
+    layer.client("ec2", **keys).describe_instances()
+    layer.order("expire", role="expiring")
     with refused("RequestExpired"):
-        cloud.client("ec2", **keys).describe_instances()
+        layer.client("ec2", **keys).describe_instances()
     with refused("ExpiredToken"):
-        cloud.client("s3", **keys).list_buckets()
+        layer.client("s3", **keys).list_buckets()
 
 
-def test_requests_of_another_time_are_refused(cloud: TestEC2) -> None:
-    keys = session(cloud, "of-another-time")
-    cloud.order("set", skew_seconds=1000)
+def test_requests_of_another_time_are_refused(layer: TestEC2) -> None:
+    keys = session(layer, "of-another-time")
+    layer.order("set", skew_seconds=1000)
     with refused("RequestExpired"):
-        cloud.client("ec2", **keys).describe_instances()
-    cloud.order("set", skew_seconds=0)
-    cloud.client("ec2", **keys).describe_instances()
+        layer.client("ec2", **keys).describe_instances()
+    layer.order("set", skew_seconds=0)
+    layer.client("ec2", **keys).describe_instances()
 
 
-def test_many_deletions_are_a_right_on_each_object(cloud: TestEC2) -> None:
-    s3 = cloud.client("s3")
+def test_many_deletions_are_a_right_on_each_object(layer: TestEC2) -> None:
+    s3 = layer.client("s3")
     s3.create_bucket(Bucket="deletions")
     for key in ("a/1", "a/ü"):
         s3.put_object(Bucket="deletions", Key=key, Body=b"1")
     s3.delete_objects(Bucket="deletions", Delete={"Objects": [{"Key": "a/1"}, {"Key": "a/ü"}]})
     assert s3.list_objects_v2(Bucket="deletions")["KeyCount"] == 0
-    call = cloud.log("s3:DeleteObject")[-1]
+    call = layer.log("s3:DeleteObject")[-1]
     assert [r["arn"] for r in call["resources"]] == ["arn:aws:s3:::deletions/a/1", "arn:aws:s3:::deletions/a/ü"]
 
 
-def test_a_launch_is_written_down_with_the_rights_it_needs(cloud: TestEC2) -> None:
-    iam = cloud.client("iam")
+def test_a_launch_is_written_down_with_the_rights_it_needs(layer: TestEC2) -> None:
+    iam = layer.client("iam")
     iam.create_role(RoleName="machine", AssumeRolePolicyDocument="{}")
     iam.create_instance_profile(InstanceProfileName="machine")
     iam.add_role_to_instance_profile(InstanceProfileName="machine", RoleName="machine")
     tags = [{"ResourceType": kind, "Tags": [{"Key": "a", "Value": kind}]} for kind in ("instance", "volume")]
-    before = len(cloud.log())
-    one(cloud, TagSpecifications=tags, IamInstanceProfile={"Name": "machine"})
-    calls = [c for c in cloud.log()[before:] if c["operation"] == "RunInstances"]
+    before = len(layer.log())
+    one(layer, TagSpecifications=tags, IamInstanceProfile={"Name": "machine"})
+    calls = [c for c in layer.log()[before:] if c["operation"] == "RunInstances"]
     assert [c["action"] for c in calls] == ["ec2:RunInstances", "ec2:CreateTags", "ec2:CreateTags", "iam:PassRole"]
     made = {r["arn"].rpartition(":")[2]: r.get("request_tags") for r in calls[0]["resources"]}
     assert (made["instance/*"], made["volume/*"]) == ({"a": "instance"}, {"a": "volume"})

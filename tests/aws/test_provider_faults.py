@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_providers.aws import provider as module
+from spotsurfer_providers.aws.shop import PRICES_AGAIN_SECONDS
+from structlog.testing import capture_logs
 from support import aws
 from support.desk import Desk, clock
 from support.ec2.client import TestEC2
@@ -117,6 +119,21 @@ def test_a_storm_of_throttling_makes_no_launch_loop(make: Make, cloud: TestEC2, 
     desk.tick(2, seconds=300)
     assert desk.attempts()[0].instance in of_family(cloud, family)
     assert len(of_family(cloud, family)) == 1
+
+
+def test_ends_that_are_throttled_are_ordered_again_but_seldom(make: Make, cloud: TestEC2, family: str) -> None:
+    desk = make()
+    desk.submit(market=MarketChoice.SPOT)
+    desk.tick(3)
+    (machine,) = of_family(cloud, family)
+    cloud.order("rule", action="TerminateInstances", code="RequestLimitExceeded", status=503, times=-1)
+    desk.clock.advance(desk.limits.boot_limit_seconds + 1)  # no agent speaks: it is given back
+    cloud.order("log")
+    desk.tick(60, seconds=5)
+    assert 1 < calls(cloud, "TerminateInstances") <= 12
+    cloud.order("rules", clear=True)
+    desk.tick(2, seconds=300)
+    cloud.wait_for(lambda: machine in of_family(cloud, family, "terminated"), "its end")
 
 
 def test_while_listings_fail_nothing_is_ordered_or_ended(make: Make, cloud: TestEC2, family: str) -> None:
@@ -260,6 +277,20 @@ def test_an_order_in_other_words_stands(cloud: TestEC2, family: str, tmp_path: P
     changed = LaunchPlan(plan.token, plan.pool, plan.market, plan.user_data + "# other\n", plan.tags)
     assert aws.provider(cloud, family, tmp_path, tags={"new": "tag"}).launch(changed).id == made.id
     assert len(of_family(cloud, family)) == 1
+
+
+def test_without_the_price_list_the_catalogue_stands_in_and_it_is_said(cloud: TestEC2, family: str, tmp_path: Path) -> None:
+    cloud.order("on_demand", type="m6i.large", usd="0.123")
+    cloud.order("rule", service="pricing", action="GetProducts", code="AccessDeniedException", status=400, times=-1)
+    provider = aws.provider(cloud, family, tmp_path, at := clock(), instance_types=["m6i.large"])
+    with capture_logs() as said:
+        assert {o.list_price_usd_micros_per_hour for o in provider.offers()} == {96_000}
+        provider.offers()
+    assert [(x["event"], "AccessDenied" in x["reason"]) for x in said] == [("prices.assumed", True)], "once, not each time"
+    cloud.order("rules", clear=True)
+    at.advance(PRICES_AGAIN_SECONDS + 1)
+    assert {o.list_price_usd_micros_per_hour for o in provider.offers()} == {123_000}
+    cloud.order("on_demand", type="m6i.large", usd="0.096")
 
 
 def test_types_larger_than_the_quota_are_not_offered(cloud: TestEC2, family: str, tmp_path: Path) -> None:

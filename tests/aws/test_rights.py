@@ -17,7 +17,7 @@ from support.ec2.client import REGION, TestEC2, serve
 from support.iam.calls import Line
 from support.iam.document import read
 from support.iam.evaluate import Request, decide, trusts
-from support.iam.rights import BUCKET, Role, granted, idle, judged, make, roles, used
+from support.iam.rights import BUCKET, UNTOUCHED, UNUSED, Role, granted, idle, judged, make, roles, used
 
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.ports.provider import LaunchPlan
@@ -29,20 +29,6 @@ HERE = {"aws:RequestedRegion": REGION, "aws:SecureTransport": "true"}
 OWN = {"aws:RequestTag/spotsurfer-fleet": "spotsurfer"}
 PROFILE = "arn:aws:iam::123456789012:instance-profile/spotsurfer-machines"
 MACHINE = {**HERE, **OWN, "ec2:InstanceType": "m6i.large", "ec2:InstanceProfile": PROFILE, "ec2:MetadataHttpTokens": "required"}
-# Allowed, and not needed by the calls of this file: why they stay.
-UNUSED: Mapping[tuple[str, str, str], str] = {
-    ("controller", "Store", "s3:AbortMultipartUpload"): "an upload in parts that fails is given up, or it would be paid for",
-    ("job", "Store", "s3:AbortMultipartUpload"): "the same on a machine that is told to stop while it uploads",
-}
-
-UNTOUCHED: Mapping[tuple[str, str, str], str] = {
-    (
-        "controller",
-        "LaunchWith",
-        "spot-instances-request/*",
-    ): "EC2 may ask for it where a launch makes a spot request; our test EC2 does "
-    "so only for one with tags. It allows nothing by itself",
-}
 
 
 def _without(keys: Mapping[str, str], *names: str) -> dict[str, str]:

@@ -1,4 +1,8 @@
-"""The whole story of one real assembly on the test EC2: everything that EC2 does to a machine, and the result is the same."""
+"""From `terraform apply` to one real assembly through everything that EC2 does to a machine, and back to nothing.
+
+The controller has the configuration and the rights that Terraform made; the log of all calls is judged by the policies of this
+very run. The result of the job is that of an undisturbed run.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +11,60 @@ from typing import Any
 
 import pytest
 from support import assembly
-from support.ec2.fleet import Surf, surf
+from support.ec2.fleet import Surf
+from support.ec2.terraformed import Made, applied, controller
 from support.fleet import MARKS
+from support.iam.rights import UNTOUCHED, UNUSED, granted, idle, judged, used
 
 from spotsurfer.demo.scene import RESULT
 
-pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.aws, pytest.mark.timeout(1200)]
+pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.aws, pytest.mark.timeout(1500)]
 ZONES = tuple(f"us-east-1{z}" for z in "abc")
 TYPE = "m6i.large"
 NOTICE_SECONDS = 30.0  # in place of two minutes
-MOVE_SECONDS = 150.0  # the longest wait for a machine to take over
+MOVE_SECONDS = 240.0  # the longest wait for a machine to take over, or to save, on a host that does much else
 
 
-def test_one_assembly_through_everything(tmp_path: Path) -> None:
+def test_apply_surf_destroy(tmp_path: Path) -> None:
     folder, expected = assembly.made(), assembly.undisturbed()
-    with surf(tmp_path, instance_types=[TYPE], rebalance="move") as world:
+    with applied(tmp_path, rebalance="move") as made:
+        made.cloud.order("price", pool=f"*/{TYPE}", usd="0.060")
         for zone, usd in zip(ZONES, ("0.030", "0.031", "0.032"), strict=True):
-            world.cloud.order("price", pool=f"{zone}/{TYPE}", usd=usd)
-        job = assembly.submit(world.config, folder)
-        world.steps[job] = 0
-        tell(world, job)
-        ended = world.wait_end(job, 600)
-        assert (ended["state"], ended["exit_code"]) == ("succeeded", 0)
-        result = b"".join(world.client.download(f"/v1/jobs/{job}/outputs/{RESULT}"))
-        assert assembly.digest(result) == expected
-        world.assert_one_owner(job)
-        world.wait(lambda: not world.left(), "machines, volumes and uploads gone")
-        accounted(world, job)
+            made.cloud.order("price", pool=f"{zone}/{TYPE}", usd=usd)
+        with controller(tmp_path, made, LIMITS__INSTANCE_TYPES=f'["{TYPE}"]') as world:
+            try:
+                surf(world, folder, expected)
+            except BaseException:
+                print(world.explain())
+                raise
+        rights_suffice_and_are_needed(made)
+        made.destroy()
+
+
+def surf(world: Surf, folder: Path, expected: str) -> None:
+    """One job, submitted as a user does it, and its story."""
+    job = assembly.submit(world.config, folder)
+    world.steps[job] = 0
+    tell(world, job)
+    ended = world.wait_end(job, 600)
+    assert (ended["state"], ended["exit_code"]) == ("succeeded", 0)
+    result = b"".join(world.client.download(f"/v1/jobs/{job}/outputs/{RESULT}"))
+    assert assembly.digest(result) == expected
+    assert [m["data"]["kind"] for m in world.moments(job, "notice")].count("interruption") == 2, "each counted once"
+    world.assert_one_owner(job)
+    world.wait(lambda: not world.left(), "machines, volumes and uploads gone")
+    accounted(world, job)
+
+
+def rights_suffice_and_are_needed(made: Made) -> None:
+    """Each call of each role is allowed; nothing is allowed, or named, that none of them used, but for two explained lists."""
+    log, roles = made.cloud.log(), made.roles()
+    found = list(judged(log, roles))
+    assert {str(line["principal"]["role"]).rpartition("-")[2] for line, _, _ in found} == {"controller", "machines", "job"}
+    bad = {f"{line['operation']} {request.resource}: {d.why}" for line, request, d in found if not d.allowed}
+    assert bad == set()
+    assert granted(roles) - used(log, roles) == set(UNUSED), "grant less, or say why it is needed"
+    assert idle(log, roles) == set(UNTOUCHED), "name less, or say why it is needed"
 
 
 def tell(world: Surf, job: str) -> None:
@@ -92,7 +123,11 @@ def moves(world: Surf, job: str) -> int:
 
 def saved(world: Surf, job: str) -> None:
     """Until the machine that runs has saved once."""
-    world.wait(lambda: any(a["saves"] for a in world.show(job)["attempts"] if a["state"] == "running"), "a checkpoint", 60)
+
+    def has() -> bool:
+        return any(a["saves"] for a in world.show(job)["attempts"] if a["state"] == "running")
+
+    world.wait(has, "a checkpoint", MOVE_SECONDS)
 
 
 def interrupt(world: Surf, job: str, attempt: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from spotsurfer_agent import protocol
 from spotsurfer_agent.store import open_store
 
 from spotsurfer.cli.main import main
-from spotsurfer.doctor import CHECKS, examine, host, software
+from spotsurfer.doctor import CHECKS, OF_BOXES, examine, host, software
 from spotsurfer.doctor.finding import fail, ok
 from spotsurfer.settings import Settings
 from spotsurfer.state.db import new_family, open_database
@@ -98,6 +98,26 @@ def test_without_root_it_says_so(settings: Settings, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(host.os, "geteuid", lambda: 1000)
     assert host.root(settings).level == "fail"
     assert software.provider(settings).level == "fail"
+
+
+def test_the_provider_reads_its_own_table(tmp_path: Path) -> None:
+    table = {"provider": {"name": "local", "local": {"disk_bytes": 1}}, "controller": {"data_dir": tmp_path}}
+    found = software.provider(Settings.model_validate(table))
+    assert found.level == "fail"
+    assert "provider.local.disk_bytes must be at least" in found.text
+
+
+def test_a_provider_that_there_is_not_is_named_with_those_there_are() -> None:
+    found = software.provider(Settings.model_validate({"provider": {"name": "awz"}}))
+    assert (found.level, "aws, " in found.remedy and "local" in found.remedy) == ("fail", True)
+
+
+def test_where_machines_are_elsewhere_this_host_needs_nothing_of_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.os, "geteuid", lambda: 1000)
+    of_boxes = [c for c in CHECKS if c[0] in OF_BOXES]
+    found = examine(Settings.model_validate({"provider": {"name": "aws"}}), of_boxes)
+    assert {f.text for f in found} == {"not needed: machines are those of aws"}
+    assert len(found) == len(OF_BOXES)
 
 
 def test_missing_tools_come_with_their_packages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

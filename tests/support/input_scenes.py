@@ -137,7 +137,7 @@ def is_refused() -> None:
         shutil.move(NFS / "ref", NFS / "elsewhere")
         with pytest.raises(files.FilesError, match=r"mount ref .*no such folder") as e:
             machine.bring(spec())
-        assert e.value.kind == "refused"
+        assert e.value.kind == "input"
         machine.goods.drop()
         with pytest.raises(files.FilesError, match="mount ref"):
             machine.goods.ahead(spec(), machine.store, machine.engine.scratch(), lambda: None)

@@ -73,6 +73,10 @@ class Delivery:
             self._ready, self._tell = None, tell
             self._ready = self._again(spec, pins, halt) if pins is not None else self._first(spec, store, halt)
 
+    def look(self, spec: Spec) -> None:
+        """Whether every input can be had; none is fetched. Raises InputTrouble; StoreError where a source does not answer."""
+        _apart(self._look(spec.fetches))
+
     def place(self, spec: Spec, scratch: str) -> None:
         """Links in the job's folder that lead to the files, for a start from the beginning. Raises InputTrouble."""
         if not spec.fetches:

@@ -41,14 +41,17 @@ class Goods:
         self.delivery.ready(spec, store, halt, tell)
 
     def ahead(self, spec: Spec, store: FileStore, scratch: str, halt: Callable[[], None]) -> None:
-        """Bring what a job that ran before needs, before it comes.
+        """Bring what a job needs, before it comes; of inputs of a job that never ran, only whether they can be had.
 
         Raises FilesError, StoreError where somebody does not answer, and what `halt` raises.
         """
-        if spec.fetches and store.get(protocol.inputs_key(spec.job)) is None:
-            return  # it has not started yet: whoever starts it says what its inputs are
+        pinned = bool(spec.fetches) and store.get(protocol.inputs_key(spec.job)) is not None
         try:
-            self.ready(spec, store, scratch, halt, lambda _: None)
+            self.shares.ready(spec, scratch)
+            if pinned or not spec.fetches:
+                self.delivery.ready(spec, store, halt)
+            else:
+                self.delivery.look(spec)  # whoever starts it says what its inputs are
         except files.FilesError as e:
             if e.kind == shares.PASSING:
                 raise StoreUnreachable(str(e)) from e

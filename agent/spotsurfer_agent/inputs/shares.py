@@ -18,12 +18,13 @@ BIND = "bind"  # a folder of the machine, for what its image mounts by itself
 MOUNT_SECONDS = 60.0
 LOOK_SECONDS = 10.0  # a server that is gone lets every look at its files wait
 REFUSED, PASSING, LASTING = "refused", "store", "input"  # another machine may do; asking again may help; neither
+# What a machine's image lacks is lasting: all machines boot one image, and each would be paid for.
 _SILENT = (PASSING, "its server does not answer: check the address, and that the machine may reach it")
 _TURNED_AWAY = (LASTING, "its server refuses this machine: let it in there")
 # What mount(8) says -> what kind of trouble that is, and the second half of the sentence; the first that is found counts.
 SENTENCES: dict[str, tuple[str, str]] = {
-    "bad option; for several": (REFUSED, "this machine has no program that mounts {type}: use a machine image that has it"),
-    "unknown filesystem type": (REFUSED, "this machine's kernel does not know {type}: use a machine image whose kernel does"),
+    "bad option; for several": (LASTING, "this machine has no program that mounts {type}: use a machine image that has it"),
+    "unknown filesystem type": (LASTING, "this machine's kernel does not know {type}: use a machine image whose kernel does"),
     "access denied by server": _TURNED_AWAY,
     "ermission denied": _TURNED_AWAY,
     "timed out": _SILENT,
@@ -83,7 +84,7 @@ class Shares:
     def _mount(self, share: Share, at: Path) -> None:
         if share.type == BIND:
             if not Path(share.source).is_dir():
-                raise ShareTrouble(share, "this machine has no such folder: use an image that mounts it", REFUSED)
+                raise ShareTrouble(share, "this machine has no such folder: use a machine image that mounts it")
             argv = [self.mount, "--bind", share.source, str(at)]
         else:
             options = ",".join(x for x in (share.options, "ro" if share.read_only else "rw") if x)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from spotsurfer.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from spotsurfer.ports.provider import Provider, ProviderHost
+    from spotsurfer.ports.provider import ProviderHost
+    from spotsurfer_providers.aws.provider import AwsProvider
 
 
-def make(settings: Mapping[str, object], host: ProviderHost) -> Provider:
+def make(settings: Mapping[str, object], host: ProviderHost) -> AwsProvider:
     """The entry point. Calls nothing of AWS yet. Raises ConfigError for wrong settings or where boto3 is missing."""
     from spotsurfer_providers.aws.settings import read_settings
 

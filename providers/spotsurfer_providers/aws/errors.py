@@ -34,6 +34,7 @@ from spotsurfer.model.errors import (
 
 MISMATCH = "IdempotentParameterMismatch"  # the token was used before, with other words: see provider.launch
 TERMINATED = "IdempotentInstanceTerminated"  # what the token made has ended
+WOULD_HAVE_WORKED = "DryRunOperation"
 
 _CODES: dict[type[ProviderError], tuple[str, ...]] = {
     NoCapacity: (
@@ -44,6 +45,8 @@ _CODES: dict[type[ProviderError], tuple[str, ...]] = {
         "InsufficientFreeAddressesInSubnet",
         "InsufficientVolumeCapacity",
         "InsufficientAddressCapacity",
+        "InsufficientCapacityOnHost",
+        "UnfulfillableCapacity",
         "SpotMaxPriceTooLow",
     ),
     QuotaExceeded: (
@@ -54,7 +57,12 @@ _CODES: dict[type[ProviderError], tuple[str, ...]] = {
         "MaxIOPSLimitExceeded",
         "NetworkInterfaceLimitExceeded",
         "AttachmentLimitExceeded",
+        "PrivateIpAddressLimitExceeded",
+        "SecurityGroupsPerInstanceLimitExceeded",
+        "SecurityGroupsPerInterfaceLimitExceeded",
+        "VolumeIOPSLimit",
         "ResourceCountExceeded",
+        "ResourceCountLimitExceeded",
         "ResourceLimitExceeded",
         "LimitExceeded",
     ),
@@ -141,6 +149,16 @@ _CODES: dict[type[ProviderError], tuple[str, ...]] = {
         "InvalidZone.NotFound",
         "InvalidNetworkInterface.InUse",
         "InvalidRequest",
+        "InvalidSecurityGroupId.Malformed",
+        "InvalidSnapshot.NotFound",
+        "InvalidInstanceFamily",
+        "BootForVolumeTypeUnsupported",
+        "EncryptedVolumesNotSupported",
+        "InstanceCreditSpecification.NotSupported",
+        "UnsupportedHibernationConfiguration",
+        "UnsupportedTenancy",
+        "VolumeTypeNotAvailableInZone",
+        "VPCResourceNotSpecified",
         "InvalidTagKey.Malformed",
         "TagLimitExceeded",
         "MalformedPolicyDocument",

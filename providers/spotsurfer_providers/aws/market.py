@@ -57,6 +57,17 @@ def spot_prices(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], i
     return {key: price for key, (_, price) in newest.items()}
 
 
+def joined(names: Iterable[str], most: int) -> list[str]:
+    """The names with commas between them, in as many texts as it takes for none to be longer than `most` characters."""
+    texts: list[str] = []
+    for name in names:
+        if texts and len(texts[-1]) + 1 + len(name) <= most:
+            texts[-1] += f",{name}"
+        else:
+            texts.append(name)
+    return texts
+
+
 def list_prices(products: Iterable[str]) -> dict[str, int]:
     """On-demand prices of Linux by type, micro-dollars an hour, from products of the Pricing API (each a JSON text)."""
     found: dict[str, int] = {}

@@ -29,7 +29,7 @@ from spotsurfer.ports.provider import (
 )
 from spotsurfer_providers.aws import access, orders, views
 from spotsurfer_providers.aws.clients import Clients
-from spotsurfer_providers.aws.errors import MISMATCH, TERMINATED, calling, code_of, translated
+from spotsurfer_providers.aws.errors import MISMATCH, TERMINATED, WOULD_HAVE_WORKED, calling, code_of, translated
 from spotsurfer_providers.aws.queue import Queue
 from spotsurfer_providers.aws.settings import AwsSettings
 from spotsurfer_providers.aws.shop import Shop
@@ -80,6 +80,16 @@ class AwsProvider:
                 return self._view(answer["Instances"][0])
         except UnknownToProvider as e:  # something of the settings, not an instance
             raise ProviderError(str(e)) from e
+
+    def rehearse(self, plan: LaunchPlan) -> None:
+        """Whether EC2 would take this order; nothing is made. Raises as `launch` does, but knows nothing of capacity."""
+        request = orders.run_instances(plan, self._settings, self._shop.image(), self._host.family)
+        with calling(f"RunInstances {plan.pool} (dry run)"):
+            try:
+                self._aws.orders.run_instances(**request, DryRun=True)
+            except ClientError as e:
+                if code_of(e) != WOULD_HAVE_WORKED:
+                    raise
 
     def _made_before(self, token: str, error: ClientError) -> InstanceView:
         """The order was taken before: in other words (another image behind a parameter, changed settings), or it has ended."""

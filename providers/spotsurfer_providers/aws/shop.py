@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from spotsurfer.logs import Event, Log
 from spotsurfer.model.errors import Invalid, ProviderError, UnknownToProvider
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.ports.clock import Clock
@@ -20,9 +21,11 @@ HOUR_SECONDS = 3600.0  # images behind parameters are rebuilt by the week; place
 PRICES_AGAIN_SECONDS = 1800.0  # after a price list that could not be read
 TARGET_CAPACITY = 20  # placement scores are asked for a fleet about as large as one of ours
 PAGE = 100
+FILTER_CHARACTERS_MAX = 1024  # of GetProducts
 ARCHITECTURE = "x86_64"  # that the agent's runtime is built for
 
 T = TypeVar("T")
+log = Log("aws")
 
 
 class Memory:
@@ -135,7 +138,8 @@ class Shop:
         """Of the price list; where that can't be read, of the catalogue, and it is tried again later."""
         try:
             said = self._memory.get("prices", DAY_SECONDS, lambda: self._price_list(sorted(types)))
-        except ProviderError:
+        except ProviderError as e:
+            log.warning(Event.PRICES_ASSUMED, instead="the shipped catalogue, of us-east-1", reason=str(e))
             said = {}
             self._memory.put("prices", PRICES_AGAIN_SECONDS, said)
         return {**market.catalogue_prices(types), **said}
@@ -149,10 +153,13 @@ class Shop:
             "capacitystatus": "Used",
         }
         filters = [{"Type": "TERM_MATCH", "Field": k, "Value": v} for k, v in fixed.items()]
-        filters.append({"Type": "ANY_OF", "Field": "instanceType", "Value": ",".join(names)})
-        with calling("GetProducts"):
-            pages = self._aws.pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters)
-            return market.list_prices(text for page in pages for text in page["PriceList"])
+        paginator, found = self._aws.pricing.get_paginator("get_products"), dict[str, int]()
+        for some in market.joined(names, FILTER_CHARACTERS_MAX):
+            of_them = [*filters, {"Type": "ANY_OF", "Field": "instanceType", "Value": some}]
+            with calling("GetProducts"):
+                pages = paginator.paginate(ServiceCode="AmazonEC2", Filters=of_them)
+                found |= market.list_prices(text for page in pages for text in page["PriceList"])
+        return found
 
     def _scores(self, types: Mapping[str, market.TypeSeen]) -> dict[str, int]:
         """How likely spot is to be had in each zone; nothing where it can't be asked, for it is advice only."""

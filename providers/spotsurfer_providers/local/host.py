@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from spotsurfer.model.errors import HostUnfit, NotRoot, SpotsurferError
+from spotsurfer.model.errors import HostUnfit, NotRoot
 from spotsurfer_providers.local.cgroups import Hierarchy, host_hierarchies
 from spotsurfer_providers.local.disk import MAKERS
+
+if TYPE_CHECKING:
+    from spotsurfer.ports.provider import ProviderHost
 
 _TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
 _CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12}  # bits of linux/capability.h
@@ -37,10 +42,10 @@ def _effective() -> int:
     return int(line.split()[1], 16)
 
 
-def problem() -> str | None:
-    """Why boxes can't run here, or None."""
-    try:
-        check_host()
-    except SpotsurferError as e:
-        return str(e)
-    return None
+def look(table: Mapping[str, object], _: ProviderHost) -> str:
+    """For `spotsurfer doctor`: that boxes can run here. Raises ConfigError, NotRoot, HostUnfit."""
+    from spotsurfer_providers.local.settings import read_settings
+
+    read_settings(table)
+    check_host()
+    return "this host has what it needs"

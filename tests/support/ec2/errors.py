@@ -20,7 +20,7 @@ ERRORS: Mapping[str, tuple[int, str]] = {
     "InvalidParameterValue": (400, "Invalid value '{value}' for {name}."),
     "InvalidSpotInstanceRequestID.NotFound": (400, "The spot instance request ID '{id}' does not exist"),
     "InvalidSubnetID.NotFound": (400, "The subnet ID '{id}' does not exist"),
-    "InvalidUserData.Malformed": (400, "Invalid BASE64 encoding of user data."),
+    "InvalidUserData.Malformed": (400, "{why}"),
     "MaxSpotInstanceCountExceeded": (400, "Max spot instance count exceeded"),
     "MissingParameter": (400, "The request must contain the parameter {name}"),
     "RequestExpired": (400, "Request has expired."),

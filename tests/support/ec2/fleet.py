@@ -92,6 +92,19 @@ class Surf(Fleet):
             )
         self.wait(self._answers, "the controller's answer", 60)
 
+    @contextmanager
+    def running(self) -> Iterator[Surf]:
+        """With a controller; at the end it is stopped, and all calls of the run lie in a file, for those who look at rights."""
+        try:
+            self.start()
+            yield self
+        finally:
+            (self.path / "calls.json").write_text(json.dumps(self.cloud.log(), indent=1))
+            self.client.close()
+            if self.controller is not None and self.controller.poll() is None:
+                self.controller.terminate()
+                self.controller.wait(30)
+
     def head(self, job: str) -> list[Head]:
         log = HeadLog(open_store(f"s3://{self.bucket}/{self.prefix}", {**_options(self.cloud.endpoint), **_KEYS}), job)
         log.refresh()
@@ -140,15 +153,8 @@ def surf(path: Path, cloud_options: tuple[str, ...] = (), **settings: Any) -> It
         cloud.client("s3").create_bucket(Bucket=BUCKET)
         made.config.write_text(_config(made, settings))
         _events_to_queue(cloud)
-        try:
-            made.start()
+        with made.running():
             yield made
-        finally:
-            save_log(cloud, path)
-            made.client.close()
-            if made.controller is not None and made.controller.poll() is None:
-                made.controller.terminate()
-                made.controller.wait(30)
     boxes.clean(state)
     Yard(state, None).assert_clean()  # type: ignore[arg-type]
 
@@ -159,13 +165,6 @@ def _events_to_queue(cloud: TestEC2) -> None:
     events.put_rule(Name="spotsurfer", EventPattern=json.dumps({"source": ["aws.ec2", "aws.health"]}))
     arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:spotsurfer"
     events.put_targets(Rule="spotsurfer", Targets=[{"Id": "queue", "Arn": arn}])
-
-
-def save_log(cloud: TestEC2, path: Path) -> Path:
-    """All calls of the run, for those who look at rights."""
-    file = path / "calls.json"
-    file.write_text(json.dumps(cloud.log(), indent=1))
-    return file
 
 
 def _config(made: Surf, settings: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from support.ec2.handlers import HANDLERS
 from support.ec2.rights import rights_of
 from support.ec2.rules import spoil
 from support.ec2.s3calls import S3Call, deleted_keys, s3_call
+from support.ec2.shapes import exceeded
 from support.ec2.wire import Answer, Call, Refused
 
 Environ = dict[str, Any]
@@ -145,6 +146,8 @@ class Front:
                 raise Refused(wire.error_code(answer), _message(answer), answer.status)
             return wire.read_answer(call.service, call.action, answer)
 
+        if call.params and (wrong := exceeded(wire.operation(call.service, call.action).input_shape, call.params)):
+            raise Refused("InvalidParameterValue" if call.service == "ec2" else "ValidationException", wrong)
         handler = HANDLERS.get((call.service, call.action))
         if handler is None:
             return self._once(environ, call, body), None

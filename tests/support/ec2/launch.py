@@ -114,9 +114,9 @@ def _user_data(text: str) -> str:
     try:
         data = base64.b64decode(text, validate=True)
     except binascii.Error as e:
-        raise refusal("InvalidUserData.Malformed") from e
+        raise refusal("InvalidUserData.Malformed", why="Invalid BASE64 encoding of user data.") from e
     if len(data) > USER_DATA_BYTES_MAX:
-        raise refusal("InvalidParameterValue", name=f"UserData (limited to {USER_DATA_BYTES_MAX} bytes)", value="...")
+        raise refusal("InvalidUserData.Malformed", why=f"User data is limited to {USER_DATA_BYTES_MAX} bytes")
     return data.decode(errors="replace")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from support.iam.conditions import all_hold
 from support.iam.document import Policy, Statement
-from support.iam.matching import arn_matches, matches
+from support.iam.matching import matches, resource_matches
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _meant(policy: Policy, s: Statement, request: Request) -> bool:
     if any(matches(a, request.action, fold=True) for a in s.actions) == s.all_actions_but:
         return False
     context = request.keys if policy.variables else None
-    if s.resources and any(arn_matches(r, request.resource, context) for r in s.resources) == s.all_resources_but:
+    if s.resources and any(resource_matches(r, request.resource, context) for r in s.resources) == s.all_resources_but:
         return False
     if s.principals and not _is(request, s):
         return False

@@ -43,11 +43,17 @@ def matches(pattern: str, text: str, context: Context | None = None, fold: bool 
 
 
 def arn_matches(pattern: str, arn: str, context: Context | None = None) -> bool:
-    """The same, part by part: a wildcard does not reach past a colon, but in the last of the six parts."""
+    """The same, part by part, as ArnLike does it: a wildcard does not reach past a colon, but in the last of the six parts."""
     if pattern == "*" or arn == "*":
         return pattern == "*"
     wanted, given = pattern.split(":", 5), arn.split(":", 5)
     return len(wanted) == len(given) == 6 and all(matches(w, g, context) for w, g in zip(wanted, given, strict=True))
+
+
+def resource_matches(pattern: str, arn: str, context: Context | None = None) -> bool:
+    """For the element Resource: there a `*` that ends one of the parts may reach past the colon behind it."""
+    reaches = any(part.endswith("*") for part in pattern.split(":", 5)[:5])
+    return arn_matches(pattern, arn, context) or (reaches and arn != "*" and matches(pattern, arn, context))
 
 
 def _wild(text: str) -> str:

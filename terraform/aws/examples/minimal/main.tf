@@ -39,6 +39,12 @@ variable "image" {
   default     = "/aws/service/debian/release/12/latest/amd64"
 }
 
+variable "rebalance" {
+  description = "What a rebalance recommendation leads to: ignore, checkpoint or move."
+  type        = string
+  default     = "checkpoint"
+}
+
 variable "bucket_force_destroy" {
   description = "May `terraform destroy` remove the bucket with everything in it?"
   type        = bool
@@ -91,6 +97,7 @@ module "spotsurfer" {
   instances_max         = var.instances_max
   budget_usd            = var.budget_usd
   image                 = var.image
+  rebalance             = var.rebalance
   bucket_force_destroy  = var.bucket_force_destroy
   endpoint_url          = var.endpoint_url
 }
