@@ -39,12 +39,11 @@ BOTTLENECKS: dict[str, str] = {
     "freeze_ratio": "what is left of the freeze is CRIU, which hands references to all pages over, by one processor.",
     "durable_ratio": "names, compression and the disk take two processors as long.",
     "second_freeze_ratio": "what is left of the freeze is CRIU, which hands references to all pages over, by one processor.",
-    "restore_ratio": "before CRIU begins, the process that brings the pages is started, a third of a second; then what is put "
+    "restore_ratio": "what is put "
     "into the job's memory is read, unpacked and checked against its name first, which CRIU does not do with its files.",
     "lazy_all_ratio": "while memory arrives the job runs, and reading, checking and putting pages share two processors with "
     "it.",
-    "repo_ratio": "all of it counts, from the order on: memory is read, named, compressed and sent by two processors. Larger "
-    "objects, and fewer calls that make them durable, were tried: the disk is no faster.",
+    "repo_ratio": "all of it counts, from the order on: memory is read, named, compressed and sent by two processors.",
 }
 
 
