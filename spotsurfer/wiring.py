@@ -14,7 +14,7 @@ import structlog
 from obstore.exceptions import BaseError
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import AgentConfig, Report
-from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull, open_store
+from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
 from spotsurfer import authorities, storekey
@@ -52,6 +52,7 @@ from spotsurfer.store.images import ImageDigests
 from spotsurfer.store.output import Output
 from spotsurfer.store.reports import Reports
 from spotsurfer.storekey import StoreKey
+from spotsurfer.storeway import open_for
 
 log = structlog.get_logger()
 LISTING_SECONDS = 2.0  # between two listings of the cloud at least: looks that follow each other at once are about the store
@@ -223,7 +224,7 @@ def _lock(data_dir: Path) -> int:
 
 def _store(settings: Settings) -> CopyingStore:
     try:
-        return open_store(settings.store_url, settings.store.options)
+        return open_for(settings)
     except OSError as e:
         raise StoreUnwritable(f"the store {settings.store_url} can't be opened: {e.strerror}; check store.url") from e
     except (ValueError, StoreError, BaseError) as e:

@@ -77,9 +77,10 @@ def _row(line: dict[str, Any]) -> list[str]:
 
 def _store(settings: Settings) -> FileStore:
     from obstore.exceptions import BaseError
-    from spotsurfer_agent.store import open_store
+
+    from spotsurfer.storeway import open_for
 
     try:
-        return open_store(settings.store_url, settings.store.options)
+        return open_for(settings)
     except (OSError, ValueError, BaseError) as e:
         raise ConfigError(f"store.url {settings.store_url!r} can't be used: {e}") from e

@@ -21,6 +21,7 @@ from spotsurfer.model.errors import SpotsurferError
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.ports.provider import ProviderHost
 from spotsurfer.settings import Settings
+from spotsurfer.storeway import open_for
 
 BUILD = "run `make setup` in a checkout, or `spotsurfer agent-runtime build --unpack`"
 CHECK_SECONDS = 60
@@ -115,7 +116,7 @@ def _apart(problem: str) -> tuple[str, str]:
 def store(settings: Settings) -> Finding:
     """Write, read and delete one small object."""
     from obstore.exceptions import BaseError
-    from spotsurfer_agent.store import StoreDenied, StoreError, StoreFull, open_store
+    from spotsurfer_agent.store import StoreDenied, StoreError, StoreFull
 
     url = settings.store_url
     local = Path(unquote(urlsplit(url).path)) if url.startswith("file://") else None
@@ -123,7 +124,7 @@ def store(settings: Settings) -> Finding:
         return _to_be_made(local)
     key, data = f"doctor-{secrets.token_hex(8)}", b"spotsurfer doctor"
     try:
-        opened = open_store(url, settings.store.options)
+        opened = open_for(settings)
         opened.put(key, data)
         same = opened.get(key) == data
         opened.delete([key])
@@ -131,7 +132,7 @@ def store(settings: Settings) -> Finding:
         return fail(f"{url} is full", "make room")
     except StoreDenied as e:
         return fail(f"{url} refuses us: {e}", "check credentials and rights")
-    except (StoreError, BaseError, ValueError, OSError) as e:
+    except (StoreError, BaseError, SpotsurferError, ValueError, OSError) as e:
         return fail(f"{url} can't be used: {str(e).splitlines()[0]}", "check [store] url and options")
     return ok(f"{url} takes, keeps and deletes objects") if same else fail(f"{url} gives back other bytes", "use another store")
 
@@ -140,15 +141,15 @@ def owner(settings: Settings) -> Finding:
     """Whose store it is."""
     from obstore.exceptions import BaseError
     from spotsurfer_agent import protocol
-    from spotsurfer_agent.store import StoreError, open_store
+    from spotsurfer_agent.store import StoreError
 
     url = settings.store_url
     if url.startswith("file://") and not Path(unquote(urlsplit(url).path)).is_dir():
         return ok("nobody's yet")
     try:
-        body = open_store(url, settings.store.options).get(protocol.store_key())
+        body = open_for(settings).get(protocol.store_key())
         family = protocol.decode(protocol.StoreInfo, body).family if body is not None else None
-    except (StoreError, BaseError, ValueError, OSError) as e:
+    except (StoreError, BaseError, SpotsurferError, ValueError, OSError) as e:
         return fail(f"its owner can't be read: {str(e).splitlines()[0]}", "check [store] url and options")
     if family is None:
         return ok("nobody's yet")
