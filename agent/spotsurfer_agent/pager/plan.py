@@ -26,7 +26,7 @@ class Phase(StrEnum):
     READY = "ready"  # CRIU may connect
     ARRIVING = "arriving"  # the job runs, its memory comes
     DONE = "done"
-    FAILED = "failed"  # before the job ran
+    FAILED = "failed"  # said before the loss is written down and the job killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,10 @@ def arrives(folder: Path) -> bool:
 
 def incomplete(folder: Path) -> bool:
     """Whether the job has not, and never will have, all its memory: whatever ended then was no exit of its command."""
+    if (folder / shimwire.LOSS).exists():
+        return True
     state = State.read(folder)
-    return (folder / shimwire.LOSS).exists() or (state is not None and _is_arriving(state) and not alive(state.pid))
+    return state is not None and (state.phase is Phase.FAILED or (_is_arriving(state) and not alive(state.pid)))
 
 
 def _is_arriving(state: State) -> bool:
