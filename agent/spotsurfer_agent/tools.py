@@ -32,8 +32,8 @@ class Tools:
     python: tuple[str, ...]  # an interpreter that finds this package
     skopeo: tuple[str, ...] = ()  # empty: there is none
     umoci: tuple[str, ...] = ()
-    cuda: tuple[str, ...] = ()  # starts the side-car that speaks with the GPU driver; empty = the usual one
     certificates: str = ""  # folder of the authorities that registries are trusted by, besides the machine's own
+    cuda: tuple[str, ...] = ()  # starts the side-car that speaks with the GPU driver; empty = the usual one
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> Tools:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import glob
 import importlib
@@ -135,13 +136,11 @@ def _management() -> Any:
     """NVML; None where it is not to be had: then less is known, and that speaks against nothing."""
     for library in LIBRARIES:
         for path in glob.glob(str(Path(library).with_name(MANAGEMENT))):  # noqa: PTH207
-            try:
+            with contextlib.suppress(Exception):  # its absence, its own errors: all the same here
                 ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
                 ml: Any = importlib.import_module("pynvml")
                 ml.nvmlInit()
-            except Exception:  # its absence, its own errors: all the same here
-                continue
-            return ml
+                return ml
     return None
 
 

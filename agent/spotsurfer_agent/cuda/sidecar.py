@@ -5,7 +5,7 @@ the driver takes seconds. Nothing here ends a call of the driver: it ignores bei
 finishes what it does. There is one at a time: the next one waits for the lock of the one before.
 
 A request is {"verb": "about"} or {"verb": v, "pids": [...]} with v "state", "lock" (and "timeout_ms"), "checkpoint", "restore"
-(and "pairs") or "unlock". The calls for all its processes are made at once, as they must be where the processes wait for each other.
+(and "pairs") or "unlock". The calls for all its processes are made at once: the processes may wait for each other.
 """
 
 from __future__ import annotations

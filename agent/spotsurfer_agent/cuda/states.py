@@ -4,9 +4,9 @@
     RUNNING ◀─unlock─ LOCKED ◀───restore──── CHECKPOINTED
 
 The documented machine of `cuCheckpointProcess…` (CUDA driver API, "CUDA Checkpointing"). What else is relied on was read off
-an H200 with driver 580.159.04, and `tests/agent/test_cuda_driver.py` asks each driver for it: a call whose caller is killed goes
-on in the process and ends as if nothing had been, and asking for the state waits for that end. So a state that was asked for is
-true, and whoever does not know how a call ended asks, and goes on from there.
+an H200 with driver 580.159.04, and `tests/agent/test_cuda_driver.py` asks each driver for it: a call whose caller is killed
+goes on in the process and ends as if nothing had been, and asking for the state waits for that end. So a state that was asked
+for is true, and whoever does not know how a call ended asks, and goes on from there.
 """
 
 from __future__ import annotations

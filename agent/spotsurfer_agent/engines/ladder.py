@@ -1,4 +1,4 @@
-"""The ladder: `criu` (on GPUs `criu+cuda`), else `app` (the program saves itself), else `none` (it starts over): which one, why.
+"""The ladder: `criu` (on GPUs `criu+cuda`), else `app` (the program saves itself), else `none` (it starts over); and why.
 
 The user names a rung, or "auto": then the best one that works here and now is taken, and the reason against a better one told.
 What stands against CRIU is looked for in the job's processes after the start, now and then, and before each save.
