@@ -229,11 +229,9 @@ def sidecar_killed(stage: str, delay: str) -> None:
 def agent_killed(stage: str, delay: str) -> None:
     """Its successor brings back what it had taken out."""
     machine(slow=0.4)
-    e = begun()
     child = os.fork()
     if child == 0:
-        mine = ladder(job())
-        mine.adopt()
+        mine = begun()
 
         def die(seen: str) -> None:
             if seen == stage:
