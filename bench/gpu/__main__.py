@@ -1,7 +1,8 @@
 """`python -m bench.gpu`: jobs on this machine's GPUs are saved, their machine is thrown away, and they go on in another one.
 
-Each machine has namespaces, a disk in memory and an agent's engines of its own; the store is a folder in memory. A row is written for each
-program and size: see docs/gpu.md. Needs root, NVIDIA GPUs with driver 580 or later, and the unpacked runtime of the agent.
+Each machine has namespaces, a disk in memory and an agent's engines of its own; the store is a folder in memory. A row is
+written for each program and size: see docs/gpu.md. Needs root, NVIDIA GPUs with driver 580 or later, and the unpacked runtime of
+the agent.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def _row(name: str, size: float, options: argparse.Namespace) -> Row:
     gpu_bytes = max(s["gpu_bytes"] for s in saved["saves"])
     live = saved["saves"][0]
     return {
-        "name": name, "gpus": len(restored["facts"]["GPU uuids"].split()), "gpu_bytes": gpu_bytes, "image_bytes": final["image_bytes"],
+        "name": name, "gpus": len(restored["facts"]["GPU uuids"].split()),
+        "gpu_bytes": gpu_bytes, "image_bytes": final["image_bytes"],
         "frozen_seconds": live["frozen_seconds"], "durable_seconds": final["durable_seconds"],
         "restore_seconds": restored["seconds"], "first_output_seconds": restored["first_output_seconds"],
         "cuda_out_gb_s": gpu_bytes / 1e9 / final["device_out_seconds"], "cuda_back_gb_s": gpu_bytes / 1e9 / restored["back"],

@@ -1,4 +1,4 @@
-"""What happens on one machine of a GPU run: `python -m bench.gpu.scenes NAME PLAN`, with the plan as JSON; figures go to /run/share."""
+"""One machine of a GPU run: `python -m bench.gpu.scenes NAME PLAN`, with the plan as JSON; its figures go to /run/share."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What runs on the GPU. Each: `python NAME.py GIGABYTES STEPS`, prints "step N …" and ends with a line "final …" of its whole state."""
+"""What runs on the GPU: `python NAME.py GIGABYTES STEPS` prints "step N …", and at its end "final …" of its whole state."""
