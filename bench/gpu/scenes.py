@@ -17,6 +17,7 @@ from spotsurfer_agent.cuda import processes
 from spotsurfer_agent.engines.cuda import CudaEngine
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.ladder import Ladder
+from spotsurfer_agent.engines.port import EngineError, SaveRequest
 from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.protocol import SaveFacts, Spec
 from spotsurfer_agent.store import open_store
@@ -64,6 +65,17 @@ class Machine:
             assert time.monotonic() < end, (number, output(self.engine)[-500:], output(self.engine, "err")[-2000:])
             time.sleep(0.05)
 
+    def save(self, wanted: SaveRequest) -> SaveFacts:
+        try:
+            return self.engine.save(wanted)
+        except EngineError as e:
+            status, said = self.engine.status(), output(self.engine, "err").decode(errors="replace")
+            raise AssertionError(f"{e}: {status}; the job said: {said[-3000:]}") from None
+
+
+def _stage(name: str) -> None:
+    say(f"{time.monotonic():.2f} {name}")
+
 
 def say(text: str) -> None:
     with (SHARE / "progress").open("a") as f:
@@ -81,9 +93,7 @@ def save(plan: Plan) -> Plan:
     found, last = [], None
     for number, kind in enumerate(plan["saves"], 1):
         began = time.monotonic()
-        facts = m.engine.save(
-            request(number, final=kind == "final", base=last, progress=lambda stage: say(f"{time.monotonic():.2f} {stage}"))
-        )
+        facts = m.save(request(number, final=kind == "final", base=last, progress=_stage))
         found.append(_figures(m, facts, time.monotonic() - began))
         say(json.dumps(found[-1]))
         if kind == "live":
