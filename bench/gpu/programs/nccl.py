@@ -31,7 +31,7 @@ def work(rank, count, size, steps):
             print("step", i, f"{loss.item():.9f}", flush=True)
         time.sleep(0.03)
     if rank == 0:
-        print("final", repr(sum(p.double().sum().item() for p in model.parameters())), int(ballast.long().sum()), flush=True)
+        print("final", repr(sum(p.double().sum().item() for p in model.parameters())), int(ballast.view(torch.int64).sum()), flush=True)
     dist.barrier()
     os._exit(0)
 
