@@ -18,12 +18,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PROGRAMS = ("pytorch", "transformer", "jax_program", "cupy_program", "cuda", "server", "nccl")
-NCCL = {
-    "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo",
-    "NCCL_NVLS_ENABLE": "0", "NCCL_CUMEM_ENABLE": "0", "NCCL_CUMEM_HOST_ENABLE": "0",
-}  # fmt: skip
 # JAX takes three quarters of each GPU otherwise, more than the machine's memory has room for.
-SETTINGS = {"nccl": NCCL, "jax_program": {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}}
+SETTINGS = {"nccl": {"SPOTSURFER_NCCL": "sockets"}, "jax_program": {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}}
 SET_UP = """
 set -e
 mount --make-rprivate /
@@ -106,7 +102,7 @@ def _plan(name: str, size: float, options: argparse.Namespace) -> Row:
     return {
         "command": command, "files": files, "environment": SETTINGS.get(name, {}), "saves": options.saves.split(","),
         "first": options.first, "between": options.between, "threads": options.threads, "compression": options.compression,
-        "memory_bytes": options.memory_gb << 30,
+        "memory_bytes": options.memory_gb << 30, "swap": options.swap,
     }  # fmt: skip
 
 
@@ -149,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory-gb", type=int, default=0, help="that a save may hold; 0: half of what is free")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for one machine")
     parser.add_argument("--huge", action=argparse.BooleanOptionalAction, default=True, help="transparent huge pages everywhere")
+    parser.add_argument("--swap", action="store_true", help="what was on one GPU comes back on another")
     parser.add_argument("--date", default="")
     parser.add_argument("--verbose", action="store_true")
     return parser

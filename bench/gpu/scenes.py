@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from spotsurfer_agent import protocol
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.cuda import processes
+from spotsurfer_agent.cuda.port import About
+from spotsurfer_agent.engines import gpufacts
 from spotsurfer_agent.engines.cuda import CudaEngine
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.ladder import Ladder
@@ -109,12 +112,19 @@ def _figures(m: Machine, facts: SaveFacts, seconds: float) -> Plan:
     return {**{n: getattr(facts, n) for n in SaveFacts.__slots__}, **moved, **shares, "call_seconds": seconds}
 
 
+def _swapped(facts: Mapping[str, str], here: About) -> list[tuple[str, str]]:
+    """Each GPU's content to another GPU."""
+    return list(zip(facts[gpufacts.UUIDS].split(), reversed([card.uuid for card in here.cards]), strict=True))
+
+
 def restore(plan: Plan) -> Plan:
     """Bring the newest checkpoint back and see the end."""
     m = Machine(plan)
     image = newest(m.store)
     if why := m.engine.unfit(image):  # also what a machine that stands by does: the driver is attached
         raise AssertionError(why)
+    if plan["swap"]:
+        gpufacts.pairs = _swapped
     began = time.monotonic()
     m.engine.restore(image, m.spec)
     seconds = time.monotonic() - began

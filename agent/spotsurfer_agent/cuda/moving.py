@@ -72,10 +72,14 @@ class Mover:
             raise CantTakeOut(str(e)) from e
 
     def _lock(self, pids: Sequence[int]) -> None:
-        end = self._now() + LOCK_SECONDS
+        """All at once; then, by turns, those first that did not come to rest, and the others the moment that they did.
+
+        A process whose work waits for a process that is locked already never comes to rest; one that goes first does.
+        """
+        end, first = self._now() + LOCK_SECONDS, list(pids)
         while True:
             self.times.tries += 1
-            told = self._sidecar.call(Call.LOCK, pids, timeout_ms=LOCK_MS)
+            told = self._locked(first, [pid for pid in pids if pid not in first])
             failed = {pid: result for pid, result in told.items() if result != OK}
             if not failed:
                 self.times.lock = self._now() - self.times.began
@@ -84,7 +88,14 @@ class Mover:
             if result != states.NOT_READY or self._now() > end:
                 raise CantTakeOut(states.sentence(_name(pid), Call.LOCK, result))
             self._sidecar.call(Call.UNLOCK, [pid for pid, result in told.items() if result == OK])
+            first = list(failed) if len(first) == len(pids) else list(pids)
             time.sleep(LOCK_PAUSE_SECONDS)
+
+    def _locked(self, first: Sequence[int], then: Sequence[int]) -> dict[int, str]:
+        told = self._sidecar.call(Call.LOCK, first, timeout_ms=LOCK_MS)
+        if then and all(result == OK for result in told.values()):
+            told |= self._sidecar.call(Call.LOCK, then, timeout_ms=LOCK_MS)
+        return told
 
     def _copy(self, pids: Sequence[int]) -> None:
         used, resident, began = _used(self._sidecar.about()), processes.resident_bytes(pids), self._now()

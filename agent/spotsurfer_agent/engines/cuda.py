@@ -62,7 +62,8 @@ class CudaEngine(CriuEngine):
             return [], [f"the job uses a GPU, and {e}"]
         names = {pid: f"process {processes.number_inside(pid)}" for pid in held if Path(f"/proc/{pid}").exists()}
         strange = {names[pid]: device for pid, device in held.items() if pid not in known and pid in names}
-        found = gpufacts.against(about, strange, shared=processes.shared_by_server())
+        frail = {names[pid]: library for pid in names if (library := processes.frail_library(pid))}
+        found = gpufacts.against(about, strange, frail, shared=processes.shared_by_server())
         return sorted(known), found
 
     def machine_facts(self, spec: Spec | None = None) -> dict[str, str]:

@@ -47,12 +47,19 @@ def pairs(facts: Mapping[str, str], here: About) -> list[tuple[str, str]]:
     return [] if set(then) == set(now) else list(zip(then, now, strict=False))
 
 
-def against(about: About, strange: Mapping[str, str], *, shared: bool) -> list[str]:
-    """Why the driver can't save a job here, one sentence each. `strange`: process -> a device that it holds without CUDA."""
+def against(about: About, strange: Mapping[str, str], frail: Mapping[str, str], *, shared: bool) -> list[str]:
+    """Why the driver can't save a job here, one sentence each.
+
+    `strange`: process -> a device that it holds without CUDA; `frail`: process -> a library that does not survive it.
+    """
     found = [
         f"{process} holds {device} and has no CUDA of its own that could be saved (a child that was forked, or a program that "
         "only looks at GPUs): start worker processes by spawn, and end such programs"
         for process, device in strange.items()
+    ]
+    found += [
+        f"{process} uses {library}, whose threads would end it while its GPU memory is out: let the program save itself ([app])"
+        for process, library in frail.items()
     ]
     if shared:
         found.append("this machine's GPU is shared by the multi-process service (MPS), whose clients can't be saved: stop it")

@@ -18,6 +18,7 @@ from spotsurfer_agent import jobroot, launch, netns, scratch, sealed, secretbag,
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
+from spotsurfer_agent.cuda import nccl
 from spotsurfer_agent.cuda.moving import MARKER
 from spotsurfer_agent.engines import cpucap, hooks, needs, preflight
 from spotsurfer_agent.engines.base import Bases
@@ -255,6 +256,7 @@ class Hosted(abc.ABC):
             "USER": who.name,
             "SPOTSURFER_JOB": self._job,
             **cpucap.environment(spec.cpu),
+            **nccl.environment(spec.environment),
             **spec.environment,
             **bag.environment,
         }

@@ -31,7 +31,8 @@ def work(rank, count, size, steps):
             print("step", i, f"{loss.item():.9f}", flush=True)
         time.sleep(0.03)
     if rank == 0:
-        print("final", repr(sum(p.double().sum().item() for p in model.parameters())), int(ballast.view(torch.int64).sum()), flush=True)
+        weights = sum(p.double().sum().item() for p in model.parameters())
+        print("final", repr(weights), int(ballast.view(torch.int64).sum()), flush=True)
     dist.barrier()
     os._exit(0)
 

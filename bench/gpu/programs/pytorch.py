@@ -32,7 +32,8 @@ def main():
         time.sleep(0.05)
         if i == steps:
             break
-    print("final", repr(sum(p.double().sum().item() for p in model.parameters())), int(ballast.view(torch.int64).sum()), flush=True)
+    weights = sum(p.double().sum().item() for p in model.parameters())
+    print("final", repr(weights), int(ballast.view(torch.int64).sum()), flush=True)
     import os
 
     os._exit(0)
