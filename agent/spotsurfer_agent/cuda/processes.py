@@ -9,7 +9,7 @@ from pathlib import Path
 
 DEVICES = "/dev/nvidia"
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# Part of a mapped file's name -> its name. JAX: exit by signal 11 in three runs of three (H200, driver 580.159.04, JAX 0.11.2).
+# Part of a mapped file's name -> its name. JAX (0.11, driver 580.159.04) ended by signal 11 during a save.
 FRAIL = {"/xla_cuda": "JAX"}
 SERVER_OF_MANY = "nvidia-cuda-mps"  # as the kernel cuts it: MPS
 

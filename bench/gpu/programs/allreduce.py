@@ -1,4 +1,4 @@
-"""How fast NCCL sums 256 MB between all GPUs of this machine with the settings of its environment; prints gigabytes a second."""
+"""How fast NCCL sums 256 MB between all GPUs of this machine with the settings of its environment; in gigabytes a second."""
 
 import os
 import sys
