@@ -120,7 +120,7 @@ LEFT_OUT_OF_WHEELS = (
     "cuda/bindings/_internal/cu*.so",
     "cuda/bindings/_internal/nv*.so",
     "cuda/bindings/_internal/runtime*",
-    "cuda/bindings/cuda*",
+    "cuda/bindings/cudla*",
     "cuda/bindings/cufile*",
     "cuda/bindings/cycu*",
     "cuda/bindings/cynv*",
