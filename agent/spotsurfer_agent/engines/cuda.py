@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -41,12 +41,16 @@ class CudaEngine(CriuEngine):
     name = "criu+cuda"
     _cuda: tuple[Sidecar, Mover] | None = None
     _device: Device = NO_DEVICE
+    _making = threading.Lock()
 
     def _ready(self) -> tuple[Sidecar, Mover]:
-        if self._cuda is None:
-            sidecar = Sidecar(self._tools.cuda or (*self._tools.python, "-m", "spotsurfer_agent.cuda"), self._folder)
-            self._cuda = sidecar, Mover(sidecar, self._folder)
-        return self._cuda
+        """Looks and saves come from different threads, and of two side-cars one would wait for the other for ever."""
+        with self._making:
+            if self._cuda is None:
+                argv = self._tools.cuda or (*self._tools.python, "-m", "spotsurfer_agent.cuda")
+                sidecar = Sidecar(argv, self._folder)
+                self._cuda = sidecar, Mover(sidecar, self._folder)
+            return self._cuda
 
     # ------------------------------------------------------------ what is there
 
@@ -153,7 +157,6 @@ class _Memory:
         self._moved: list[int] = []
         self._facts: dict[str, str] = {}
         self.lost = ""
-        self._began = 0.0
 
     there = True
 
@@ -173,7 +176,6 @@ class _Memory:
             return
         progress("gpu")
         hugepages.everywhere()
-        self._began = time.monotonic()
         pids, against = self._find(self._pids())
         if against:
             raise EngineError("save", f"the job can't be saved: {against[0]}")
