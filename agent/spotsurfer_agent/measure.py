@@ -26,7 +26,8 @@ class Measures:
         first = not self._state.memory.samples
         blind = first and save.new_bytes > WHOLE_SHARE * save.image_bytes
         age = None if blind or age_seconds <= 0 else age_seconds
-        frozen, durable = save.frozen_seconds + save.read_seconds, save.durable_seconds + save.ahead_seconds
+        frozen = save.frozen_seconds + save.read_seconds - save.device_back_seconds  # a final save brings nothing back
+        durable = save.durable_seconds + save.ahead_seconds - save.device_back_seconds
         sample = Sample(age, save.image_bytes, save.new_bytes, frozen, durable)
         self._state.update(samples=[*self._state.memory.samples, sample.to_row()][-SAMPLES_MAX:])
         self._asked_at = float("-inf")

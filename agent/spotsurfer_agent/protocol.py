@@ -224,6 +224,8 @@ class SaveFacts:
     waited_seconds: float = 0.0  # of the freeze: for want of memory the store was waited for
     ahead_seconds: float = 0.0  # before the freeze: memory was copied, and maybe sent, while the job ran
     read_seconds: float = 0.0  # of these: for reading alone
+    device_out_seconds: float = 0.0  # of the freeze: GPU memory was moved out …
+    device_back_seconds: float = 0.0  # … and, in a live save, back
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +265,7 @@ class Report:
     arriving_bytes: int | None = None  # of a lazy restore's memory, still missing; None = all is there
     error: str = ""  # one sentence with the remedy
     error_kind: str = ""  # "restore" | "refused" | "start" | "save" | "store" | "input" | "output" | "hook" | "lost" | "image"
-    protection: str = ""  # the rung that the job stands on: "criu" | "app" | "none"; "" = nothing runs yet
+    protection: str = ""  # the rung that the job stands on: "criu" | "criu+cuda" | "app" | "none"; "" = nothing runs yet
     unprotected: str = ""  # why it does not stand on a better one, in one sentence
     unfit: str = ""  # standing by: why this machine could not continue the newest checkpoint, both values named
     unfit_kind: str = ""  # of that: "refused" | "image" | "input"; "" = facts speak against it

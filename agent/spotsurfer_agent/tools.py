@@ -33,6 +33,7 @@ class Tools:
     skopeo: tuple[str, ...] = ()  # empty: there is none
     umoci: tuple[str, ...] = ()
     certificates: str = ""  # folder of the authorities that registries are trusted by, besides the machine's own
+    cuda: tuple[str, ...] = ()  # starts the side-car that speaks with the GPU driver; empty = the usual one
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> Tools:

@@ -50,7 +50,7 @@ class AgentSeen:
     notice_kind: str = ""
     warm_checkpoint: str | None = None  # held whole by a machine that stands by
     fit: FitSeen | None = None  # None = nothing measured yet
-    protection: str = ""  # how the job is saved there: "criu" | "app" | "none"; "" = nothing runs yet
+    protection: str = ""  # how the job is saved there: "criu" | "criu+cuda" | "app" | "none"; "" = nothing runs yet
     error: str = ""
     error_kind: str = ""
     unfit: str = ""  # standing by: why the machine could not go on with the newest checkpoint

@@ -39,13 +39,17 @@ NOT_FOLLOWED = frozenset(
 )
 
 # Same versions as the controller's environment has, so that one test suite speaks for both ends.
-WHEELS = ("blake3", "cffi", "cryptography", "lz4", "numpy", "obstore", "xxhash", "zstandard")
-NEEDED_BY_WHEELS = frozenset({"cffi"})  # of the above, those that the agent itself does not import
+WHEELS = (
+    "blake3", "cffi", "cryptography", "cuda-bindings", "cuda-pathfinder", "lz4", "numpy", "nvidia-ml-py", "obstore", "xxhash",
+    "zstandard",
+)  # fmt: skip
+NEEDED_BY_WHEELS = frozenset({"cffi", "cuda-pathfinder"})  # of the above, those that the agent itself does not import
 WHEEL_PLATFORMS = (
     "manylinux_2_34_x86_64",
     "manylinux_2_31_x86_64",
     "manylinux_2_28_x86_64",
     "manylinux_2_27_x86_64",
+    "manylinux_2_24_x86_64",
     "manylinux_2_17_x86_64",
     "manylinux2014_x86_64",
 )
@@ -110,6 +114,19 @@ LEFT_OUT_OF_WHEELS = (
     "*.dist-info/WHEEL",
     "*.dist-info/sboms/*",
     "*/tests/*",
+    "*.pxd",
+    "*.pxi",
+    "cuda/bindings/_v2/*.so",
+    "cuda/bindings/_internal/cu*.so",
+    "cuda/bindings/_internal/nv*.so",
+    "cuda/bindings/_internal/runtime*",
+    "cuda/bindings/cudla*",
+    "cuda/bindings/cufile*",
+    "cuda/bindings/cycu*",
+    "cuda/bindings/cynv*",
+    "cuda/bindings/cyruntime*",
+    "cuda/bindings/nv*",
+    "cuda/bindings/runtime*",
     "numpy/_core/include/*",
     "numpy/_core/lib/*",
     "numpy/f2py/*",

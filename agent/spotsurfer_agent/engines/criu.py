@@ -12,6 +12,7 @@ from pathlib import Path
 from spotsurfer_agent import launch, protocol, shimwire, trees
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.engines import criu_call, needs, preflight, restoring
+from spotsurfer_agent.engines.device import NO_DEVICE, Device
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState, blame
 from spotsurfer_agent.engines.restoring import Bringing, CantBring
@@ -179,6 +180,10 @@ class CriuEngine(Hosted):
         log.replace(kept)  # for people: what CRIU said about the last failure
         return criu_call.sentence(kept, told)
 
+    def _place_device(self) -> Device:
+        """Memory of the job that is not the machine's."""
+        return NO_DEVICE
+
     def _place(self) -> Place:
         return Place(
             folder=self._folder,
@@ -198,4 +203,5 @@ class CriuEngine(Hosted):
             bases=self._bases,
             limits=self._limits,
             memory_bytes=self._memory_bytes,
+            device=self._place_device(),
         )

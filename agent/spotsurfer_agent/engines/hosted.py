@@ -18,6 +18,8 @@ from spotsurfer_agent import jobroot, launch, netns, scratch, sealed, secretbag,
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
+from spotsurfer_agent.cuda import nccl
+from spotsurfer_agent.cuda.moving import MARKER
 from spotsurfer_agent.engines import cpucap, hooks, needs, preflight
 from spotsurfer_agent.engines.base import Bases
 from spotsurfer_agent.engines.keeper import Keeper
@@ -257,6 +259,7 @@ class Hosted(abc.ABC):
             "USER": who.name,
             "SPOTSURFER_JOB": self._job,
             **cpucap.environment(spec.cpu),
+            **nccl.environment(spec.environment),
             **spec.environment,
             **bag.environment,
         }
@@ -349,6 +352,7 @@ class Hosted(abc.ABC):
         netns.remove(self._tools)
         self._clean_images()
         (self._folder / shimwire.STARTED).unlink(missing_ok=True)
+        (self._folder / MARKER).unlink(missing_ok=True)
         pager.forget(self._folder)
         self._keeper.forget()
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spotsurfer_agent.cuda.processes import DEVICES as GPUS
 from spotsurfer_agent.engines import sockets
 from spotsurfer_agent.jobroot import MountLine, mount_lines
 
@@ -205,6 +206,8 @@ def _own(name: str, folders: tuple[str, ...]) -> bool:
 
 
 def _device(fd: int, name: str, st: os.stat_result) -> Iterator[str]:
+    if name.startswith(GPUS):  # the driver closes them before a save, or says why it can't: see `engines.cuda`
+        return
     number = (os.major(st.st_rdev), os.minor(st.st_rdev))
     same = stat.S_ISCHR(st.st_mode) and (number in DEVICES or number[0] in TERMINALS)
     if not same:

@@ -1,4 +1,4 @@
-"""The ladder: `criu`, else `app` (the program saves itself), else `none` (it starts over): where the job stands, and why.
+"""The ladder: `criu` (on GPUs `criu+cuda`), else `app` (the program saves itself), else `none` (it starts over); and why.
 
 The user names a rung, or "auto": then the best one that works here and now is taken, and the reason against a better one told.
 What stands against CRIU is looked for in the job's processes after the start, now and then, and before each save.
@@ -16,6 +16,7 @@ from spotsurfer_agent import protocol, shimwire, stepping
 from spotsurfer_agent.engines import hooks, inspect, needs, preflight
 from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.cuda import CudaEngine
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.none import NoneEngine
 from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
@@ -39,12 +40,16 @@ class Ladder:
     def __init__(self, base: Path, job: str, store: ObjectStore, make: Callable[[type[Hosted]], Hosted]) -> None:
         self._base, self._job, self._store = base, job, store
         self._engines: dict[str, Hosted] = {kind.name: make(kind) for kind in (CriuEngine, AppEngine, NoneEngine)}
+        cuda = self._engines[CudaEngine.name] = make(CudaEngine)
+        assert isinstance(cuda, CudaEngine)
+        self._cuda = cuda
         self._chosen = base / "job" / "engine.json"
         told = shimwire.read_json(self._chosen) or {}
         self._here: Hosted = self._engines.get(str(told.get("engine")), self._engines["criu"])
         self._step = int(told.get("step", 0))  # of the job: the one that the newest start or restore was of
         self._spec: Spec | None = None
         self._found: list[str] | None = None  # None = not looked at yet
+        self._on_gpu = False  # of what was found: processes use a GPU
         self._looked_at, self._next_at = float("-inf"), float("-inf")
         self.note = ""  # something to tell about the last task although it worked
 
@@ -59,7 +64,7 @@ class Ladder:
         """How the job is saved, as far as is known."""
         if self._spec is None or self._found is None:
             return Protection()
-        return choose(self._spec, self._found)
+        return choose(self._spec, self._found, on_gpu=self._on_gpu)
 
     def look(self) -> None:
         """Look at what the job holds, if it runs and that is due; a look costs milliseconds for each hundred processes."""
@@ -81,7 +86,10 @@ class Ladder:
         spec = self._specification()
         own: tuple[str, ...] = ("/run/",) if spec and spec.image else ()
         own += shares.folders(spec, str(self._base)) if spec else ()
-        return inspect.findings(inspect.Job(self._here.pids(), str(self._base), spec.tcp if spec else "close", own=own))
+        pids = self._here.pids()
+        users, against = self._cuda.gpu_processes(pids)
+        self._on_gpu = bool(users)
+        return [*against, *inspect.findings(inspect.Job(pids, str(self._base), spec.tcp if spec else "close", own=own))]
 
     def _specification(self) -> Spec | None:
         """Immutable, so it is read once. None while the store can't give it."""
@@ -131,7 +139,7 @@ class Ladder:
         self.note = ""
         self._before_freeze(spec, request)
         self._found = self._looked()
-        rung = choose(spec, self._found)
+        rung = choose(spec, self._found, on_gpu=self._on_gpu)
         if spec.tcp == "keep" and (open_now := inspect.connections(inspect.Job(self._here.pids(), str(self._base)))):
             raise EngineError("save", f'tcp = "keep" allows no save now: {open_now[0]}; close it first, or say tcp = "close"')
         app = self._engines["app"]
@@ -142,7 +150,7 @@ class Ladder:
             return self._engines["none"].save(request)
         if rung.rung == "none":
             raise EngineError("save", rung.reason)
-        return self._engines["criu"].save(request)
+        return self._engines[rung.rung].save(request)
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
         """Bring it back with the engine that made it. Raises EngineError("refused") or EngineError("restore")."""
@@ -170,9 +178,9 @@ class Ladder:
 
     def unfit(self, manifest: Manifest, *, whole: bool = True) -> str:
         """Why this machine could not continue a checkpoint, both values named; empty = it could as far as facts tell."""
-        if manifest.engine != "criu":
+        if manifest.engine not in ("criu", CudaEngine.name):
             return needs.refusal(manifest.facts, self._engines["app"].plain_facts(self._specification())) or ""
-        hosted, spec = self._engines["criu"], self._specification()
+        hosted, spec = self._engines[manifest.engine], self._specification()
         sees = hosted.sees(spec) if whole else None
         return needs.refusal(manifest.facts, hosted.machine_facts(spec), sees) or ""
 
@@ -195,11 +203,14 @@ class Ladder:
 
     def adopt(self) -> Status:
         """Take over what an earlier agent left running."""
-        return self._here.adopt()
+        status = self._here.adopt()
+        self._cuda.bring_back()
+        return status
 
     def settle(self, committed: bool) -> None:
         """Give the verdict for `pending_final`."""
         self._here.settle(committed)
+        self._cuda.bring_back()
 
     def read_log(self, stream: str, offset: int, limit: int) -> bytes:
         """Output of the job from an absolute offset."""
@@ -214,12 +225,12 @@ class Ladder:
         return self._here.scratch()
 
 
-def choose(spec: Spec, found: list[str]) -> Protection:
-    """The rung for a job in whose processes `found` stands against CRIU. Pure."""
+def choose(spec: Spec, found: list[str], *, on_gpu: bool = False) -> Protection:
+    """The rung for a job in whose processes `found` stands against CRIU, and which may use GPUs. Pure."""
     if spec.engine in ("app", "none"):
         return Protection(spec.engine, CHOSEN[spec.engine])
     if not found:
-        return Protection("criu")
+        return Protection(CudaEngine.name if on_gpu else CriuEngine.name)
     why = inspect.sentence(found)
     if spec.engine == "auto" and spec.app is not None:
         return Protection("app", f"{why}; so the program saves itself")

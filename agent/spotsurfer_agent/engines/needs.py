@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from spotsurfer_agent.engines import cpucap
+from spotsurfer_agent.engines import cpucap, gpufacts
 from spotsurfer_agent.steps import StepRun
 
 # Instruction sets a program may have chosen at its start; what only the kernel uses is no concern of an image.
@@ -198,6 +198,9 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "folder": _same,
     "container image": _same,
     "mounts": _same,
+    gpufacts.CHIP: _same,
+    gpufacts.COUNT: _same,
+    gpufacts.DRIVER: _same,  # its library is mapped by name and build-id
 }
 
 

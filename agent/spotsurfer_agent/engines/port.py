@@ -60,7 +60,7 @@ class Status:
 class Protection:
     """How the job is saved here: the rung of the ladder, and why not a better one (one sentence; empty = it is the best)."""
 
-    rung: str = ""  # "criu" | "app" | "none"; "" = nothing runs
+    rung: str = ""  # "criu" | "criu+cuda" | "app" | "none"; "" = nothing runs
     reason: str = ""
 
 
@@ -100,7 +100,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """The rung that the next save takes: "criu", "app" or "none"."""
+        """The rung that the next save takes: "criu", "criu+cuda", "app" or "none"."""
         ...
 
     @property

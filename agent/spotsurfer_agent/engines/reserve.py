@@ -231,9 +231,12 @@ def wanted(image_bytes: int, new_share: float | None, allowed_bytes: int, *, fin
     return Wanted(min(need, allowed_bytes), allowed_bytes, need <= allowed_bytes)
 
 
-def allowed(setting_bytes: int) -> int:
-    """How much a save may hold: the setting, else half of what is free; never more than three quarters of what is free."""
-    free = free_bytes()
+def allowed(setting_bytes: int, spoken_for_bytes: int = 0) -> int:
+    """How much a save may hold: the setting, else half of what is free; never more than three quarters of what is free.
+
+    What is spoken for, as the job itself will need it meanwhile, does not count as free.
+    """
+    free = max(free_bytes() - spoken_for_bytes, 0)
     return min(setting_bytes, free * 3 // 4) if setting_bytes else free // 2
 
 

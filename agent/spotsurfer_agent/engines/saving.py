@@ -21,9 +21,10 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
-from spotsurfer_agent.engines import criu_call, needs, reserve, stall
+from spotsurfer_agent.engines import criu_call, needs, reserve, stall, told
 from spotsurfer_agent.engines.ahead import Copied
 from spotsurfer_agent.engines.base import Bases
+from spotsurfer_agent.engines.device import NO_DEVICE, Device
 from spotsurfer_agent.engines.fingerprints import kept_as
 from spotsurfer_agent.engines.intake import Intake
 from spotsurfer_agent.engines.port import EngineError, SaveRequest
@@ -75,6 +76,7 @@ class Place:
     bases: Bases
     limits: Limits
     memory_bytes: int  # that a save may hold; 0 = half of what is free
+    device: Device = NO_DEVICE
 
 
 @dataclass(slots=True)
@@ -140,7 +142,7 @@ class Saving:
         self, talk: shimwire.Conversation, intake: Intake, frozen: dict[str, object], status: dict[str, object]
     ) -> Manifest:
         """From a frozen tree to chunks in the store; a job that runs on does so on the way."""
-        instant = self._keep(frozen, status)
+        at, instant = self._at, self._keep(frozen, status)
         intake.drained(lambda: self._alive(talk))
         intake.settle()
         self._all_there(intake.pages.read_bytes)
@@ -148,7 +150,7 @@ class Saving:
             self._resume(talk, good=True)
         self._request.progress("upload")
         image = self._send(intake, instant)
-        if not self._request.final:
+        if not self._request.final and not at.device.lost:
             self._still_there(talk)
         return image
 
@@ -159,7 +161,10 @@ class Saving:
         """Memory for the image, there before the freeze."""
         at, index = self._at, self._base.index
         share = None if index is None else (reserve.FIRST_GUESS if at.bases.new_share is None else at.bases.new_share)
-        size, allowed = reserve.image_bytes(at.cgroup.pids()), reserve.allowed(at.memory_bytes)
+        size, allowed = (
+            reserve.image_bytes(at.cgroup.pids()) + at.device.bytes,
+            reserve.allowed(at.memory_bytes, at.device.bytes),
+        )
         self._expected_bytes = size
         want = reserve.wanted(size, share, allowed, final=self._request.final)
         self._wanted_bytes = want.touched_bytes
@@ -182,9 +187,7 @@ class Saving:
         """The intake, what the shim says of the frozen tree, and what it said before."""
         intake = Intake(self._images, memory, self._writer, self._base.index)
         try:
-            if not self._request.final:
-                self._request.progress("ahead")
-                self._copy_ahead(intake, memory)
+            self._before_freeze(intake, memory)
             self._request.progress("freeze")
             status = talk.ask("status")
             try:
@@ -197,6 +200,16 @@ class Saving:
             yield intake, frozen, status
         finally:
             intake.close()
+
+    def _before_freeze(self, intake: Intake, memory: Reserve) -> None:
+        """Memory of devices is most of a job that has some, so there is little to copy ahead then."""
+        device = self._at.device
+        if device.there:
+            memory.touch(self._wanted_bytes)
+            device.out(self._request.progress)
+        elif not self._request.final:
+            self._request.progress("ahead")
+            self._copy_ahead(intake, memory)
 
     def _copy_ahead(self, intake: Intake, memory: Reserve) -> None:
         """What can be done before the freeze is; memory for the rest is there when it begins."""
@@ -267,16 +280,22 @@ class Saving:
         at = self._at
         capture = at.scratch.capture(self._request.checkpoint, self._base.known, stays_frozen=self._request.final)
         facts = needs.machine(at.criu_version, str(at.base), jobroot.compared(at.mounts), at.root)
+        facts |= at.device.facts()
         facts |= needs.files(at.cgroup.pids(), str(at.base), at.place, shares.written(at.mounts))
-        cpu = max(0.0, at.cgroup.cpu_seconds() - _number(status["cpu_baseline"])) + self._request.cpu_seconds_before
-        return Instant(_counts(frozen["log"]), cpu, facts, capture, _texts(status["pipes"]), at.scratch.now_ns())
+        cpu = max(0.0, at.cgroup.cpu_seconds() - told.number(status["cpu_baseline"])) + self._request.cpu_seconds_before
+        return Instant(told.counts(frozen["log"]), cpu, facts, capture, told.texts(status["pipes"]), at.scratch.now_ns())
 
     def _resume(self, talk: shimwire.Conversation, *, good: bool) -> None:
         self._request.progress("resume")
         reply = talk.ask("verdict", None, checkpoint=self._request.checkpoint, good=good)
-        self._frozen_seconds = _number(reply["frozen_seconds"])
+        self._at.device.back()
+        self._frozen_seconds = self._stood_still(reply)
         if good and reply.get("void"):
             raise EngineError("save", "the job was let go before its files were kept: the machine is too slow or overloaded")
+
+    def _stood_still(self, reply: dict[str, object]) -> float:
+        device = self._at.device
+        return device.out_seconds + told.number(reply["frozen_seconds"]) + device.back_seconds
 
     def _send(self, intake: Intake, instant: Instant) -> Manifest:
         intake.pages.release()
@@ -339,10 +358,11 @@ class Saving:
         if not r.commit(image):
             self._let_go(talk)
             raise EngineError("save", f"checkpoint {image.id} was not accepted: this attempt does not own the job")
-        durable = time.monotonic() - self._began
+        device = self._at.device
+        durable = device.out_seconds + time.monotonic() - self._began
         if r.final:
             r.progress("kill")
-            self._frozen_seconds = _number(talk.ask("verdict", 60.0, checkpoint=r.checkpoint, good=True)["frozen_seconds"])
+            self._frozen_seconds = self._stood_still(talk.ask("verdict", 60.0, checkpoint=r.checkpoint, good=True))
         kind = "final" if r.final else "live"
         if not r.final:
             self._at.bases.is_now(image, self._prints)
@@ -352,6 +372,7 @@ class Saving:
         return SaveFacts(
             r.checkpoint, r.sequence, kind, image.image_bytes, self._writer.sent_bytes, self._frozen_seconds, durable, waited,
             ahead_seconds=self._copied.seconds, read_seconds=self._copied.read_seconds,
+            device_out_seconds=device.out_seconds, device_back_seconds=device.back_seconds,
         )  # fmt: skip
 
     def _let_go(self, talk: shimwire.Conversation) -> None:
@@ -367,18 +388,3 @@ class Saving:
             return told
         log.replace(self._at.folder / "failed-dump.log")  # for people: what CRIU said about the last failure
         return criu_call.sentence(self._at.folder / "failed-dump.log", told)
-
-
-def _number(value: object) -> float:
-    assert isinstance(value, int | float)
-    return float(value)
-
-
-def _counts(value: object) -> dict[str, int]:
-    assert isinstance(value, dict)
-    return {str(k): int(v) for k, v in value.items()}
-
-
-def _texts(value: object) -> dict[str, str]:
-    assert isinstance(value, dict)
-    return {str(k): str(v) for k, v in value.items()}

@@ -1,0 +1,193 @@
+"""GPU memory of a job out of the devices and back, all of its processes or none.
+
+Locking one process after the other, or at a bad moment, leaves one waiting in a collective for another that is locked: so all
+are locked at once for a short time, and where one does not get there all are let go and it is tried again. What happened to a
+call whose side-car died is never guessed: the states are asked for, and the way back goes on from there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_agent import shimwire
+from spotsurfer_agent.cuda import processes, states
+from spotsurfer_agent.cuda.client import Sidecar, SidecarGone
+from spotsurfer_agent.cuda.port import About, DriverUnfit
+from spotsurfer_agent.cuda.states import BACK, OK, Call, State
+
+LOCK_MS = 400
+LOCK_SECONDS, LOCK_PAUSE_SECONDS = 30.0, 0.1
+RELEASED_BYTES_MIN = 64 << 20  # less says nothing about whether all was copied
+GROWN_SHARE = 0.5  # of what the devices gave back, the processes must have got at least
+DEATHS_MAX = 3
+MARKER = "gpu-out.json"  # of the job's folder: its GPU memory is, or may be, out of the devices
+
+
+class CantTakeOut(Exception):
+    """The job runs on as it was; one sentence."""
+
+
+class CantBringBack(Exception):
+    """The job's GPU work is lost where it is. `for_want_of_room`: the GPU had too little free memory."""
+
+    def __init__(self, sentence: str, *, for_want_of_room: bool = False) -> None:
+        super().__init__(sentence)
+        self.for_want_of_room = for_want_of_room
+
+
+@dataclass(slots=True)
+class Times:
+    """What moving took, in seconds, and what was moved. `began` is monotonic."""
+
+    began: float = 0.0
+    lock: float = 0.0
+    out: float = 0.0
+    back: float = 0.0
+    bytes: int = 0
+    tries: int = 0  # of locking
+
+
+class Mover:
+    """The GPU memory of one job."""
+
+    def __init__(self, sidecar: Sidecar, folder: Path, now: Callable[[], float] = time.monotonic) -> None:
+        """`folder` is the job's."""
+        self._sidecar, self._marker, self._now = sidecar, folder / MARKER, now
+        self.times = Times()
+
+    # ------------------------------------------------------------ out
+
+    def out(self, pids: Sequence[int]) -> None:
+        """Lock, copy, compare. Raises CantTakeOut; CantBringBack where the way back failed, too."""
+        self.times = Times(began=self._now())
+        shimwire.write_durably(self._marker, {"pids": list(pids)})
+        try:
+            self._lock(pids)
+            self._copy(pids)
+        except (CantTakeOut, SidecarGone, DriverUnfit) as e:
+            self.back(pids)
+            raise CantTakeOut(str(e)) from e
+
+    def _lock(self, pids: Sequence[int]) -> None:
+        """All at once; then, by turns, those first that did not come to rest, and the others the moment that they did.
+
+        A process whose work waits for a process that is locked already never comes to rest; one that goes first does.
+        """
+        end, first = self._now() + LOCK_SECONDS, list(pids)
+        while True:
+            self.times.tries += 1
+            told = self._locked(first, [pid for pid in pids if pid not in first])
+            failed = {pid: result for pid, result in told.items() if result != OK}
+            if not failed:
+                self.times.lock = self._now() - self.times.began
+                return
+            pid, result = next(iter(failed.items()))
+            if result != states.NOT_READY or self._now() > end:
+                raise CantTakeOut(states.sentence(_name(pid), Call.LOCK, result))
+            self._sidecar.call(Call.UNLOCK, [pid for pid, result in told.items() if result == OK])
+            first = list(failed) if len(first) == len(pids) else list(pids)
+            time.sleep(LOCK_PAUSE_SECONDS)
+
+    def _locked(self, first: Sequence[int], then: Sequence[int]) -> dict[int, str]:
+        told = self._sidecar.call(Call.LOCK, first, timeout_ms=LOCK_MS)
+        if then and all(result == OK for result in told.values()):
+            told |= self._sidecar.call(Call.LOCK, then, timeout_ms=LOCK_MS)
+        return told
+
+    def _copy(self, pids: Sequence[int]) -> None:
+        used, resident, began = _used(self._sidecar.about()), processes.resident_bytes(pids), self._now()
+        told = self._sidecar.call(Call.CHECKPOINT, pids)
+        self.times.out = self._now() - began
+        for pid, result in told.items():
+            if result != OK:
+                raise CantTakeOut(states.sentence(_name(pid), Call.CHECKPOINT, result))
+        self._compare(pids, used, resident)
+
+    def _compare(self, pids: Sequence[int], used: int, resident: int) -> None:
+        """That the driver says so is not enough: states, devices and memory have to say it, too."""
+        for pid, state in self._sidecar.states(pids).items():
+            if state is not State.CHECKPOINTED:
+                raise CantTakeOut(f"{_name(pid)} should be saved by the driver and is {state}")
+        for pid, device in processes.holders(pids).items():
+            raise CantTakeOut(f"{_name(pid)} still holds {device} after the driver saved it")
+        released = used - _used(self._sidecar.about())
+        grown = processes.resident_bytes(pids) - resident
+        self.times.bytes = max(released, 0)
+        if released >= RELEASED_BYTES_MIN and grown < GROWN_SHARE * released:
+            raise CantTakeOut(f"the GPU gave {released >> 20} MB back, but only {grown >> 20} MB came into the job's memory")
+
+    # ------------------------------------------------------------ back
+
+    def back(self, pids: Sequence[int], pairs: Sequence[tuple[str, str]] = ()) -> None:
+        """Let all of them run on, from whatever state they are in; those that are gone are left. Raises CantBringBack."""
+        began, deaths = self._now(), 0
+        while True:
+            try:
+                if self._nearer(pids, pairs):
+                    break
+            except (SidecarGone, DriverUnfit) as e:
+                deaths += 1
+                if deaths > DEATHS_MAX:
+                    raise CantBringBack(f"the job's GPU memory can't be brought back: {e}") from e
+        self.times.back = self._now() - began
+        self._marker.unlink(missing_ok=True)
+
+    def _nearer(self, pids: Sequence[int], pairs: Sequence[tuple[str, str]]) -> bool:
+        """One step of the table for the processes that are farthest out; whether all are back."""
+        there = self._sidecar.states([p for p in pids if Path(f"/proc/{p}").exists()])
+        for pid, state in there.items():
+            if state not in BACK:
+                raise CantBringBack(f"the driver gave {_name(pid)} up (its state is {state})")
+        for call in (Call.RESTORE, Call.UNLOCK):  # all have their memory before one of them runs
+            due = [pid for pid, state in there.items() if BACK[state] is call]
+            if due:
+                self._take(call, due, pairs)
+                return False
+        return True
+
+    def _take(self, call: Call, pids: Sequence[int], pairs: Sequence[tuple[str, str]]) -> None:
+        more = {"pairs": [list(p) for p in pairs]} if call is Call.RESTORE else {}
+        for pid, result in self._sidecar.call(call, pids, **more).items():
+            if result != OK and Path(f"/proc/{pid}").exists():
+                room = call is Call.RESTORE and result == states.OUT_OF_MEMORY
+                raise CantBringBack(states.sentence(_name(pid), call, result), for_want_of_room=room)
+
+    # ------------------------------------------------------------ what an earlier agent left
+
+    def recover(self) -> None:
+        """Bring back what an agent that is gone took out. Raises CantBringBack."""
+        left = shimwire.read_json(self._marker)
+        if left is not None:
+            self.back([int(pid) for pid in left["pids"]])
+
+    def forget(self) -> None:
+        """The job is gone, or another one."""
+        self._marker.unlink(missing_ok=True)
+
+
+def _used(about: About) -> int:
+    return sum(card.used_bytes for card in about.cards)
+
+
+def _name(pid: int) -> str:
+    try:
+        return f"process {processes.number_inside(pid)}"
+    except OSError:
+        return f"process {pid}"
+
+
+def wait_for_room(sidecar: Sidecar, needed: Iterable[int], seconds: float, now: Callable[[], float] = time.monotonic) -> str:
+    """Why the GPUs have too little free memory, by GPU in order; empty = they have enough, maybe after a while."""
+    end, wanted = now() + seconds, list(needed)
+    while True:
+        free = [card.free_bytes for card in sidecar.about().cards]
+        short = [(i, need, has) for i, (need, has) in enumerate(zip(wanted, free, strict=False)) if need > has]
+        if not short:
+            return ""
+        if now() > end:
+            number, need, has = short[0]
+            return f"GPU {number} has {has >> 20} MB free and {need >> 20} MB are needed: another program uses it"
+        time.sleep(LOCK_PAUSE_SECONDS)

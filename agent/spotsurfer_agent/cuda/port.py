@@ -1,0 +1,75 @@
+"""What a driver must be able to do. There are two, NVIDIA's and the stand-in of the tests; one test file asks both the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from spotsurfer_agent.cuda.states import State
+
+
+class DriverUnfit(Exception):
+    """This machine's driver, or its Python binding, can't save GPU memory; one sentence with the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One GPU, in CUDA's order. Memory in bytes."""
+
+    uuid: str  # 32 hexadecimal digits
+    name: str
+    total_bytes: int
+    free_bytes: int
+    mig: bool = False  # cut into instances
+    virtual: bool = False  # a vGPU
+
+    @property
+    def used_bytes(self) -> int:
+        """By all who use it."""
+        return self.total_bytes - self.free_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The driver and its GPUs. Facts that are not known are empty and speak against nothing."""
+
+    driver: str = ""  # "580.159.04"
+    cuda: int = 0  # 13000
+    cards: tuple[Card, ...] = field(default_factory=tuple)
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> About:
+        """What `dataclasses.asdict` made, after JSON."""
+        return About(raw["driver"], raw["cuda"], tuple(Card(**c) for c in raw["cards"]))
+
+
+class Driver(Protocol):
+    """Each call returns the name of its result, `states.OK` or an error; it blocks until the driver is done.
+
+    Calls for different processes may be made at once, from different threads.
+    """
+
+    def about(self) -> About:
+        """What there is now."""
+        ...
+
+    def state(self, pid: int) -> tuple[str, State | None]:
+        """Of a process; an error where it has no CUDA or is gone. Waits while a call for this process is under way."""
+        ...
+
+    def lock(self, pid: int, timeout_ms: int) -> str:
+        """Let its submitted work end and stop all further calls; after the timeout it is RUNNING again (NOT_READY)."""
+        ...
+
+    def checkpoint(self, pid: int) -> str:
+        """Move its GPU memory into memory of the process itself and give the devices back."""
+        ...
+
+    def restore(self, pid: int, pairs: Sequence[tuple[str, str]]) -> str:
+        """The reverse. `pairs`: UUIDs then and now of all GPUs that it could see; none = the same as then."""
+        ...
+
+    def unlock(self, pid: int) -> str:
+        """Let its calls go on."""
+        ...

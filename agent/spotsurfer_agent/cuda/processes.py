@@ -1,0 +1,73 @@
+"""Which processes of a job have a GPU open, by /proc alone: no driver is asked, so that jobs without one cost nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+DEVICES = "/dev/nvidia"
+PAGE = os.sysconf("SC_PAGE_SIZE")
+# Part of a mapped file's name -> its name. JAX (0.11, driver 580.159.04) ended by signal 11 during a save.
+FRAIL = {"/xla_cuda": "JAX"}
+SERVER_OF_MANY = "nvidia-cuda-mps"  # as the kernel cuts it: MPS
+
+
+def present() -> bool:
+    """Whether this machine has an NVIDIA GPU."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def holders(pids: Iterable[int]) -> dict[int, str]:
+    """Those that hold a device of NVIDIA's, and one such device of each."""
+    found = {}
+    for pid in pids:
+        device = _held(pid)
+        if device:
+            found[pid] = device
+    return found
+
+
+def _held(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 -- many of them
+            with contextlib.suppress(OSError):
+                link = os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115
+                if link.startswith(DEVICES):
+                    return link
+    return ""
+
+
+def frail_library(pid: int) -> str:
+    """What a process has loaded whose threads end it while its GPU memory is out; empty = nothing that is known."""
+    with contextlib.suppress(OSError):
+        maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+        return next((name for mark, name in FRAIL.items() if mark in maps), "")
+    return ""
+
+
+def resident_bytes(pids: Iterable[int]) -> int:
+    """Memory of these processes, what they share counted for each."""
+    found = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            found += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+    return found
+
+
+def number_inside(pid: int) -> int:
+    """A process's number in the innermost pid namespace that it belongs to. Raises OSError."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return pid
+
+
+def shared_by_server() -> bool:
+    """Whether this machine's GPUs are shared by NVIDIA's multi-process service, whose clients can't be saved."""
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            if path.read_text().startswith(SERVER_OF_MANY):
+                return True
+    return False

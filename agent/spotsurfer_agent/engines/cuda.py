@@ -1,0 +1,224 @@
+"""Engine `criu+cuda`: a job on NVIDIA GPUs. Their memory is moved into its processes, then all goes as with CRIU.
+
+    live:    lock, copy out | freeze, dump, snapshot, thaw | copy back, unlock | send, commit
+    final:   lock, copy out | freeze, dump while it is sent, commit, kill
+    restore: compare facts | CRIU, with all memory before the first instruction | copy back by the map of GPUs, unlock
+
+The job's other threads run on while its GPU memory is out: pinned memory stays where it is (a thread wrote into it all the time
+through three saves on an H200, driver 580.159.04). Whatever fails on the way out, the GPU memory goes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from spotsurfer_agent import hugepages
+from spotsurfer_agent.cuda import processes
+from spotsurfer_agent.cuda.client import Sidecar, SidecarGone
+from spotsurfer_agent.cuda.moving import MARKER, CantBringBack, CantTakeOut, Mover, wait_for_room
+from spotsurfer_agent.cuda.port import About, DriverUnfit
+from spotsurfer_agent.engines import gpufacts
+from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.device import NO_DEVICE, Device
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
+from spotsurfer_agent.engines.restoring import Origin
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.memory import free_bytes
+from spotsurfer_agent.pager.plan import Loss
+from spotsurfer_agent.protocol import SaveFacts, Spec
+
+ROOM_SECONDS = 20.0  # a program that just ended gives its GPU memory back only after a while
+HOST_SHARE = 1.1  # of the GPU memory must be free in the machine
+
+
+class CudaEngine(CriuEngine):
+    """The job of one base folder on this machine."""
+
+    name = "criu+cuda"
+    _cuda: tuple[Sidecar, Mover] | None = None
+    _device: Device = NO_DEVICE
+    _making = threading.Lock()
+
+    def _ready(self) -> tuple[Sidecar, Mover]:
+        """Looks and saves come from different threads, and of two side-cars one would wait for the other for ever."""
+        with self._making:
+            if self._cuda is None:
+                argv = self._tools.cuda or (*self._tools.python, "-m", "spotsurfer_agent.cuda")
+                sidecar = Sidecar(argv, self._folder)
+                self._cuda = sidecar, Mover(sidecar, self._folder)
+            return self._cuda
+
+    # ------------------------------------------------------------ what is there
+
+    def gpu_processes(self, pids: Sequence[int]) -> tuple[list[int], list[str]]:
+        """Those that the driver can save, and what stands against it, one sentence each. Both empty: none has a GPU open."""
+        held = processes.holders(pids)
+        if not held:
+            return [], []
+        sidecar, _ = self._ready()
+        try:
+            about, known = sidecar.about(), sidecar.states(list(held))
+        except (DriverUnfit, SidecarGone) as e:
+            return [], [f"the job uses a GPU, and {e}"]
+        names = {pid: f"process {processes.number_inside(pid)}" for pid in held if Path(f"/proc/{pid}").exists()}
+        strange = {names[pid]: device for pid, device in held.items() if pid not in known and pid in names}
+        frail = {names[pid]: library for pid in names if (library := processes.frail_library(pid))}
+        found = gpufacts.against(about, strange, frail, shared=processes.shared_by_server())
+        return sorted(known), found
+
+    def machine_facts(self, spec: Spec | None = None) -> dict[str, str]:
+        """With the GPUs."""
+        return super().machine_facts(spec) | gpufacts.of(self._about())
+
+    def _about(self) -> About:
+        if not processes.present():
+            return About()
+        with contextlib.suppress(DriverUnfit, SidecarGone):
+            return self._ready()[0].about()
+        return About()
+
+    # ------------------------------------------------------------ saving
+
+    def save(self, request: SaveRequest) -> SaveFacts:
+        """As the port says. A job whose GPU memory could not be brought back after a live save is ended: its image is newer."""
+        self._device = _Memory(*self._ready(), self.pids, self.gpu_processes)
+        try:
+            facts = super().save(request)
+        except BaseException:
+            if self.status().state is WorkloadState.RUNNING and self.status().pending_final is None:
+                self._device.back()
+                self._lose()
+            raise
+        if request.final:
+            self._ready()[1].forget()
+        self._lose()
+        return facts
+
+    def _place_device(self) -> Device:
+        return self._device
+
+    def _lose(self) -> None:
+        if self._device.lost:
+            Loss(self._device.lost).write(self._folder)
+            self._cgroup().kill()
+
+    def bring_back(self) -> None:
+        """What a save took out that is over for another reason than its end: an agent that died, a final one that was void."""
+        if not (self._folder / MARKER).exists():
+            return
+        status = self.status()
+        if status.state is not WorkloadState.RUNNING or status.pending_final is not None:
+            return
+        try:
+            self._ready()[1].recover()
+        except CantBringBack as e:
+            Loss(str(e)).write(self._folder)
+            self._cgroup().kill()
+
+    # ------------------------------------------------------------ restoring
+
+    def _origin_of_chunks(self) -> Origin:
+        """The driver touches all of the GPU memory at once, so nothing may come behind the running job."""
+        return dataclasses.replace(super()._origin_of_chunks(), lazy=False)
+
+    def _restore(self, image: Manifest, spec: Spec) -> None:
+        hugepages.everywhere()
+        super()._restore(image, spec)
+        sidecar, mover = self._ready()
+        try:
+            wanted = gpufacts.processes_of(image.facts)
+            pids = [pid for pid in self.pids() if processes.number_inside(pid) in wanted]
+            if short := wait_for_room(sidecar, gpufacts.memory_of(image.facts), ROOM_SECONDS):
+                raise CantBringBack(short, for_want_of_room=True)
+            mover.back(pids, gpufacts.pairs(image.facts, sidecar.about()))
+        except (CantBringBack, DriverUnfit, SidecarGone, OSError) as e:
+            self.kill()
+            machine = not isinstance(e, CantBringBack) or e.for_want_of_room
+            raise EngineError(
+                "refused" if machine else "restore", f"checkpoint {image.id} can't be continued on this machine: {e}"
+            ) from e
+
+
+class _Memory:
+    """A `Device`."""
+
+    def __init__(
+        self,
+        sidecar: Sidecar,
+        mover: Mover,
+        pids: Callable[[], list[int]],
+        find: Callable[[Sequence[int]], tuple[list[int], list[str]]],
+    ) -> None:
+        self._sidecar, self._mover, self._pids, self._find = sidecar, mover, pids, find
+        self._moved: list[int] = []
+        self._facts: dict[str, str] = {}
+        self.lost = ""
+
+    there = True
+
+    @property
+    def bytes(self) -> int:
+        """Of the GPUs, in use."""
+        if self._moved:
+            return 0
+        try:
+            return sum(card.used_bytes for card in self._sidecar.about().cards)
+        except (DriverUnfit, SidecarGone) as e:
+            raise EngineError("save", f"the save failed, the job runs on: {e}") from e
+
+    def out(self, progress: Callable[[str], None]) -> None:
+        """All of its processes, or none. Raises EngineError("save")."""
+        if self._moved:  # a dump is made once more
+            return
+        progress("gpu")
+        hugepages.everywhere()
+        pids, against = self._find(self._pids())
+        if against:
+            raise EngineError("save", f"the job can't be saved: {against[0]}")
+        try:
+            self._room()
+            about = self._sidecar.about()
+            self._moved = pids
+            self._mover.out(pids)
+        except CantBringBack as e:
+            self.lost = str(e)
+            raise EngineError("save", f"the save failed and took the job with it: {e}") from e
+        except (CantTakeOut, DriverUnfit, SidecarGone) as e:
+            raise EngineError("save", f"the job can't be saved now, it runs on: {e}") from e
+        self._facts = gpufacts.of(about) | gpufacts.of_job(about, [processes.number_inside(pid) for pid in pids])
+
+    def _room(self) -> None:
+        need, free = int(self.bytes * HOST_SHARE), free_bytes()
+        if need > free:
+            raise CantTakeOut(
+                f"its GPU memory has to lie in the machine's memory for a while: {need >> 20} MB are needed and "
+                f"{free >> 20} MB are free; ask for a machine with more memory"
+            )
+
+    def back(self) -> None:
+        """Whatever fails is told by `lost`."""
+        if not self._moved or self.lost:
+            return
+        try:
+            self._mover.back(self._moved)
+            self._moved = []
+        except CantBringBack as e:
+            self.lost = str(e)
+
+    def facts(self) -> dict[str, str]:
+        """Of the GPUs, and what the job used of them."""
+        return self._facts
+
+    @property
+    def out_seconds(self) -> float:
+        """Lock and copy."""
+        return self._mover.times.lock + self._mover.times.out
+
+    @property
+    def back_seconds(self) -> float:
+        """Copy and unlock."""
+        return self._mover.times.back

@@ -1,0 +1,71 @@
+"""GPUs in the facts of an image: what is compared, what is told, and how the GPUs then map to the GPUs now. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from spotsurfer_agent.cuda.port import About
+
+CHIP, COUNT, DRIVER = "GPU", "GPU count", "GPU driver"  # compared: see `needs.RULES`
+UUIDS, MEMORY, PROCESSES = "GPU uuids", "GPU memory in use", "GPU processes"
+NONE = "none"
+
+
+def of(about: About) -> dict[str, str]:
+    """Of a machine."""
+    if not about.cards:
+        return {CHIP: NONE, COUNT: "0", DRIVER: NONE}
+    chips = sorted({card.name for card in about.cards})
+    return {CHIP: ", ".join(chips), COUNT: str(len(about.cards)), DRIVER: about.driver or "unknown"}
+
+
+def of_job(about: About, processes: Iterable[int]) -> dict[str, str]:
+    """Of a job while it still uses its GPUs; `processes` by their numbers inside."""
+    return {
+        UUIDS: " ".join(card.uuid for card in about.cards),
+        MEMORY: " ".join(str(card.used_bytes) for card in about.cards),
+        PROCESSES: " ".join(map(str, sorted(processes))),
+    }
+
+
+def processes_of(facts: Mapping[str, str]) -> set[int]:
+    """Numbers, inside, of the processes whose GPU memory is in the image."""
+    return {int(x) for x in facts.get(PROCESSES, "").split()}
+
+
+def memory_of(facts: Mapping[str, str]) -> list[int]:
+    """Bytes that were used of each GPU, in order."""
+    return [int(x) for x in facts.get(MEMORY, "").split()]
+
+
+def pairs(facts: Mapping[str, str], here: About) -> list[tuple[str, str]]:
+    """The GPUs then and now, all of them and in order; empty where they are the same ones.
+
+    The driver wants every GPU that the processes could see, also those that stay (NVIDIA/cuda-python#1983).
+    """
+    then, now = facts.get(UUIDS, "").split(), [card.uuid for card in here.cards]
+    return [] if set(then) == set(now) else list(zip(then, now, strict=False))
+
+
+def against(about: About, strange: Mapping[str, str], frail: Mapping[str, str], *, shared: bool) -> list[str]:
+    """Why the driver can't save a job here, one sentence each.
+
+    `strange`: process -> a device that it holds without CUDA; `frail`: process -> a library that does not survive it.
+    """
+    found = [
+        f"{process} holds {device} and has no CUDA of its own that could be saved (a child that was forked, or a program that "
+        "only looks at GPUs): start worker processes by spawn, and end such programs"
+        for process, device in strange.items()
+    ]
+    found += [
+        f"{process} uses {library}, whose threads would end it while its GPU memory is out: let the program save itself ([app])"
+        for process, library in frail.items()
+    ]
+    if shared:
+        found.append("this machine's GPU is shared by the multi-process service (MPS), whose clients can't be saved: stop it")
+    for number, card in enumerate(about.cards):
+        if card.mig:
+            found.append(f"GPU {number} ({card.name}) is cut into instances (MIG), which can't be saved: switch that off")
+        if card.virtual:
+            found.append(f"GPU {number} ({card.name}) is a virtual one, which can't be saved: use a machine with a whole GPU")
+    return found

@@ -1,0 +1,1 @@
+"""Jobs on real GPUs through the engine and the store: see `python -m bench.gpu --help`."""

@@ -1,0 +1,156 @@
+"""`python -m bench.gpu`: jobs on this machine's GPUs are saved, their machine is thrown away, and they go on in another one.
+
+Each machine has namespaces, a disk in memory and an agent's engines of its own; the store is a folder in memory. A row is
+written for each program and size: see docs/gpu.md. Needs root, NVIDIA GPUs with driver 580 or later, and the agent's runtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PROGRAMS = ("pytorch", "transformer", "jax_program", "cupy_program", "cuda", "server", "nccl")
+# JAX takes three quarters of each GPU otherwise, more than the machine's memory has room for.
+SETTINGS = {"nccl": {"SPOTSURFER_NCCL": "sockets"}, "jax_program": {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}}
+SET_UP = """
+set -e
+mount --make-rprivate /
+mount -t proc proc /proc
+{runtime}/bin/ip link set lo up
+mount -t tmpfs base /var/lib/spotsurfer
+mount -t tmpfs run /run
+mkdir /run/store /run/share
+mount --bind {work}/store /run/store
+mount --bind {work}/share /run/share
+mount -t tmpfs tmp /tmp
+cd /run/share
+exec {runtime}/bin/spotsurfer-python -m bench.gpu.scenes "$1" "$2"
+"""
+Row = dict[str, Any]
+
+
+def main() -> int:
+    """Exit code 0: all that was asked for came back identical."""
+    options = _parser().parse_args()
+    Path("/var/lib/spotsurfer").mkdir(exist_ok=True)
+    Path("/sys/kernel/mm/transparent_hugepage/enabled").write_text("always" if options.huge else "madvise")
+    rows: list[Row] = []
+    for run in options.runs:
+        name, _, size = run.partition(":")
+        began = time.monotonic()
+        try:
+            rows.append(_row(name, float(size or 1), options))
+        except Exception as e:  # the next program may work
+            rows.append({"name": name, "size": size, "error": str(e)[-1500:], "identical": False})
+        rows[-1]["took_seconds"] = round(time.monotonic() - began, 1)
+        print(json.dumps({k: v for k, v in rows[-1].items() if k != "saves"}), flush=True)
+        options.out.write_text(json.dumps(rows, indent=1))
+    return 0 if all(r["identical"] for r in rows) else 1
+
+
+def _row(name: str, size: float, options: argparse.Namespace) -> Row:
+    plan = _plan(name, size, options)
+    work = options.work
+    shutil.rmtree(work, ignore_errors=True)
+    (work / "store").mkdir(parents=True)
+    saved = _machine("save", plan, options)
+    restored = _machine("restore", plan, options)
+    shutil.rmtree(work / "store")
+    (work / "store").mkdir()
+    plain = _machine("undisturbed", plan, options)
+    whole = saved["out"][: len(plain["out"])] if not restored["out"] else saved["out"] + restored["out"]
+    same = restored["code"] in (0, 7) and whole == plain["out"]
+    final, second = saved["saves"][-1], next((s for s in saved["saves"][1:] if s["kind"] == "live"), None)
+    gpu_bytes = max(s["gpu_bytes"] for s in saved["saves"])
+    live = saved["saves"][0]
+    return {
+        "name": name, "gpus": len(restored["facts"]["GPU uuids"].split()),
+        "gpu_bytes": gpu_bytes, "image_bytes": final["image_bytes"],
+        "frozen_seconds": live["frozen_seconds"], "durable_seconds": final["durable_seconds"],
+        "restore_seconds": restored["seconds"], "first_output_seconds": restored["first_output_seconds"],
+        "cuda_out_gb_s": gpu_bytes / 1e9 / (final["device_out_seconds"] - final["lock"]),
+        "cuda_back_gb_s": gpu_bytes / 1e9 / restored["back"],
+        "sent_share": second["new_bytes"] / second["image_bytes"] if second else None,
+        "floor_share": second["new_share"] if second else None,
+        "identical": same, "command": f"python -m bench.gpu {' '.join(sys.argv[1:])}", "date": options.date,
+        "device": restored["facts"]["GPU"], "driver": restored["facts"]["GPU driver"], "engine": saved["rung"],
+        "saves": saved["saves"], "differs": None if same else _differs(whole, plain["out"], restored),
+    }  # fmt: skip
+
+
+def _differs(ours: str, theirs: str, restored: Row) -> Row:
+    a, b = ours.splitlines(), theirs.splitlines()
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return {"line": at, "ours": a[at : at + 2], "theirs": b[at : at + 2], "code": restored["code"], "err": restored["err"]}
+
+
+def _plan(name: str, size: float, options: argparse.Namespace) -> Row:
+    command, files = [options.python, f"{name}.py", str(size), str(options.steps)], [str(HERE / f"programs/{name}.py")]
+    if name == "cuda":
+        program = Path("/opt/cuda-program")
+        source = HERE.parents[1] / "tests/support/cuda_program.cu"
+        if not program.exists():
+            subprocess.run(["nvcc", "-O2", "-arch=native", "-o", str(program), str(source)], check=True)
+        command, files = ["./cuda-program", str(int(size * 2**30)), str(options.steps * 3), "pinned"], [str(program)]
+    return {
+        "command": command, "files": files, "environment": SETTINGS.get(name, {}), "saves": options.saves.split(","),
+        "first": options.first, "between": options.between, "threads": options.threads, "compression": options.compression,
+        "memory_bytes": options.memory_gb << 30, "swap": options.swap,
+    }  # fmt: skip
+
+
+def _machine(scene: str, plan: Row, options: argparse.Namespace) -> Row:
+    """One scene on a machine of its own, which is gone when this returns."""
+    share = options.work / "share"
+    shutil.rmtree(share, ignore_errors=True)
+    share.mkdir()
+    text = SET_UP.format(runtime=options.runtime, work=options.work)
+    environment = {**os.environ, "SPOTSURFER_PREFIX": str(options.runtime / "prefix")}
+    argv = ["unshare", "--pid", "--fork", "--mount", "--net", "--ipc", "--uts", "--kill-child", "bash", "-c", text, "-"]
+    done = subprocess.run(
+        [*argv, scene, json.dumps(plan)], env=environment, capture_output=True, text=True, timeout=options.limit, check=False
+    )
+    progress = share / "progress"
+    if progress.exists() and options.verbose:
+        print("".join(f"  {scene}: {x}\n" for x in progress.read_text().splitlines()), end="", flush=True)
+    if done.returncode:
+        raise RuntimeError(f"{scene} ended with {done.returncode}: {done.stdout[-500:]} {done.stderr[-1500:]}")
+    return dict(json.loads((share / "figures.json").read_text()))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
+    parser.add_argument("runs", nargs="+", metavar="PROGRAM[:GB]", help=f"{', '.join(PROGRAMS)}; and how much GPU memory")
+    parser.add_argument(
+        "--runtime", type=Path, default=Path("build/runtime/current"), help="the agent's, unpacked (default %(default)s)"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=Path("/dev/shm/bench-gpu"), help="folder of the store (default %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("bench/results/gpu.json"))
+    parser.add_argument("--python", default=shutil.which("python3") or "python3", help="of the jobs")
+    parser.add_argument("--saves", default="live,live,final")
+    parser.add_argument("--steps", type=int, default=250)
+    parser.add_argument("--first", type=int, default=20, help="the first save comes after this step")
+    parser.add_argument("--between", type=int, default=30, help="steps between two saves")
+    parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument("--compression", default="none")
+    parser.add_argument("--memory-gb", type=int, default=0, help="that a save may hold; 0: half of what is free")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for one machine")
+    parser.add_argument("--huge", action=argparse.BooleanOptionalAction, default=True, help="transparent huge pages everywhere")
+    parser.add_argument("--swap", action="store_true", help="what was on one GPU comes back on another")
+    parser.add_argument("--date", default="")
+    parser.add_argument("--verbose", action="store_true")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

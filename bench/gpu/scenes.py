@@ -1,0 +1,163 @@
+"""One machine of a GPU run: `python -m bench.gpu.scenes NAME PLAN`, with the plan as JSON; its figures go to /run/share."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.access.opening import Way
+from spotsurfer_agent.chunks.limits import Limits
+from spotsurfer_agent.cuda import processes
+from spotsurfer_agent.cuda.port import About
+from spotsurfer_agent.engines import gpufacts
+from spotsurfer_agent.engines.cuda import CudaEngine
+from spotsurfer_agent.engines.hosted import Hosted
+from spotsurfer_agent.engines.ladder import Ladder
+from spotsurfer_agent.engines.port import EngineError, SaveRequest
+from spotsurfer_agent.engines.restoring import Origin
+from spotsurfer_agent.protocol import SaveFacts, Spec
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.tools import Tools
+from support.engine_kit import BASE, JOB, STORE, W, newest, output, request
+
+SHARE = Path("/run/share")
+START_SECONDS, END_SECONDS = 300.0, 400.0
+PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
+Plan = dict[str, Any]
+
+
+class Machine:
+    """The engines of this machine, and the job of the plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        passed = {k: os.environ[k] for k in PASSED_ON if k in os.environ}
+        self.spec = Spec(JOB, plan["command"], environment={**passed, **plan["environment"]})
+        self.store = open_store(STORE)
+        self.store.create(protocol.spec_key(JOB), protocol.encode(self.spec))
+        tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
+
+        def make(kind: type[Hosted]) -> Hosted:
+            engine = kind(BASE, JOB, self.store, tools, origin=Origin(Way(STORE)))
+            engine.limit(Limits(2 << 30, plan["threads"], compression=plan["compression"]), plan["memory_bytes"])
+            return engine
+
+        self.engine = Ladder(BASE, JOB, self.store, make)
+        problems = self.engine.preflight()
+        assert not problems, problems
+
+    @property
+    def cuda(self) -> CudaEngine:
+        return self.engine._cuda
+
+    def step(self) -> int:
+        lines = [x.split() for x in output(self.engine).decode(errors="replace").splitlines()]
+        return max((int(x[1]) for x in lines if len(x) > 2 and x[0] in ("step", "turn")), default=-1)
+
+    def wait_step(self, number: int, seconds: float = START_SECONDS) -> None:
+        end = time.monotonic() + seconds
+        while self.step() < number:
+            status = self.engine.status()
+            assert status.state is W.RUNNING, (status, output(self.engine, "err")[-2000:], output(self.engine)[-500:])
+            assert time.monotonic() < end, (number, output(self.engine)[-500:], output(self.engine, "err")[-2000:])
+            time.sleep(0.05)
+
+    def save(self, wanted: SaveRequest) -> SaveFacts:
+        try:
+            return self.engine.save(wanted)
+        except EngineError as e:
+            status, said = self.engine.status(), output(self.engine, "err").decode(errors="replace")
+            raise AssertionError(f"{e}: {status}; the job said: {said[-3000:]}") from None
+
+
+def _stage(name: str) -> None:
+    say(f"{time.monotonic():.2f} {name}")
+
+
+def say(text: str) -> None:
+    with (SHARE / "progress").open("a") as f:
+        print(text, file=f)
+
+
+def save(plan: Plan) -> Plan:
+    """Start, save as planned, leave nothing running."""
+    m = Machine(plan)
+    for name in plan["files"]:
+        shutil.copy(name, Path(m.engine.scratch(), "work"))
+    m.engine.start(m.spec)
+    m.wait_step(plan["first"])
+    say(f"step {m.step()}")
+    found, last = [], None
+    for number, kind in enumerate(plan["saves"], 1):
+        began = time.monotonic()
+        facts = m.save(request(number, final=kind == "final", base=last, progress=_stage))
+        found.append(_figures(m, facts, time.monotonic() - began))
+        say(json.dumps(found[-1]))
+        if kind == "live":
+            last = facts.checkpoint
+            m.wait_step(m.step() + plan["between"])
+    return {"saves": found, "out": output(m.engine).decode(), "step": m.step(), "rung": newest(m.store).engine}
+
+
+def _figures(m: Machine, facts: SaveFacts, seconds: float) -> Plan:
+    times, bases = m.cuda._ready()[1].times, m.cuda._bases
+    moved = {"lock": times.lock, "tries": times.tries, "gpu_bytes": times.bytes}
+    shares = {"new_share": bases.new_share}
+    return {**{n: getattr(facts, n) for n in SaveFacts.__slots__}, **moved, **shares, "call_seconds": seconds}
+
+
+def _swapped(facts: Mapping[str, str], here: About) -> list[tuple[str, str]]:
+    """Each GPU's content to another GPU."""
+    return list(zip(facts[gpufacts.UUIDS].split(), reversed([card.uuid for card in here.cards]), strict=True))
+
+
+def restore(plan: Plan) -> Plan:
+    """Bring the newest checkpoint back and see the end."""
+    m = Machine(plan)
+    image = newest(m.store)
+    if why := m.engine.unfit(image):  # also what a machine that stands by does: the driver is attached
+        raise AssertionError(why)
+    if plan["swap"]:
+        gpufacts.pairs = _swapped
+    began = time.monotonic()
+    m.engine.restore(image, m.spec)
+    seconds = time.monotonic() - began
+    before = image.log["out"]
+    while not m.engine.read_log("out", before, 1 << 20):
+        assert m.engine.status().state in (W.RUNNING, W.EXITED), output(m.engine, "err")[-2000:]
+        time.sleep(0.01)
+    first = time.monotonic() - began
+    say(f"restored in {seconds:.2f} s, first output after {first:.2f} s")
+    end = time.monotonic() + END_SECONDS
+    while m.engine.status().state is not W.EXITED:
+        assert m.engine.status().state is W.RUNNING, m.engine.status()
+        assert time.monotonic() < end, output(m.engine)[-500:]
+        time.sleep(0.1)
+    status = m.engine.status()
+    back = m.cuda._ready()[1].times.back
+    told = {"code": status.exit_code, "out": output(m.engine).decode(), "err": output(m.engine, "err").decode()[-2000:]}
+    return {"seconds": seconds, "first_output_seconds": first, "back": back, **told, "facts": image.facts}
+
+
+def undisturbed(plan: Plan) -> Plan:
+    """The same job, never saved."""
+    m = Machine(plan)
+    for name in plan["files"]:
+        shutil.copy(name, Path(m.engine.scratch(), "work"))
+    m.engine.start(m.spec)
+    end = time.monotonic() + START_SECONDS + END_SECONDS
+    while m.engine.status().state is not W.EXITED:
+        assert time.monotonic() < end, output(m.engine)[-500:]
+        time.sleep(0.1)
+    return {"out": output(m.engine).decode(), "err": output(m.engine, "err").decode()[-2000:], "gpus": processes.present()}
+
+
+if __name__ == "__main__":
+    scene = {"save": save, "restore": restore, "undisturbed": undisturbed}[sys.argv[1]]
+    (SHARE / "figures.json").write_text(json.dumps(scene(json.loads(sys.argv[2]))))

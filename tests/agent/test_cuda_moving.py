@@ -1,0 +1,146 @@
+"""Taking GPU memory out and back, with a side-car that does as it is told: which calls are made in which order, and the end."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spotsurfer_agent.cuda import moving, nccl, processes, states
+from spotsurfer_agent.cuda.client import SidecarGone
+from spotsurfer_agent.cuda.moving import CantBringBack, CantTakeOut, Mover
+from spotsurfer_agent.cuda.port import About, Card
+from spotsurfer_agent.cuda.states import BACK, CALLS, OK, Call, State
+from spotsurfer_agent.engines import gpufacts
+
+A, B = os.getpid(), os.getppid()  # processes that are there
+
+
+class Sidecar:
+    """States of two processes. `waits`: B's work waits for A, so B comes to rest only while A still runs."""
+
+    def __init__(self, *, waits: bool = False, dies: int = 0, fails: dict[Call, str] | None = None) -> None:
+        self.now = {A: State.RUNNING, B: State.RUNNING}
+        self.waits, self.dies, self.fails = waits, dies, fails or {}
+        self.calls: list[tuple[Call, tuple[int, ...]]] = []
+
+    def about(self) -> About:
+        return About("580.1", 13000, (Card("aa" * 16, "chip", 100, 100),))
+
+    def states(self, pids: Sequence[int]) -> dict[int, State]:
+        return {p: self.now[p] for p in pids}
+
+    def call(self, call: Call, pids: Sequence[int], **_: Any) -> dict[int, str]:
+        self.calls.append((call, tuple(pids)))
+        told = {pid: self._one(call, pid, pids) for pid in pids}
+        self.now |= {pid: CALLS[call][1] for pid, result in told.items() if result == OK}
+        if self.dies and call is not Call.LOCK:
+            self.dies -= 1
+            raise SidecarGone("the GPU side-car died")
+        return told
+
+    def _one(self, call: Call, pid: int, pids: Sequence[int]) -> str:
+        if self.now[pid] is not CALLS[call][0]:
+            return states.ILLEGAL_STATE
+        if call is Call.LOCK and self.waits and pid == B and (A in pids or self.now[A] is State.LOCKED):
+            return states.NOT_READY
+        return self.fails.get(call, OK)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "LOCK_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(moving, "LOCK_SECONDS", 0.2)
+
+
+def mover(sidecar: Sidecar, folder: Path) -> Mover:
+    return Mover(sidecar, folder)  # type: ignore[arg-type]
+
+
+def test_who_did_not_come_to_rest_goes_first_at_the_next_try(tmp_path: Path) -> None:
+    sidecar = Sidecar(waits=True)
+    mover(sidecar, tmp_path).out([A, B])
+    locks = [pids for call, pids in sidecar.calls if call is Call.LOCK]
+    assert locks == [(A, B), (B,), (A,)]
+    assert set(sidecar.now.values()) == {State.CHECKPOINTED}
+
+
+@pytest.mark.parametrize(("call", "error"), [(Call.LOCK, states.NOT_READY), (Call.CHECKPOINT, states.NOT_SUPPORTED)])
+def test_what_does_not_go_out_runs_on_and_no_mark_stays(tmp_path: Path, call: Call, error: str) -> None:
+    sidecar = Sidecar(fails={call: error})
+    with pytest.raises(CantTakeOut, match=error):
+        mover(sidecar, tmp_path).out([A, B])
+    assert set(sidecar.now.values()) == {State.RUNNING}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mark_is_there_as_long_as_something_may_be_out_and_a_successor_follows_it(tmp_path: Path) -> None:
+    sidecar = Sidecar()
+    mover(sidecar, tmp_path).out([A, B])
+    assert (tmp_path / moving.MARKER).exists()
+    mover(sidecar, tmp_path).recover()
+    assert set(sidecar.now.values()) == {State.RUNNING}
+    assert list(tmp_path.iterdir()) == []
+
+
+@given(a=st.sampled_from(sorted(BACK)), b=st.sampled_from(sorted(BACK)), dies=st.integers(0, 3))
+def test_the_way_back_ends_from_every_state_however_often_the_side_car_dies(
+    tmp_path_factory: pytest.TempPathFactory, a: State, b: State, dies: int
+) -> None:
+    sidecar = Sidecar(dies=dies)
+    sidecar.now = {A: a, B: b}
+    mover(sidecar, tmp_path_factory.mktemp("job")).back([A, B])
+    assert set(sidecar.now.values()) == {State.RUNNING}
+    unlocked = [i for i, (call, _) in enumerate(sidecar.calls) if call is Call.UNLOCK]
+    restored = [i for i, (call, _) in enumerate(sidecar.calls) if call is Call.RESTORE]
+    assert not unlocked or not restored or max(restored) < min(unlocked), "nobody runs before all have their memory"
+
+
+def test_what_can_not_come_back_is_said(tmp_path: Path) -> None:
+    sidecar = Sidecar(fails={Call.RESTORE: states.OUT_OF_MEMORY})
+    sidecar.now = {A: State.CHECKPOINTED, B: State.CHECKPOINTED}
+    with pytest.raises(CantBringBack, match="another program uses it") as caught:
+        mover(sidecar, tmp_path).back([A, B])
+    assert caught.value.for_want_of_room
+    sidecar.now = {A: State.FAILED, B: State.RUNNING}
+    with pytest.raises(CantBringBack, match="gave process"):
+        mover(sidecar, tmp_path).back([A, B])
+    with pytest.raises(CantBringBack, match="side-car died"):
+        sidecar = Sidecar(dies=100)
+        sidecar.now = {A: State.CHECKPOINTED, B: State.CHECKPOINTED}
+        sidecar._one = lambda *_: "UNKNOWN"  # type: ignore[method-assign]
+        mover(sidecar, tmp_path).back([A, B])
+
+
+def test_every_state_that_a_call_leads_to_has_a_way_back() -> None:
+    assert {leads for _, leads in CALLS.values()} | {needs for needs, _ in CALLS.values()} == set(BACK)
+    for state, call in BACK.items():
+        assert call is None or CALLS[call][0] is state
+
+
+def test_all_gpus_are_mapped_in_order_or_none() -> None:
+    then = {gpufacts.UUIDS: "aa bb"}
+    here = About("1", 1, (Card("bb", "chip", 1, 1), Card("aa", "chip", 1, 1)))
+    assert gpufacts.pairs(then, here) == []
+    other = About("1", 1, (Card("cc", "chip", 1, 1), Card("bb", "chip", 1, 1)))
+    assert gpufacts.pairs(then, other) == [("aa", "cc"), ("bb", "bb")]
+
+
+def test_nccl_goes_by_sockets_only_where_that_was_asked_for() -> None:
+    assert nccl.environment({}) == {} == nccl.environment({nccl.ASKED: "0"})
+    assert nccl.environment({nccl.ASKED: nccl.SOCKETS})["NCCL_P2P_DISABLE"] == "1"
+
+
+def test_programs_that_would_die_of_it_are_known_by_a_library(tmp_path: Path) -> None:
+    assert processes.frail_library(A) == ""
+    library = tmp_path / "xla_cuda_plugin.so"
+    library.write_bytes(bytes(4096))
+    with library.open("rb") as f, mmap.mmap(f.fileno(), 4096, prot=mmap.PROT_READ):
+        assert processes.frail_library(A) == "JAX"
+    found = gpufacts.against(About(), {}, {"process 2": "JAX"}, shared=True)
+    assert ["JAX" in found[0], "MPS" in found[1]] == [True, True]

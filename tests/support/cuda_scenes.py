@@ -1,0 +1,292 @@
+"""Scenes on a minibox with the stand-in's cards: a job on a GPU is saved, moved, refused, and unharmed when something fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.access.opening import Way
+from spotsurfer_agent.cuda import moving
+from spotsurfer_agent.engines import cuda
+from spotsurfer_agent.engines.hosted import Hosted
+from spotsurfer_agent.engines.ladder import Ladder
+from spotsurfer_agent.engines.restoring import Origin
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.tools import Tools
+from support import cuda_standin
+from support.engine_kit import BASE, JOB, STORE, W, keep_output, newest, output, refused, request, turns_pass, until
+
+agents: list[Ladder] = []
+SIZE, TURNS = 24 << 20, 250
+NODES = "null zero full random urandom tty ptmx loop-control"
+MACHINE = f"""
+set -e
+mkdir -p /tmp/dev && mount -t tmpfs -o size=900m dev /tmp/dev
+for n in {NODES}; do cp -a /dev/$n /tmp/dev/; done
+cp -a /dev/net /tmp/dev/
+mkdir /tmp/dev/pts /tmp/dev/shm && mount -t devpts -o newinstance,ptmxmode=0666 devpts /tmp/dev/pts
+mknod -m 666 /tmp/dev/nvidia0 c 10 237
+mount --move /tmp/dev /dev
+"""
+
+
+def machine(**more: object) -> None:
+    """Cards, and a device that CRIU can't save: it has the number of the loop devices' controller."""
+    subprocess.run(["sh", "-c", MACHINE], check=True)
+    cuda_standin.lay(cuda_standin.CARDS, **more)  # type: ignore[arg-type]
+
+
+def ladder(spec: Spec) -> Ladder:
+    store = open_store(STORE)
+    store.delete([protocol.spec_key(JOB)])
+    store.create(protocol.spec_key(JOB), protocol.encode(spec))
+    found = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
+    tools = dataclasses.replace(found, cuda=(sys.executable, cuda_standin.__file__))
+
+    def make(kind: type[Hosted]) -> Hosted:
+        return kind(BASE, JOB, store, tools, origin=Origin(Way(STORE)))
+
+    for before in agents:
+        before._cuda._ready()[0].close()  # as it ends with its agent
+    agents.append(Ladder(BASE, JOB, store, make))
+    return agents[-1]
+
+
+def job(mode: str = "plain", turns: int = 10**6) -> Spec:
+    return Spec(JOB, ["/usr/bin/python3", "cuda_standin.py", "program", str(SIZE), str(turns), mode])
+
+
+def begun(mode: str = "plain", turns: int = 10**6) -> Ladder:
+    e = ladder(job(mode, turns))
+    shutil.copy(cuda_standin.__file__, Path(e.scratch(), "work"))
+    e.start(job(mode, turns))
+    turns_pass(e, 3)
+    return e
+
+
+def unharmed(e: Ladder) -> None:
+    status = e.status()
+    assert (status.state, status.pending_final) == (W.RUNNING, None), status
+    turns_pass(e, 3)
+    assert not (BASE / "job" / moving.MARKER).exists()
+
+
+# ---------------------------------------------------------------- a move
+
+
+def first_machine() -> None:
+    machine()
+    e = begun(turns=TURNS)
+    e.look()
+    assert (e.protection().rung, e.protection().reason) == ("criu+cuda", "")
+    live = e.save(request(1, final=False))
+    assert live.device_out_seconds > 0 < live.device_back_seconds
+    unharmed(e)
+    e.save(request(2, final=False, base=live.checkpoint))
+    unharmed(e)
+    e.save(request(3, final=True, commit=lambda image: keep_output(e, image.log)))
+    assert e.status().state is W.ABSENT
+    assert cuda_standin.used() == 0
+    e.kill()
+
+
+def last_machine() -> None:
+    """Other cards of the same kind: each is mapped to another one."""
+    machine(seed="b")
+    image = newest(open_store(STORE))
+    assert image.engine == "criu+cuda"
+    assert image.facts["GPU"] == cuda_standin.CHIP
+    e = ladder(job(turns=TURNS))
+    assert e.unfit(image) == ""
+    e.restore(image, job(turns=TURNS))
+    until(lambda: e.status().state is W.EXITED, 60.0)
+    assert e.status().exit_code == 7, output(e, "err")
+    keep_output(e, e.status().log or {})
+    e.kill()
+    undisturbed = subprocess.run(
+        ["/usr/bin/python3", cuda_standin.__file__, "program", str(SIZE), str(TURNS), "plain"], capture_output=True, check=False
+    )
+    assert undisturbed.returncode == 7
+    assert Path("/run/store/log-out").read_bytes() == undisturbed.stdout
+
+
+def refusals() -> None:
+    """Each names both values, and nothing is touched."""
+    image = newest(open_store(STORE))
+    machine(chip="NVIDIA H100")
+    rows = {
+        "GPU was 'NVIDIA H200' where it was made and is 'NVIDIA H100' here": {"chip": "NVIDIA H100"},
+        "GPU count was '1' where it was made and is '2' here": {"count": 2},
+        "GPU driver was '580.159.04' where it was made and is '590.1' here": {"driver": "590.1"},
+        "GPU was 'NVIDIA H200' where it was made and is 'none' here": {"unfit": "there is none"},
+    }
+    for told, here in rows.items():
+        cuda_standin.lay(cuda_standin.CARDS, **here)  # type: ignore[arg-type]
+        e = ladder(job())
+        assert told in e.unfit(image), e.unfit(image)
+        assert told in refused("refused", lambda e=e: e.restore(image, job()))
+        assert e.status().state is W.ABSENT
+    cuda_standin.lay(cuda_standin.CARDS, total=40 << 20)
+    (cuda_standin.CARDS / "mem-other").write_bytes(bytes(30 << 20))
+    cuda.ROOM_SECONDS = 0.5
+    e = ladder(job())
+    assert e.unfit(image) == "", "memory may be free by then"
+    assert "another program uses it" in refused("refused", lambda: e.restore(image, job()))
+    assert e.status().state is W.ABSENT
+    (cuda_standin.CARDS / "mem-other").unlink()
+    e.restore(image, job())
+    turns_pass(e, 2)
+    e.kill()
+
+
+# ---------------------------------------------------------------- failures
+
+
+def cant(mode: str, told: str) -> None:
+    """What can't be saved is said, and nobody is harmed."""
+    machine(**({"lies": True} if mode == "lies" else {"mig": True} if mode == "mig" else {}))
+    moving.LOCK_SECONDS, moving.RELEASED_BYTES_MIN = 1.0, 1 << 20
+    if mode == "short":
+        cuda.free_bytes = lambda: 1 << 20
+    e = begun("plain" if mode in ("lies", "mig", "short") else mode)
+    sentence = refused("save", lambda: e.save(request(1, final=False)))
+    assert told.replace("_", " ") in sentence, sentence
+    unharmed(e)
+    assert told.replace("_", " ") in refused("save", lambda: e.save(request(2, final=True)))
+    unharmed(e)
+    e.kill()
+
+
+def retried() -> None:
+    """A lock that fails is tried again."""
+    machine()
+    e = begun()
+    (cuda_standin.CARDS / "refusals").write_text("3")
+    e.save(request(1, final=False))
+    unharmed(e)
+    assert (cuda_standin.CARDS / "refusals").read_text() == "0"
+    e.kill()
+
+
+def late() -> None:
+    """A job without a GPU is saved by CRIU; from when it opens one, with it."""
+    machine()
+    e = ladder(job("late"))
+    shutil.copy(cuda_standin.__file__, Path(e.scratch(), "work"))
+    e.start(job("late"))
+    turns_pass(e, 3)
+    e.save(request(1, final=False))
+    assert newest(open_store(STORE)).engine == e.name == "criu"
+    Path(e.scratch(), "work", "open").touch()
+    until(lambda: b"turn 3" in output(e))
+    e.save(request(2, final=False))
+    assert newest(open_store(STORE)).engine == e.name == "criu+cuda"
+    unharmed(e)
+    e.kill()
+
+
+def sidecar_killed(stage: str, delay: str) -> None:
+    """In whatever it does: a live save fails or does not, the job runs on; and the next save works."""
+    machine(slow=0.4)
+    e = begun()
+    e.look()
+
+    def kill() -> None:
+        time.sleep(float(delay))
+        pid = e._cuda._ready()[0].pid
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+
+    def watch(seen: str) -> None:
+        if seen == stage:
+            threading.Thread(target=kill).start()
+
+    try:
+        e.save(request(1, final=False, progress=watch))
+    except Exception as error:
+        assert "side-car died" in str(error), error
+    unharmed(e)
+    e.save(request(2, final=False))
+    unharmed(e)
+    e.save(request(3, final=True))
+    e.kill()
+    e.restore(newest(open_store(STORE)), job())
+    turns_pass(e, 2)
+    e.kill()
+
+
+def agent_killed(stage: str, delay: str) -> None:
+    """Its successor brings back what it had taken out."""
+    machine(slow=0.4)
+    child = os.fork()
+    if child == 0:
+        mine = begun()
+
+        def die(seen: str) -> None:
+            if seen == stage:
+                threading.Timer(float(delay), lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+
+        mine.save(request(1, final=False, progress=die))
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    e = ladder(job())
+    assert e.adopt().state is W.RUNNING
+    unharmed(e)
+    e.save(request(2, final=False))
+    unharmed(e)
+    e.kill()
+
+
+def taken() -> None:
+    """Another program takes the GPU's memory during a live save: the checkpoint counts, the job is lost and goes on from it."""
+    machine(total=40 << 20)
+    e = begun()
+    other = cuda_standin.CARDS / "mem-other"
+
+    def take(seen: str) -> None:
+        if seen == "snapshot":
+            other.write_bytes(bytes(30 << 20))
+
+    kept: list[Manifest] = []
+    e.save(request(1, final=False, progress=take, commit=lambda image: not kept.append(image)))
+    until(lambda: e.status().state is W.LOST)
+    assert "too little free memory on the GPU" in e.status().lost_because
+    assert not e.status().image_is_bad
+    e.kill()
+    other.unlink()
+    e.restore(kept[0], job())
+    turns_pass(e, 2)
+    e.kill()
+
+
+def unclear() -> None:
+    """A final save whose commit says no, or nothing: the job runs on once that is known."""
+    machine()
+    e = begun()
+    assert "not accepted" in refused("save", lambda: e.save(request(1, final=True, commit=lambda _: False)))
+    unharmed(e)
+    fails: Callable[[Manifest], bool] = lambda _: (_ for _ in ()).throw(ValueError("no answer"))  # noqa: E731
+    try:
+        e.save(request(2, final=True, commit=fails))
+    except ValueError:
+        assert e.status().pending_final is not None
+    e = ladder(job())
+    e.adopt()
+    e.settle(False)
+    unharmed(e)
+    e.kill()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,247 @@
+"""A GPU driver that is none: the documented states, and the failures that were seen on an H200, on programs without a GPU.
+
+Both ends are here. `Gpu` is what a program of the test uses instead of CUDA; the driver asks a thread of that program, as the
+real one does, so that its state travels in the image and it stands still with the program. `StandIn` is the driver. "Cards" are
+a folder with `cards.json` (see `lay`); memory in use is a file there. Above `StandIn` is only what runs inside jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+CARDS = Path(os.environ.get("CUDA_STANDIN", "/dev/nvidia-cards"))
+SHARED = Path("/dev/shm")
+LOOK_SECONDS = 0.002
+CHIP, DRIVER = "NVIDIA H200", "580.159.04"
+
+
+def lay(folder: Path, *, count: int = 1, chip: str = CHIP, total: int = 512 << 20, seed: str = "a", **more: Any) -> None:
+    """A machine's cards. `more`: driver, slow (seconds a copy takes),
+    lies (copies nothing), mig, unfit (a sentence).
+    """
+    folder.mkdir(exist_ok=True)
+    uuids = [hashlib.md5(f"{seed}{i}".encode()).hexdigest() for i in range(count)]
+    told = {"uuids": uuids, "chip": chip, "driver": DRIVER, "total": total, **more}
+    (folder / "cards.new").write_text(json.dumps(told))
+    (folder / "cards.new").replace(folder / "cards.json")
+    (folder / "nvidia0").touch()
+
+
+def cards() -> dict[str, Any]:
+    return dict(json.loads((CARDS / "cards.json").read_text()))
+
+
+def used() -> int:
+    return sum(p.stat().st_size for p in CARDS.glob("mem-*"))
+
+
+# ---------------------------------------------------------------- inside the program
+
+
+class Gpu:
+    """Memory on a card, and the thread that the driver talks to."""
+
+    def __init__(self, size: int, mode: str = "plain") -> None:
+        self._mode, self._calls, self._state = mode, threading.Lock(), "running"
+        self._broken, self._name = False, f"mem-{os.getpid()}-{os.urandom(4).hex()}"
+        self._memory, self._uuids = b"", cards()["uuids"]
+        self._open()
+        (CARDS / self._name).write_bytes(bytes(size))
+        self._at = SHARED / f"cuda-{os.getpid()}"
+        self._at.mkdir(exist_ok=True)
+        if mode == "endless":
+            self._calls.acquire()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _open(self) -> None:
+        path = "/dev/nvidia0" if Path("/dev/nvidia0").exists() else str(CARDS / "nvidia0")
+        self._device = os.open(path, os.O_RDONLY)
+
+    def step(self) -> str:
+        """A little work on all of the memory that depends on all work before."""
+        with self._calls, (CARDS / self._name).open("r+b") as f:
+            first = f.read(32)
+            digest = hashlib.sha256(first).digest()
+            f.seek(0)
+            f.write(digest)
+            f.seek(int.from_bytes(digest[:4], "big") % max(os.fstat(f.fileno()).st_size - 64, 1))
+            f.write(digest)
+        return digest.hex()[:16]
+
+    def digest(self) -> str:
+        with self._calls:
+            return hashlib.sha256((CARDS / self._name).read_bytes()).hexdigest()
+
+    def _serve(self) -> None:
+        while True:
+            for ask in sorted(self._at.glob("ask-*")):
+                request = json.loads(ask.read_text())
+                ask.unlink()
+                told = {"result": getattr(self, "_" + request["verb"])(request), "state": self._state}
+                fresh = self._at / f"new{ask.name}"
+                fresh.write_text(json.dumps(told))
+                fresh.replace(self._at / f"told{ask.name[3:]}")
+            time.sleep(LOOK_SECONDS)
+
+    def _ask_state(self, _request: dict[str, Any]) -> str:
+        return "SUCCESS"
+
+    def _lock(self, request: dict[str, Any]) -> str:
+        if self._state != "running":
+            return "ILLEGAL_STATE"
+        if request["refused"] or not self._calls.acquire(timeout=request["timeout_ms"] / 1000):
+            return "NOT_READY"
+        self._state = "locked"
+        return "SUCCESS"
+
+    def _unlock(self, _request: dict[str, Any]) -> str:
+        if self._state != "locked":
+            return "ILLEGAL_STATE"
+        self._state = "running"
+        self._calls.release()
+        return "SUCCESS"
+
+    def _checkpoint(self, _request: dict[str, Any]) -> str:
+        if self._state != "locked":
+            return "ILLEGAL_STATE"
+        if self._mode == "managed":
+            return "NOT_SUPPORTED"
+        time.sleep(cards().get("slow", 0.0))
+        path = CARDS / self._name
+        self._memory = b"" if cards().get("lies") else path.read_bytes()
+        path.rename(CARDS / f"gone-{self._name}") if cards().get("lies") else path.unlink()
+        os.close(self._device)
+        self._state = "checkpointed"
+        return "SUCCESS"
+
+    def _restore(self, request: dict[str, Any]) -> str:
+        if self._state != "checkpointed":
+            return "ILLEGAL_STATE"
+        if self._broken:
+            return "OPERATING_SYSTEM"
+        here, pairs = cards(), dict(request["pairs"]) or {u: u for u in self._uuids}
+        if set(pairs) != set(self._uuids) or set(pairs.values()) != set(here["uuids"]):
+            return "INVALID_VALUE"
+        time.sleep(here.get("slow", 0.0))
+        gone = CARDS / f"gone-{self._name}"
+        size = gone.stat().st_size if gone.exists() else len(self._memory)
+        if used() + size > here["total"]:
+            self._broken = True
+            return "OUT_OF_MEMORY"
+        gone.rename(CARDS / self._name) if gone.exists() else (CARDS / self._name).write_bytes(self._memory)
+        self._memory, self._uuids = b"", here["uuids"]
+        self._open()
+        self._state = "locked"
+        return "SUCCESS"
+
+
+def program(size: int, turns: int, mode: str) -> None:
+    """Works on its card for so many turns; what it prints tells whether anything was lost."""
+    while mode == "late" and not Path("open").exists():
+        print("waits", flush=True)
+        time.sleep(0.05)
+    gpu = Gpu(size, mode)
+    if mode == "fork" and os.fork() == 0:
+        time.sleep(1000)
+    for i in range(turns):
+        print("turn", i, "busy" if mode == "endless" else gpu.step(), flush=True)
+        time.sleep(0.02)
+    print("end", gpu.digest(), flush=True)
+    sys.exit(7)
+
+
+# ---------------------------------------------------------------- the driver
+
+
+class StandIn:
+    """A `spotsurfer_agent.cuda.port.Driver`."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+
+    def about(self) -> Any:
+        from spotsurfer_agent.cuda.port import About, Card
+
+        here = cards()
+        free = here["total"] - used()
+        rooms = [free, *(here["total"] for _ in here["uuids"][1:])]  # memory is taken of the first one alone
+        mig = bool(here.get("mig"))
+        listed = [Card(u, here["chip"], here["total"], room, mig) for u, room in zip(here["uuids"], rooms, strict=True)]
+        return About(here["driver"], 13000, tuple(listed))
+
+    def state(self, pid: int) -> Any:
+        from spotsurfer_agent.cuda.states import State
+
+        told = self._ask(pid, "ask_state")
+        return told["result"], State(told["state"]) if "state" in told else None
+
+    def lock(self, pid: int, timeout_ms: int) -> str:
+        return str(self._ask(pid, "lock", timeout_ms=timeout_ms, refused=self._refuses(timeout_ms))["result"])
+
+    def _refuses(self, timeout_ms: int) -> bool:
+        left = CARDS / "refusals"
+        refusals = int(left.read_text()) if left.exists() else 0
+        if refusals:
+            left.write_text(str(refusals - 1))
+            time.sleep(timeout_ms / 1000)
+        return refusals > 0
+
+    def checkpoint(self, pid: int) -> str:
+        return str(self._ask(pid, "checkpoint")["result"])
+
+    def restore(self, pid: int, pairs: Sequence[tuple[str, str]]) -> str:
+        return str(self._ask(pid, "restore", pairs=[list(p) for p in pairs])["result"])
+
+    def unlock(self, pid: int) -> str:
+        return str(self._ask(pid, "unlock")["result"])
+
+    def _ask(self, pid: int, verb: str, **more: Any) -> dict[str, Any]:
+        try:
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            inside = next(line.split()[-1] for line in lines if line.startswith("NSpid:"))
+            at = Path(f"/proc/{pid}/root{SHARED}/cuda-{inside}")
+            if not at.is_dir():
+                return {"result": "NOT_INITIALIZED"}
+            name = f"{time.monotonic_ns():020}-{os.getpid()}-{next(self._numbers)}"
+            fresh, told = at / f"asked-{name}", at / f"told-{name}"
+            fresh.write_text(json.dumps({"verb": verb, **more}))
+            fresh.rename(at / f"ask-{name}")
+            while not told.exists():
+                if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX":
+                    return {"result": "OPERATING_SYSTEM"}
+                time.sleep(LOOK_SECONDS)
+            answer: dict[str, Any] = json.loads(told.read_text())
+            told.unlink()
+        except (OSError, StopIteration):
+            return {"result": "OPERATING_SYSTEM"}
+        return answer
+
+
+def sidecar(lock: Path) -> int:
+    """The side-car with this driver."""
+    from spotsurfer_agent.cuda import port
+    from spotsurfer_agent.cuda.sidecar import main
+
+    def make() -> StandIn:
+        with contextlib.suppress(FileNotFoundError):
+            if unfit := cards().get("unfit"):
+                raise port.DriverUnfit(unfit)
+        return StandIn()
+
+    return main(make, lock)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "program":
+        program(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    sys.exit(sidecar(Path(sys.argv[1])))
