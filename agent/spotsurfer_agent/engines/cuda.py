@@ -126,8 +126,11 @@ class CudaEngine(CriuEngine):
         return dataclasses.replace(super()._origin_of_chunks(), lazy=False)
 
     def _restore(self, image: Manifest, spec: Spec) -> None:
-        hugepages.everywhere()
-        super()._restore(image, spec)
+        with hugepages.everywhere():
+            super()._restore(image, spec)
+            self._bring_back(image)
+
+    def _bring_back(self, image: Manifest) -> None:
         sidecar, mover = self._ready()
         try:
             wanted = gpufacts.processes_of(image.facts)
@@ -175,7 +178,6 @@ class _Memory:
         if self._moved:  # a dump is made once more
             return
         progress("gpu")
-        hugepages.everywhere()
         pids, against = self._find(self._pids())
         if against:
             raise EngineError("save", f"the job can't be saved: {against[0]}")
@@ -183,7 +185,8 @@ class _Memory:
             self._room()
             about = self._sidecar.about()
             self._moved = pids
-            self._mover.out(pids)
+            with hugepages.everywhere():
+                self._mover.out(pids)
         except CantBringBack as e:
             self.lost = str(e)
             raise EngineError("save", f"the save failed and took the job with it: {e}") from e
@@ -204,7 +207,8 @@ class _Memory:
         if not self._moved or self.lost:
             return
         try:
-            self._mover.back(self._moved)
+            with hugepages.everywhere():
+                self._mover.back(self._moved)
             self._moved = []
         except CantBringBack as e:
             self.lost = str(e)

@@ -1,0 +1,25 @@
+"""The setting of the machine is as it was once a job's GPU memory has moved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from spotsurfer_agent import hugepages
+
+
+@pytest.mark.parametrize(("before", "after"), [("always [madvise] never", "madvise"), ("[always] madvise never", None)])
+def test_it_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str | None) -> None:
+    setting = tmp_path / "enabled"
+    setting.write_text(before)
+    monkeypatch.setattr(hugepages, "SETTING", setting)
+    with pytest.raises(ValueError, match="a failed copy"), hugepages.everywhere():
+        assert "always" in setting.read_text()
+        raise ValueError("a failed copy")
+    assert setting.read_text() == (after or before)
+
+
+def test_where_it_can_not_be_written_all_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hugepages, "SETTING", tmp_path / "none")
+    with hugepages.everywhere():
+        pass
