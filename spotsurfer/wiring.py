@@ -6,9 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import structlog
 from obstore.exceptions import BaseError
@@ -39,6 +37,7 @@ from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
 from spotsurfer.model.job import Attempt, Job
+from spotsurfer.plugins import plugin
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.policy import Policy
 from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
@@ -55,15 +54,6 @@ from spotsurfer.storekey import StoreKey
 
 log = structlog.get_logger()
 LISTING_SECONDS = 2.0  # between two listings of the cloud at least: looks that follow each other at once are about the store
-
-
-def plugin(group: str, name: str) -> Callable[..., Any]:
-    """The entry point `name` of a group; raises ConfigError with the names there are."""
-    found = {e.name: e for e in entry_points(group=group)}
-    if name not in found:
-        raise ConfigError(f"{group} has no {name!r}: choose one of {', '.join(sorted(found)) or 'none'}")
-    made: Callable[..., Any] = found[name].load()
-    return made
 
 
 @dataclass
