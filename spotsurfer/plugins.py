@@ -10,6 +10,8 @@ from spotsurfer.model.errors import ConfigError
 
 PROVIDERS = "spotsurfer.providers"
 POLICIES = "spotsurfer.policies"  # placement: which machine
+PLACEMENT = "spotsurfer.placement"  # which pool, for a job that may move at will
+INTERVAL = "spotsurfer.interval"  # when to save next
 PURCHASE = "spotsurfer.purchase"  # spot, on-demand or wait
 
 

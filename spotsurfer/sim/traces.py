@@ -30,7 +30,7 @@ class Trace:
 
 def read_trace(path: Path) -> Trace:
     """A CSV file, also with gzip: a column `tick`, then one column a pool, 1 = available, 0 = not. Raises InputMissing."""
-    rows = _rows(path)
+    rows = read_rows(path)
     header = rows[0] if rows else []
     if len(header) < 2 or header[0] != "tick":
         raise InputMissing(f"{path}: the first line is not like tick,POOL,POOL…: a column `tick`, then one a pool.")
@@ -48,7 +48,7 @@ def read_trace(path: Path) -> Trace:
 
 def read_windows(path: Path) -> list[int]:
     """The column `start_tick` of a CSV file. Raises InputMissing."""
-    rows = _rows(path)
+    rows = read_rows(path)
     if not rows or "start_tick" not in rows[0]:
         raise InputMissing(f"{path}: there is no column `start_tick`.")
     at = rows[0].index("start_tick")
@@ -58,7 +58,8 @@ def read_windows(path: Path) -> list[int]:
         raise InputMissing(f"{path}: a value of start_tick is no whole number.") from None
 
 
-def _rows(path: Path) -> list[list[str]]:
+def read_rows(path: Path) -> list[list[str]]:
+    """The lines of a CSV file, also with gzip, without empty ones. Raises InputMissing."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as opened:
             raw = opened.read(TRACE_MAX_BYTES)

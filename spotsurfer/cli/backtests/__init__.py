@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from spotsurfer.cli.backtests import deadline
+from spotsurfer.cli.backtests import deadline, placement
 
-ROOMS = (deadline,)
+ROOMS = (deadline, placement)
 
 
 def add(app: typer.Typer) -> None:

@@ -1,0 +1,273 @@
+"""`surf`: where a job should be, by what it costs to be there: price, hazard by age, restart, move, and time.
+
+With a deadline and known work, a dynamic program over pools (`roaming`) weighs staying, moving, waiting and on-demand. Without, there
+is nothing to wait for: of the pools that are free, the one with the least expected cost of an hour of progress,
+
+    (restart and move now + price * l + q * restart after a loss) / l,
+
+with l the expected life of the machine from the pool's present spell on, at most what is left to do, and q the chance that it is lost
+before. Hazards are learned by age, for each pool around what all pools show, from a prior by the advisor's band.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from spotsurfer_policies.roaming import EDGES, HOUR, PHASES, Floats, Market, Table, solve
+
+from spotsurfer.core.hazard import SHAPE, learned, prior
+from spotsurfer.model.lives import AGES, Lives
+from spotsurfer.ports.placement import Placed, PlaceView, PoolView
+from spotsurfer.ports.purchase import Buy
+
+HORIZON_SECONDS = 24 * HOUR  # of work, where nobody knows how much is left
+PRICE_STEP, TIME_STEP = 0.02, 12 * HOUR  # tables are shared by views that differ by less
+NONE_AT_REST = 1 / (6 * HOUR)  # a pool that has been empty for long comes back so often, before anything was seen
+GROUPS = tuple(max(k for k, e in enumerate(EDGES) if e <= age) for age in AGES)
+ALL_WEIGHT, OWN_WEIGHT = 4.0, 2.0
+
+
+class Surf:
+    """The cheapest place in expectation."""
+
+    def place(self, view: PlaceView) -> Placed:
+        """What to hold until the next decision, and where."""
+        if view.work_left_seconds is None or view.time_left_seconds is None:
+            return self._without_deadline(view)
+        return self._with_deadline(view, view.work_left_seconds, view.time_left_seconds)
+
+    def _with_deadline(self, view: PlaceView, work: float, left: float) -> Placed:
+        table, chances = _table(
+            tuple((p.up, p.down, p.band) for p in view.pools),
+            tuple(_rounded(p.spot_usd_per_hour) for p in view.pools),
+            tuple(_rounded(p.on_demand_usd_per_hour) for p in view.pools),
+            tuple(_rounded(p.move_usd) for p in view.pools),
+            _up_to(left, TIME_STEP),
+            _up_to(work, TIME_STEP),
+            view.restart_seconds,
+            view.tick_seconds,
+        )
+        options = list(_options(view, table, chances, work, left))
+        usd, _, buy, pool = min(options)
+        if view.at is None and buy is Buy.WAIT:
+            return Placed(Buy.WAIT, None, "nothing can be had that is worth it")
+        others = [o for o in options if (o[2], o[3]) != (buy, pool)]
+        why = f"expected {usd:.2f} USD to the end" + (f", next best {min(others)[0]:.2f}" if others else "")
+        return Placed(buy, pool, why)
+
+    def _without_deadline(self, view: PlaceView) -> Placed:
+        rates = self.rates(view)
+        free = [i for i, p in enumerate(view.pools) if p.free is not False]
+        if not free:
+            return Placed(Buy.ON_DEMAND if view.held is Buy.ON_DEMAND else Buy.WAIT, view.at, "no pool is free")
+        best = min(free, key=lambda i: (rates[i], i))
+        return Placed(Buy.SPOT, best, f"an hour of progress costs {rates[best]:.4f} USD")
+
+    def rates(self, view: PlaceView) -> list[float]:
+        """Expected USD for an hour of progress on spot in each pool from now on, whatever it takes to get there included."""
+        hazards = hazards_of(tuple((p.up, p.down, p.band) for p in view.pools))[0]
+        horizon = max(view.work_left_seconds or HORIZON_SECONDS, 60.0)
+        mean = sum(p.spot_usd_per_hour for p in view.pools) / len(view.pools)
+        again = view.restart_seconds / HOUR * mean + 0.5 * sum(p.move_usd for p in view.pools) / len(view.pools)
+        found = []
+        for i, p in enumerate(view.pools):
+            life, lost = life_of(hazards[i], p.spell_seconds if p.free else 0.0, horizon)
+            here = view.held is Buy.SPOT and i == view.at
+            start = (view.owed_seconds if here else view.restart_seconds) / HOUR * p.spot_usd_per_hour
+            move = 0.0 if view.at in (None, i) else p.move_usd
+            hours = max(life / HOUR, 1e-3)
+            found.append(_scarce(p) * (start + move + lost * again) / hours + _scarce(p) * p.spot_usd_per_hour)
+        return found
+
+
+LOOKS = tuple(h * HOUR for h in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16))  # when a wait is thought over again
+
+
+def _options(
+    view: PlaceView, table: Table, chances: Floats, work: float, left: float
+) -> Sequence[tuple[float, int, Buy, int]]:
+    """Expected USD of everything that could be held now; of equal ones the present state comes first."""
+    at = -1 if view.at is None else view.at
+    running = view.held is Buy.SPOT
+    found: list[tuple[float, int, Buy, int]] = []
+    free = [i for i, p in enumerate(view.pools) if p.free is not False]
+    usd = _launches(view, table, chances, work, left, now=True)
+    for i in free:
+        found.append((float(usd[i]), int(i != at) + (not running), Buy.SPOT, i))
+    if running:
+        return found
+    for i in range(len(view.pools)) if view.at is None else (view.at,):
+        found.append((_hold(view, table, chances, (work, left), i, buy=True), 2 + (view.held is not Buy.ON_DEMAND), Buy.ON_DEMAND, i))
+        found.append((_hold(view, table, chances, (work, left), i, buy=False), 1, Buy.WAIT, i))
+    return found
+
+
+def _launches(view: PlaceView, table: Table, chances: Floats, work: float, left: float, now: bool) -> Floats:
+    """Expected USD by pool of being on spot there from now on; later (`now` False) with a spell that has just begun."""
+    tick, rows = view.tick_seconds, np.arange(len(view.pools))
+    here = rows == (-1 if view.at is None else view.at)
+    owed = np.where(here & (view.held is Buy.SPOT), view.owed_seconds, view.restart_seconds)
+    then = np.maximum(work + owed - tick, 0.0)
+    phase = np.array([_phase(p) if now or p.free is not False else 0 for p in view.pools])
+    after: Floats = chances[rows, phase]
+    on, off = table.usd(table.spot, left - tick, then), table.usd(table.none, left - tick, then)
+    move = np.where(here | (view.at is None), 0.0, np.array([p.move_usd for p in view.pools]))
+    price = np.array([p.spot_usd_per_hour for p in view.pools]) * tick / HOUR
+    found: Floats = price + move + (on * after[:, :PHASES]).sum(axis=1) + (off[:, PHASES:] * after[:, PHASES:]).sum(axis=1)
+    return found
+
+
+def _hold(view: PlaceView, table: Table, chances: Floats, state: tuple[float, float], pool: int, buy: bool) -> float:
+    """Expected USD of waiting, or of an on-demand machine, until something better comes.
+
+    What is free now is reckoned to stay so, what is not to come back with the hazard of its spell: thought over again at `LOOKS`, each
+    time between going on and the best there is then. (The table's own view of other pools knows their averages alone.)
+    """
+    work, left = state
+    price = view.pools[pool].on_demand_usd_per_hour / HOUR if buy else 0.0
+    owed = (view.owed_seconds if view.held is Buy.ON_DEMAND else view.restart_seconds) if buy else 0.0
+    looks = [view.tick_seconds, *(t for t in LOOKS if t > view.tick_seconds)]
+    slack = left - work - owed - view.restart_seconds
+    looks = [t for t in looks if buy or t <= slack - view.tick_seconds]
+    if not looks:
+        return math.inf
+    free = np.array([p.free is not False for p in view.pools])
+    best, back = math.inf, list[float]()
+    for k in range(len(looks) - 1, -1, -1):
+        todo = max(work + owed - looks[k], 0.0) if buy else work
+        rest = left - looks[k]
+        if todo <= 0 or rest <= 0:
+            best = 0.0 if todo <= 0 else math.inf
+        else:
+            go = _launches(view, table, chances, todo, rest, now=False)
+            stop = float(np.where(free, go, np.inf).min())
+            end = _finish(view, pool, todo, rest, held=buy)
+            on = min(stop, end, back[-1] if back else math.inf)
+            best = _first(go, free, _returns(view, table, looks, k), on)
+        length = looks[k] - (looks[k - 1] if k else 0.0)
+        paid = min(length, max(work + owed - (looks[k - 1] if k else 0.0), 0.0)) if buy else 0.0
+        back.append(best + price * paid)
+    return back[-1]
+
+
+def _finish(view: PlaceView, pool: int, todo: float, rest: float, held: bool) -> float:
+    """USD of doing all that is left on on-demand."""
+    need = todo + (0.0 if held else view.restart_seconds)
+    return view.pools[pool].on_demand_usd_per_hour * need / HOUR if need <= rest else math.inf
+
+
+def _returns(view: PlaceView, table: Table, looks: Sequence[float], k: int) -> Floats:
+    """The chance that each pool comes back between the look before and this one."""
+    before = looks[k - 1] if k else 0.0
+    ages = np.array([p.spell_seconds + before for p in view.pools])
+    phase = np.searchsorted(EDGES, ages, "right") - 1
+    rates = table.market.end_of_none[np.arange(len(ages)), phase]
+    return np.where([p.free is False for p in view.pools], 1 - np.exp(-rates * (looks[k] - before)), 0.0)
+
+
+def _first(go: Floats, free: NDArray[np.bool_], chance: Floats, otherwise: float) -> float:
+    """The best of the pools that came back, if any is better than what there is otherwise."""
+    total, none = 0.0, 1.0
+    for i in np.argsort(go):
+        if go[i] >= otherwise:
+            break
+        if not free[i]:
+            total += none * float(chance[i]) * float(go[i])
+            none *= 1 - float(chance[i])
+    return total + none * otherwise
+
+
+def _phase(pool: PoolView) -> int:
+    age = max(k for k, edge in enumerate(EDGES) if edge <= pool.spell_seconds)
+    return age + (PHASES if pool.free is False else 0)
+
+
+def _rounded(value: float) -> float:
+    """To steps of two per cent."""
+    return 0.0 if value <= 0 else math.exp(round(math.log(value) / PRICE_STEP) * PRICE_STEP)
+
+
+def _up_to(seconds: float, step: float) -> float:
+    return max(math.ceil(seconds / step), 1) * step
+
+
+def _scarce(pool: PoolView) -> float:
+    """An order in vain costs time: score 10 counts as it is, 1 by half as much again; 5 where nobody knows."""
+    score = min(max(5 if pool.score is None else pool.score, 1), 10)
+    return 1 + 0.5 * (10 - score) / 9 if pool.free is None else 1.0
+
+
+Evidence = tuple[tuple[Lives, Lives, int | None], ...]
+
+
+@lru_cache(maxsize=4)
+def _table(
+    evidence: Evidence,
+    spot: tuple[float, ...],
+    on_demand: tuple[float, ...],
+    moves: tuple[float, ...],
+    time_seconds: float,
+    work_seconds: float,
+    restart_seconds: float,
+    tick_seconds: float,
+) -> tuple[Table, Floats]:
+    free, none = hazards_of(evidence)
+    market = Market(np.array(spot), np.array(on_demand), np.array(moves), _grouped(free), _grouped(none))
+    return solve(market, time_seconds, work_seconds, restart_seconds), market.chain(tick_seconds)
+
+
+@lru_cache(maxsize=64)
+def hazards_of(evidence: Evidence) -> tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, ...], ...]]:
+    """Hazards a second by class of age for each pool: of free spells, of spells in which nothing can be had."""
+    at_rest = tuple(NONE_AT_REST * s for s in SHAPE)
+    free = _shrunk([(up, prior(band)) for up, _, band in evidence])
+    none = _shrunk([(down, at_rest) for _, down, _ in evidence])
+    return free, none
+
+
+def _shrunk(seen: Sequence[tuple[Lives, tuple[float, ...]]]) -> tuple[tuple[float, ...], ...]:
+    """Each pool around what all of them show together."""
+    total = Lives()
+    for lives, _ in seen:
+        total = total + lives
+    found = []
+    for lives, before in seen:
+        common = learned(total, before, ALL_WEIGHT)
+        found.append(learned(lives, common, OWN_WEIGHT))
+    return tuple(found)
+
+
+def _grouped(hazards: Sequence[Sequence[float]]) -> Floats:
+    """By phase: the mean of the classes in it, by their length."""
+    length = np.diff([*AGES, AGES[-1] * 2])
+    rows = np.array(hazards)
+    return np.stack(
+        [
+            (rows[:, [k for k, g in enumerate(GROUPS) if g == b]] * length[[k for k, g in enumerate(GROUPS) if g == b]]).sum(1)
+            / length[[k for k, g in enumerate(GROUPS) if g == b]].sum()
+            for b in range(PHASES)
+        ],
+        axis=1,
+    )
+
+
+def life_of(hazards: Sequence[float], age_seconds: float, horizon_seconds: float) -> tuple[float, float]:
+    """Expected seconds that are left at this age, at most the horizon, and the chance of an end before it."""
+    alive, life = 1.0, 0.0
+    for rate, low, high in zip(hazards, AGES, (*AGES[1:], math.inf), strict=True):
+        width = max(min(high, age_seconds + horizon_seconds) - max(low, age_seconds), 0.0)
+        gone = 1 - math.exp(-rate * width)
+        life += alive * (gone / rate if rate * width > 1e-12 else width)
+        alive *= 1 - gone
+    return life, 1 - alive
+
+
+def make(settings: Mapping[str, object]) -> Surf:
+    """No parameters."""
+    if settings:
+        raise ValueError(f"policy.surf: it has no parameters, not {', '.join(map(str, settings))}")
+    return Surf()
