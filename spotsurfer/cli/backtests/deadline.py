@@ -14,7 +14,7 @@ from spotsurfer.model.errors import UsageError
 if TYPE_CHECKING:
     from spotsurfer.ports.purchase import Terms
 
-DEFAULT_POLICIES = "uniform-progress,greedy,on-demand,optimum"
+DEFAULT_POLICIES = "surf,uniform-progress,greedy,on-demand,optimum"
 Hours = Annotated[float, typer.Option(min=0.0)]
 
 

@@ -1,0 +1,116 @@
+"""`surf`: a deadline kept at the least expected cost. A bank of market models, a belief over them, a dynamic program.
+
+Each tick the belief is brought up to date by whether spot can be had; what is held next is what costs least by the table of
+expected costs (`outlook`), averaged over the belief. Nothing is tuned to a deadline, a price or a restart time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files
+
+import numpy as np
+
+from spotsurfer.ports.purchase import Buy, Choice, Floats, Modes, Moment, Pilot, Terms, View
+from spotsurfer_policies.banks import decoded
+from spotsurfer_policies.outlook import Market, Outlook, outlook, weigh, weigh_one
+from spotsurfer_policies.regimes import Bank, Model, bank, learn, learn_one
+
+SHIPPED = "aws_2022.json"
+STRANGE = 0.02
+TABLES = 4  # kept at a time
+SLIP = 1e-9
+BUYS = tuple(Buy)
+WORDS = ("waiting", "spot", "on-demand")
+
+
+class Surf:
+    """See the module. `models` are what it knows of markets; `strange` is how much it allows for others."""
+
+    learns = True
+
+    def __init__(self, models: Sequence[Model], strange: float = STRANGE) -> None:
+        self._models, self._strange = tuple(models), strange
+        self._banks = lru_cache(maxsize=TABLES)(self._bank)
+        self._tables = lru_cache(maxsize=TABLES)(self._table)
+        self._last: tuple[float, tuple[bool | None, ...], Floats] | None = None
+
+    def choose(self, view: View) -> Choice:
+        """What to hold during the next tick, with the expected cost of each."""
+        costs = self.costs(view)
+        buy = BUYS[costs.index(min(costs))]
+        per_hour = view.terms.on_demand_usd_per_hour
+        told = ", ".join(f"{word} {cost * per_hour:.2f}" for word, cost in zip(WORDS, costs, strict=True))
+        return Choice(buy, f"{WORDS[buy]} costs least from here on; expected USD: {told}")
+
+    def costs(self, view: View) -> list[float]:
+        """Expected cost to go of waiting, spot and on-demand during the next tick, in on-demand hours."""
+        terms, tick, d = view.terms, view.terms.tick_seconds, view.terms.restart_seconds
+        left = max(1, math.floor((terms.deadline_seconds - view.elapsed_seconds) / tick + SLIP))
+        spare = left * tick - (terms.work_seconds - view.done_seconds)
+        spot, on_demand = (spare - (view.owed_seconds if view.held is b else d) for b in (Buy.SPOT, Buy.ON_DEMAND))
+        may = not view.spot_seen or view.spot_seen[-1] is not False
+        return weigh_one(self._outlook(terms), left, (spare - tick, spot, on_demand), may, self.belief(view))
+
+    def pilot(self, terms: Terms, runs: int) -> Pilot:
+        """The same for many runs; the belief is carried along."""
+        model = self._banks(terms.tick_seconds)
+        state: list[Floats] = []
+
+        def pilot(moment: Moment) -> Modes:
+            first = not state
+            belief = learn(np.tile(model.share, (runs, 1)) if first else state.pop(), model, moment.spot_seen, first)
+            state.append(belief)
+            best: Modes = self._costs(moment, terms, belief).argmin(axis=0).astype(np.int8)
+            return best
+
+        return pilot
+
+    def belief(self, view: View) -> Floats:
+        """What is believed of the market after all that was seen, a chance each state. The past is not computed twice."""
+        model, seen, tick = self._banks(view.terms.tick_seconds), view.spot_seen, view.terms.tick_seconds
+        belief, known = model.share, 0
+        if self._last is not None and self._last[0] == tick and self._last[1] == seen[: len(self._last[1])]:
+            known, belief = len(self._last[1]), self._last[2]
+        for i in range(known, len(seen)):
+            belief = learn_one(belief if i == 0 else belief @ model.a, model, seen[i])
+        self._last = (tick, seen, belief)
+        return belief
+
+    def _costs(self, moment: Moment, terms: Terms, belief: Floats) -> Floats:
+        tick, d = terms.tick_seconds, terms.restart_seconds
+        left = max(1, math.floor((terms.deadline_seconds - moment.elapsed_seconds) / tick + SLIP))
+        table = self._outlook(terms)
+        spare = left * tick - (terms.work_seconds - moment.done_seconds)
+        spot = spare - np.where(moment.held == Buy.SPOT, moment.owed_seconds, d)
+        on_demand = spare - np.where(moment.held == Buy.ON_DEMAND, moment.owed_seconds, d)
+        return weigh(table, left, (spare - tick, spot, on_demand), moment.spot_seen != 0, belief)
+
+    def _outlook(self, terms: Terms) -> Outlook:
+        ticks = math.floor(terms.deadline_seconds / terms.tick_seconds + SLIP)
+        market = Market(
+            terms.tick_seconds, terms.restart_seconds, terms.spot_usd_per_hour / (terms.on_demand_usd_per_hour or 1.0)
+        )
+        return self._tables(market, ticks, terms.deadline_seconds - terms.work_seconds)
+
+    def _bank(self, tick: float) -> Bank:
+        return bank(self._models, tick, self._strange)
+
+    def _table(self, market: Market, ticks: int, spare: float) -> Outlook:
+        return outlook(self._banks(market.tick), market, ticks, spare)
+
+
+def make(settings: Mapping[str, object]) -> Surf:
+    """`strange` (0.02): weight of made-up markets; `leave_out` ([]): names of models that are not used."""
+    strange, out = settings.get("strange", STRANGE), settings.get("leave_out", [])
+    if isinstance(strange, bool) or not isinstance(strange, int | float) or not 0 <= strange <= 1:
+        raise ValueError("purchase.surf: strange must be a number from 0 to 1")
+    if not isinstance(out, list) or not all(isinstance(x, str) for x in out):
+        raise ValueError("purchase.surf: leave_out must be a list of names")
+    models = decoded((files("spotsurfer_policies.banks") / SHIPPED).read_text())
+    return Surf([m for m in models if m.name not in out], float(strange))
+
+
+make.learns = True  # type: ignore[attr-defined]
