@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from spotsurfer_policies.purchase import Rule, greedy, uniform_progress
 
 from spotsurfer.ports.placement import Placed, PlaceView, PoolView
 from spotsurfer.ports.purchase import Buy, Moment, Terms
+from spotsurfer_policies.purchase import Rule, greedy, uniform_progress
 
 Pick = Callable[[PlaceView], int | None]
 

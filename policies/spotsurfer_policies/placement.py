@@ -1,28 +1,31 @@
 """`surf`: where a job should be, by what it costs to be there: price, hazard by age, restart, move, and time.
 
-With a deadline and known work, a dynamic program over pools (`roaming`) weighs staying, moving, waiting and on-demand. Without, there
-is nothing to wait for: of the pools that are free, the one with the least expected cost of an hour of progress,
+With a deadline and known work, a dynamic program over pools (`roaming`) weighs staying, moving, waiting and on-demand.
+Without, there is nothing to wait for: of the pools that are free, the one with the least expected cost of an hour of
+progress,
 
     (restart and move now + price * l + q * restart after a loss) / l,
 
-with l the expected life of the machine from the pool's present spell on, at most what is left to do, and q the chance that it is lost
-before. Hazards are learned by age, for each pool around what all pools show, from a prior by the advisor's band.
+with l the expected life of the machine from the pool's present spell on, at most what is left to do, and q the chance
+that it is lost before. Hazards are learned by age, for each pool around what all pools show, from a prior by the
+advisor's band.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from spotsurfer_policies.roaming import EDGES, HOUR, PHASES, Floats, Market, Table, solve
 
 from spotsurfer.core.hazard import SHAPE, learned, prior
 from spotsurfer.model.lives import AGES, Lives
 from spotsurfer.ports.placement import Placed, PlaceView, PoolView
 from spotsurfer.ports.purchase import Buy
+from spotsurfer_policies.roaming import EDGES, HOUR, PHASES, Floats, Market, Table, solve
 
 HORIZON_SECONDS = 24 * HOUR  # of work, where nobody knows how much is left
 PRICE_STEP, TIME_STEP = 0.02, 12 * HOUR  # tables are shared by views that differ by less
@@ -42,14 +45,16 @@ class Surf:
 
     def _with_deadline(self, view: PlaceView, work: float, left: float) -> Placed:
         table, chances = _table(
-            tuple((p.up, p.down, p.band) for p in view.pools),
-            tuple(_rounded(p.spot_usd_per_hour) for p in view.pools),
-            tuple(_rounded(p.on_demand_usd_per_hour) for p in view.pools),
-            tuple(_rounded(p.move_usd) for p in view.pools),
-            _up_to(left, TIME_STEP),
-            _up_to(work, TIME_STEP),
-            view.restart_seconds,
-            view.tick_seconds,
+            _Case(
+                tuple((p.up, p.down, p.band) for p in view.pools),
+                tuple(_rounded(p.spot_usd_per_hour) for p in view.pools),
+                tuple(_rounded(p.on_demand_usd_per_hour) for p in view.pools),
+                tuple(_rounded(p.move_usd) for p in view.pools),
+                _up_to(left, TIME_STEP),
+                _up_to(work, TIME_STEP),
+                view.restart_seconds,
+                view.tick_seconds,
+            )
         )
         options = list(_options(view, table, chances, work, left))
         usd, _, buy, pool = min(options)
@@ -87,9 +92,7 @@ class Surf:
 LOOKS = tuple(h * HOUR for h in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16))  # when a wait is thought over again
 
 
-def _options(
-    view: PlaceView, table: Table, chances: Floats, work: float, left: float
-) -> Sequence[tuple[float, int, Buy, int]]:
+def _options(view: PlaceView, table: Table, chances: Floats, work: float, left: float) -> Sequence[tuple[float, int, Buy, int]]:
     """Expected USD of everything that could be held now; of equal ones the present state comes first."""
     at = -1 if view.at is None else view.at
     running = view.held is Buy.SPOT
@@ -101,7 +104,9 @@ def _options(
     if running:
         return found
     for i in range(len(view.pools)) if view.at is None else (view.at,):
-        found.append((_hold(view, table, chances, (work, left), i, buy=True), 2 + (view.held is not Buy.ON_DEMAND), Buy.ON_DEMAND, i))
+        found.append(
+            (_hold(view, table, chances, (work, left), i, buy=True), 2 + (view.held is not Buy.ON_DEMAND), Buy.ON_DEMAND, i)
+        )
         found.append((_hold(view, table, chances, (work, left), i, buy=False), 1, Buy.WAIT, i))
     return found
 
@@ -124,8 +129,9 @@ def _launches(view: PlaceView, table: Table, chances: Floats, work: float, left:
 def _hold(view: PlaceView, table: Table, chances: Floats, state: tuple[float, float], pool: int, buy: bool) -> float:
     """Expected USD of waiting, or of an on-demand machine, until something better comes.
 
-    What is free now is reckoned to stay so, what is not to come back with the hazard of its spell: thought over again at `LOOKS`, each
-    time between going on and the best there is then. (The table's own view of other pools knows their averages alone.)
+    What is free now is reckoned to stay so, what is not to come back with the hazard of its spell: thought over again
+    at `LOOKS`, each time between going on and the best there is then. (The table's own view of other pools knows their
+    averages alone.)
     """
     work, left = state
     price = view.pools[pool].on_demand_usd_per_hour / HOUR if buy else 0.0
@@ -204,20 +210,28 @@ def _scarce(pool: PoolView) -> float:
 Evidence = tuple[tuple[Lives, Lives, int | None], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What a table is made for; prices and times are rounded, so that views that differ little share one."""
+
+    evidence: Evidence
+    spot: tuple[float, ...]
+    on_demand: tuple[float, ...]
+    moves: tuple[float, ...]
+    time_seconds: float
+    work_seconds: float
+    restart_seconds: float
+    tick_seconds: float
+
+
 @lru_cache(maxsize=4)
-def _table(
-    evidence: Evidence,
-    spot: tuple[float, ...],
-    on_demand: tuple[float, ...],
-    moves: tuple[float, ...],
-    time_seconds: float,
-    work_seconds: float,
-    restart_seconds: float,
-    tick_seconds: float,
-) -> tuple[Table, Floats]:
-    free, none = hazards_of(evidence)
-    market = Market(np.array(spot), np.array(on_demand), np.array(moves), _grouped(free), _grouped(none))
-    return solve(market, time_seconds, work_seconds, restart_seconds), market.chain(tick_seconds)
+def _table(case: _Case) -> tuple[Table, Floats]:
+    """The table, and chances of phases a tick later."""
+    free, none = hazards_of(case.evidence)
+    prices = (np.array(case.spot), np.array(case.on_demand), np.array(case.moves))
+    market = Market(*prices, _grouped(free), _grouped(none))
+    table = solve(market, case.time_seconds, case.work_seconds, case.restart_seconds)
+    return table, market.chain(case.tick_seconds)
 
 
 @lru_cache(maxsize=64)
@@ -244,15 +258,9 @@ def _shrunk(seen: Sequence[tuple[Lives, tuple[float, ...]]]) -> tuple[tuple[floa
 def _grouped(hazards: Sequence[Sequence[float]]) -> Floats:
     """By phase: the mean of the classes in it, by their length."""
     length = np.diff([*AGES, AGES[-1] * 2])
-    rows = np.array(hazards)
-    return np.stack(
-        [
-            (rows[:, [k for k, g in enumerate(GROUPS) if g == b]] * length[[k for k, g in enumerate(GROUPS) if g == b]]).sum(1)
-            / length[[k for k, g in enumerate(GROUPS) if g == b]].sum()
-            for b in range(PHASES)
-        ],
-        axis=1,
-    )
+    of = np.array(GROUPS)
+    rows = np.array(hazards) * length
+    return np.stack([rows[:, of == b].sum(axis=1) / length[of == b].sum() for b in range(PHASES)], axis=1)
 
 
 def life_of(hazards: Sequence[float], age_seconds: float, horizon_seconds: float) -> tuple[float, float]:

@@ -1,9 +1,9 @@
 """The dynamic program of a job with a deadline that may move between pools at will. Pure numpy.
 
-State: time left, work left, the pool where the job's state lies, what is held (nothing, spot, on-demand), and the phase of that pool:
-free or not, and for how long (four classes of age each, so that old spells last). Other pools count by how often they are free at
-all: when the job leaves, it goes to the best one that happens to be free. The present state of *all* pools counts in the
-first step, where the decision is made (`Table.costs`).
+State: time left, work left, the pool where the job's state lies, what is held (nothing, spot, on-demand), and the phase
+of that pool: free or not, and for how long (four classes of age each, so that old spells last). Other pools count by
+how often they are free at all: when the job leaves, it goes to the best one that happens to be free. The present state
+of *all* pools counts in the first step, where the decision is made (`Table.costs`).
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ class _Solver:
         rest = market.at_rest()
         self.free = rest[:, :PHASES].sum(axis=1)
         self.fresh = rest[:, :PHASES] / np.maximum(self.free, 1e-12)[:, None]
-        self.gained = max(STEP - restart_seconds, 0.0) ** 2 / (2 * STEP)  # work done by a machine that is lost in its first step
+        self.gained = max(STEP - restart_seconds, 0.0) ** 2 / (
+            2 * STEP
+        )  # work done by a machine that is lost in its first step
         self.shifts = {by: self._shift(by) for by in {STEP, STEP / 2, STEP - restart_seconds, self.gained}}
         gone = self.chain[:, :PHASES, PHASES:].sum(axis=2)[:, :, None]  # lost in mid-step: half is paid
         usd = market.spot_usd_per_hour[:, None, None] / HOUR * (1 - gone / 2)

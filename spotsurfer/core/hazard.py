@@ -1,8 +1,8 @@
 """Hazards by age: from a prior and what was seen. Rates are per second. Pure.
 
-A hazard is constant within each class of age (`model.lives.AGES`). What is learned is a posterior mean of Gamma-Poisson form, twice:
-first how much more or less often than expected anything ended at all (the level), then each class around that (the shape). So one
-loss moves all classes a little, and many losses of one class move that class alone.
+A hazard is constant within each class of age (`model.lives.AGES`). What is learned is a posterior mean of Gamma-Poisson
+form, twice: first how much more or less often than expected anything ended at all (the level), then each class around
+that (the shape). So one loss moves all classes a little, and many losses of one class move that class alone.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """When to save next: the dynamic program over work left and age of the machine. Pure.
 
-V(w, a) is the expected time until a job with w seconds of work left is done, on a machine of age a, everything durable now. Run for
-tau, then save for c:
+V(w, a) is the expected time until a job with w seconds of work left is done, on a machine of age a, everything durable
+now. Run for tau, then save for c:
 
     V(w, a) = min over tau of  E[min(L, tau + c)] + P(L > tau + c) V(w - tau, a + tau + c) + sum over losses of (r + V(w', 0))
 
-where L is what is left of the machine's life, r a restart, and w' what is left after a loss: w where it came without a usable notice,
-w - (work until then) where the final save fitted the notice. The last stretch needs no save. A constant hazard gives Young's and Daly's
-interval for long jobs; one that falls with age gives short intervals first. On grids: work evenly, ages and intervals by quotients;
-values in between are interpolated.
+where L is what is left of the machine's life, r a restart, and w' what is left after a loss: w where it came without a
+usable notice, w - (work until then) where the final save fitted the notice. The last stretch needs no save. A constant
+hazard gives Young's and Daly's interval for long jobs; one that falls with age gives short intervals first. On grids:
+work evenly, ages and intervals by quotients; values in between are interpolated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`value[i, j]` seconds to the end and `interval[i, j]` seconds of work to the next save, with work i * step left at ages[j]."""
+    """`value[i, j]`: seconds to the end with work i * step left at ages[j]; `interval[i, j]`: work until the next save."""
 
     step_seconds: float
     ages: Floats
@@ -44,11 +44,13 @@ class Plan:
     interval: Floats
 
     def after(self, work_seconds: float, age_seconds: float) -> float:
-        """Work until the next save, in seconds; `work_seconds` or more where none pays before the end."""
-        row = min(max(work_seconds / self.step_seconds, 1.0), len(self.value) - 1.0)
-        i = int(row)
-        near = [float(np.interp(age_seconds, self.ages, self.interval[k])) for k in (i, min(i + 1, len(self.value) - 1))]
-        return near[0] + (row - i) * (near[1] - near[0])
+        """Work until the next save, in seconds; `work_seconds` where none pays before the end.
+
+        Of the nearest point of the grid: between two points the best interval may jump, and the middle of two is good for neither.
+        """
+        row = min(max(round(work_seconds / self.step_seconds), 1), len(self.value) - 1)
+        column = int(np.argmin(np.abs(self.ages - age_seconds)))
+        return float(self.interval[row, column]) * work_seconds / (row * self.step_seconds)
 
     def expected_seconds(self, work_seconds: float) -> float:
         """Time to the end of a job with so much work, on a new machine."""
@@ -118,9 +120,7 @@ def plan(survival: Survival, costs: Costs, work_seconds: float, steps: int = WOR
     return Plan(step, ages, value, interval)
 
 
-def _legs_with_save(
-    value: Floats, i: int, counts: Floats, legs: _Legs, lost: Floats, costs: Costs
-) -> tuple[Floats, Floats]:
+def _legs_with_save(value: Floats, i: int, counts: Floats, legs: _Legs, lost: Floats, costs: Costs) -> tuple[Floats, Floats]:
     """What each choice costs apart from beginning again with the same work, and the chance of that, by choice and age."""
     n = len(counts)
     rows = (i - counts).astype(np.intp)
@@ -131,7 +131,9 @@ def _legs_with_save(
     known = spent + lives * went_well + (1 - lives) * costs.restart_seconds
     again = 1 - lives
     if costs.recall > 0 and n:
-        return _noticed(known, again, np.cumsum(lost * _reached(value, i, counts)[:, None], axis=0), np.cumsum(lost, axis=0), costs)
+        return _noticed(
+            known, again, np.cumsum(lost * _reached(value, i, counts)[:, None], axis=0), np.cumsum(lost, axis=0), costs
+        )
     return known, again
 
 

@@ -35,8 +35,8 @@ class PoolView:
 class PlaceView:
     """One job at one moment. `at`: index of the pool where its machine is, else where its state lies; None = nowhere yet.
 
-    `time_left_seconds` None: no deadline. `work_left_seconds` None: nobody knows. A launch costs `restart_seconds`, paid, without
-    progress; `owed_seconds` of it are still to come on the machine that is held.
+    `time_left_seconds` None: no deadline. `work_left_seconds` None: nobody knows. A launch costs `restart_seconds`,
+    paid, without progress; `owed_seconds` of it are still to come on the machine that is held.
     """
 
     pools: tuple[PoolView, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,7 +23,7 @@ def billed_usd(journey: Journey, zones: Zones, tick_seconds: float, start: int, 
     """All machines of a run, and the moves of its state."""
     total = sum(_of(m, zones, tick_seconds, start, rule) for m in journey.machines)
     places = [m.pool for m in journey.machines]
-    return total + zones.move_usd * sum(a != b for a, b in zip(places, places[1:], strict=False))
+    return total + zones.move_usd * sum(a != b for a, b in pairwise(places))
 
 
 def _of(machine: Machine, zones: Zones, tick_seconds: float, start: int, rule: BillingRule) -> float:

@@ -14,13 +14,16 @@ from spotsurfer.sim.traces import Trace, read_rows
 def read_prices(path: Path, trace: Trace) -> Floats:
     """USD an hour by tick and pool of the trace. Raises InputMissing.
 
-    A CSV file, also with gzip: `tick`, then the trace's pools in any order; a row where any price changes, each holds until the next.
+    A CSV file, also with gzip: `tick`, then the trace's pools in any order; a row where any price changes, each holds
+    until the next.
     """
     rows = read_rows(path)
     header = rows[0] if rows else []
     missing = [p for p in trace.pools if p not in header]
     if not header or header[0] != "tick" or missing:
-        raise InputMissing(f"{path}: the first line must be tick and all pools of the trace; there is no {', '.join(missing) or 'tick'}.")
+        raise InputMissing(
+            f"{path}: the first line must be tick and all pools of the trace; there is no {', '.join(missing) or 'tick'}."
+        )
     try:
         ticks = np.array([int(row[0]) for row in rows[1:]])
         usd = np.array([[float(row[header.index(p)]) for p in trace.pools] for row in rows[1:]])

@@ -45,7 +45,9 @@ def compare(setting: Setting, names: Sequence[str], step: Step) -> Match:
             usd = np.array([best_of_all(setting.zones, setting.terms, s) for s in setting.starts])
             outcomes.append(Outcome(name, usd, np.array(setting.starts)))
             continue
-        played = _played(name, setting, watch, lambda n, i=i: step(i * len(setting.starts) + n, len(names) * len(setting.starts)))
+        played = _played(
+            name, setting, watch, lambda n, i=i: step(i * len(setting.starts) + n, len(names) * len(setting.starts))
+        )
         outcomes.append(_outcome(name, played, setting))
         drawn[name] = played[len(played) // 2]
     comparison = Comparison("A job with a deadline that may move between pools", _told(setting), outcomes)

@@ -1,7 +1,7 @@
 """One job that may move between pools at will: policies played on recorded markets.
 
-The rules of `sim.deadline`, and: a job's state lies in the pool where it ran last; a launch in another pool pays for bringing it
-there. All pools are looked at in every tick; what was seen of them before is told as spells by age.
+The rules of `sim.deadline`, and: a job's state lies in the pool where it ran last; a launch in another pool pays for
+bringing it there. All pools are looked at in every tick; what was seen of them before is told as spells by age.
 """
 
 from __future__ import annotations
@@ -135,7 +135,16 @@ def _view(
     up, spot, age = zones.up[row].tolist(), zones.spot[row].tolist(), watch.age[row].tolist()
     pools = tuple(
         PoolView(
-            name, spot[i], float(zones.on_demand[i]), up[i], min(age[i], most), known[i][0], known[i][1], None, None, zones.move_usd
+            name,
+            spot[i],
+            float(zones.on_demand[i]),
+            up[i],
+            min(age[i], most),
+            known[i][0],
+            known[i][1],
+            None,
+            None,
+            zones.move_usd,
         )
         for i, name in enumerate(zones.pools)
     )
@@ -155,26 +164,24 @@ def _view(
 def _kept(want: Placed, run: _Run, zones: Zones, terms: Terms, when: tuple[int, int]) -> Placed:
     """What is wanted, or on-demand where the state lies, if the deadline could not be met after it."""
     tick, row = when
+    known = want.pool is not None and 0 <= want.pool < len(zones.pools)
     stays = want.buy is run.held and want.pool == run.at
-    free = want.pool is not None and bool(zones.up[row, want.pool])
     moment = Moment(
         tick * terms.tick_seconds,
         np.array([run.done]),
         np.array([run.held if stays else Buy.WAIT], dtype=np.int8),
         np.array([run.owed]),
-        np.array([int(free)], dtype=np.int8),
+        np.array([int(known and bool(zones.up[row, want.pool]))], dtype=np.int8),
     )
     buy = Buy(int(kept(np.array([want.buy], dtype=np.int8), moment, terms)[0]))
-    if buy is want.buy:
+    run.overruled += buy is Buy.ON_DEMAND and want.buy is not buy
+    if buy is want.buy and (known or buy is Buy.WAIT):
         return want
-    run.overruled += buy is Buy.ON_DEMAND
-    where = run.at if run.at is not None else int(np.argmin(zones.on_demand))
-    return Placed(buy, where, "the deadline")
+    home = run.at if run.at is not None else int(np.argmin(zones.on_demand))
+    return Placed(buy, home, want.why if buy is want.buy else "the deadline")
 
 
-def _pass(
-    run: _Run, machines: list[Machine], want: Placed, zones: Zones, terms: Terms, when: tuple[int, int]
-) -> None:
+def _pass(run: _Run, machines: list[Machine], want: Placed, zones: Zones, terms: Terms, when: tuple[int, int]) -> None:
     """One tick goes by."""
     tick, row = when
     if (want.buy, want.pool) != (run.held, run.at) and run.held is not Buy.WAIT:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from spotsurfer.cli.backtests import deadline, placement
+from spotsurfer.cli.backtests import deadline, interval, placement
 
-ROOMS = (deadline, placement)
+ROOMS = (deadline, placement, interval)
 
 
 def add(app: typer.Typer) -> None:
