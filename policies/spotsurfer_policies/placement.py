@@ -89,6 +89,7 @@ class Surf:
         return found
 
 
+AHEAD = 0.1  # of the time to spare that may be spent before its turn
 LOOKS = tuple(h * HOUR for h in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16))  # when a wait is thought over again
 
 
@@ -107,8 +108,16 @@ def _options(view: PlaceView, table: Table, chances: Floats, work: float, left: 
         found.append(
             (_hold(view, table, chances, (work, left), i, buy=True), 2 + (view.held is not Buy.ON_DEMAND), Buy.ON_DEMAND, i)
         )
-        found.append((_hold(view, table, chances, (work, left), i, buy=False), 1, Buy.WAIT, i))
+        if not free or _in_pace(view, work, left):
+            found.append((_hold(view, table, chances, (work, left), i, buy=False), 1, Buy.WAIT, i))
     return found
+
+
+def _in_pace(view: PlaceView, work: float, left: float) -> bool:
+    """Time to spare is spent as work is done, and some ahead: what is waited for may not come, and pools run empty together."""
+    whole_work, whole_time = view.job_seconds if view.job_seconds is not None else (work, left)
+    spare, whole = left - work, whole_time - whole_work
+    return spare - view.tick_seconds >= whole * (work / whole_work - AHEAD)
 
 
 def _launches(view: PlaceView, table: Table, chances: Floats, work: float, left: float, now: bool) -> Floats:

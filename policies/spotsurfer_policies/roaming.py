@@ -20,6 +20,8 @@ STEP = 1800.0  # seconds between two rows
 WORK_CELLS = 120
 LATE_USD, LATE_USD_PER_STEP = 5.0, 5.0  # makes rows that can't finish in time smooth; the guarantee is the caller's
 HOUR = 3600.0
+NEWS = 0.1  # chance that the other pools' states are others after a step
+TOGETHER = 0.6  # how far pools run empty together: 0 = by chance alone, 1 = the rarer ones whenever the commoner ones do
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +132,11 @@ class _Solver:
         launch = self.launch_usd + self._less(kept, STEP - self.restart) + self._less(lost, self.gained)
         pay_on = self.od_usd * np.minimum(self.work, STEP) + self._less(od, STEP)
         pay = self.od_usd * np.minimum(self.work + self.restart, STEP) + self._less(od, STEP - self.restart)
-        base = np.minimum(np.minimum(idle, pay), self._elsewhere(launch))
-        new_none = base.copy()
-        new_none[:, :n] = np.minimum(new_none[:, :n], launch)
-        new_spot = np.minimum(go_on, base[:, :n])
+        away = self._elsewhere(launch)
+        new_none = np.minimum(idle, pay)
+        new_none[:, n:] = np.minimum(new_none[:, n:], away)
+        new_none[:, :n] = self._tempted(np.minimum(new_none[:, :n], launch), away)
+        new_spot = self._tempted(np.minimum(go_on, new_none[:, :n]), away)
         new_od = np.minimum(pay_on, new_none)
         for part, owed in ((new_none, self.restart), (new_spot, self.restart), (new_od, 0.0)):
             late = self.work + owed > r * STEP
@@ -141,14 +144,20 @@ class _Solver:
             part[..., 0] = 0
         return new_none, new_spot, new_od
 
+    def _tempted(self, stays: Floats, away: Floats) -> Floats:
+        """Who can stay leaves for a better pool when one comes up: not in each step, for the others' states last, too."""
+        return np.where(away < stays, (1 - NEWS) * stays + NEWS * away, stays)
+
     def _elsewhere(self, launch: Floats) -> Floats:
         """Going to the best pool that happens to be free: no choice is put off in the hope of a better one."""
         there = self.m.move_usd[:, None] + (launch * self.fresh[:, :, None]).sum(axis=1)
         order = np.argsort(there, axis=0)
         sorted_usd, free = np.take_along_axis(there, order, axis=0), self.free[order]
-        taken = np.cumprod(1 - free, axis=0)
-        first = free * np.concatenate([np.ones((1, free.shape[1])), taken[:-1]], axis=0)
-        some = 1 - taken[-1]
+        empty, most = np.cumprod(1 - free, axis=0), np.maximum.accumulate(free, axis=0)
+        alone = -np.diff(np.concatenate([np.ones((1, free.shape[1])), empty]), axis=0)
+        alike = np.diff(np.concatenate([np.zeros((1, free.shape[1])), most]), axis=0)
+        first = (1 - TOGETHER) * alone + TOGETHER * alike
+        some = first.sum(axis=0)
         mean = (sorted_usd * first).sum(axis=0) / np.maximum(some, 1e-9)
         return np.where(some > 0.5, mean, np.inf)
 

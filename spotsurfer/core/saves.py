@@ -46,7 +46,7 @@ class Plan:
     def after(self, work_seconds: float, age_seconds: float) -> float:
         """Work until the next save, in seconds; `work_seconds` where none pays before the end.
 
-        Of the nearest point of the grid: between two points the best interval may jump, and the middle of two is good for neither.
+        Of the nearest point of the grid: where the best interval jumps, the middle of two is good for neither.
         """
         row = min(max(round(work_seconds / self.step_seconds), 1), len(self.value) - 1)
         column = int(np.argmin(np.abs(self.ages - age_seconds)))
