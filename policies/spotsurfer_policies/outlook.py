@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from spotsurfer_policies.regimes import Bank
 Table = npt.NDArray[np.float32]
 LATE_ONCE, LATE_TICK = 1.6, 1.6  # on-demand hours that being late costs, once and each tick; only the table's edge meets it
 NEVER = np.float32(1e9)
+STEPS = ((24, 0.5), (96, 1.0), (240, 2.0), (math.inf, 4.0))  # up to so many ticks to spare: the grid's step, in ticks
 WAIT, SPOT, ON_DEMAND = 0, 1, 2
 
 
@@ -35,18 +37,17 @@ class Market:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlook:
-    """`table[ticks left, held, time to spare, hidden state]`; the first time to spare is `low`, each next one `unit` more."""
+    """`table[ticks left, held, time to spare, hidden state]`; `grid` are the times to spare, seconds."""
 
     market: Market
     table: Table
-    low: float
-    unit: float
+    grid: Floats
 
     def at(self, left: int, held: int, spare: Floats, belief: Floats) -> Floats:
         """Expected cost to go of each run, in on-demand hours, `left` ticks before the end."""
         rows = self.table[left, held]
-        x = np.clip((spare - self.low) / self.unit, 0.0, rows.shape[0] - 1.001)
-        below = x.astype(np.int64)
+        x = np.interp(spare, self.grid, np.arange(len(self.grid)))
+        below = np.minimum(x.astype(np.int64), len(self.grid) - 2)
         part = (x - below)[:, None]
         mean = rows[below] * (1 - part) + rows[below + 1] * part
         found: Floats = np.einsum("rk,rk->r", mean, belief)
@@ -55,33 +56,48 @@ class Outlook:
     def at_one(self, left: int, held: int, spare: float, belief: Floats) -> float:
         """The same of a single run; `belief` has one value a state."""
         rows = self.table[left, held]
-        x = min(max((spare - self.low) / self.unit, 0.0), len(rows) - 1.001)
-        below = int(x)
+        below = min(max(int(self.grid.searchsorted(spare, "right")) - 1, 0), len(rows) - 2)
+        low, high = self.grid[below : below + 2].tolist()
         first, second = (rows[below : below + 2] @ belief).tolist()
-        return float(first + (second - first) * (x - below))
+        return float(first + (second - first) * min(max((spare - low) / (high - low), 0.0), 1.0))
 
 
 def outlook(model: Bank, market: Market, ticks: int, spare: float) -> Outlook:
     """The table for up to so many ticks and so much time to spare (seconds)."""
-    unit = market.tick / 2
-    low = -unit * np.ceil((market.restart + market.tick) / unit)
-    grid = low + unit * np.arange(int(np.ceil((spare - low) / unit)) + 2)
+    grid = spares(market, spare)
     down_up = np.stack([model.a * (1 - model.b), model.a * model.b]).astype(np.float32)
     table = np.zeros((ticks + 1, 3, len(grid), len(model.b)), np.float32)
-    steps = _Steps(market, grid, unit)
+    steps = _Steps(market, grid)
     table[0] = steps.late(0)[:, :, None]
     table[0][:, grid >= 0] = 0.0
     for left in range(1, ticks + 1):
         table[left] = steps.before(left, table[left - 1], down_up)
-    return Outlook(market, table, float(low), unit)
+    return Outlook(market, table, grid)
+
+
+def spares(market: Market, most: float) -> Floats:
+    """Times to spare of the table: half a tick apart while they are short, coarser where a tick more or less matters little."""
+    tick = market.tick
+    low = -tick / 2 * np.ceil(2 * (market.restart + tick) / tick)
+    bounds = [low, *(min(b * tick, most) for b, _ in STEPS)]
+    parts = [np.arange(a, b, s * tick) for (a, b), (_, s) in zip(pairwise(bounds), STEPS, strict=True)]
+    grid: Floats = np.concatenate([*parts, [max(most, 0.0) + tick]])
+    return grid
 
 
 class _Steps:
     """One step back in time, for all states at once."""
 
-    def __init__(self, market: Market, grid: Floats, unit: float) -> None:
-        self._m, self._grid, self._unit = market, grid, unit
+    def __init__(self, market: Market, grid: Floats) -> None:
+        self._m, self._grid = market, grid
         self._hours = market.tick / 3600
+        self._waited, self._launched = self._places(market.tick), self._places(market.restart)
+
+    def _places(self, by: float) -> tuple[npt.NDArray[np.int64], Table]:
+        """Where in the grid each time to spare is when so much of it is gone: the place above, and the share of that below."""
+        x = np.interp(self._grid - by, self._grid, np.arange(len(self._grid)))
+        above = np.ceil(x - 1e-9).astype(np.int64)
+        return above, (above - x).clip(0.0).astype(np.float32)[:, None]
 
     def late(self, left: int) -> Table:
         """(held, spare): all that is left on-demand, and the price of being late."""
@@ -102,11 +118,11 @@ class _Steps:
         for up, chances in enumerate(down_up):
             ahead = after @ chances.T
             odds = chances.sum(axis=1)
-            wait = np.where(may_wait[:, None], self._shifted(ahead[WAIT], tick), NEVER)
+            wait = np.where(may_wait[:, None], _moved(ahead[WAIT], self._waited), NEVER)
             stay_od = odds * self._hours + ahead[ON_DEMAND]
-            new_od = odds * self._hours + self._shifted(ahead[ON_DEMAND], d)
+            new_od = odds * self._hours + _moved(ahead[ON_DEMAND], self._launched)
             spot = odds * (self._hours * self._m.ratio)
-            new_sp = np.where(may_launch[:, None], spot + self._shifted(ahead[SPOT], d), NEVER) if up else NEVER
+            new_sp = np.where(may_launch[:, None], spot + _moved(ahead[SPOT], self._launched), NEVER) if up else NEVER
             stay_sp = np.where(may_stay[:, None], spot + ahead[SPOT], NEVER) if up else NEVER
             fresh = np.minimum(np.minimum(wait, new_sp), new_od)
             total[WAIT] += fresh
@@ -119,15 +135,14 @@ class _Steps:
         total[:, work <= 0] = 0.0
         return total
 
-    def _shifted(self, rows: Table, by: float) -> Table:
-        """The same with so much less to spare."""
-        whole, part = divmod(by / self._unit, 1.0)
-        at = np.maximum(np.arange(len(rows)) - int(whole), 0)
-        if part < 1e-9:
-            return rows[at]
-        moved = rows[at] * (1 - part) + rows[np.maximum(at - 1, 0)] * part
-        found: Table = moved.astype(np.float32)
-        return found
+
+def _moved(rows: Table, places: tuple[npt.NDArray[np.int64], Table]) -> Table:
+    """Rows at other times to spare."""
+    above, share = places
+    if not share.any():
+        return rows[above]
+    found: Table = (rows[above] * (1 - share) + rows[np.maximum(above - 1, 0)] * share).astype(np.float32, copy=False)
+    return found
 
 
 def weigh_one(view: Outlook, left: int, after: tuple[float, float, float], may: bool, belief: Floats) -> list[float]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+import numpy.typing as npt
 
 from spotsurfer.ports.purchase import Floats, Seen
 
@@ -87,6 +88,13 @@ def learn(belief: Floats, model: Bank, seen: Seen, first: bool) -> Floats:
     ahead = belief if first else belief @ model.a
     fits = np.where(seen[:, None] == 1, model.b, np.where(seen[:, None] == 0, 1 - model.b, 1.0))
     weighed = ahead * fits
+    found: Floats = weighed / weighed.sum(axis=1, keepdims=True)
+    return found
+
+
+def learn_more(belief: Floats, model: Bank, up: npt.NDArray[np.bool_]) -> Floats:
+    """The belief of those runs as it would be if spot could be had."""
+    weighed = belief * np.where(up[:, None], model.b, 1.0)
     found: Floats = weighed / weighed.sum(axis=1, keepdims=True)
     return found
 

@@ -16,7 +16,7 @@ import numpy as np
 from spotsurfer.ports.purchase import Buy, Choice, Floats, Modes, Moment, Pilot, Terms, View
 from spotsurfer_policies.banks import decoded
 from spotsurfer_policies.outlook import Market, Outlook, outlook, weigh, weigh_one
-from spotsurfer_policies.regimes import Bank, Model, bank, learn, learn_one
+from spotsurfer_policies.regimes import Bank, Model, bank, learn, learn_more, learn_one
 
 SHIPPED = "aws_2022.json"
 STRANGE = 0.02
@@ -51,8 +51,11 @@ class Surf:
         left = max(1, math.floor((terms.deadline_seconds - view.elapsed_seconds) / tick + SLIP))
         spare = left * tick - (terms.work_seconds - view.done_seconds)
         spot, on_demand = (spare - (view.owed_seconds if view.held is b else d) for b in (Buy.SPOT, Buy.ON_DEMAND))
-        may = not view.spot_seen or view.spot_seen[-1] is not False
-        return weigh_one(self._outlook(terms), left, (spare - tick, spot, on_demand), may, self.belief(view))
+        seen = view.spot_seen or (None,)
+        if seen[-1] is None:  # nobody knows: to try costs nothing, so what counts is what to do if there is some
+            seen = (*seen[:-1], True)
+        belief = self.belief(tick, seen)
+        return weigh_one(self._outlook(terms), left, (spare - tick, spot, on_demand), seen[-1] is True, belief)
 
     def pilot(self, terms: Terms, runs: int) -> Pilot:
         """The same for many runs; the belief is carried along."""
@@ -63,14 +66,16 @@ class Surf:
             first = not state
             belief = learn(np.tile(model.share, (runs, 1)) if first else state.pop(), model, moment.spot_seen, first)
             state.append(belief)
+            if (moment.spot_seen < 0).any():  # as in `costs`
+                belief = learn_more(belief, model, moment.spot_seen < 0)
             best: Modes = self._costs(moment, terms, belief).argmin(axis=0).astype(np.int8)
             return best
 
         return pilot
 
-    def belief(self, view: View) -> Floats:
+    def belief(self, tick: float, seen: tuple[bool | None, ...]) -> Floats:
         """What is believed of the market after all that was seen, a chance each state. The past is not computed twice."""
-        model, seen, tick = self._banks(view.terms.tick_seconds), view.spot_seen, view.terms.tick_seconds
+        model = self._banks(tick)
         belief, known = model.share, 0
         if self._last is not None and self._last[0] == tick and self._last[1] == seen[: len(self._last[1])]:
             known, belief = len(self._last[1]), self._last[2]

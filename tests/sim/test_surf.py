@@ -62,8 +62,9 @@ def test_why_names_the_costs() -> None:
 
 def test_nobody_looked_is_no_evidence() -> None:
     policy = make({})
-    seen = View(TERMS, 600.0, 0.0, Buy.WAIT, 0.0, (True, None))
-    assert policy.belief(seen).sum() == pytest.approx(1.0)
+    assert policy.belief(600.0, (True, None)).sum() == pytest.approx(1.0)
+    untried = View(TERMS, 600.0, 0.0, Buy.WAIT, 0.0, (True, None))
+    assert policy.choose(untried).buy is Buy.SPOT
     down = View(TERMS, 600.0, 0.0, Buy.WAIT, 0.0, (True, False))
     assert policy.choose(down).buy is not Buy.SPOT
 
