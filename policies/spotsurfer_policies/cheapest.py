@@ -18,8 +18,8 @@ class Cheapest:
     """Rank by price. Leave an on-demand machine for a spot one that is cheaper by a margin, not before a minimum stay."""
 
     def __init__(self, stay_seconds: float, margin: float) -> None:
-        self._stay_seconds = stay_seconds
-        self._margin = margin
+        self.stay_seconds = stay_seconds
+        self.margin = margin
 
     def rank(self, job: Job, offers: Sequence[Offer], now: datetime) -> Sequence[Offer]:
         """Spot first, then by price; ties by pool so that the answer is always the same."""
@@ -34,10 +34,10 @@ class Cheapest:
         del job
         if here.market is not Market.ON_DEMAND or there.market is not Market.SPOT:
             return None
-        stay = max(self._stay_seconds, STAY_PAUSES * (pause.expected_seconds or 0.0))
+        stay = max(self.stay_seconds, STAY_PAUSES * (pause.expected_seconds or 0.0))
         if (now - here.since).total_seconds() < stay:
             return None
-        if there.price_usd_micros_per_hour > here.price_usd_micros_per_hour * (1 - self._margin):
+        if there.price_usd_micros_per_hour > here.price_usd_micros_per_hour * (1 - self.margin):
             return None
         return f"spot can be had again on {there.pool.instance_type}"
 

@@ -25,7 +25,7 @@ TOGETHER = 0.6  # how far pools run empty together: 0 = by chance alone, 1 = the
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class Pools:
     """One row a pool. Hazards a second by phase: of a free spell's end, of a spell's end in which nothing can be had."""
 
     spot_usd_per_hour: Floats
@@ -51,21 +51,23 @@ class Market:
         step = np.eye(2 * n) + rates * (seconds / 2**halvings)
         for _ in range(halvings):
             step = step @ step
-        return step
+        found: Floats = step
+        return found
 
     def at_rest(self) -> Floats:
         """The share of time (pool, phase) in the long run."""
         chain = self.chain(4 * HOUR)
         for _ in range(10):
             chain = chain @ chain
-        return chain[:, 0, :]
+        first: Floats = chain[:, 0, :]
+        return first
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """Expected USD to go by time left (row), pool, phase and work left: nothing held, on spot, on on-demand."""
 
-    market: Market
+    market: Pools
     cell_seconds: float
     none: NDArray[np.float32]  # (row, pool, 2 PHASES, cell)
     spot: NDArray[np.float32]  # (row, pool, PHASES, cell)
@@ -84,7 +86,7 @@ class Table:
         return found
 
 
-def solve(market: Market, time_seconds: float, work_seconds: float, restart_seconds: float) -> Table:
+def solve(market: Pools, time_seconds: float, work_seconds: float, restart_seconds: float) -> Table:
     """The table for a job with at most so much time and work left."""
     return _Solver(market, work_seconds + restart_seconds, restart_seconds).run(max(int(np.ceil(time_seconds / STEP)), 1))
 
@@ -92,7 +94,7 @@ def solve(market: Market, time_seconds: float, work_seconds: float, restart_seco
 class _Solver:
     """One backward pass. Arrays are (pool, phase, cell)."""
 
-    def __init__(self, market: Market, most_seconds: float, restart_seconds: float) -> None:
+    def __init__(self, market: Pools, most_seconds: float, restart_seconds: float) -> None:
         self.m, self.restart = market, restart_seconds
         self.cell = most_seconds / (WORK_CELLS - 1)
         self.work = np.arange(WORK_CELLS) * self.cell

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from spotsurfer.core import limits as hard
 from spotsurfer.core.case import Case, wanted
+from spotsurfer.core.evidence import told
 from spotsurfer.core.ownership import tried_since
 from spotsurfer.core.placement import choose, fits, serves
 from spotsurfer.core.purchase import MARKETS, Bought, weighed
@@ -35,6 +36,7 @@ class Planner:
     def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime, purchase: Purchase | None = None) -> None:
         self._snapshot, self._policy, self._now = snapshot, Trusted(policy), now
         self._purchase = purchase
+        self._offers = told(snapshot, now)
         self.bought: dict[JobId, Bought | None] = {}
         self._planned: list[Offer] = []
         self.rejected: list[Rejected] = []
@@ -199,7 +201,7 @@ class Planner:
 
     def _ranked(self, seen: JobSeen) -> Sequence[Offer]:
         s = self._snapshot
-        ranked, passed = choose(seen.job, s.offers, s.cooldowns, self._policy, self._now, s.limits)
+        ranked, passed = choose(seen.job, self._offers, s.cooldowns, self._policy, self._now, s.limits)
         passed = [(o, why) for o, why in passed if fits(seen.job, o)]  # what is too small will be so each time
         refusing = self._refusing(seen)
         passed += [

@@ -101,7 +101,7 @@ def plan(survival: Survival, costs: Costs, work_seconds: float, steps: int = WOR
     step = work_seconds / steps
     ages, counts = age_grid(survival), choices(steps)
     saving = _Legs.of(survival, ages, counts * step + costs.save_seconds)
-    ending = _Legs.of(survival, ages, np.arange(1, steps + 1) * step)
+    ending = _Legs.of(survival, ages, np.arange(1, steps + 1, dtype=np.float64) * step)
     lost = _kept(survival, ages, counts * step)
     value, interval = np.zeros((steps + 1, len(ages))), np.zeros((steps + 1, len(ages)))
     for i in range(1, steps + 1):
@@ -140,7 +140,8 @@ def _legs_with_save(value: Floats, i: int, counts: Floats, legs: _Legs, lost: Fl
 def _reached(value: Floats, i: int, counts: Floats) -> Floats:
     """What is left after a loss with notice between each choice and the one before: half of the way is kept."""
     before = np.concatenate([[0.0], counts[:-1]])
-    return np.interp(i - (counts + before) / 2, np.arange(i), value[:i, 0])
+    left: Floats = np.interp(i - (counts + before) / 2, np.arange(i, dtype=np.float64), value[:i, 0])
+    return left
 
 
 def _noticed(known: Floats, again: Floats, left: Floats, met: Floats, costs: Costs) -> tuple[Floats, Floats]:

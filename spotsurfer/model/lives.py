@@ -54,3 +54,6 @@ class Lives:
         for seconds, ended in lives:
             total = total.plus(seconds, ended)
         return total
+
+
+UNSEEN = Lives()

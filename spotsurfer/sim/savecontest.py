@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -26,12 +27,15 @@ def compare(fleet: Fleet, fleets: int, names: Sequence[str], step: Step) -> Matc
     for i, name in enumerate(names):
         done = i * fleets
         step(done, len(names) * fleets)
-        played[name] = (
-            reference if name == OPTIMUM else _play(name, fleet, fleets, lambda n, d=done: step(d + n, len(names) * fleets))
-        )
+        told = partial(_tell, step, done, len(names) * fleets)
+        played[name] = reference if name == OPTIMUM else _play(name, fleet, fleets, told)
     outcomes = [_outcome(name, runs, reference, fleet) for name, runs in played.items()]
     comparison = Comparison("Jobs on machines that are lost", _told(fleet, fleets), outcomes, unit="hours")
     return Match(comparison, [_learning(played, fleet)])
+
+
+def _tell(step: Step, before: int, total: int, done: int) -> None:
+    step(before + done, total)
 
 
 def interval(name: str) -> Interval:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -45,13 +46,16 @@ def compare(setting: Setting, names: Sequence[str], step: Step) -> Match:
             usd = np.array([best_of_all(setting.zones, setting.terms, s) for s in setting.starts])
             outcomes.append(Outcome(name, usd, np.array(setting.starts)))
             continue
-        played = _played(
-            name, setting, watch, lambda n, i=i: step(i * len(setting.starts) + n, len(names) * len(setting.starts))
-        )
+        told = partial(_tell, step, i * len(setting.starts), len(names) * len(setting.starts))
+        played = _played(name, setting, watch, told)
         outcomes.append(_outcome(name, played, setting))
         drawn[name] = played[len(played) // 2]
     comparison = Comparison("A job with a deadline that may move between pools", _told(setting), outcomes)
     return Match(comparison, [_spread(comparison), _timeline(drawn, setting)])
+
+
+def _tell(step: Step, before: int, total: int, done: int) -> None:
+    step(before + done, total)
 
 
 def placement(name: str, settings: dict[str, object] | None = None) -> Placement:
