@@ -164,9 +164,9 @@ class _Solver:
         return np.where(some > 0.5, mean, np.inf)
 
     def _shift(self, seconds: float) -> tuple[NDArray[np.intp], Floats]:
-        cell = np.clip((self.work - seconds) / self.cell, 0, WORK_CELLS - 1.001)
+        cell: Floats = np.clip((self.work - seconds) / self.cell, 0, WORK_CELLS - 1.001)
         left = cell.astype(np.intp)
-        return left, cell - left
+        return left, np.asarray(cell - left, dtype=np.float64)
 
     def _less(self, values: Floats, seconds: float) -> Floats:
         """The same with so much work done meanwhile (less than none: time was lost)."""

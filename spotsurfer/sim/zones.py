@@ -110,7 +110,7 @@ def travel(policy: Placement, zones: Zones, watch: Watch, terms: Terms, start: i
     run, machines = _Run(), list[Machine]()
     known: tuple[tuple[Lives, Lives], ...] = ()
     fresh = max(int(EVIDENCE_SECONDS / terms.tick_seconds), 1)
-    since = max(start - history, 0)
+    since, tick = max(start - history, 0), 0
     for tick in range(ticks_of(terms)):
         if run.done >= terms.work_seconds - DONE:
             break
