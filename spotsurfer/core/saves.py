@@ -140,7 +140,8 @@ def _legs_with_save(value: Floats, i: int, counts: Floats, legs: _Legs, lost: Fl
 def _reached(value: Floats, i: int, counts: Floats) -> Floats:
     """What is left after a loss with notice between each choice and the one before: half of the way is kept."""
     before = np.concatenate([[0.0], counts[:-1]])
-    left: Floats = np.interp(i - (counts + before) / 2, np.arange(i, dtype=np.float64), value[:i, 0])
+    fresh = np.append(value[:i, 0], 2 * value[i - 1, 0] - value[max(i - 2, 0), 0])  # the last is being computed
+    left: Floats = np.interp(i - (counts + before) / 2, np.arange(i + 1, dtype=np.float64), fresh)
     return left
 
 
@@ -158,6 +159,7 @@ def _last_with_notice(
     again = 1 - ending.lives[i - 1]
     met = lost[:n].sum(axis=0) if n else np.zeros_like(known)
     left = (lost[:n] * _reached(value, i, counts)[:, None]).sum(axis=0) if n else np.zeros_like(known)
-    rest = np.maximum(again - met, 0.0)  # lost after the longest choice: nearly all was done
-    known = known + costs.recall * (left + rest * (value[1, 0] if i > 1 else 0.0) + (met + rest) * costs.save_seconds)
+    rest = np.maximum(again - met, 0.0)  # lost after the longest choice: half of what follows it is left
+    half = float(np.interp((i - (counts[-1] if n else 0.0)) / 2, np.arange(i), value[:i, 0]))
+    known = known + costs.recall * (left + rest * half + (met + rest) * costs.save_seconds)
     return known, again - costs.recall * (met + (rest if i > 1 else 0.0))
