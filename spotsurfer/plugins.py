@@ -11,6 +11,8 @@ from spotsurfer.model.errors import ConfigError
 PROVIDERS = "spotsurfer.providers"
 POLICIES = "spotsurfer.policies"  # placement: which machine
 PURCHASE = "spotsurfer.purchase"  # spot, on-demand or wait
+TRAINING = "spotsurfer.training"  # models of markets from records
+KINDS = {"machine": POLICIES, "purchase": PURCHASE}  # what there are policies for
 
 
 def plugin(group: str, name: str) -> Callable[..., Any]:
@@ -20,3 +22,8 @@ def plugin(group: str, name: str) -> Callable[..., Any]:
         raise ConfigError(f"{group} has no {name!r}: choose one of {', '.join(sorted(found)) or 'none'}")
     made: Callable[..., Any] = found[name].load()
     return made
+
+
+def plugins(group: str) -> list[str]:
+    """Names of all that are installed in a group."""
+    return [e.name for e in entry_points(group=group)]
