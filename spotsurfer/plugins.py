@@ -13,6 +13,8 @@ POLICIES = "spotsurfer.policies"  # placement: which machine
 PLACEMENT = "spotsurfer.placement"  # which pool, for a job that may move at will
 INTERVAL = "spotsurfer.interval"  # when to save next
 PURCHASE = "spotsurfer.purchase"  # spot, on-demand or wait
+TRAINING = "spotsurfer.training"  # models of markets from records
+KINDS = {"machine": POLICIES, "purchase": PURCHASE}  # what there are policies for
 
 
 def plugin(group: str, name: str) -> Callable[..., Any]:
@@ -22,3 +24,8 @@ def plugin(group: str, name: str) -> Callable[..., Any]:
         raise ConfigError(f"{group} has no {name!r}: choose one of {', '.join(sorted(found)) or 'none'}")
     made: Callable[..., Any] = found[name].load()
     return made
+
+
+def plugins(group: str) -> list[str]:
+    """Names of all that are installed in a group."""
+    return [e.name for e in entry_points(group=group)]

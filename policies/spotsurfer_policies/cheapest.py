@@ -7,6 +7,7 @@ from datetime import datetime
 
 from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.market import Market, Offer
+from spotsurfer.ports.parameters import Parameter, parameters
 from spotsurfer.ports.policy import PauseSeen
 
 STAY_SECONDS = 60.0
@@ -42,8 +43,12 @@ class Cheapest:
         return f"spot can be had again on {there.pool.instance_type}"
 
 
+@parameters(
+    Parameter("stay_seconds", STAY_SECONDS, "a machine is kept for at least so long"),
+    Parameter("margin", MARGIN, "spot must be cheaper by this share to be moved to"),
+)
 def make(settings: Mapping[str, object]) -> Cheapest:
-    """The policy from its settings: `stay_seconds` (60) and `margin` (0.2 = 20 % cheaper)."""
+    """Lowest price that fits; back to spot when it can be had again."""
     stay = settings.get("stay_seconds", STAY_SECONDS)
     margin = settings.get("margin", MARGIN)
     if not isinstance(stay, int | float) or not isinstance(margin, int | float):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from spotsurfer.ports.parameters import Parameter, parameters
 from spotsurfer.ports.purchase import Buy, Choice, Modes, Moment, Pilot, Terms, View
 
 Rule = Callable[[Moment, Terms], Modes]
@@ -94,28 +95,29 @@ def on_demand(moment: Moment, terms: Terms) -> Modes:
 
 
 def make_greedy(settings: Mapping[str, object]) -> Ruled:
-    """No parameters."""
+    """Spot whenever there is some, and on-demand once the time is up."""
     return _plain(settings, "greedy", greedy, "spot while the time allows")
 
 
 def make_uniform_progress(settings: Mapping[str, object]) -> Ruled:
-    """No parameters."""
+    """An even pace: on-demand only when behind it."""
     return _plain(settings, "uniform-progress", uniform_progress, "an even pace")
 
 
 def make_on_demand(settings: Mapping[str, object]) -> Ruled:
-    """No parameters."""
+    """On-demand from begin to end."""
     return _plain(settings, "on-demand", on_demand, "on-demand only")
 
 
 def make_skypilot(settings: Mapping[str, object]) -> Ruled:
-    """No parameters."""
+    """As SkyPilot recovers by default: spot only, and no deadline is known."""
     _plain(settings, "skypilot", spot_only, "")
     return Ruled(spot_only, "spot only", keeps_deadlines=False)
 
 
+@parameters(Parameter("slices", SLICES, "so many parts the time is cut into"))
 def make_sliced(settings: Mapping[str, object]) -> Ruled:
-    """`slices` (8): so many parts the time is cut into."""
+    """Greedy in each slice of the time, with a quota each."""
     slices = settings.get("slices", SLICES)
     if isinstance(slices, bool) or not isinstance(slices, int) or not 1 <= slices <= 1000:
         raise ValueError("purchase.sliced: slices must be a whole number from 1 to 1000")

@@ -10,9 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 
+from spotsurfer.ports.parameters import LEAVE_OUT, Parameter, parameters
 from spotsurfer.ports.purchase import Buy, Choice, Floats, Modes, Moment, Pilot, Terms, View
 from spotsurfer_policies.banks import decoded
 from spotsurfer_policies.outlook import Market, Outlook, outlook, weigh, weigh_one
@@ -28,8 +30,6 @@ WORDS = ("waiting", "spot", "on-demand")
 
 class Surf:
     """See the module. `models` are what it knows of markets; `strange` is how much it allows for others."""
-
-    learns = True
 
     def __init__(self, models: Sequence[Model], strange: float = STRANGE) -> None:
         self._models, self._strange = tuple(models), strange
@@ -107,15 +107,28 @@ class Surf:
         return outlook(self._banks(market.tick), market, ticks, spare)
 
 
+@parameters(
+    Parameter("bank", "", "file of market models, as `spotsurfer policies train` writes it; empty = those that ship"),
+    Parameter("strange", STRANGE, "weight of made-up markets that no model is like, 0 to 1"),
+    Parameter("leave_out", [], "names of models that are not used"),
+)
 def make(settings: Mapping[str, object]) -> Surf:
-    """`strange` (0.02): weight of made-up markets; `leave_out` ([]): names of models that are not used."""
-    strange, out = settings.get("strange", STRANGE), settings.get("leave_out", [])
+    """A deadline kept at the least expected cost: market models, a belief, a dynamic program. Raises ValueError."""
+    if unknown := set(settings) - {"bank", "strange", LEAVE_OUT}:
+        raise ValueError(f"purchase.surf: unknown: {', '.join(sorted(unknown))}")
+    strange, out, path = settings.get("strange", STRANGE), settings.get(LEAVE_OUT, []), settings.get("bank", "")
     if isinstance(strange, bool) or not isinstance(strange, int | float) or not 0 <= strange <= 1:
         raise ValueError("purchase.surf: strange must be a number from 0 to 1")
     if not isinstance(out, list) or not all(isinstance(x, str) for x in out):
         raise ValueError("purchase.surf: leave_out must be a list of names")
-    models = decoded((files("spotsurfer_policies.banks") / SHIPPED).read_text())
+    if not isinstance(path, str):
+        raise ValueError("purchase.surf: bank must be the path of a file")
+    models = _read(path)
     return Surf([m for m in models if m.name not in out], float(strange))
 
 
-make.learns = True  # type: ignore[attr-defined]
+def _read(path: str) -> list[Model]:
+    try:
+        return decoded(Path(path).read_text() if path else (files("spotsurfer_policies.banks") / SHIPPED).read_text())
+    except (OSError, UnicodeDecodeError, ValueError) as e:
+        raise ValueError(f"purchase.surf: the bank {path or SHIPPED} can't be used: {e}") from e

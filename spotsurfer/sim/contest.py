@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from spotsurfer.model.errors import ConfigError, UsageError
 from spotsurfer.plugins import PURCHASE, plugin
+from spotsurfer.ports.parameters import LEAVE_OUT, parameters_of
 from spotsurfer.ports.purchase import Buy, Purchase, Terms
 from spotsurfer.sim.deadline import OPTIMUM, Bools, Played, optimum, play, ticks_of
 from spotsurfer.sim.outcome import Comparison, Outcome
@@ -17,6 +18,8 @@ from spotsurfer.sim.plots import Lines, Plot, Series, Stripes
 from spotsurfer.sim.traces import Trace
 
 Step = Callable[[int, int], None]
+Settings = Mapping[str, Mapping[str, object]]
+NONE: Settings = {}
 HELD = {Buy.SPOT: "spot", Buy.ON_DEMAND: "on-demand"}
 
 
@@ -37,8 +40,10 @@ class _Part:
     played: Played | None
 
 
-def compare(trace: Trace, starts: Sequence[int], terms: Terms, names: Sequence[str], step: Step) -> Match:
-    """All runs of all policies, in the same order. Raises UsageError, ConfigError."""
+def compare(
+    trace: Trace, starts: Sequence[int], terms: Terms, names: Sequence[str], step: Step, settings: Settings = NONE
+) -> Match:
+    """All runs of all policies, in the same order; `settings` by policy. Raises UsageError, ConfigError."""
     ticks = ticks_of(terms)
     rows = trace.windows(list(starts), ticks)
     if not rows:
@@ -47,10 +52,10 @@ def compare(trace: Trace, starts: Sequence[int], terms: Terms, names: Sequence[s
     for i, pool in enumerate(trace.pools):
         up = np.array([trace.up[r : r + ticks, i] for r in rows])
         for j, name in enumerate(names):
-            parts[name].append(_part(name, pool, terms, up))
+            parts[name].append(_part(name, pool, terms, up, settings.get(name, {})))
             step((i * len(names) + j + 1) * len(rows), len(trace.pools) * len(names) * len(rows))
     outcomes = [_outcome(name, found, np.array(rows)) for name, found in parts.items()]
-    settings = {
+    told = {
         "pools": len(trace.pools),
         "windows": len(rows),
         "job_hours": terms.work_seconds / 3600,
@@ -60,25 +65,31 @@ def compare(trace: Trace, starts: Sequence[int], terms: Terms, names: Sequence[s
         "on_demand": terms.on_demand_usd_per_hour,
         "spot": terms.spot_usd_per_hour,
     }
-    comparison = Comparison("A job with a deadline on one pool", settings, outcomes)
+    comparison = Comparison("A job with a deadline on one pool", told, outcomes)
     return Match(comparison, [_spread(comparison), _timeline(parts, trace, rows, terms)])
 
 
-def policy_for(name: str, pool: str) -> Purchase:
+def policy_for(name: str, pool: str, settings: Mapping[str, object]) -> Purchase:
     """A policy that was not trained on this pool. Raises ConfigError with the names there are."""
     make = plugin(PURCHASE, name)
-    settings = {"leave_out": [pool]} if getattr(make, "learns", False) else {}
+    learns = any(p.name == LEAVE_OUT for p in parameters_of(make))
+    out = [*as_list(settings.get(LEAVE_OUT, [])), pool]
     try:
-        made: Purchase = make(settings)
+        made: Purchase = make({**settings, LEAVE_OUT: out} if learns else settings)
     except ValueError as e:
         raise ConfigError(str(e)) from e
     return made
 
 
-def _part(name: str, pool: str, terms: Terms, up: Bools) -> _Part:
+def as_list(value: object) -> list[object]:
+    """A list as it is, all else as a list of one."""
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _part(name: str, pool: str, terms: Terms, up: Bools, settings: Mapping[str, object]) -> _Part:
     if name == OPTIMUM:
         return _Part(name, optimum(terms, up), None)
-    played = play(policy_for(name, pool), terms, up)
+    played = play(policy_for(name, pool, settings), terms, up)
     return _Part(name, played.usd, played)
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from spotsurfer.model.errors import InputMissing
 
 TRACE_MAX_BYTES = 1 << 30
+Records = dict[str, npt.NDArray[np.int8]]  # by pool, a value a tick: 1 could be had, 0 not, -1 nobody knew
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,11 @@ def read_trace(path: Path) -> Trace:
         raise InputMissing(f"{path}: ticks must follow each other without a gap.")
     up = np.array([[x == "1" for x in row[1:]] for row in rows[1:]], dtype=np.bool_)
     return Trace(tuple(header[1:]), int(ticks[0]), up)
+
+
+def records_of(trace: Trace) -> Records:
+    """For training."""
+    return {pool: trace.up[:, i].astype(np.int8) for i, pool in enumerate(trace.pools)}
 
 
 def read_windows(path: Path) -> list[int]:

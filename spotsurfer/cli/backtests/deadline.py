@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotsurfer.cli.backtests.show import Html, progress, show
+from spotsurfer.cli.backtests.show import Html, Settings, progress, settings_of, show
 from spotsurfer.cli.common import AsJson, examples
 from spotsurfer.model.errors import UsageError
 
@@ -37,6 +37,7 @@ def deadline(  # noqa: PLR0913 - one parameter an option
     spot: Annotated[float, typer.Option(min=0.0, help="USD an hour.")],
     tick_seconds: Annotated[float, typer.Option(min=1.0, help="Length of a tick of the trace.")] = 600.0,
     policy: Annotated[str, typer.Option(help="Names with commas between; `optimum` knows the future.")] = DEFAULT_POLICIES,
+    settings: Settings = None,
     every: Annotated[int, typer.Option(min=1, help="Only each so-many-th window.")] = 1,
     html: Html = None,
     as_json: AsJson = False,
@@ -51,7 +52,7 @@ def deadline(  # noqa: PLR0913 - one parameter an option
     trace, starts = read_trace(availability), read_windows(windows)[::every]
     names = list(dict.fromkeys(n.strip() for n in policy.split(",") if n.strip()))
     with progress("runs") as step:
-        match = contest.compare(trace, starts, terms, names, step)
+        match = contest.compare(trace, starts, terms, names, step, settings_of(settings))
     show(match.comparison, as_json, html, match.plots if html is not None else [])
 
 

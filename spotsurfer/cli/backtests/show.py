@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]  # done, of how many
 Html = Annotated[Path | None, typer.Option("--html", help="Write a page with plots here.", show_default=False)]
+
+Settings = Annotated[list[str] | None, typer.Option("--set", help="POLICY.KEY=value; repeatable.", show_default=False)]
+
+
+def settings_of(words: list[str] | None) -> dict[str, dict[str, object]]:
+    """By policy; values as in TOML, anything else is a text. Raises UsageError."""
+    found: dict[str, dict[str, object]] = {}
+    for word in words or []:
+        name, equals, text = word.partition("=")
+        policy, dot, key = name.partition(".")
+        if not equals or not dot or not policy or not key:
+            raise UsageError(f"--set {word!r} is not like POLICY.KEY=value, e.g. surf.strange=0.1.")
+        try:
+            value: object = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        found.setdefault(policy, {})[key] = value
+    return found
 
 
 @contextmanager
