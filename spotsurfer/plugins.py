@@ -14,7 +14,7 @@ PLACEMENT = "spotsurfer.placement"  # which pool, for a job that may move at wil
 INTERVAL = "spotsurfer.interval"  # when to save next
 PURCHASE = "spotsurfer.purchase"  # spot, on-demand or wait
 TRAINING = "spotsurfer.training"  # models of markets from records
-KINDS = {"machine": POLICIES, "purchase": PURCHASE}  # what there are policies for
+KINDS = {"machine": POLICIES, "purchase": PURCHASE, "placement": PLACEMENT, "interval": INTERVAL}  # what there are policies for
 
 
 def plugin(group: str, name: str) -> Callable[..., Any]:

@@ -8,13 +8,17 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.policies import deadline
+from bench.policies import deadline, roaming
 from bench.policies.part import Part
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "policies.md"
 JSON = ROOT / "build" / "bench" / "policies.json"
-PARTS: dict[str, Callable[[int], Part]] = {"deadline": deadline.run}
+PARTS: dict[str, Callable[[int], Part]] = {
+    "deadline": deadline.run,
+    "placement": roaming.run_placement,
+    "interval": roaming.run_interval,
+}
 
 
 def main() -> None:

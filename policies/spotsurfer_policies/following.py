@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from spotsurfer.ports.parameters import Parameter, parameters
 from spotsurfer.ports.placement import Placed, PlaceView, PoolView
 from spotsurfer.ports.purchase import Buy, Moment, Terms
 from spotsurfer_policies.purchase import Rule, greedy, uniform_progress
@@ -70,27 +71,28 @@ def _only(number: int) -> Pick:
 
 
 def make_first_free(settings: Mapping[str, object]) -> Follower:
-    """No parameters."""
+    """Uniform Progress; the first pool of the list that is free."""
     return _plain(settings, "first-free", uniform_progress, first_free)
 
 
 def make_cheapest_free(settings: Mapping[str, object]) -> Follower:
-    """No parameters."""
+    """Uniform Progress; the free pool with the lowest price."""
     return _plain(settings, "cheapest-free", uniform_progress, cheapest_free)
 
 
 def make_history(settings: Mapping[str, object]) -> Follower:
-    """No parameters."""
+    """Uniform Progress; the pool that was free most of the time."""
     return _plain(settings, "history", uniform_progress, most_often_free)
 
 
 def make_greedy_history(settings: Mapping[str, object]) -> Follower:
-    """No parameters."""
+    """Greedy; the pool that was free most of the time."""
     return _plain(settings, "greedy-history", greedy, most_often_free)
 
 
+@parameters(Parameter("pool", 0, "number of the only pool that is used, from 0 on"))
 def make_single(settings: Mapping[str, object]) -> Follower:
-    """`pool` (0): the number of the only pool that is used."""
+    """Uniform Progress in one pool."""
     number = settings.get("pool", 0)
     if isinstance(number, bool) or not isinstance(number, int) or number < 0 or set(settings) - {"pool"}:
         raise ValueError("placement.single: its one parameter is pool, a whole number from 0 on")

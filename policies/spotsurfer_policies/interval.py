@@ -61,7 +61,7 @@ def _plan(rates: tuple[float, ...], cap: float | None, save: float, restart: flo
 
 
 def make(settings: Mapping[str, object]) -> Surf:
-    """No parameters."""
+    """The hazard by age, learned; what a save, a loss and a restart cost; notices."""
     if settings:
         raise ValueError(f"interval.surf: it has no parameters, not {', '.join(map(str, settings))}")
     return Surf()

@@ -19,6 +19,7 @@ from datetime import datetime
 from spotsurfer.core.hazard import learned, prior
 from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.market import Market, Offer
+from spotsurfer.ports.parameters import parameters, parameters_of
 from spotsurfer.ports.placement import Placed, PlaceView, PoolView
 from spotsurfer.ports.policy import PauseSeen
 from spotsurfer.ports.purchase import Buy
@@ -128,7 +129,8 @@ def _seen(job: Job, offers: Sequence[Offer], restart_seconds: float) -> PlaceVie
     return PlaceView(pools, 60.0, _left(job), None, restart_seconds)
 
 
+@parameters(*parameters_of(make_cheapest))
 def make(settings: Mapping[str, object]) -> Surf:
-    """The policy from its settings, those of `cheapest`: `stay_seconds` (60), `margin` (0.2)."""
+    """Price, hazard by age, restart, move and time; with a deadline by a dynamic program over pools."""
     cheapest = make_cheapest(settings)
     return Surf(cheapest.stay_seconds, cheapest.margin)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from spotsurfer.core.hazard import BAND_SHARE, MACHINE_SECONDS, UNKNOWN_BAND
 from spotsurfer.ports.interval import SaveView
+from spotsurfer.ports.parameters import Parameter, parameters
 
 MINUTES = 10.0
 
@@ -48,8 +49,9 @@ def _never(view: SaveView) -> None:
     del view
 
 
+@parameters(Parameter("minutes", MINUTES, "where neither user nor operator named an interval"))
 def make_fixed(settings: Mapping[str, object]) -> Regular:
-    """`minutes` (10), where neither user nor operator named an interval."""
+    """The same interval always."""
     minutes = settings.get("minutes", MINUTES)
     if isinstance(minutes, bool) or not isinstance(minutes, int | float) or minutes <= 0 or set(settings) - {"minutes"}:
         raise ValueError("interval.fixed: its one parameter is minutes, a number above 0")
@@ -58,17 +60,17 @@ def make_fixed(settings: Mapping[str, object]) -> Regular:
 
 
 def make_never(settings: Mapping[str, object]) -> Regular:
-    """No parameters: saves on notices alone."""
+    """Saves on notices alone."""
     return _plain(settings, "never", _never)
 
 
 def make_young(settings: Mapping[str, object]) -> Regular:
-    """No parameters."""
+    """Young's formula with the mean life seen so far."""
     return _plain(settings, "young", young)
 
 
 def make_daly(settings: Mapping[str, object]) -> Regular:
-    """No parameters."""
+    """Daly's formula with the mean life seen so far."""
     return _plain(settings, "daly", daly)
 
 

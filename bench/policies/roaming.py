@@ -1,19 +1,16 @@
-"""`python -m bench.roaming`: placement on nine zones (E2), intervals on recorded lifetimes (E3), for `make bench-policies`."""
+"""E2 and E3: a job that may move between nine zones, and when to save on machines with recorded lifetimes."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-import time
+import multiprocessing
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.policies.part import Part, percent, table
 from spotsurfer.ports.purchase import Terms
 from spotsurfer.sim import savecontest, zonecontest
 from spotsurfer.sim.deadline import OPTIMUM, ticks_of
@@ -24,7 +21,7 @@ from spotsurfer.sim.saving import Fleet, hazard, read_lifetimes
 from spotsurfer.sim.traces import read_trace, read_windows
 from spotsurfer.sim.zones import Zones
 
-DATA = Path(__file__).parent / "markets"
+DATA = Path(__file__).resolve().parent.parent / "markets"
 TICK_SECONDS, ON_DEMAND, SPOT, USD_PER_GB = 195.0, 3.06, 0.9731, 0.02
 SEEN_HOURS = 24.0
 POLICIES = ("surf", "greedy-history", "history", "first-free", "cheapest-free", "best-single-zone", OPTIMUM)
@@ -32,6 +29,8 @@ JOBS = ((48, 52, 0.05), (48, 52, 0.2), (48, 70, 0.05), (48, 70, 0.2), (24, 36, 0
 PRICED_JOBS = ((48, 52, 0.2), (48, 70, 0.2), (24, 36, 0.05))
 PRICES = ("prices-2020", "prices-2020-crossed")
 STATE_GB = (1.0, 20.0, 200.0)
+WINDOWS_EVERY = 6  # windows overlap, and a run of several zones takes seconds
+FLEETS, FLEET_JOBS = 4, 150
 SAVES, NOTICES, JOB_HOURS = (5.0, 30.0, 120.0, 300.0), (0.0, 30.0, 120.0), (4.0, 8.0, 20.0)
 
 
@@ -113,20 +112,37 @@ def saves(fleets: int, jobs: int) -> Iterator[Save]:
                 yield from (Save(cost, notice, hours, fleets, jobs) for hours in JOB_HOURS)
 
 
-def summary(e2: list[dict[str, Any]], e3: list[dict[str, Any]]) -> dict[str, float]:
-    """The keys: mean gaps over settings (recorded markets, both halves), and the worst setting's points over the optimum."""
-    keys: dict[str, float] = {}
-    equal = [gap(s) for s in e2 if s["market"] == "equal"]
-    priced = [gap(s) for s in e2 if s["market"] in PRICES]
-    keys["e2_equal_gap"], keys["e2_priced_gap"] = float(np.mean(equal)), float(np.mean(priced))
-    for half, name in ((0, "first_half"), (1, "held_out_half")):
-        keys[f"e2_equal_gap_{name}"] = float(np.mean([gap(s) for s in e2 if s["market"] == "equal" and s["half"] == half]))
-        keys[f"e2_priced_gap_{name}"] = float(np.mean([gap(s) for s in e2 if s["market"] in PRICES and s["half"] == half]))
-    for policy in POLICIES:
-        keys[f"e2_priced_gap_{policy}"] = float(np.mean([gap(s, policy) for s in e2 if s["market"] in PRICES]))
-    points = [s["policies"]["surf"]["points_over_optimum"] for s in e3]
-    keys["e3_points_over_optimum"], keys["e3_points_mean"] = float(max(points)), float(np.mean(points))
-    return keys
+def run_placement(every: int) -> Part:
+    """E2: all settings, two at a time."""
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        found = pool.map(place, list(places(WINDOWS_EVERY * every)), chunksize=1)
+    equal, priced = [s for s in found if s["market"] == "equal"], [s for s in found if s["market"] in PRICES]
+    keys = {"e2_equal_gap": _mean(equal), "e2_priced_gap": _mean(priced)}
+    for half, name in enumerate(("tuned", "held_out")):
+        keys[f"e2_equal_gap_{name}"] = _mean([s for s in equal if s["half"] == half])
+        keys[f"e2_priced_gap_{name}"] = _mean([s for s in priced if s["half"] == half])
+    keys["e2_misses"] = sum(int(s["policies"]["surf"]["deadline_misses"]) for s in found)
+    rows = [[_name(s), *(percent(gap(s, p)) for p in POLICIES if p != OPTIMUM)] for s in found]
+    columns = ["market, GB, work/deadline/restart h, half", *(p for p in POLICIES if p != OPTIMUM)]
+    return Part(keys, {"e2-gaps": table(columns, rows)})
+
+
+def run_interval(every: int) -> Part:
+    """E3: all settings, two at a time."""
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        found = pool.map(save, list(saves(max(FLEETS // every, 1), FLEET_JOBS)), chunksize=1)
+    points = [float(s["policies"]["surf"]["points_over_optimum"]) for s in found]
+    keys = {"e3_points_over_optimum": float(np.mean(points)), "e3_points_over_optimum_worst": max(points)}
+    names = ("surf", "young", "daly", "fixed", "never")
+    rows = [
+        [
+            f"{s['save_seconds']:.0f} s, {s['notice_seconds']:.0f} s, {s['job_hours']:.0f} h",
+            f"{s['policies'][OPTIMUM]['overhead_points']:.2f}",
+            *(f"{s['policies'][p]['points_over_optimum']:+.2f}" for p in names),
+        ]
+        for s in found
+    ]
+    return Part(keys, {"e3-points": table(["save, notice, job", "optimum", *names], rows)})
 
 
 def gap(setting: dict[str, Any], policy: str = "surf") -> float:
@@ -134,39 +150,11 @@ def gap(setting: dict[str, Any], policy: str = "surf") -> float:
     return float(setting["policies"][policy]["gap_to_optimum"])
 
 
-def main() -> int:
-    """Exit code 0: the targets are met."""
-    parser = argparse.ArgumentParser(prog="python -m bench.roaming", description=__doc__)
-    parser.add_argument("--every", type=int, default=3, help="each so-many-th window (default %(default)s)")
-    parser.add_argument("--fleets", type=int, default=6, help="of jobs that learn (default %(default)s)")
-    parser.add_argument("--jobs", type=int, default=150, help="of each fleet (default %(default)s)")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("build/bench/policies.json"))
-    options = parser.parse_args()
-    began = time.monotonic()
-    with ProcessPoolExecutor(options.workers) as pool:
-        e3 = _told(pool.map(save, saves(options.fleets, options.jobs)), "points_over_optimum")
-        e2 = _told(pool.map(place, places(options.every)), "gap_to_optimum")
-    keys = summary(e2, e3)
-    _merge(options.out, {**keys, "e2": e2, "e3": e3, "roaming_seconds": round(time.monotonic() - began)})
-    print(json.dumps(keys, indent=1))
-    return int(keys["e2_equal_gap"] > 0.02 or keys["e2_priced_gap"] > 0.05 or keys["e3_points_over_optimum"] > 0.3)
+def _mean(settings: list[dict[str, Any]]) -> float:
+    return float(np.mean([gap(s) for s in settings]))
 
 
-def _told(results: Iterator[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    found = []
-    for one in results:
-        found.append(one)
-        shown = {k: v for k, v in one.items() if k != "policies"}
-        print(shown, {name: round(p[key], 4) for name, p in one["policies"].items()}, flush=True)
-    return found
-
-
-def _merge(path: Path, values: dict[str, Any]) -> None:
-    before = json.loads(path.read_text()) if path.exists() else {}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**before, **values}, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _name(setting: dict[str, Any]) -> str:
+    half = {0: "tuned", 1: "held out", None: "made up"}[setting["half"]]
+    job = "/".join(f"{x:g}" for x in setting["job"])
+    return f"{setting['market']}, {setting['state_gb']:g}, {job}, {half} ({setting['windows']})"
