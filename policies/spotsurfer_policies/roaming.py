@@ -164,7 +164,7 @@ class _Solver:
         return np.where(some > 0.5, mean, np.inf)
 
     def _shift(self, seconds: float) -> tuple[NDArray[np.intp], Floats]:
-        cell: Floats = np.clip((self.work - seconds) / self.cell, 0, WORK_CELLS - 1.001)
+        cell = np.asarray(np.clip((self.work - seconds) / self.cell, 0, WORK_CELLS - 1.001), dtype=np.float64)
         left = cell.astype(np.intp)
         return left, np.asarray(cell - left, dtype=np.float64)
 
