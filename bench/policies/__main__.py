@@ -29,16 +29,14 @@ def main() -> None:
     options = parser.parse_args()
     JSON.parent.mkdir(parents=True, exist_ok=True)
     known = json.loads(JSON.read_text()) if JSON.exists() else {}
-    page = PAGE.read_text()
     for name in options.only.split(","):
         part = PARTS[name](options.every)
         known.update(part.keys)
         for marker, text in part.tables.items():
             print(f"\n{marker}\n{text}")
-            page = between(page, marker, text)
+            if options.every == 1:
+                PAGE.write_text(between(PAGE.read_text(), marker, text))
         JSON.write_text(json.dumps(known, indent=2) + "\n")
-    if options.every == 1:
-        PAGE.write_text(page)
     print(json.dumps(known, indent=2))
 
 

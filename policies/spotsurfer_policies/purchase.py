@@ -29,9 +29,9 @@ class Ruled:
         """What to hold during the next tick."""
         return Choice(Buy(int(self._rule(moment_of(view), view.terms)[0])), self._why)
 
-    def pilot(self, terms: Terms, runs: int) -> Pilot:
+    def pilot(self, terms: Terms, runs: int, past: tuple[bool | None, ...] = ()) -> Pilot:
         """The rule, on many runs."""
-        del runs
+        del runs, past
         return lambda moment: self._rule(moment, terms)
 
 

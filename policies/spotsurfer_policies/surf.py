@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from spotsurfer.ports.parameters import LEAVE_OUT, Parameter, parameters
 from spotsurfer.ports.purchase import Buy, Choice, Floats, Modes, Moment, Pilot, Terms, View
@@ -57,15 +58,15 @@ class Surf:
         belief = self.belief(tick, seen)
         return weigh_one(self._outlook(terms), left, (spare - tick, spot, on_demand), seen[-1] is True, belief)
 
-    def pilot(self, terms: Terms, runs: int) -> Pilot:
+    def pilot(self, terms: Terms, runs: int, past: tuple[bool | None, ...] = ()) -> Pilot:
         """The same for many runs; the belief is carried along."""
         model = self._banks(terms.tick_seconds)
-        state: list[Floats] = []
+        state = [np.tile(self.belief(terms.tick_seconds, past), (runs, 1))]
+        begun = [bool(past)]
 
         def pilot(moment: Moment) -> Modes:
-            first = not state
-            belief = learn(np.tile(model.share, (runs, 1)) if first else state.pop(), model, moment.spot_seen, first)
-            state.append(belief)
+            belief = state[0] = learn(state[0], model, moment.spot_seen, not begun[0])
+            begun[0] = True
             if (moment.spot_seen < 0).any():  # as in `costs`
                 belief = learn_more(belief, model, moment.spot_seen < 0)
             best: Modes = self._costs(moment, terms, belief).argmin(axis=0).astype(np.int8)
@@ -83,6 +84,19 @@ class Surf:
             belief = learn_one(belief if i == 0 else belief @ model.a, model, seen[i])
         self._last = (tick, seen, belief)
         return belief
+
+    def imagine(self, view: View, runs: int, ticks: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+        """Markets as the bank has them go on from what is believed now."""
+        tick, seen = view.terms.tick_seconds, view.spot_seen
+        model = self._banks(tick)
+        state = _drawn(np.cumsum(self.belief(tick, seen))[None, :].repeat(runs, axis=0), rng)
+        ahead, up = np.cumsum(model.a, axis=1), np.zeros((runs, ticks), np.bool_)
+        for i in range(ticks):
+            up[:, i] = rng.random(runs) < model.b[state]
+            state = _drawn(ahead[state], rng)
+        if seen and seen[-1] is not None:
+            up[:, 0] = seen[-1]
+        return up
 
     def _costs(self, moment: Moment, terms: Terms, belief: Floats) -> Floats:
         tick, d = terms.tick_seconds, terms.restart_seconds
@@ -105,6 +119,12 @@ class Surf:
 
     def _table(self, market: Market, ticks: int, spare: float) -> Outlook:
         return outlook(self._banks(market.tick), market, ticks, spare)
+
+
+def _drawn(sums: Floats, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """A state each run, by running sums of chances."""
+    found: npt.NDArray[np.int64] = (sums < rng.random((len(sums), 1))).sum(axis=1).clip(0, sums.shape[1] - 1)
+    return found
 
 
 @parameters(

@@ -20,6 +20,7 @@ from spotsurfer.controller.leadership import Leadership
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
 from spotsurfer.core.preview import preview
+from spotsurfer.core.purchase import view_of
 from spotsurfer.model.actions import Action, Decision, Grant, Mark, Preview
 from spotsurfer.model.errors import Conflict, ProviderError, SpotsurferError
 from spotsurfer.model.ids import JobId
@@ -27,8 +28,9 @@ from spotsurfer.model.job import Job
 from spotsurfer.model.snapshot import Snapshot
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.policy import Policy
-from spotsurfer.ports.purchase import Purchase
+from spotsurfer.ports.purchase import Forecast, Purchase
 from spotsurfer.ports.service import Moment, Why
+from spotsurfer.sim.forecast import forecast
 from spotsurfer.state import timeline
 from spotsurfer.state.jobs import Stale
 
@@ -146,6 +148,19 @@ class Loop:
         if seen is None:
             raise Conflict("the controller has not looked at the cloud yet: ask again in some seconds")
         return preview(job, seen, self._policies.placement, self._clock.now())
+
+    def forecast(self, job: JobId) -> Forecast | None:
+        """What is to be expected of an open job with a deadline, as the world was last seen; None where nothing can be said."""
+        snapshot, purchase = self.last_seen, self._policies.purchase
+        seen = next((s for s in snapshot.jobs if s.job.id == job), None) if snapshot is not None else None
+        if snapshot is None or seen is None or purchase is None:
+            return None
+        try:
+            view = view_of(snapshot, seen, self._clock.now())
+            return None if view is None else forecast(purchase, view)
+        except Exception as e:  # a policy is somebody else's code: a question about a job must not fail for it
+            log.error("policy.failed", error=f"{type(e).__name__}: {e}", job=job)
+            return None
 
     def note_of(self, job: JobId) -> str:
         """Why a job waits, from the last decision."""

@@ -111,6 +111,15 @@ class Pilot(Protocol):
 class Many(Protocol):
     """A policy that can also steer many runs at once, and then chooses as `choose` does: for back-tests."""
 
-    def pilot(self, terms: Terms, runs: int) -> Pilot:
-        """A fresh pilot."""
+    def pilot(self, terms: Terms, runs: int, past: tuple[bool | None, ...] = ()) -> Pilot:
+        """A fresh pilot; `past`: whether spot could be had in the ticks before its first, of all runs alike."""
+        ...
+
+
+@runtime_checkable
+class Imagines(Protocol):
+    """A policy that has an idea of how markets go on: forecasts need one."""
+
+    def imagine(self, view: View, runs: int, ticks: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+        """(run, tick): whether spot can be had, from the present tick on."""
         ...

@@ -44,9 +44,12 @@ class _World:
     launches: Ints
 
 
-def _begin(runs: int) -> _World:
-    nothing = [np.zeros(runs) for _ in range(4)]
-    return _World(np.zeros(runs, np.int8), nothing[0], nothing[1], nothing[2], nothing[3], np.zeros(runs, np.int64))
+def _begin(runs: int, begin: View | None) -> _World:
+    held, owed, done = (begin.held, begin.owed_seconds, begin.done_seconds) if begin is not None else (Buy.WAIT, 0.0, 0.0)
+    launches = np.full(runs, int(held != Buy.WAIT), np.int64)
+    return _World(
+        np.full(runs, held, np.int8), np.full(runs, owed), np.full(runs, done), np.zeros(runs), np.zeros(runs), launches
+    )
 
 
 def ticks_of(terms: Terms) -> int:
@@ -54,25 +57,26 @@ def ticks_of(terms: Terms) -> int:
     return int(terms.deadline_seconds / terms.tick_seconds + DONE)
 
 
-def play(policy: Purchase, terms: Terms, up: Bools) -> Played:
-    """One run for each row of `up` (run, tick), all in step."""
-    runs = len(up)
-    pilot = policy.pilot(terms, runs) if isinstance(policy, Many) else _one_by_one(policy, terms, runs)
+def play(policy: Purchase, terms: Terms, up: Bools, begin: View | None = None) -> Played:
+    """One run for each row of `up` (run, tick), all in step; from the start, or from where `begin` stands."""
+    runs, past = len(up), begin.spot_seen[:-1] if begin is not None else ()
+    pilot = policy.pilot(terms, runs, past) if isinstance(policy, Many) else _one_by_one(policy, terms, runs, past)
     guarded = getattr(policy, "keeps_deadlines", True)
-    w = _begin(runs)
-    paid_for = np.zeros((runs, ticks_of(terms)), np.int8)
-    for tick in range(ticks_of(terms)):
+    w, began = _begin(runs, begin), begin.elapsed_seconds if begin is not None else 0.0
+    ticks = ticks_of(terms) - round(began / terms.tick_seconds)
+    paid_for = np.zeros((runs, ticks), np.int8)
+    for tick in range(ticks):
         busy = w.done < terms.work_seconds - DONE
         if not busy.any():
             break
         seen = up[:, tick]
         w.held = np.where((w.held == Buy.SPOT) & ~seen, np.int8(Buy.WAIT), w.held)
-        moment = Moment(tick * terms.tick_seconds, w.done, w.held, w.owed, seen.astype(np.int8))
+        moment = Moment(began + tick * terms.tick_seconds, w.done, w.held, w.owed, seen.astype(np.int8))
         want = pilot(moment)
         want = kept(want, moment, terms) if guarded else np.where((want == Buy.SPOT) & ~seen, np.int8(Buy.WAIT), want)
         _pass(w, np.where(busy, want, np.int8(Buy.WAIT)), terms)
         paid_for[:, tick] = np.where(busy, w.held, np.int8(Buy.WAIT))
-    hours = np.minimum(w.done, terms.work_seconds)
+    hours = np.minimum(w.done, terms.work_seconds) - (begin.done_seconds if begin is not None else 0.0)
     missed = w.done < terms.work_seconds - DONE
     return Played(w.usd, missed, np.maximum(w.launches - 1, 0), (w.paid - hours) / 3600, paid_for)
 
@@ -92,9 +96,9 @@ def _pass(w: _World, want: Modes, terms: Terms) -> None:
     w.held = want
 
 
-def _one_by_one(policy: Purchase, terms: Terms, runs: int) -> Pilot:
+def _one_by_one(policy: Purchase, terms: Terms, runs: int, past: tuple[bool | None, ...]) -> Pilot:
     """A policy that knows single jobs only, asked about each run."""
-    seen: list[tuple[bool | None, ...]] = [() for _ in range(runs)]
+    seen = [past for _ in range(runs)]
 
     def pilot(moment: Moment) -> Modes:
         want = np.zeros(runs, np.int8)
