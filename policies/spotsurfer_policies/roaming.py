@@ -20,6 +20,9 @@ STEP = 1800.0  # seconds between two rows
 WORK_CELLS = 120
 LATE_USD, LATE_USD_PER_STEP = 5.0, 5.0  # makes rows that can't finish in time smooth; the guarantee is the caller's
 HOUR = 3600.0
+# A launch on spot is reckoned dearer by so many restarts: the table takes pools for independent, its hazards for true, and who
+# believes that hops too often.
+CAUTION = 1.5
 NEWS = 0.1  # chance that the other pools' states are others after a step
 TOGETHER = 0.6  # how far pools run empty together: 0 = by chance alone, 1 = the rarer ones whenever the commoner ones do
 
@@ -110,7 +113,8 @@ class _Solver:
         gone = self.chain[:, :PHASES, PHASES:].sum(axis=2)[:, :, None]  # lost in mid-step: half is paid
         usd = market.spot_usd_per_hour[:, None, None] / HOUR * (1 - gone / 2)
         self.go_on_usd = usd * np.minimum(self.work, STEP)
-        self.launch_usd = usd * np.minimum(self.work + restart_seconds, STEP)
+        fear = CAUTION * restart_seconds * market.spot_usd_per_hour[:, None, None] / HOUR
+        self.launch_usd = usd * np.minimum(self.work + restart_seconds, STEP) + fear
         self.od_usd = market.on_demand_usd_per_hour[:, None, None] / HOUR
 
     def run(self, rows: int) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -14,22 +14,18 @@ from spotsurfer.core.hazard import SHAPE, learned, prior
 from spotsurfer.model.lives import AGES, Lives
 from spotsurfer.ports.placement import PlaceView, PoolView
 from spotsurfer.ports.purchase import Buy
-from spotsurfer_policies.roaming import EDGES, HOUR, PHASES, Floats, Pools, Table, solve
+from spotsurfer_policies.roaming import CAUTION, EDGES, HOUR, PHASES, Floats, Pools, Table, solve
 
 PRICE_STEP, TIME_STEP = 0.02, 12 * HOUR  # tables are shared by views that differ by less
 NONE_AT_REST = 1 / (6 * HOUR)  # a pool that has been empty for long comes back so often, before anything was seen
 GROUPS = tuple(max(k for k, e in enumerate(EDGES) if e <= age) for age in AGES)
 ALL_WEIGHT, OWN_WEIGHT = 4.0, 2.0
-# A launch is reckoned as so much dearer than it is: the table takes pools for independent and its hazards for true, and who
-# believes that hops too often.
-CAUTION = 2.5
 AHEAD = 0.1  # of the time to spare that may be spent before its turn
 LOOKS = tuple(h * HOUR for h in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16))  # when a wait is thought over again
 
 
 def weighed(view: PlaceView, work: float, left: float) -> list[tuple[float, int, Buy, int]]:
     """(expected USD to the end, order among equals, what to hold, pool) of each choice."""
-    view = replace(view, restart_seconds=CAUTION * view.restart_seconds)
     table, chances = _table(
         _Case(
             tuple((p.up, p.down, p.band) for p in view.pools),
@@ -83,7 +79,10 @@ def _launches(view: PlaceView, table: Table, chances: Floats, work: float, left:
     on, off = table.usd(table.spot, left - tick, then), table.usd(table.none, left - tick, then)
     move = np.where(here | (view.at is None), 0.0, np.array([p.move_usd for p in view.pools]))
     price = np.array([p.spot_usd_per_hour for p in view.pools]) * tick / HOUR
-    found: Floats = price + move + (on * after[:, :PHASES]).sum(axis=1) + (off[:, PHASES:] * after[:, PHASES:]).sum(axis=1)
+    fear = np.where(here & (view.held is Buy.SPOT), 0.0, CAUTION * view.restart_seconds / tick * price)
+    found: Floats = (
+        price + move + fear + (on * after[:, :PHASES]).sum(axis=1) + (off[:, PHASES:] * after[:, PHASES:]).sum(axis=1)
+    )
     return found
 
 
