@@ -104,6 +104,8 @@ class Readiness:
         brings = _brings(spec)
         if image is not None and (why := self.work.engine.unfit(image, whole=not brings)):
             return Standing(unfit=why)
+        if image is not None:
+            self.work.engine.expect(image)
         if not brings:
             return READY
         self._bring(spec)

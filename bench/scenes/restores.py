@@ -55,6 +55,8 @@ def one(run: Runner, *, lazy: bool) -> Figures:
     """One restore of the newest image, checked page by page in the end."""
     run.set_lazy(lazy)
     image = run.newest()
+    run.engine.expect(image)  # as on every machine that waits for its job
+    kit.settle()
     began = time.monotonic()
     first = run.first_line(lambda: run.engine.restore(image, engine_kit.job()))
     _all_in(run)

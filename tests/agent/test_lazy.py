@@ -48,6 +48,7 @@ def test_scene(box, scene):
         ("whole_scenes", "held_until_whole"),
         ("whole_scenes", "server_killed"),
         ("whole_scenes", "damaged"),
+        ("whole_scenes", "stands_by"),
     ],
 )
 def test_around_a_restore(tmp_path, module, scene):

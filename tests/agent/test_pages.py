@@ -161,6 +161,24 @@ def test_short_memory_sends_while_the_job_stands_still_and_counts_the_wait():
     assert store.read(entry) == data
 
 
+def test_while_the_job_runs_memory_that_comes_back_is_taken_before_new_one(monkeypatch):
+    monkeypatch.setattr(reserve, "USED_FIRST_BYTES", 2 * BLOCK)
+    memory = Reserve(0, 8 * BLOCK, BLOCK)
+    memory.prefer_used(True)
+    spans = [memory.take(), memory.take()]
+    for _ in range(5):
+        sent = threading.Timer(0.01, memory.give, [spans.pop()])
+        sent.start()
+        spans.append(memory.take())
+        sent.join()
+    assert memory.held_bytes == 2 * BLOCK
+    began = time.monotonic()
+    spans += [memory.take() for _ in range(6)]  # a store that is too slow for that is waited for only so often
+    assert memory.held_bytes == 8 * BLOCK
+    assert time.monotonic() - began < 2 * reserve.USED_FIRST_TRIES * reserve.USED_FIRST_SECONDS
+    assert memory.waited_seconds == 0.0
+
+
 def test_a_failure_of_the_writer_reaches_readers_that_wait_for_memory():
     memory = Reserve(0, 4 * BLOCK, BLOCK)
     pages = Pages(memory, Store(fails_after=2), None)

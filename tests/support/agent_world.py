@@ -100,6 +100,9 @@ class FakeEngine:
         found = needs.refusal(manifest.facts, self._world.facts_here, str if whole else None)
         return found or (self._world.speaks_against if whole else "")
 
+    def expect(self, manifest: Manifest) -> None:
+        self._trip("expected")
+
     def preflight(self) -> list[str]:
         return self._world.unfit
 

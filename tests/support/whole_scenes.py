@@ -11,14 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.pager.plan import Phase
 from spotsurfer_agent.protocol import Spec
-from support.engine_kit import JOB, W, file_of, output, refused, request, runs
-from support.lazy_scenes import FOLDER, heap_chunk, moves_on, nothing_left, order, pager, saved, says
+from support.engine_kit import JOB, W, begin, file_of, job, output, refused, request, runs, until
+from support.lazy_scenes import FOLDER, cmdline, heap_chunk, moves_on, nothing_left, order, pager, saved, says
 
 TRIES = 10
 MARK = "only memory is missing"  # what a pager writes when CRIU says that it is done
@@ -116,6 +117,42 @@ def damaged() -> None:
     e.restore(image, Spec(JOB, []))
     runs(e)
     nothing_left(e)
+
+
+def stands_by() -> None:
+    """A restore that was expected is done by the pager that waited; one that died meanwhile is replaced; none is left."""
+    e, image = patient()
+    waiting = expecting(e, image)
+    e.expect(image)
+    assert pagers() == [waiting], "one is enough"
+    e.restore(image, Spec(JOB, []))
+    assert pager().pid == waiting
+    runs(e)
+    e.kill()
+    killed = expecting(e, image)
+    os.kill(killed, signal.SIGKILL)
+    e.restore(image, Spec(JOB, []))
+    assert pager().pid != killed
+    runs(e)
+    e.kill()
+    expecting(e, image)
+    begin(e, job())
+    until(lambda: not pagers())
+    nothing_left(e)
+
+
+def expecting(e: CriuEngine, image: Manifest) -> int:
+    """The pager that waits for a restore to be ordered."""
+    until(lambda: not pagers())
+    e.expect(image)
+    until(lambda: len(pagers()) == 1)
+    return pagers()[0]
+
+
+def pagers() -> list[int]:
+    """Pagers of this machine that are alive."""
+    found = [p for p in Path("/proc").glob("[0-9]*") if b"spotsurfer_agent.pager" in cmdline(p)]
+    return [int(p.name) for p in found]
 
 
 if __name__ == "__main__":

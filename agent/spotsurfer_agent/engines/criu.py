@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import subprocess
 import time
 from pathlib import Path
 
@@ -28,6 +29,22 @@ class CriuEngine(Hosted):
     """The job of one base folder on this machine."""
 
     name = "criu"
+    _standing: subprocess.Popen[bytes] | None = None  # a pager that waits to be told
+
+    def expect(self, manifest: Manifest) -> None:  # noqa: ARG002 -- whatever it is
+        """Have a pager stand by: its modules take a quarter of a second to load, and all of a restore waits for them."""
+        if self._standing is None or self._standing.poll() is not None:
+            self._standing = restoring.standing(self._folder, self._tools.python)
+
+    def start(self, spec: Spec) -> None:
+        """As every engine does it; nothing will be restored then."""
+        self._dismiss()
+        super().start(spec)
+
+    def _dismiss(self) -> None:
+        waits, self._standing = self._standing, None
+        if waits is not None:
+            waits.communicate()  # it ends when it sees that nobody will tell it
 
     def preflight(self) -> list[str]:
         """Why this machine can't protect a job, one sentence each."""
@@ -123,7 +140,8 @@ class CriuEngine(Hosted):
 
     def _bringing(self, image: str, images: Path, work: Path) -> Bringing:
         prints = self._bases.path(image)
-        return Bringing(restoring.Place(self._folder, images, work, self._job, self._tools.python, prints))
+        waits, self._standing = self._standing, None
+        return Bringing(restoring.Place(self._folder, images, work, self._job, self._tools.python, prints), waits)
 
     def _origin_of_chunks(self) -> restoring.Origin:
         if self._origin is None:

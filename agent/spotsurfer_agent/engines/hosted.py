@@ -203,6 +203,9 @@ class Hosted(abc.ABC):
         except shimwire.ShimGone:
             self._cgroup().thaw()
 
+    def expect(self, manifest: Manifest) -> None:  # noqa: B027 -- most have nothing to start
+        """Start what can be started before a restore is ordered."""
+
     def kill(self) -> None:
         """Kill all processes of the job, drop its scratch and whatever a save left. Idempotent."""
         self._end()

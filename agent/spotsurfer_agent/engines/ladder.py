@@ -107,6 +107,10 @@ class Ladder:
             return preflight.hosting(self._base)
         return self._engines["criu"].preflight()
 
+    def expect(self, manifest: Manifest) -> None:
+        """Have ready what the engine that made it can have ready."""
+        self._engines.get(manifest.engine, self._here).expect(manifest)
+
     def prepare(self, spec: Spec, progress: Callable[[str], None]) -> None:
         """Have the job's image on this machine. Raises EngineError, StoreError."""
         self._engines["criu"].world.prepare(spec, progress)

@@ -85,12 +85,14 @@ class Pages:
 
     def release(self) -> None:
         """Make chunks now: the job does not wait for the readers any more, or it waits for the chunks."""
+        self._reserve.prefer_used(True)
         with self._change:
             self._open = True
             self._change.notify_all()
 
     def hold(self) -> None:
         """Make no more chunks for now, unless memory gets short: the job stands still and waits for the readers."""
+        self._reserve.prefer_used(False)
         with self._change:
             self._open = False
 

@@ -123,6 +123,10 @@ class Engine(Protocol):
         """
         ...
 
+    def expect(self, manifest: Manifest) -> None:
+        """A restore of this or a later checkpoint may be ordered at any moment: start what can be. Idempotent."""
+        ...
+
     def preflight(self) -> list[str]:
         """Why this machine can't protect a job, one sentence each; empty = it can."""
         ...

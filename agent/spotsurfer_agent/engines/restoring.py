@@ -51,19 +51,28 @@ class Place:
     prints: Path  # where the fingerprints of the image's pages are to be kept
 
 
-class Bringing:
-    """A pager that was started for one restore. It outlives the agent while memory arrives."""
+def standing(folder: Path, python: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    """A pager that loads its modules and waits to be told; it ends with whoever could tell it. Raises OSError."""
+    with (folder / "pager.log").open("ab") as log:
+        return subprocess.Popen(
+            [*python, "-m", "spotsurfer_agent.pager"],
+            stdin=subprocess.PIPE, stdout=log, stderr=log, cwd="/", start_new_session=True,
+            env={**os.environ, **_ENVIRONMENT},
+        )  # fmt: skip
 
-    def __init__(self, place: Place) -> None:
-        """Start it: it loads its modules while the files are put in place. Raises OSError."""
+
+class Bringing:
+    """A pager that does one restore. It outlives the agent while memory arrives."""
+
+    def __init__(self, place: Place, process: subprocess.Popen[bytes] | None = None) -> None:
+        """`process`: one that stands by; else one is started, and loads its modules while the files are put in place.
+
+        Raises OSError.
+        """
         self._place = place
         pager.forget(place.folder)
-        with (place.folder / "pager.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*place.python, "-m", "spotsurfer_agent.pager"],
-                stdin=subprocess.PIPE, stdout=log, stderr=log, cwd="/", start_new_session=True,
-                env={**os.environ, **_ENVIRONMENT},
-            )  # fmt: skip
+        alive = process is not None and process.poll() is None
+        self._process = process if process is not None and alive else standing(place.folder, place.python)
 
     def begin(self, image: Manifest, keys: Keys, origin: Origin, group: JobCgroup, joins: JobCgroup) -> None:
         """Tell it what to bring; `group` is the job's, and `joins` is the one that it becomes part of. Raises OSError."""

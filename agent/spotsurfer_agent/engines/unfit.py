@@ -30,6 +30,9 @@ class UnfitEngine:
         """Everything speaks against it."""
         return f"checkpoint {manifest.id} can't be restored: {self._why}"
 
+    def expect(self, manifest: Manifest) -> None:
+        """There is nothing to do it with."""
+
     def preflight(self) -> list[str]:
         """Why this machine can't protect a job."""
         return [self._why]

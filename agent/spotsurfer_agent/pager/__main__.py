@@ -32,6 +32,7 @@ from spotsurfer_agent.store import StoreError
 
 log = logging.getLogger("pager")
 CRIU_ENDS_SECONDS = 5.0
+AHEAD_PART = 4  # of the memory, for what is fetched before anybody can take it
 
 
 class Pager:
@@ -96,7 +97,9 @@ class Pager:
         streamer = Streamer(Path(self._plan.images), content, self._streamed)
         streamer.start()
         feeder.start(self._plan.threads)
-        self._content.ahead(order.first_chunks() if self._plan.lazy else order.all_chunks())
+        # What is here when CRIU is ready; from then on whoever puts a chunk fetches it: it is in that processor's cache.
+        soon = order.first_chunks() if self._plan.lazy else order.all_chunks()
+        self._content.ahead(soon, self._plan.memory_bytes // AHEAD_PART)
         total = sum(m.lazy_pages for m in maps.values())
         myself(Phase.READY, lazy=True, arriving_bytes=total * PAGE).write(self._folder)
         try:
@@ -169,7 +172,9 @@ def main() -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends with the memory or with the job
     os.umask(0o077)
-    plan = Plan.from_json(sys.stdin.read())
+    if not (told := sys.stdin.read()):
+        return  # the agent that would have told is gone, or needs no restore
+    plan = Plan.from_json(told)
     launch.enter_cgroups(plan.enter)
     linux.reuse_memory()
     holders = Holders(plan)

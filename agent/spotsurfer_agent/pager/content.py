@@ -41,9 +41,11 @@ class Content:
         """A chunk by its number, for somebody who puts it to all its places at once."""
         return self._chunks.plain(self._table[chunk], keep=False)
 
-    def ahead(self, chunks: Iterable[int]) -> None:
-        """These will be wanted soon."""
-        self._chunks.ahead([self._table[c] for c in chunks])
+    def ahead(self, chunks: Iterable[int], most_bytes: int) -> None:
+        """The first of these, so many bytes of them, will be wanted soon."""
+        wanted = [self._table[c] for c in chunks]
+        until = itertools.accumulate(c.size for c in wanted)
+        self._chunks.ahead([c for c, end in zip(wanted, until, strict=True) if end <= most_bytes])
 
     def maps(self) -> dict[int, Pagemap]:
         """Which pages each process has, by its number in the image. Raises BadImage, BadChunk, StoreError."""

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 WINDOW = 16  # pages put first around one that somebody waits for
 BEHIND = 2  # fetches ahead that go on while somebody waits
+WAIT_SECONDS = 0.008  # more than a disk or a busy processor costs a fetch: the store is far, and more at once hide that
+WAIT_SHARE = 0.2  # of the newest fetch in how long they wait on the whole
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -50,14 +52,23 @@ class Feeder:
         self._ahead: Iterator[int] = iter(())
         self._flying: set[int] = set()
         self._urgent = 0  # of those that fly
+        self._threads, self._threads_max, self._waiting = 0, 0, 0.0  # seconds that a fetch waits
         self._open = self._ended = False
         self.trouble = ""  # why nothing comes just now
         self.quiet = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when it became idle
 
     def start(self, threads: int) -> None:
-        """Begin to serve what is wanted; nothing is fetched ahead yet."""
-        for _ in range(threads):
-            threading.Thread(target=self._work, name="feeder", daemon=True).start()
+        """Begin to serve what is wanted; nothing is fetched ahead yet.
+
+        A thread for each processor: more only take turns. Where fetches wait for the store there come to be up to `threads`.
+        """
+        self._threads_max = threads
+        for _ in range(min(threads, len(os.sched_getaffinity(0)))):
+            self._add()
+
+    def _add(self) -> None:
+        self._threads += 1
+        threading.Thread(target=self._work, name="feeder", daemon=True).start()
 
     def want(self, wanted: Wanted) -> None:
         """Somebody waits for this."""
@@ -98,7 +109,7 @@ class Feeder:
             chunk, wanted = job
             uses = self._layout.uses(chunk)
             try:
-                data = self._fetched(chunk)
+                data = self._watched(chunk)
                 self._bring(uses, data, wanted)
             except Exception as e:
                 log.exception("chunk %d can't be brought", chunk)
@@ -147,6 +158,16 @@ class Feeder:
             self._urgent -= wanted is not None
             self._tell_idle()
             self._turn.notify_all()
+
+    def _watched(self, chunk: int) -> Buffer:
+        began, worked = time.monotonic(), time.thread_time()
+        data = self._fetched(chunk)
+        waited = time.monotonic() - began - (time.thread_time() - worked)
+        with self._turn:
+            self._waiting += WAIT_SHARE * (waited - self._waiting)
+            if self._waiting > WAIT_SECONDS and self._threads < self._threads_max:
+                self._add()
+        return data
 
     def _fetched(self, chunk: int) -> Buffer:
         """Patient with a store that fails: the job waits; that its machine may no longer own it is the agent's to judge."""

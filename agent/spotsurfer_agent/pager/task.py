@@ -3,6 +3,7 @@
 The kernel tells what the process does to its memory by messages, and refuses to put pages (EAGAIN) from the moment it begins to
 do so until the message was read. So whoever puts pages holds the lock from looking up an address to noting that it is done, and
 messages are read, and acted on in their order, under the same lock. A child has what its parent had when the message was read.
+Several may put at once, each other pages; who reads is alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.pager import uffd
 from spotsurfer_agent.pager.space import Run, Space
+from spotsurfer_agent.pager.turns import Turns
 from spotsurfer_agent.pager.uffd import Kind
 
 ZEROS_BYTES = 256 << 10  # so much is filled with zeros at once
@@ -43,8 +45,9 @@ class Task:
         self.pid, self.file = pid, file  # as in the image
         self.fd, self.space = where
         self._born, self._faulted, self._forked = born, faulted, forked
-        self._lock = threading.RLock()
+        self._turns, self._noting = Turns(), threading.Lock()
         self.over = False
+        self._closed = False
         os.set_blocking(self.fd, False)
 
     @property
@@ -54,7 +57,7 @@ class Task:
 
     def listen(self) -> None:
         """Act on all messages that wait. Raises Unplaceable."""
-        with self._lock:
+        with self._turns.alone():
             self._read()
 
     def put(self, first: int, last: int, source: int) -> None:
@@ -66,19 +69,26 @@ class Task:
 
     def close(self) -> None:
         """Stop serving: what is not there is zeros from now on. Idempotent."""
-        with self._lock:
-            if not self.over:
-                self.over = True
+        with self._turns.alone():
+            self.over = True
+            if not self._closed:
+                self._closed = True
                 os.close(self.fd)
 
     # ------------------------------------------------------------ pages
 
     def _put_now(self, first: int, last: int, source: int) -> bool:
         """False: the process is in the middle of something that it has not told yet."""
-        with self._lock:
-            while not self.over and not self._put_all(first, last, source):
+        while not self.over:
+            with self._turns.together():
+                done = self._put_all(first, last, source)
+            if done:
+                break
+            with self._turns.alone():
                 if not self._read():
                     return False
+        if self.over:
+            self.close()
         return True
 
     def _put_all(self, first: int, last: int, source: int) -> bool:
@@ -87,7 +97,7 @@ class Task:
             if not self._put_some(run, lower, upper, source + (run.at + lower - first) * PAGE):
                 return False
             if self.over:
-                break  # its descriptor is closed, and its number may be another's by now
+                break
         return True
 
     def _put_some(self, run: Run, first: int, last: int, source: int) -> bool:
@@ -97,14 +107,13 @@ class Task:
             want = min(want, last - at)
             done, error = uffd.copy(self.fd, run.start + at * PAGE, source + (at - first) * PAGE, want * PAGE)
             if done:
-                self.space.mark(run, at, at + done // PAGE)
+                self._mark(run, at, at + done // PAGE)
                 at += done // PAGE
             elif error == errno.EAGAIN:
                 return False
             elif error == errno.ESRCH:
                 self.over = True  # the process is gone, or became another program
-                os.close(self.fd)
-                return True
+                return True  # others may still hold the descriptor: it is closed when nobody does
             elif error == errno.EEXIST:
                 self._is_there(run, at)
                 at += 1
@@ -118,14 +127,18 @@ class Task:
             want = last - at if done or error == errno.EEXIST else want
         return True
 
+    def _mark(self, run: Run, first: int, last: int) -> None:
+        with self._noting:
+            self.space.mark(run, first, last)
+
     def _is_there(self, run: Run, page: int) -> None:
-        self.space.mark(run, page, page + 1)
+        self._mark(run, page, page + 1)
         uffd.wake(self.fd, run.start + page * PAGE, PAGE)
 
     def _gone(self, run: Run, page: int, error: int, tries: int) -> bool:
         """A page that can't be put. True: it is not needed. Raises Unplaceable."""
         if error == errno.ENOENT and self._forked:
-            self.space.mark(run, page, page + 1)  # the parent had asked that children don't get this mapping
+            self._mark(run, page, page + 1)  # the parent had asked that children don't get this mapping
             return True
         if tries > _TRIES or error not in (errno.ENOMEM, errno.ENOENT):
             raise Unplaceable(

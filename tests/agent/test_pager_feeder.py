@@ -1,0 +1,87 @@
+"""How many fetches are in flight, and who may be where at the same time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+from spotsurfer_agent.pager.feeder import Feeder, Wanted
+from spotsurfer_agent.pager.layout import Layout
+from spotsurfer_agent.pager.turns import Turns
+
+PROCESSORS = len(os.sched_getaffinity(0))
+LIMIT = PROCESSORS + 4
+
+
+def most_at_once(seconds: float) -> int:
+    """Fetches at once at most, from a store that takes so long for each."""
+    layout: Any = SimpleNamespace(files={}, uses=lambda _: [])
+    lock, now, most, left = threading.Lock(), 0, 0, 60
+    over = threading.Event()
+
+    def fetch(_: int) -> bytes:
+        nonlocal now, most, left
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(seconds)
+        with lock:
+            now -= 1
+            left -= 1
+            if not left:
+                over.set()
+        return b""
+
+    failures: list[Exception] = []
+    feeder = Feeder(cast("Layout", layout), fetch, lambda e, _: failures.append(e))
+    feeder.start(LIMIT)
+    for chunk in range(60):
+        feeder.want(Wanted(chunk, "pages-1.img", 0))
+    assert over.wait(30), failures
+    feeder.stop()
+    return most
+
+
+def test_a_store_that_is_far_is_asked_for_more_at_once() -> None:
+    assert most_at_once(0.05) == LIMIT
+
+
+def test_a_store_that_is_near_is_not() -> None:
+    assert most_at_once(0.0005) == PROCESSORS
+
+
+def test_many_are_there_together_and_one_alone_is_let_in_first() -> None:
+    turns, seen = Turns(), list[str]()
+    two, done = threading.Barrier(3), threading.Event()
+
+    def together() -> None:
+        with turns.together():
+            two.wait(5)  # both are in
+            done.wait(5)
+
+    def alone() -> None:
+        with turns.alone():
+            seen.append("alone")
+            time.sleep(0.05)
+            seen.append("still alone")
+
+    def late() -> None:
+        with turns.together():
+            seen.append("late")
+
+    first = [threading.Thread(target=together) for _ in range(2)]
+    for thread in first:
+        thread.start()
+    two.wait(5)
+    last = [threading.Thread(target=alone), threading.Thread(target=late)]
+    for thread in last:
+        thread.start()
+        time.sleep(0.05)
+    assert seen == [], "who wants to be alone waits for those who are there, and who comes later waits for him"
+    done.set()
+    for thread in first + last:
+        thread.join(5)
+    assert seen == ["alone", "still alone", "late"]
