@@ -23,7 +23,8 @@ from spotsurfer_policies.regimes import Bank, Model, bank, learn, learn_more, le
 
 SHIPPED = "aws_2022.json"
 STRANGE = 0.02
-TABLES = 4  # kept at a time
+TABLES = 6  # kept at a time, some 50 MB each
+SHARED_TICKS, SHARED_SPARE = 40, 12
 SLIP = 1e-9
 BUYS = tuple(Buy)
 WORDS = ("waiting", "spot", "on-demand")
@@ -108,11 +109,14 @@ class Surf:
         return weigh(table, left, (spare - tick, spot, on_demand), moment.spot_seen != 0, belief)
 
     def _outlook(self, terms: Terms) -> Outlook:
-        ticks = math.floor(terms.deadline_seconds / terms.tick_seconds + SLIP)
+        tick = terms.tick_seconds
+        ticks = math.floor(terms.deadline_seconds / tick + SLIP)
         market = Market(
             terms.tick_seconds, terms.restart_seconds, terms.spot_usd_per_hour / (terms.on_demand_usd_per_hour or 1.0)
         )
-        return self._tables(market, ticks, terms.deadline_seconds - terms.work_seconds)
+        # Rounded up: a table serves every shorter deadline, so that jobs share them.
+        steps = math.ceil((terms.deadline_seconds - terms.work_seconds) / tick / SHARED_SPARE)
+        return self._tables(market, SHARED_TICKS * math.ceil(ticks / SHARED_TICKS), steps * SHARED_SPARE * tick)
 
     def _bank(self, tick: float) -> Bank:
         return bank(self._models, tick, self._strange)

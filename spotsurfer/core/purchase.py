@@ -7,6 +7,7 @@ changes only with what is held.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,7 +22,9 @@ from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.model.snapshot import JobSeen, Snapshot, SpotSeen
 from spotsurfer.ports.purchase import Buy, Choice, Moment, Purchase, Terms, View
 
-SLOTS = 400  # that the time until a deadline is cut into
+SLOTS = 400  # that the time until a deadline is cut into, at most
+SLOT_STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)
+PRICE_STEP, START_STEP = 0.01, 0.05  # prices of spot, as a share of on-demand, and launches, in slots, are rounded to these
 START_SECONDS = 300.0  # that a launch takes as long as this job saw none
 WORST = 3.0  # a launch that goes badly takes so many times as long as usual
 HOUR = 3600.0
@@ -89,7 +92,9 @@ def view_of(snapshot: Snapshot, seen: JobSeen, now: datetime) -> View | None:
         return None
     slot = slot_seconds(spec.deadline_seconds)
     start, worst = launches(seen.attempts)
-    terms = Terms(slot, spec.work_seconds, spec.deadline_seconds, start, spot / 1e6, on_demand / 1e6, worst)
+    start = START_STEP * slot * math.ceil(start / (START_STEP * slot))
+    ratio = max(PRICE_STEP, PRICE_STEP * round(spot / on_demand / PRICE_STEP)) if on_demand else 1.0
+    terms = Terms(slot, spec.work_seconds, spec.deadline_seconds, start, ratio * on_demand / 1e6, on_demand / 1e6, worst)
     number = int((now - seen.job.submitted_at).total_seconds() // slot)
     held, owed = _held(seen, start, now)
     done = slot * (done_seconds(seen, slot) // slot)  # in whole slots, so that the answer changes with them
@@ -106,8 +111,10 @@ def done_seconds(seen: JobSeen, slot: float) -> float:
 
 
 def slot_seconds(deadline_seconds: float) -> float:
-    """Between two decisions of a purchase policy."""
-    return max(1.0, deadline_seconds / SLOTS)
+    """Between two decisions of a purchase policy; one of few lengths, so that what was computed for one job serves another."""
+    wanted = max(1.0, deadline_seconds / SLOTS)
+    power = 10.0 ** math.floor(math.log10(wanted))
+    return next(step * power for step in (*SLOT_STEPS, 10.0) if step * power >= wanted * (1 - 1e-9))
 
 
 def launches(attempts: Sequence[Attempt]) -> tuple[float, float]:

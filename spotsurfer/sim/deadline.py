@@ -32,6 +32,14 @@ class Played:
     held: Modes  # (run, tick): what was paid for
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What the terms do not promise, by (run, tick): seconds that a launch takes, and whether on-demand is refused."""
+
+    restart_seconds: Floats
+    refused: Bools
+
+
 @dataclass(slots=True)
 class _World:
     """All runs, mid-way."""
@@ -57,8 +65,8 @@ def ticks_of(terms: Terms) -> int:
     return int(terms.deadline_seconds / terms.tick_seconds + DONE)
 
 
-def play(policy: Purchase, terms: Terms, up: Bools, begin: View | None = None) -> Played:
-    """One run for each row of `up` (run, tick), all in step; from the start, or from where `begin` stands."""
+def play(policy: Purchase, terms: Terms, up: Bools, begin: View | None = None, trouble: Trouble | None = None) -> Played:
+    """One run for each row of `up` (run, tick), all in step; from the start, or from where `begin` stands; with trouble."""
     runs, past = len(up), begin.spot_seen[:-1] if begin is not None else ()
     pilot = policy.pilot(terms, runs, past) if isinstance(policy, Many) else _one_by_one(policy, terms, runs, past)
     guarded = getattr(policy, "keeps_deadlines", True)
@@ -74,18 +82,23 @@ def play(policy: Purchase, terms: Terms, up: Bools, begin: View | None = None) -
         moment = Moment(began + tick * terms.tick_seconds, w.done, w.held, w.owed, seen.astype(np.int8))
         want = pilot(moment)
         want = kept(want, moment, terms) if guarded else np.where((want == Buy.SPOT) & ~seen, np.int8(Buy.WAIT), want)
-        _pass(w, np.where(busy, want, np.int8(Buy.WAIT)), terms)
+        restart: Floats | float = terms.restart_seconds
+        if trouble is not None:
+            restart = trouble.restart_seconds[:, tick]
+            refused = trouble.refused[:, tick] & (want == Buy.ON_DEMAND) & (w.held != Buy.ON_DEMAND)
+            want = np.where(refused, w.held, want)  # what is held is kept until the next machine is there
+        _pass(w, np.where(busy, want, np.int8(Buy.WAIT)), terms, restart)
         paid_for[:, tick] = np.where(busy, w.held, np.int8(Buy.WAIT))
     hours = np.minimum(w.done, terms.work_seconds) - (begin.done_seconds if begin is not None else 0.0)
     missed = w.done < terms.work_seconds - DONE
     return Played(w.usd, missed, np.maximum(w.launches - 1, 0), (w.paid - hours) / 3600, paid_for)
 
 
-def _pass(w: _World, want: Modes, terms: Terms) -> None:
-    """One tick goes by with `want` held."""
+def _pass(w: _World, want: Modes, terms: Terms, restart: Floats | float) -> None:
+    """One tick goes by with `want` held; a launch takes `restart` seconds."""
     runs = want != Buy.WAIT
     launched = runs & (want != w.held)
-    w.owed = np.where(launched, terms.restart_seconds, w.owed)
+    w.owed = np.where(launched, restart, w.owed)
     w.launches = w.launches + launched
     used = np.where(runs, np.minimum(w.owed, terms.tick_seconds), 0.0)
     w.owed = w.owed - used

@@ -12,7 +12,7 @@ from spotsurfer_policies.surf import make
 from support.builders import JOB, NOW, POOL, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_offer, noticed, seen
 
 from spotsurfer.core.decide import decide
-from spotsurfer.core.purchase import slots, view_of
+from spotsurfer.core.purchase import slot_seconds, slots, view_of
 from spotsurfer.model.actions import Ask, Decision, Plan, Terminate
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState, MarketChoice
@@ -131,9 +131,13 @@ def test_what_a_policy_sees() -> None:
     world = running(Market.SPOT, due(20, 5, gone=2), done_seconds=1.5 * HOUR)
     view = view_of(a_snapshot(world), world, NOW)
     assert view is not None
-    assert (view.terms.tick_seconds, view.elapsed_seconds, view.held) == (180.0, 2 * HOUR, Buy.SPOT)
-    assert (view.done_seconds, view.terms.spot_usd_per_hour, view.terms.on_demand_usd_per_hour) == (1.5 * HOUR, 0.03, 0.1)
-    assert len(view.spot_seen) == 41
+    assert (view.terms.tick_seconds, view.elapsed_seconds, view.held) == (200.0, 2 * HOUR, Buy.SPOT)
+    assert (round(view.done_seconds), view.terms.spot_usd_per_hour, view.terms.on_demand_usd_per_hour) == (
+        1.5 * HOUR,
+        0.03,
+        0.1,
+    )
+    assert len(view.spot_seen) == 37
     assert view.spot_seen[-1] is True
 
 
@@ -150,6 +154,12 @@ def test_slow_launches_of_the_past_count() -> None:
     view = view_of(a_snapshot(world), world, NOW)
     assert view is not None
     assert (view.terms.restart_seconds, view.terms.safe_restart_seconds) == (2400.0, 7200.0)
+
+
+def test_slots_are_of_few_lengths() -> None:
+    lengths = {slot_seconds(hours * HOUR) for hours in range(1, 200)}
+    assert len(lengths) < 30
+    assert all(300 <= h * HOUR / slot_seconds(h * HOUR) <= 400 for h in range(1, 200))
 
 
 def test_slots_take_the_newest_sign_of_the_luckiest_pool() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from spotsurfer_policies.regimes import bank, scaled, strangers
 from spotsurfer_policies.surf import Surf, make
 
 from spotsurfer.ports.purchase import Buy, Choice, Terms, View
-from spotsurfer.sim.deadline import play
+from spotsurfer.sim.deadline import Trouble, play
 
 HOUR = 3600.0
 TERMS = Terms(600, 12 * HOUR, 16 * HOUR, 720, 0.9731, 3.06)
@@ -53,6 +54,23 @@ def test_the_answer_does_not_depend_on_what_was_asked_before() -> None:
 def test_no_deadline_is_missed(chance: float) -> None:
     up = np.random.default_rng(3).random((50, 96)) < chance
     assert not play(make({}), TERMS, up).missed.any()
+
+
+def troubled(terms: Terms, runs: int) -> Trouble:
+    """One launch in five takes up to half an hour, and on-demand is refused for one or two ticks now and then."""
+    rng = np.random.default_rng(11)
+    slow = np.where(rng.random((runs, 96)) < 0.2, rng.uniform(720, 1800, (runs, 96)), terms.restart_seconds)
+    begins = rng.random((runs, 96)) < 0.1
+    refused = begins | np.roll(begins, 1, axis=1)
+    refused &= ~np.roll(refused, 1, axis=1) | ~np.roll(refused, 2, axis=1)  # never three in a row
+    return Trouble(slow, refused)
+
+
+def test_slow_launches_and_refused_on_demand_are_survived_with_a_margin_and_only_then() -> None:
+    up = flicker(200)
+    margin = replace(TERMS, worst_restart_seconds=1800 + 2 * 600 + 1800)  # a slow launch, two refusals, and a launch in vain
+    assert not play(make({}), margin, up, trouble=troubled(margin, 200)).missed.any()
+    assert play(make({}), TERMS, up, trouble=troubled(TERMS, 200)).missed.any()
 
 
 def test_why_names_the_costs() -> None:
