@@ -8,7 +8,16 @@ from pathlib import PurePosixPath
 
 from spotsurfer import jobgoods, jobimage, jobsteps
 from spotsurfer.hints import did_you_mean
-from spotsurfer.model.job import CPU_CAPS, ENGINES, FETCHED_SECRETS, SECRET_FORMS, SENT_SECRETS, TCP_MODES, JobSpec
+from spotsurfer.model.job import (
+    CPU_CAPS,
+    ENGINES,
+    FETCHED_SECRETS,
+    SECRET_FORMS,
+    SENT_SECRETS,
+    TCP_MODES,
+    JobSpec,
+    MarketChoice,
+)
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -20,6 +29,7 @@ CPUS_MAX = 4096
 MEMORY_MIN_BYTES = 16 << 20
 RETRIES_MAX = 1000
 INTERVAL_MIN_SECONDS = 1.0
+WORK_MIN_SECONDS = 60.0
 WAIT_MAX_SECONDS = 3600.0
 SIGNALS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT", "ALRM", "CONT", "WINCH", "URG")
 TEXT_MAX_BYTES = 128 << 10  # of the command, the environment, the tags: each is part of small objects and of argv
@@ -99,8 +109,25 @@ def _numbers(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "budget_usd", "is nothing: the job could never start"
     if spec.price_max_usd_micros is not None and spec.price_max_usd_micros <= 0:
         yield "price_max_usd", "is nothing: no machine costs so little"
+    yield from _deadline(spec)
     if "" in spec.instance_types:
         yield "resources.instance_types", 'has an empty name, expected names or wildcards like "m6i.*"'
+
+
+def _deadline(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    time, work = spec.deadline_seconds, spec.work_seconds
+    if time is None and work is None:
+        return
+    if time is None:
+        yield "work", 'is of use only together with a deadline: add a line like deadline = "70h"'
+    elif work is None:
+        yield "deadline", 'can be kept only where the work is known: add a line like work = "48h", as if nothing interrupted it'
+    elif work < WORK_MIN_SECONDS:
+        yield "work", f"is {work:g} seconds, expected at least {WORK_MIN_SECONDS:g}"
+    elif time < work:
+        yield "deadline", f"is {time:g} seconds, less than the work of {work:g}: it can't be met even without a pause"
+    elif spec.market is MarketChoice.SPOT:
+        yield "deadline", 'can\'t be promised on spot machines alone: set market to "spot-first"'
 
 
 def _secrets(spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -148,6 +148,8 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "retries": ("retries", _count),
     "budget_usd": ("budget_usd_micros", parse_usd),
     "price_max_usd": ("price_max_usd_micros", parse_usd),
+    "deadline": ("deadline_seconds", parse_seconds),
+    "work": ("work_seconds", parse_seconds),
     "resources.instance_types": ("instance_types", _texts),
     "on_end": ("on_end", _command),
     "resources.cpu": ("cpus", _count),

@@ -29,6 +29,7 @@ class Event(StrEnum):
     ACTION_STALE = "action.stale"
     ACTION_FAILED = "action.failed"
     ACTION_REFUSED = "action.refused"
+    POLICY_FAILED = "policy.failed"
     HOOK_DONE = "hook.done"
     JOURNAL_OPEN = "journal.open"
     PRICES_ASSUMED = "prices.assumed"

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from spotsurfer import plugins
 from spotsurfer.fields import AbsolutePath, Interval, Seconds, Section, UsdMicros, one_of
 from spotsurfer.hints import did_you_mean
 from spotsurfer.model.errors import ConfigError
@@ -171,7 +172,11 @@ class _Chosen(BaseModel):
     @property
     def table(self) -> dict[str, Any]:
         """The free table of the plug-in in use; empty when none is written."""
-        return dict((self.model_extra or {}).get(self.name, {}))
+        return self.table_of(self.name)
+
+    def table_of(self, name: str) -> dict[str, Any]:
+        """The free table of one plug-in."""
+        return dict((self.model_extra or {}).get(name, {}))
 
 
 class ProviderSection(_Chosen):
@@ -181,9 +186,10 @@ class ProviderSection(_Chosen):
 
 
 class PolicySection(_Chosen):
-    """[policy]: which offers are worth it; [policy.<name>] goes to that policy as it is."""
+    """[policy]: which offers are worth it, what is bought for a deadline; [policy.<name>] goes to that policy as it is."""
 
     name: str = "cheapest"
+    purchase: str = "surf"
 
 
 class HooksSection(Section):
@@ -359,10 +365,20 @@ def _check_variables(environment: Mapping[str, str]) -> None:
 
 def _check_plugins(settings: Settings, source: _Source) -> None:
     """A table or name that belongs to no installed plug-in is a typing error."""
-    for section, group in (("provider", "spotsurfer.providers"), ("policy", "spotsurfer.policies")):
-        chosen: _Chosen = getattr(settings, section)
-        known = {e.name for e in entry_points(group=group)}
-        for name in (chosen.name, *(chosen.model_extra or {})):
-            if name not in known:
-                where = source.where((section, "name" if name == chosen.name else name))
-                raise ConfigError(f"{where} names {name!r}, and no such {section} is installed. {did_you_mean(name, known)}")
+    policy, purchase = _names(plugins.POLICIES), _names(plugins.PURCHASE)
+    providers = _names(plugins.PROVIDERS)
+    wanted = [
+        ("provider", "name", settings.provider.name, providers),
+        ("policy", "name", settings.policy.name, policy),
+        ("policy", "purchase", settings.policy.purchase, purchase),
+        *(("provider", name, name, providers) for name in settings.provider.model_extra or {}),
+        *(("policy", name, name, policy | purchase) for name in settings.policy.model_extra or {}),
+    ]
+    for section, key, name, known in wanted:
+        if name not in known:
+            where = source.where((section, key))
+            raise ConfigError(f"{where} names {name!r}, and no such {section} is installed. {did_you_mean(name, known)}")
+
+
+def _names(group: str) -> frozenset[str]:
+    return frozenset(e.name for e in entry_points(group=group))

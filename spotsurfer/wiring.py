@@ -6,9 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import structlog
 from obstore.exceptions import BaseError
@@ -28,7 +26,7 @@ from spotsurfer.controller.keeper import Retention, Shop
 from spotsurfer.controller.leadership import Leadership, claim_store
 from spotsurfer.controller.logins import Logins
 from spotsurfer.controller.logins import Rules as LoginRules
-from spotsurfer.controller.loop import Loop
+from spotsurfer.controller.loop import Loop, Policies
 from spotsurfer.controller.observe import Observer
 from spotsurfer.controller.partials import Partials
 from spotsurfer.controller.rehearsal import of_job
@@ -39,8 +37,8 @@ from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
 from spotsurfer.model.job import Attempt, Job
+from spotsurfer.plugins import POLICIES, PURCHASE, plugin
 from spotsurfer.ports.clock import Clock, SystemClock
-from spotsurfer.ports.policy import Policy
 from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
 from spotsurfer.runtime import Runtime, find, shelf
 from spotsurfer.settings import Settings
@@ -56,15 +54,6 @@ from spotsurfer.storeway import open_for
 
 log = structlog.get_logger()
 LISTING_SECONDS = 2.0  # between two listings of the cloud at least: looks that follow each other at once are about the store
-
-
-def plugin(group: str, name: str) -> Callable[..., Any]:
-    """The entry point `name` of a group; raises ConfigError with the names there are."""
-    found = {e.name: e for e in entry_points(group=group)}
-    if name not in found:
-        raise ConfigError(f"{group} has no {name!r}: choose one of {', '.join(sorted(found)) or 'none'}")
-    made: Callable[..., Any] = found[name].load()
-    return made
 
 
 @dataclass
@@ -155,7 +144,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         nudge=logins.nudge,
         first_cooldown_seconds=settings.limits.cooldown_seconds,
     )
-    loop = Loop(base.engine, observer, Apply(ports, observer.instance_of), _policy(settings), base.clock, base.leadership)
+    loop = Loop(base.engine, observer, Apply(ports, observer.instance_of), _policies(settings), base.clock, base.leadership)
     stopped, failure = threading.Event(), list[BaseException]()
 
     def fatal(error: BaseException) -> None:
@@ -237,13 +226,13 @@ def _provider(settings: Settings, family: str, clock: Clock) -> Provider:
     return Guarded(make(settings.provider.table, host), clock)
 
 
-def _policy(settings: Settings) -> Policy:
-    make = plugin("spotsurfer.policies", settings.policy.name)
+def _policies(settings: Settings) -> Policies:
+    chosen = settings.policy
+    placement, purchase = plugin(POLICIES, chosen.name), plugin(PURCHASE, chosen.purchase)
     try:
-        policy: Policy = make(settings.policy.table)
+        return Policies(placement(chosen.table), purchase(chosen.table_of(chosen.purchase)))
     except ValueError as e:
         raise ConfigError(str(e)) from e
-    return policy
 
 
 def runtime_of(settings: Settings) -> Runtime:

@@ -17,6 +17,7 @@ from datetime import datetime
 
 from spotsurfer.model.job import Job
 from spotsurfer.model.market import Market, Offer
+from spotsurfer.ports.parameters import Parameter, parameters
 from spotsurfer_policies.cheapest import MARGIN, STAY_SECONDS, Cheapest
 
 MACHINE_HOURS = 24.0
@@ -52,8 +53,15 @@ class PriceCapacity(Cheapest):
         return offer.price_usd_micros_per_hour * lost * scarce
 
 
+@parameters(
+    Parameter("stay_seconds", STAY_SECONDS, "a machine is kept for at least so long"),
+    Parameter("margin", MARGIN, "spot must be cheaper by this share to be moved to"),
+    Parameter("machine_hours", MACHINE_HOURS, "life of a machine that an interruption band is reckoned for"),
+    Parameter("interruption_hours", INTERRUPTION_HOURS, "machine hours that an interruption costs"),
+    Parameter("score_weight", SCORE_WEIGHT, "how much dearer a zone with the worst placement score counts"),
+)
 def make(settings: Mapping[str, object]) -> PriceCapacity:
-    """The policy from its settings: those of `cheapest`, `machine_hours` (24), `interruption_hours` (1), `score_weight` (1)."""
+    """Price, weighed with how often a type is taken and where there is room."""
     defaults = {
         "stay_seconds": STAY_SECONDS,
         "margin": MARGIN,

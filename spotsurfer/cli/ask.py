@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -101,6 +102,8 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("secrets", _secrets(spec)),
         ("asked for", f"{spec['cpus']} CPUs, {size(spec['memory_bytes'])}, market {spec['market']}"),
         ("submitted", when(job["submitted_at"])),
+        ("deadline", _deadline(job)),
+        ("forecast", _forecast(job.get("forecast"))),
         ("ended", when(job["ended_at"]) if job["ended_at"] else None),
         ("exit code", job["exit_code"]),
         ("failures", f"{job['failures']} of {spec['retries']} retries used" if job["failures"] else None),
@@ -109,6 +112,23 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("pauses", _pauses(job)),
         ("spent", f"{money(job['usd_micros'])} USD (on-demand: {money(job['usd_micros_on_demand'])})"),
     ]
+
+
+def _deadline(job: Json) -> str | None:
+    spec = job["spec"]
+    if spec.get("deadline_seconds") is None:
+        return None
+    due = datetime.fromisoformat(job["submitted_at"]) + timedelta(seconds=spec["deadline_seconds"])
+    return f"{when(due.isoformat())}, {duration(spec['work_seconds'])} of work"
+
+
+def _forecast(f: Json | None) -> str | None:
+    """Time to the end and its spread, the chance of falling back, the cost."""
+    if f is None:
+        return None
+    spread = f"{duration(f['low_seconds'])} to {duration(f['high_seconds'])}"
+    chance = f"{100 * f['fallback_chance']:.0f} % chance of on-demand"
+    return f"done in {duration(f['seconds'])} ({spread}), {chance}, {f['usd']:.2f} USD more"
 
 
 def _image(job: Json) -> str | None:

@@ -27,6 +27,8 @@ RegistryAuth = Annotated[
     str | None, typer.Option(help="Credentials for its registry: file:auth.json or env:NAME.", show_default=False)
 ]
 Budget = Annotated[str | None, typer.Option(help="US dollars; the job is held before it is passed.", show_default=False)]
+Deadline = Annotated[str | None, typer.Option(help="Time it has from now on, e.g. 70h; needs --work.", show_default=False)]
+Work = Annotated[str | None, typer.Option(help="Time it takes if nothing interrupts it, e.g. 48h.", show_default=False)]
 PriceMax = Annotated[
     str | None, typer.Option("--price-max", help="US dollars an hour that its machine may cost.", show_default=False)
 ]
@@ -40,6 +42,7 @@ def add(app: typer.Typer) -> None:
             "spotsurfer submit assembly.toml",
             "spotsurfer submit assembly.toml --market on-demand --wait",
             "spotsurfer submit assembly.toml --dry-run --type 'm6i.*' --price-max 0.50",
+            "spotsurfer submit assembly.toml --deadline 70h --work 48h",
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
             "spotsurfer submit --cpu 1 --mem 1G -- sh -c 'sort big.txt > sorted.txt'",
             "spotsurfer submit --image docker://registry.example/tools/bwa:0.7 --in reads.fq -- bwa index reads.fq",
@@ -68,6 +71,8 @@ def submit(  # noqa: PLR0913 - one parameter an option
     retries: Annotated[int | None, typer.Option(help="If the command itself fails.", show_default=False)] = None,
     budget: Budget = None,
     price_max: PriceMax = None,
+    deadline: Deadline = None,
+    work: Work = None,
     instance_types: Types = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be launched, and why.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; exit code 16 if it fails.")] = False,
@@ -92,6 +97,8 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "retries": retries,
         "budget_usd": budget,
         "price_max_usd": price_max,
+        "deadline": deadline,
+        "work": work,
         "resources.instance_types": instance_types,
         "command": SESSION.tail,
     }

@@ -5,18 +5,22 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
 from spotsurfer_agent.store import StoreError
 from sqlalchemy import Engine
 
+from spotsurfer.controller.almanac import Almanac
 from spotsurfer.controller.apply import Apply
 from spotsurfer.controller.chronicle import Chronicle
+from spotsurfer.controller.events import Kind
 from spotsurfer.controller.leadership import Leadership
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
 from spotsurfer.core.preview import preview
+from spotsurfer.core.purchase import view_of
 from spotsurfer.model.actions import Action, Decision, Grant, Mark, Preview
 from spotsurfer.model.errors import Conflict, ProviderError, SpotsurferError
 from spotsurfer.model.ids import JobId
@@ -24,23 +28,35 @@ from spotsurfer.model.job import Job
 from spotsurfer.model.snapshot import Snapshot
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.policy import Policy
-from spotsurfer.ports.service import Why
+from spotsurfer.ports.purchase import Forecast, Purchase
+from spotsurfer.ports.service import Moment, Why
+from spotsurfer.sim.forecast import forecast
 from spotsurfer.state import timeline
 from spotsurfer.state.jobs import Stale
 
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What says what is worth it: which machine, and what is bought for jobs with a deadline."""
+
+    placement: Policy
+    purchase: Purchase | None = None
+
+
 class Loop:
     """The controller's heart. `tick` is called by one scheduler, never twice at once."""
 
     def __init__(
-        self, engine: Engine, observer: Observer, apply: Apply, policy: Policy, clock: Clock, leadership: Leadership
+        self, engine: Engine, observer: Observer, apply: Apply, policies: Policies, clock: Clock, leadership: Leadership
     ) -> None:
         self._engine = engine
         self._observer = observer
         self._apply = apply
-        self._policy = policy
+        self._policies = policies
+        self._almanac = Almanac(engine)
+        self._alarms: tuple[str, ...] = ()
         self._clock = clock
         self._leadership = leadership
         self._chronicle = Chronicle(engine)
@@ -55,10 +71,11 @@ class Loop:
         with self._one_at_a_time:
             now = self._clock.now()
             self._leadership.check()
-            snapshot = self._observer.look(now)
+            snapshot = self._almanac.noted(self._observer.look(now), now)
             self.last_seen = snapshot
             self._chronicle.record(self._observer, snapshot, now)
-            decision = decide(snapshot, self._policy, now)
+            decision = decide(snapshot, self._policies.placement, now, self._policies.purchase)
+            self._alert(decision.alarms, now)
             done = self._carry_out(decision.actions)
             self._explain(decision, done, now)
             self._note(now)
@@ -108,6 +125,16 @@ class Loop:
                 why = Why(now, tuple(done.get(job, ())), rejected, decision.notes.get(job, ""))
                 timeline.add_decision(connection, job, why)
 
+    def _alert(self, alarms: tuple[str, ...], now: datetime) -> None:
+        """A policy that fails is told once, in the log and in the timeline, until it fails differently."""
+        if alarms == self._alarms:
+            return
+        self._alarms = alarms
+        for alarm in alarms:
+            log.error("policy.failed", error=alarm)
+            with self._engine.begin() as connection:
+                timeline.add(connection, Moment(now, None, None, str(Kind.ALERT), f"{alarm}; a plain rule stands in", {}))
+
     def _note(self, now: datetime) -> None:
         self.last_tick_at = now
         trouble = str(self._observer.trouble)
@@ -120,7 +147,20 @@ class Loop:
         seen = self.last_seen
         if seen is None:
             raise Conflict("the controller has not looked at the cloud yet: ask again in some seconds")
-        return preview(job, seen, self._policy, self._clock.now())
+        return preview(job, seen, self._policies.placement, self._clock.now())
+
+    def forecast(self, job: JobId) -> Forecast | None:
+        """What is to be expected of an open job with a deadline, as the world was last seen; None where nothing can be said."""
+        snapshot, purchase = self.last_seen, self._policies.purchase
+        seen = next((s for s in snapshot.jobs if s.job.id == job), None) if snapshot is not None else None
+        if snapshot is None or seen is None or purchase is None:
+            return None
+        try:
+            view = view_of(snapshot, seen, self._clock.now())
+            return None if view is None else forecast(purchase, view)
+        except Exception as e:  # a policy is somebody else's code: a question about a job must not fail for it
+            log.error("policy.failed", error=f"{type(e).__name__}: {e}", job=job)
+            return None
 
     def note_of(self, job: JobId) -> str:
         """Why a job waits, from the last decision."""

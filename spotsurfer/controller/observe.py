@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from spotsurfer_agent.fit import Fit
 from spotsurfer_agent.protocol import WORKLOAD_DEAD, ProtocolError
 from spotsurfer_agent.store import StoreError
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from spotsurfer.controller.lookout import Lookout
 from spotsurfer.ledger.costs import Costs
+from spotsurfer.ledger.progress import done_seconds
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState, Job, Wish
@@ -86,7 +87,8 @@ class Observer:
             signs = sightings.of(connection, machines)
             self.costs.pay_for(jobs)
             self.costs.refresh(connection, attempts, now)
-        seen = [self._job(j, attempts[j.id], signs, now) for j in jobs]
+            done = {j.id: _done(connection, j, attempts[j.id], now) for j in jobs if j.spec.deadline_seconds is not None}
+        seen = [replace(self._job(j, attempts[j.id], signs, now), done_seconds=done.get(j.id, 0.0)) for j in jobs]
         orphans = [_instance(v) for t, v in self._listing.items() if t not in tokens and v.state is not InstanceState.GONE]
         return Snapshot(
             jobs=seen,
@@ -186,6 +188,10 @@ class Observer:
     def forget(self, job: JobId, attempt: AttemptNumber) -> None:
         """An attempt is over: drop what was cached of it."""
         self.reports.forget(job, attempt)
+
+
+def _done(connection: Connection, job: Job, attempts: list[Attempt], now: datetime) -> float:
+    return done_seconds(attempts, market.told(connection, job.id), job.spec.engine != "none", now)
 
 
 def _instance(view: InstanceView) -> InstanceSeen:

@@ -11,6 +11,7 @@ from spotsurfer_agent.store import StoreError
 from sqlalchemy import Engine
 
 from spotsurfer import __version__
+from spotsurfer.controller.almanac import KEPT
 from spotsurfer.controller.commands import Commands
 from spotsurfer.controller.logins import Logins
 from spotsurfer.controller.loop import Loop
@@ -24,11 +25,11 @@ from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobSpec, JobState, rehearses
 from spotsurfer.model.market import Market
-from spotsurfer.model.snapshot import HeadSeen, Limits
+from spotsurfer.model.snapshot import HeadSeen, Limits, SpotSeen
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, Why
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import market, timeline
+from spotsurfer.state import market, spots, timeline
 from spotsurfer.store.heads import NONE, Heads
 from spotsurfer.store.images import ImageDigests
 from spotsurfer.store.output import Output, chain
@@ -168,6 +169,7 @@ class ControllerService:
             usd_micros_on_demand=sum(c.usd_micros_on_demand for c in costs),
             moves=moves(attempts),
             steps=self._steps(job, attempts, reports) if head is None else self._steps_of(job, attempts, reports),
+            forecast=None if head is None or job.state in ENDED else self._loop.forecast(job.id),
             image_digest="" if head is None else self._images.of(job.id, job.spec.image),
         )
 
@@ -247,6 +249,11 @@ class ControllerService:
         if done is None or path not in done.outputs:
             raise NotFound(f"job {one.id} has no result {path!r}; `spotsurfer outputs {one.id}` lists them")
         return self._output.result(one.id, entries[-1].epoch, path)
+
+    def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
+        """When spot could be had, by pool."""
+        with self._engine.connect() as connection:
+            return spots.since(connection, self._clock.now() - KEPT)
 
     def costs(self, job: str | None) -> Sequence[CostLine]:
         """What was spent, by attempt."""

@@ -20,11 +20,15 @@ from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.model.transitions import ATTEMPT, JobEvent, advance
 from spotsurfer.ports.policy import Policy
+from spotsurfer.ports.purchase import Purchase
 
 
-def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Decision:
-    """What to do about the world now, what was rejected and why, and when to look again at the latest."""
-    planner = Planner(snapshot, policy, now)
+def decide(snapshot: Snapshot, policy: Policy, now: datetime, purchase: Purchase | None = None) -> Decision:
+    """What to do about the world now, what was rejected and why, and when to look again at the latest.
+
+    `purchase` says what is bought for jobs with a deadline; None = as `policy` ranks, as for all others.
+    """
+    planner = Planner(snapshot, policy, now, purchase)
     actions: list[Action] = []
     for seen in sorted(snapshot.jobs, key=lambda s: (s.job.submitted_at, s.job.id)):
         actions += _decide_job(snapshot, seen, planner, now)
@@ -32,7 +36,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Decision:
         actions += [Sweep(o.id, "it belongs to no attempt of ours") for o in snapshot.orphans if not o.gone]
     wake = min((c.until for c in snapshot.cooldowns if c.until > now), default=None)
     hurry = any(in_transit(cases(snapshot, s, now)) for s in snapshot.jobs)
-    return Decision(tuple(actions), tuple(planner.rejected), wake, dict(planner.notes), hurry)
+    return Decision(tuple(actions), tuple(planner.rejected), wake, dict(planner.notes), hurry, planner.alarms())
 
 
 def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:

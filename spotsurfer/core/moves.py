@@ -48,6 +48,8 @@ def leaving(own: Sequence[Case], planner: Planner) -> Leaving:
     back = going_back(holder.seen)
     if back is not None:
         return Leaving(f"its user goes back to checkpoint {back.checkpoint}")
+    if (why := planner.waits(holder)) is not None:
+        return Leaving(why)
     waiter = ready(own)
     if waiter is None or not planner.needed(waiter, holder):
         return STAY

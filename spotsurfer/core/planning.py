@@ -7,15 +7,19 @@ from datetime import datetime, timedelta
 
 from spotsurfer.core import limits as hard
 from spotsurfer.core.case import Case, wanted
+from spotsurfer.core.evidence import told
 from spotsurfer.core.ownership import tried_since
 from spotsurfer.core.placement import choose, fits, serves
+from spotsurfer.core.purchase import MARKETS, Bought, weighed
+from spotsurfer.core.trusted import Trusted
 from spotsurfer.model.actions import Action, Plan, Rejected, SetWish
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import HOLDS, WAITS, Attempt, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.market import Offer
+from spotsurfer.model.market import Market, Offer
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.ports.policy import PauseSeen, Policy
+from spotsurfer.ports.purchase import Buy, Purchase
 
 NEEDED = "the job needs a machine"
 NOTICED = "the cloud gave notice on the present machine"
@@ -29,8 +33,11 @@ NO_MACHINE = "no machine can be had now that fits and may be tried"
 class Planner:
     """Plans of one decision: what was planned for earlier jobs counts against the limits of later ones."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
-        self._snapshot, self._policy, self._now = snapshot, policy, now
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime, purchase: Purchase | None = None) -> None:
+        self._snapshot, self._policy, self._now = snapshot, Trusted(policy), now
+        self._purchase = purchase
+        self._offers = told(snapshot, now)
+        self.bought: dict[JobId, Bought | None] = {}
         self._planned: list[Offer] = []
         self.rejected: list[Rejected] = []
         self.notes: dict[JobId, str] = {}
@@ -57,16 +64,37 @@ class Planner:
             return True  # a policy's move that has begun is not argued about again; a failed save ends it
         if holder.unsaved:
             return False
+        bought = self._weighed(waiter.seen)
+        if bought is not None:
+            return waiter.attempt.market is not holder.attempt.market and MARKETS[waiter.attempt.market] is bought.buy
         offer = self._offer_of(waiter)
         return self._policy.worth_moving(waiter.seen.job, holder.attempt, offer, self._now, pause_of(holder)) is not None
 
     def unwanted(self, own: Sequence[Case]) -> frozenset[int]:
         """Waiters whose reason is gone: the holder is well and no move is on."""
         holder = next((c for c in own if c.attempt.state in HOLDS), None)
-        if holder is None or self._leaving(holder) is not None:
+        if holder is None:
+            return self._too_slow(own)
+        if self._leaving(holder) is not None:
             return frozenset()
         waiters = (c for c in own if c.attempt.state in WAITS)
         return frozenset(c.attempt.number for c in waiters if not self.needed(c, holder))
+
+    def waits(self, holder: Case) -> str | None:
+        """Why the job should leave its on-demand machine and wait for spot, or None. One that drains is not called back."""
+        bought = self._weighed(holder.seen)
+        if bought is None or bought.buy is not Buy.WAIT or holder.unsaved or holder.attempt.market is not Market.ON_DEMAND:
+            return None
+        return bought.why if holder.attempt.state in (A.RUNNING, A.DRAINING) else None
+
+    def _too_slow(self, own: Sequence[Case]) -> frozenset[int]:
+        """Spot machines that nobody can wait for any longer, because the deadline asks for an on-demand one."""
+        bought = self._weighed(own[0].seen) if own else None
+        if bought is None or not bought.forced:
+            return frozenset()
+        on_demand = any(o.market is Market.ON_DEMAND for o in self._ranked(own[0].seen))
+        waiters = (c for c in own if c.attempt.state in WAITS and c.attempt.market is Market.SPOT)
+        return frozenset(c.attempt.number for c in waiters if on_demand)
 
     def plan(self, seen: JobSeen, own: Sequence[Case]) -> Action | None:
         """A new attempt, or None; the reason for None is noted."""
@@ -99,6 +127,14 @@ class Planner:
 
     def _best(self, seen: JobSeen, own: Sequence[Case], purpose: str) -> Action | None:
         ranked = self._ranked(seen)
+        bought = self._weighed(seen)
+        if bought is not None:
+            if bought.buy is Buy.WAIT:
+                self.reject(seen.job.id, "a machine now", bought.why)
+                return None
+            # Where the choice can't be had the other market is no worse than nothing, but spot is never waited for in vain.
+            wanted = [o for o in ranked if MARKETS[o.market] is bought.buy]
+            ranked, purpose = wanted or ranked, f"{purpose}; {bought.why}"
         if not ranked:
             refusing = self._refusing(seen)
             why = next(iter(refusing.values()), "")
@@ -126,11 +162,36 @@ class Planner:
         if (why := self._in_vain(seen)) is not None:
             self.reject(seen.job.id, "a cheaper machine", why)
             return None
+        bought = None if holder.advised else self._weighed(seen)
+        if bought is not None:
+            return self._for_price(seen, own, holder, bought)
         for offer in self._ranked(seen):
             why = self._reason_to_move(seen, holder, offer)
             if why is not None:
                 return self._take(seen, own, offer, why)
         return None
+
+    def _for_price(self, seen: JobSeen, own: Sequence[Case], holder: Case, bought: Bought) -> Action | None:
+        """To the other market, where that costs less in the end or the deadline asks for it."""
+        here = holder.attempt.market
+        if bought.buy is Buy.WAIT or MARKETS[here] is bought.buy:
+            self.reject(seen.job.id, "another market", bought.why)
+            return None
+        offer = next((o for o in self._ranked(seen) if MARKETS[o.market] is bought.buy), None)
+        return None if offer is None else self._take(seen, own, offer, bought.why)
+
+    def _weighed(self, seen: JobSeen) -> Bought | None:
+        """The purchase policy's choice, asked once a decision."""
+        if self._purchase is None:
+            return None
+        if seen.job.id not in self.bought:
+            self.bought[seen.job.id] = weighed(self._snapshot, seen, self._purchase, self._now)
+        return self.bought[seen.job.id]
+
+    def alarms(self) -> tuple[str, ...]:
+        """What policies did wrong in this decision."""
+        told = [b.alarm for b in self.bought.values() if b is not None and b.alarm]
+        return tuple(dict.fromkeys([*self._policy.alarms, *told]))
 
     def _reason_to_move(self, seen: JobSeen, holder: Case, there: Offer) -> str | None:
         here = holder.attempt
@@ -140,7 +201,7 @@ class Planner:
 
     def _ranked(self, seen: JobSeen) -> Sequence[Offer]:
         s = self._snapshot
-        ranked, passed = choose(seen.job, s.offers, s.cooldowns, self._policy, self._now, s.limits)
+        ranked, passed = choose(seen.job, self._offers, s.cooldowns, self._policy, self._now, s.limits)
         passed = [(o, why) for o, why in passed if fits(seen.job, o)]  # what is too small will be so each time
         refusing = self._refusing(seen)
         passed += [

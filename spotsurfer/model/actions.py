@@ -171,3 +171,4 @@ class Decision:
     wake_at: datetime | None = None
     notes: dict[JobId, str] = field(default_factory=dict)  # why a job waits, one sentence
     hurry: bool = False  # a job stands still until the next step: look again at once
+    alarms: tuple[str, ...] = ()  # policies that failed or answered nonsense, and were replaced by a plain rule

@@ -92,6 +92,8 @@ class JobSpec:
     user: str | None = None
     budget_usd_micros: int | None = None
     price_max_usd_micros: int | None = None  # of its machine, an hour
+    deadline_seconds: float | None = None  # after it was submitted; None = it has time
+    work_seconds: float | None = None  # that it runs in all, as its user reckons; goes with a deadline
     instance_types: tuple[str, ...] = ()  # wildcards that its machine must match; none = any
     on_end: tuple[str, ...] = ()  # command on the controller's host when the job is done, failed or held
     engine: str = "auto"  # how it is saved: ENGINES

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from spotsurfer.model.lives import UNSEEN, Lives
+
 
 class Market(StrEnum):
     """How a machine is bought."""
@@ -43,6 +45,7 @@ class Offer:
     memory_bytes: int
     interruption_band: int | None = None
     placement_score: int | None = None
+    lives: Lives = UNSEEN  # of our own machines of this pool and market
 
 
 @dataclass(frozen=True, slots=True)

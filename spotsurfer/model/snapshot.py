@@ -8,7 +8,7 @@ from datetime import datetime
 
 from spotsurfer.model.ids import AttemptNumber, InstanceId
 from spotsurfer.model.job import Attempt, Job
-from spotsurfer.model.market import Cooldown, Offer
+from spotsurfer.model.market import Cooldown, Offer, Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,14 @@ class SignSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class SpotSeen:
+    """From `at` on spot could be had in a pool (True), not (False), or nobody knew (None), until the next entry."""
+
+    at: datetime
+    up: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class HeadSeen:
     """The newest entry of a job's head log and the checkpoints it ever committed, oldest first."""
 
@@ -100,6 +108,7 @@ class JobSeen:
     head: HeadSeen | None = None
     spent_usd_micros: int = 0
     signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
+    done_seconds: float = 0.0  # of its work, those that would not have to be done again
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +151,4 @@ class Snapshot:
     listing_at: datetime
     spent_usd_micros: int
     limits: Limits
+    spot_seen: Mapping[Pool, Sequence[SpotSeen]] = field(default_factory=dict)  # oldest first

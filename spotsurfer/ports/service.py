@@ -14,6 +14,8 @@ from spotsurfer.model.actions import Preview
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import Attempt, Job, JobSpec
 from spotsurfer.model.market import Market
+from spotsurfer.model.snapshot import SpotSeen
+from spotsurfer.ports.purchase import Forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class JobStatus:
     usd_micros_on_demand: int  # the same machine-hours at list price
     moves: int
     steps: Sequence[StepRun] = ()  # those that began, as the newest machine or the head log tells
+    forecast: Forecast | None = None  # of an open job with a deadline
     image_digest: str = ""  # what the name of its container image is pinned to; "" = none, or not known (yet)
 
 
@@ -308,4 +311,8 @@ class Service(Protocol):
 
     def costs(self, job: JobId | None) -> Sequence[CostLine]:
         """What was spent, by attempt; running ones up to now."""
+        ...
+
+    def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
+        """When spot could be had, by pool, oldest first; only changes."""
         ...

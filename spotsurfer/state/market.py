@@ -73,6 +73,12 @@ def last_reports(connection: Connection) -> dict[tuple[str, int], Report]:
     return {(row.job, row.attempt): _report(row.doc) for row in rows}
 
 
+def told(connection: Connection, job: JobId) -> dict[int, tuple[datetime, Report]]:
+    """The last report of each attempt of a job, and when it came."""
+    rows = connection.execute(select(U.c.attempt, U.c.at, U.c.doc).where(U.c.job == job))
+    return {row.attempt: (datetime.fromisoformat(row.at), _report(row.doc)) for row in rows}
+
+
 def last_report(connection: Connection, job: str, attempt: int) -> Report | None:
     """The last report of one attempt."""
     doc = connection.execute(select(U.c.doc).where(and_(U.c.job == job, U.c.attempt == attempt))).scalar()

@@ -117,6 +117,15 @@ sighting = Table(
     Column("text", Text, nullable=False),
 )
 
+# Whether spot could be had in a pool: a row where that changed; `up` is empty where nobody knew any more.
+spot_seen = Table(
+    "spot_seen",
+    metadata,
+    Column("pool", String, primary_key=True),
+    Column("at", String, primary_key=True),
+    Column("up", Boolean),
+)
+
 # The price of an attempt's machine from a moment on; the bill is the sum over these steps.
 price = Table(
     "price",

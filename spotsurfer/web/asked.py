@@ -45,6 +45,8 @@ class SpecBody(Asked):
     user: str | None = None
     budget_usd_micros: int | None = None
     price_max_usd_micros: int | None = None
+    deadline_seconds: float | None = None
+    work_seconds: float | None = None
     instance_types: list[str] = []
     on_end: list[str] = []
     engine: str = "auto"

@@ -159,6 +159,16 @@ class MoveOut(Wire):
     market: Market | None
 
 
+class ForecastOut(Wire):
+    """What is expected of a job with a deadline: seconds from now on, the cost from now on."""
+
+    seconds: float
+    low_seconds: float
+    high_seconds: float
+    fallback_chance: float
+    usd: float
+
+
 class JobOut(Wire):
     """A job with everything there is to know at a glance."""
 
@@ -178,6 +188,7 @@ class JobOut(Wire):
     moves: int
     steps: list[StepOut]
     image_digest: str
+    forecast: ForecastOut | None
     move: MoveOut | None
     usd_micros: int
     usd_micros_on_demand: int
@@ -317,3 +328,17 @@ class CostsOut(Wire):
     """The bill, by attempt."""
 
     costs: list[CostOut]
+
+
+class SpotOut(Wire):
+    """From `at` on spot could be had in the pool, or not; null = nobody knew any more."""
+
+    pool: str
+    at: datetime
+    up: bool | None
+
+
+class SpotsOut(Wire):
+    """The record of all pools."""
+
+    spots: list[SpotOut]

@@ -141,6 +141,13 @@ def costs(service: Controller, job: Annotated[str | None, Query(max_length=100)]
     return m.CostsOut(costs=[m.CostOut.of(x) for x in service.costs(JobId(job) if job else None)])
 
 
+@router.get("/spots", tags=["costs"])
+def spots(service: Controller) -> m.SpotsOut:
+    """When spot could be had, by pool: what policies can be trained on."""
+    found = service.spots()
+    return m.SpotsOut(spots=[m.SpotOut(pool=pool, at=s.at, up=s.up) for pool in sorted(found) for s in found[pool]])
+
+
 def command(job: Job) -> m.CommandOut:
     """The answer to a wish."""
     return m.CommandOut(job=job.id, state=job.state, wish=job.wish, reason=job.reason)

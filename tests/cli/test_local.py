@@ -28,7 +28,12 @@ def _help(call: Call, words: list[str]) -> str:
 def test_every_command_has_examples(call: Call) -> None:
     names = re.findall(r"^  ([a-z-]+)  ", call("--help").out.partition("Commands:")[2], re.M)
     assert {"submit", "local", "agent-runtime", "demo", "version"} <= set(names)
-    below = {"local": ["list", "reclaim", "cut", "mend", "clean"], "store": ["check", "stats", "gc"]}
+    below = {
+        "backtest": ["deadline"],
+        "policies": ["train"],
+        "local": ["list", "reclaim", "cut", "mend", "clean"],
+        "store": ["check", "stats", "gc"],
+    }
     for words in [[n, *w] for n in names for w in ([[x] for x in below[n]] if n in below else [[]])]:
         assert "Examples:" in _help(call, words), words
 

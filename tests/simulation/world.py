@@ -16,7 +16,7 @@ from spotsurfer_policies.cheapest import Cheapest
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.commands import Commands
 from spotsurfer.controller.leadership import Leadership, claim_store
-from spotsurfer.controller.loop import Loop
+from spotsurfer.controller.loop import Loop, Policies
 from spotsurfer.controller.observe import Observer
 from spotsurfer.model.actions import Action
 from spotsurfer.model.errors import Conflict, IllegalTransition
@@ -129,7 +129,7 @@ class World:
         )
         policy = Cheapest(stay_seconds=10.0, margin=0.2)
         apply = Strict(ports, observer.instance_of)
-        self.loop = Loop(self.engine, observer, apply, policy, self.clock, leadership)
+        self.loop = Loop(self.engine, observer, apply, Policies(policy), self.clock, leadership)
         self.commands = Commands(self.engine, self.clock, heads, lambda: None)
 
     def maybe_crash(self) -> None:

@@ -15,7 +15,7 @@ from support.dict_store import DictStore
 
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.leadership import Leadership
-from spotsurfer.controller.loop import Loop
+from spotsurfer.controller.loop import Loop, Policies
 from spotsurfer.controller.observe import Observer
 from spotsurfer.model.actions import Decision
 from spotsurfer.model.ids import JobId
@@ -70,7 +70,7 @@ class Desk:
             user_data=lambda a: self.user_data(a),
             on_end=lambda _c, _j: None,
         )
-        self.loop = Loop(self.engine, self.observer, Apply(ports, self.observer.instance_of), POLICY, at, leadership)
+        self.loop = Loop(self.engine, self.observer, Apply(ports, self.observer.instance_of), Policies(POLICY), at, leadership)
 
     def reborn(self, provider: Any) -> Desk:
         """The next process on the same data folder."""

@@ -13,6 +13,7 @@ from spotsurfer.model.errors import Conflict, InputMissing, NotFound
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
 from spotsurfer.model.job import ENDED, Attempt, AttemptState, Job, JobSpec, JobState, MoveRequest, Rewind, Wish
 from spotsurfer.model.market import Market, Pool
+from spotsurfer.model.snapshot import SpotSeen
 from spotsurfer.ports.service import (
     AttemptStatus,
     Checkpoint,
@@ -296,6 +297,9 @@ class FakeService:
         if self.machines is None:
             raise Conflict("it has no machine now")
         return self.machines
+
+    def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
+        return {str(POOL): [SpotSeen(datetime(2026, 1, 1, tzinfo=UTC), True)]}
 
     def costs(self, job: JobId | None) -> Sequence[CostLine]:
         wanted = self._find(job).job.id if job is not None else None

@@ -1,0 +1,185 @@
+"""The dynamic program of a job with a deadline that may move between pools at will. Pure numpy.
+
+State: time left, work left, the pool where the job's state lies, what is held (nothing, spot, on-demand), and the phase
+of that pool: free or not, and for how long (four classes of age each, so that old spells last). Other pools count by
+how often they are free at all: when the job leaves, it goes to the best one that happens to be free. The present state
+of *all* pools counts in the first step, where the decision is made (`Table.costs`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+EDGES = (0.0, 1800.0, 7200.0, 28800.0)  # of spells, seconds; the last class is open
+PHASES = len(EDGES)
+STEP = 1800.0  # seconds between two rows
+WORK_CELLS = 120
+LATE_USD, LATE_USD_PER_STEP = 5.0, 5.0  # makes rows that can't finish in time smooth; the guarantee is the caller's
+HOUR = 3600.0
+# A launch on spot is reckoned dearer by so many restarts: the table takes pools for independent, its hazards for true, and who
+# believes that hops too often.
+CAUTION = 1.5
+NEWS = 0.1  # chance that the other pools' states are others after a step
+TOGETHER = 0.6  # how far pools run empty together: 0 = by chance alone, 1 = the rarer ones whenever the commoner ones do
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """One row a pool. Hazards a second by phase: of a free spell's end, of a spell's end in which nothing can be had."""
+
+    spot_usd_per_hour: Floats
+    on_demand_usd_per_hour: Floats
+    move_usd: Floats
+    end_of_free: Floats  # (pool, PHASES)
+    end_of_none: Floats
+
+    def chain(self, seconds: float) -> Floats:
+        """Chances (pool, from, to) of phases after so long: PHASES free ones, then PHASES others."""
+        n = PHASES
+        rates = np.zeros((len(self.move_usd), 2 * n, 2 * n))
+        width = np.diff(EDGES)
+        for b in range(n):
+            rates[:, b, n] += self.end_of_free[:, b]
+            rates[:, n + b, 0] += self.end_of_none[:, b]
+            if b < n - 1:
+                rates[:, b, b + 1] += 1 / width[b]
+                rates[:, n + b, n + b + 1] += 1 / width[b]
+        every = np.arange(2 * n)
+        rates[:, every, every] -= rates.sum(axis=2)
+        halvings = max(0, int(np.ceil(np.log2(max(float(-rates.min()) * seconds, 1e-9)))) + 6)
+        step = np.eye(2 * n) + rates * (seconds / 2**halvings)
+        for _ in range(halvings):
+            step = step @ step
+        found: Floats = step
+        return found
+
+    def at_rest(self) -> Floats:
+        """The share of time (pool, phase) in the long run."""
+        chain = self.chain(4 * HOUR)
+        for _ in range(10):
+            chain = chain @ chain
+        first: Floats = chain[:, 0, :]
+        return first
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Expected USD to go by time left (row), pool, phase and work left: nothing held, on spot, on on-demand."""
+
+    market: Pools
+    cell_seconds: float
+    none: NDArray[np.float32]  # (row, pool, 2 PHASES, cell)
+    spot: NDArray[np.float32]  # (row, pool, PHASES, cell)
+    on_demand: NDArray[np.float32]
+
+    def usd(self, part: NDArray[np.float32], time_seconds: float, work_seconds: Floats) -> Floats:
+        """Interpolated: (pool, phase) for one amount of work a pool."""
+        row = min(max(time_seconds, 0.0) / STEP, len(part) - 1.0)
+        low = min(int(row), len(part) - 2)
+        cell = np.clip(work_seconds / self.cell_seconds, 0, part.shape[-1] - 1.001)
+        left = cell.astype(np.intp)
+        share, pools = (cell - left)[:, None], np.arange(part.shape[1])
+        two = part[low : low + 2]
+        both = two[:, pools, :, left] * (1 - share[:, None]) + two[:, pools, :, left + 1] * share[:, None]
+        found: Floats = (both[:, 0] * (1 - (row - low)) + both[:, 1] * (row - low)).astype(np.float64)
+        return found
+
+
+def solve(market: Pools, time_seconds: float, work_seconds: float, restart_seconds: float) -> Table:
+    """The table for a job with at most so much time and work left."""
+    return _Solver(market, work_seconds + restart_seconds, restart_seconds).run(max(int(np.ceil(time_seconds / STEP)), 1))
+
+
+class _Solver:
+    """One backward pass. Arrays are (pool, phase, cell)."""
+
+    def __init__(self, market: Pools, most_seconds: float, restart_seconds: float) -> None:
+        self.m, self.restart = market, restart_seconds
+        self.cell = most_seconds / (WORK_CELLS - 1)
+        self.work = np.arange(WORK_CELLS) * self.cell
+        self.pools = len(market.move_usd)
+        self.chain = market.chain(STEP)
+        rest = market.at_rest()
+        self.free = rest[:, :PHASES].sum(axis=1)
+        self.fresh = rest[:, :PHASES] / np.maximum(self.free, 1e-12)[:, None]
+        self.gained = max(STEP - restart_seconds, 0.0) ** 2 / (
+            2 * STEP
+        )  # work done by a machine that is lost in its first step
+        self.shifts = {by: self._shift(by) for by in {STEP, STEP / 2, STEP - restart_seconds, self.gained}}
+        gone = self.chain[:, :PHASES, PHASES:].sum(axis=2)[:, :, None]  # lost in mid-step: half is paid
+        usd = market.spot_usd_per_hour[:, None, None] / HOUR * (1 - gone / 2)
+        self.go_on_usd = usd * np.minimum(self.work, STEP)
+        fear = CAUTION * restart_seconds * market.spot_usd_per_hour[:, None, None] / HOUR
+        self.launch_usd = usd * np.minimum(self.work + restart_seconds, STEP) + fear
+        self.od_usd = market.on_demand_usd_per_hour[:, None, None] / HOUR
+
+    def run(self, rows: int) -> Table:
+        n, p, w = PHASES, self.pools, WORK_CELLS
+        none = np.zeros((rows + 1, p, 2 * n, w), np.float32)
+        spot = np.zeros((rows + 1, p, n, w), np.float32)
+        on_demand = np.zeros((rows + 1, p, 2 * n, w), np.float32)
+        for part, owed in ((none, self.restart), (spot, self.restart), (on_demand, 0.0)):
+            part[0] = self._late(0, owed)
+        for part in (none, spot, on_demand):
+            part[0, :, :, 0] = 0
+        for r in range(1, rows + 1):
+            none[r], spot[r], on_demand[r] = self._row(r, none[r - 1], spot[r - 1], on_demand[r - 1])
+        return Table(self.m, self.cell, none, spot, on_demand)
+
+    def _row(self, r: int, none: Floats, spot: Floats, on_demand: Floats) -> tuple[Floats, Floats, Floats]:
+        n = PHASES
+        idle, od = self.chain @ none, self.chain @ on_demand
+        kept, lost = self.chain[:, :n, :n] @ spot, self.chain[:, :n, n:] @ none[:, n:]
+        go_on = self.go_on_usd + self._less(kept, STEP) + self._less(lost, STEP / 2)
+        launch = self.launch_usd + self._less(kept, STEP - self.restart) + self._less(lost, self.gained)
+        pay_on = self.od_usd * np.minimum(self.work, STEP) + self._less(od, STEP)
+        pay = self.od_usd * np.minimum(self.work + self.restart, STEP) + self._less(od, STEP - self.restart)
+        away = self._elsewhere(launch)
+        new_none = np.minimum(idle, pay)
+        new_none[:, n:] = np.minimum(new_none[:, n:], away)
+        new_none[:, :n] = self._tempted(np.minimum(new_none[:, :n], launch), away)
+        new_spot = self._tempted(np.minimum(go_on, new_none[:, :n]), away)
+        new_od = np.minimum(pay_on, new_none)
+        for part, owed in ((new_none, self.restart), (new_spot, self.restart), (new_od, 0.0)):
+            late = self.work + owed > r * STEP
+            part[..., late] = self._late(r, owed)[..., late]
+            part[..., 0] = 0
+        return new_none, new_spot, new_od
+
+    def _tempted(self, stays: Floats, away: Floats) -> Floats:
+        """Who can stay leaves for a better pool when one comes up: not in each step, for the others' states last, too."""
+        return np.where(away < stays, (1 - NEWS) * stays + NEWS * away, stays)
+
+    def _elsewhere(self, launch: Floats) -> Floats:
+        """Going to the best pool that happens to be free: no choice is put off in the hope of a better one."""
+        there = self.m.move_usd[:, None] + (launch * self.fresh[:, :, None]).sum(axis=1)
+        order = np.argsort(there, axis=0)
+        sorted_usd, free = np.take_along_axis(there, order, axis=0), self.free[order]
+        empty, most = np.cumprod(1 - free, axis=0), np.maximum.accumulate(free, axis=0)
+        alone = -np.diff(np.concatenate([np.ones((1, free.shape[1])), empty]), axis=0)
+        alike = np.diff(np.concatenate([np.zeros((1, free.shape[1])), most]), axis=0)
+        first = (1 - TOGETHER) * alone + TOGETHER * alike
+        some = first.sum(axis=0)
+        mean = (sorted_usd * first).sum(axis=0) / np.maximum(some, 1e-9)
+        return np.where(some > 0.5, mean, np.inf)
+
+    def _shift(self, seconds: float) -> tuple[NDArray[np.intp], Floats]:
+        cell = np.asarray(np.clip((self.work - seconds) / self.cell, 0, WORK_CELLS - 1.001), dtype=np.float64)
+        left = cell.astype(np.intp)
+        return left, np.asarray(cell - left, dtype=np.float64)
+
+    def _less(self, values: Floats, seconds: float) -> Floats:
+        """The same with so much work done meanwhile (less than none: time was lost)."""
+        left, share = self.shifts[seconds]
+        low: Floats = values.take(left, axis=-1)
+        return low + share * (values.take(left + 1, axis=-1) - low)
+
+    def _late(self, r: int, owed: float) -> Floats:
+        need = self.work + owed
+        over = need - r * STEP
+        usd = self.od_usd * need + np.where(over > 0, LATE_USD + LATE_USD_PER_STEP * over / STEP, 0.0)
+        return np.asarray(usd, dtype=np.float64)

@@ -1,0 +1,24 @@
+"""`spotsurfer backtest …`: what would a policy have cost? One file a sub-command; each registers itself."""
+
+from __future__ import annotations
+
+import typer
+
+from spotsurfer.cli.backtests import deadline, interval, placement
+
+ROOMS = (deadline, placement, interval)
+
+
+def add(app: typer.Typer) -> None:
+    """Register the group and its sub-commands."""
+    group = typer.Typer(
+        name="backtest",
+        help="Try policies on recorded or made-up markets: what would they have cost?",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    group.callback()(lambda: None)  # so that a group of one command stays a group
+    for room in ROOMS:
+        room.add(group)
+    app.add_typer(group)

@@ -1,0 +1,177 @@
+"""What to hold for a job that has a deadline: nothing, a spot machine, or an on-demand one. Pure.
+
+The purchase policy is asked with what is known; that the deadline is kept is seen to here (`core.deadline`), and a policy that
+fails or answers nonsense is replaced by a plain rule. Time is cut into slots of the job's own length; within a slot the answer
+changes only with what is held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from spotsurfer.core.deadline import kept, spare_after
+from spotsurfer.core.placement import barred, cooling, fits
+from spotsurfer.model.job import HOLDS, WAITS, Attempt, Job, MarketChoice
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.model.snapshot import JobSeen, Snapshot, SpotSeen
+from spotsurfer.ports.purchase import Buy, Choice, Moment, Purchase, Terms, View
+
+SLOTS = 400  # that the time until a deadline is cut into, at most
+SLOT_STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)
+PRICE_STEP, START_STEP = 0.01, 0.05  # prices of spot, as a share of on-demand, and launches, in slots, are rounded to these
+START_SECONDS = 300.0  # that a launch takes as long as this job saw none
+WORST = 3.0  # a launch that goes badly takes so many times as long as usual
+HOUR = 3600.0
+MARKETS = {Market.SPOT: Buy.SPOT, Market.ON_DEMAND: Buy.ON_DEMAND}
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """What is to be held, why, and what was asked. `alarm`: the policy failed, and the plain rule answered; "" = it did not."""
+
+    buy: Buy
+    why: str
+    view: View
+    alarm: str = ""
+    forced: bool = False  # by the deadline, against the policy
+
+
+def weighed(snapshot: Snapshot, seen: JobSeen, purchase: Purchase, now: datetime) -> Bought | None:
+    """The choice for a job; None where it has no deadline or may not be bought in both markets."""
+    view = view_of(snapshot, seen, now)
+    if view is None:
+        return None
+    choice, alarm = _asked(purchase, view)
+    moment = _moment(view, seen, now)
+    spare = float(spare_after(np.array([choice.buy], dtype=np.int8), moment, view.terms)[0])
+    buy = Buy(int(kept(np.array([choice.buy], dtype=np.int8), moment, view.terms)[0]))
+    if buy is Buy.ON_DEMAND and choice.buy is not buy:
+        why = (
+            f"the deadline would be at risk ({spare / HOUR:.1f} h to spare after another slot): on-demand, whatever costs least"
+        )
+        return Bought(buy, why, view, alarm, forced=True)
+    return Bought(buy, choice.why, view, alarm)
+
+
+def _asked(purchase: Purchase, view: View) -> tuple[Choice, str]:
+    """The policy's answer, or the plain rule's and what is wrong with the policy's."""
+    try:
+        choice = purchase.choose(view)
+    except Exception as e:  # a policy is somebody else's code: whatever it raises must not stop the fleet
+        return plain(view), f"the purchase policy failed: {type(e).__name__}: {e}"
+    if _sensible(choice):
+        return choice, ""
+    return plain(view), f"the purchase policy answered nonsense: {choice!r:.80}"
+
+
+def _sensible(choice: object) -> bool:
+    return isinstance(getattr(choice, "buy", None), Buy) and isinstance(getattr(choice, "why", None), str)
+
+
+def plain(view: View) -> Choice:
+    """The rule that takes over: stay on spot or take it where it may be had, else wait until the deadline calls."""
+    gone = bool(view.spot_seen) and view.spot_seen[-1] is False
+    return Choice(Buy.WAIT if gone else Buy.SPOT, "the plain rule: spot as long as the deadline allows")
+
+
+def view_of(snapshot: Snapshot, seen: JobSeen, now: datetime) -> View | None:
+    """What a purchase policy may look at; None where the job has no deadline, or not both markets are open to it."""
+    spec = seen.job.spec
+    if spec.deadline_seconds is None or spec.work_seconds is None or spec.market is not MarketChoice.SPOT_FIRST:
+        return None
+    offers = [o for o in snapshot.offers if fits(seen.job, o) and barred(seen.job, o, snapshot.limits) is None]
+    prices = {m: min((o.price_usd_micros_per_hour for o in offers if o.market is m), default=None) for m in Market}
+    spot, on_demand = prices[Market.SPOT], prices[Market.ON_DEMAND]
+    if spot is None or on_demand is None:
+        return None
+    slot = slot_seconds(spec.deadline_seconds)
+    start, worst = launches(seen.attempts)
+    start = START_STEP * slot * math.ceil(start / (START_STEP * slot))
+    ratio = max(PRICE_STEP, PRICE_STEP * round(spot / on_demand / PRICE_STEP)) if on_demand else 1.0
+    terms = Terms(slot, spec.work_seconds, spec.deadline_seconds, start, ratio * on_demand / 1e6, on_demand / 1e6, worst)
+    number = int((now - seen.job.submitted_at).total_seconds() // slot)
+    held, owed = _held(seen, start, now)
+    done = slot * (done_seconds(seen, slot) // slot)  # in whole slots, so that the answer changes with them
+    pools = {o.pool for o in offers if o.market is Market.SPOT}
+    past = slots({p: s for p, s in snapshot.spot_seen.items() if p in pools}, seen.job, slot, number + 1, now)
+    free = _free_now(snapshot, seen, offers, now)
+    return View(terms, number * slot, done, held, owed, (*past[:-1], free))
+
+
+def done_seconds(seen: JobSeen, slot: float) -> float:
+    """Work that is done, as far as its user's estimate goes: of a job that still runs a twentieth, or a slot, is left."""
+    work = seen.job.spec.work_seconds or 0.0
+    return min(seen.done_seconds, work - min(slot, 0.05 * work))
+
+
+def slot_seconds(deadline_seconds: float) -> float:
+    """Between two decisions of a purchase policy; one of few lengths, so that what was computed for one job serves another."""
+    wanted = max(1.0, deadline_seconds / SLOTS)
+    power = 10.0 ** math.floor(math.log10(wanted))
+    return next(step * power for step in (*SLOT_STEPS, 10.0) if step * power >= wanted * (1 - 1e-9))
+
+
+def launches(attempts: Sequence[Attempt]) -> tuple[float, float]:
+    """Seconds from an order to a machine that can take the job: as a rule, and where it goes badly. As this job saw it."""
+    taken = [(a.granted_at - a.planned_at).total_seconds() for a in attempts if a.granted_at is not None]
+    usual = float(np.median(taken)) if taken else START_SECONDS
+    return usual, max([WORST * usual, *taken])
+
+
+def slots(
+    signs: Mapping[Pool, Sequence[SpotSeen]], job: Job, slot: float, count: int, now: datetime
+) -> tuple[bool | None, ...]:
+    """Whether spot could be had in each slot since the job was submitted: by the newest sign in it of the luckiest pool."""
+    best: list[bool | None] = [None] * count
+    for some in signs.values():
+        one: list[bool | None] = [None] * count
+        for i, sign in enumerate(some):
+            end = some[i + 1].at if i + 1 < len(some) else now
+            if sign.up is None or end < job.submitted_at:
+                continue
+            first = max(0, int((sign.at - job.submitted_at) / timedelta(seconds=slot)))
+            last = min(count - 1, int((end - job.submitted_at) / timedelta(seconds=slot)))
+            one[first : last + 1] = [sign.up] * (last + 1 - first)
+        best = [a if b is None else bool(a) or b for a, b in zip(best, one, strict=True)]
+    return tuple(best)
+
+
+def _free_now(snapshot: Snapshot, seen: JobSeen, offers: Sequence[Offer], now: datetime) -> bool | None:
+    """True while a spot machine is held, False where every pool is left alone or takes its machine, None = try it."""
+    if any(a.market is Market.SPOT and a.state is A.RUNNING and not _leaves(seen, a) for a in seen.attempts):
+        return True
+    spot = [o for o in offers if o.market is Market.SPOT]
+    return None if any(cooling(o, snapshot.cooldowns, now) is None for o in spot) else False
+
+
+def _leaves(seen: JobSeen, attempt: Attempt) -> bool:
+    agent = seen.agents.get(attempt.number)
+    return agent is not None and agent.notice_id is not None
+
+
+def _held(seen: JobSeen, start: float, now: datetime) -> tuple[Buy, float]:
+    """What is held or ordered, and how long it still needs before the job goes on."""
+    for states in (HOLDS, WAITS):
+        for a in seen.attempts:
+            if a.state in states and not (states is HOLDS and _leaves(seen, a)):
+                age = (now - a.planned_at).total_seconds()
+                return MARKETS[a.market], 0.0 if a.state in HOLDS else max(start - age, 0.0)
+    return Buy.WAIT, 0.0
+
+
+def _moment(view: View, seen: JobSeen, now: datetime) -> Moment:
+    """The same for the rule that keeps deadlines, at the true time and with all work that is done."""
+    free = view.spot_seen[-1] if view.spot_seen else None
+    return Moment(
+        (now - seen.job.submitted_at).total_seconds(),
+        np.array([done_seconds(seen, view.terms.tick_seconds)]),
+        np.array([view.held], dtype=np.int8),
+        np.array([view.owed_seconds]),
+        np.array([-1 if free is None else int(free)], dtype=np.int8),
+    )

@@ -1,0 +1,59 @@
+"""How long things lasted, by age: the one form in which evidence about losses is kept, learned from and shown."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# Young machines die most often, whoever the cloud: the ages are fine where the hazard falls fast. Seconds.
+AGES = (0.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 57600.0)
+NOTHING = (0.0,) * len(AGES)
+
+
+def age_class(seconds: float) -> int:
+    """Index of the class of ages that this one belongs to."""
+    return max(bisect_right(AGES, seconds) - 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """Of machines (or of spells in which a pool could be had): how many ended in each class of age, and seconds watched there.
+
+    A life that was not seen to end (its job was done first) adds to `watched` alone: right-censored.
+    """
+
+    ended: tuple[float, ...] = NOTHING
+    watched: tuple[float, ...] = NOTHING
+
+    @property
+    def losses(self) -> float:
+        """How many ended in all."""
+        return sum(self.ended)
+
+    def plus(self, seconds: float, ended: bool) -> Lives:
+        """With one more life, watched from its start."""
+        watched = tuple(
+            w + max(min(seconds, above) - below, 0.0)
+            for w, below, above in zip(self.watched, AGES, (*AGES[1:], float("inf")), strict=True)
+        )
+        last = age_class(seconds)
+        return Lives(tuple(n + (ended and k == last) for k, n in enumerate(self.ended)), watched)
+
+    def __add__(self, other: Lives) -> Lives:
+        """Both together."""
+        return Lives(
+            tuple(a + b for a, b in zip(self.ended, other.ended, strict=True)),
+            tuple(a + b for a, b in zip(self.watched, other.watched, strict=True)),
+        )
+
+    @staticmethod
+    def of(lives: Iterable[tuple[float, bool]]) -> Lives:
+        """Of (seconds, ended) pairs."""
+        total = Lives()
+        for seconds, ended in lives:
+            total = total.plus(seconds, ended)
+        return total
+
+
+UNSEEN = Lives()

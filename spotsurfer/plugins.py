@@ -1,0 +1,31 @@
+"""Plug-ins are found by entry point: name -> maker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+from spotsurfer.model.errors import ConfigError
+
+PROVIDERS = "spotsurfer.providers"
+POLICIES = "spotsurfer.policies"  # placement: which machine
+PLACEMENT = "spotsurfer.placement"  # which pool, for a job that may move at will
+INTERVAL = "spotsurfer.interval"  # when to save next
+PURCHASE = "spotsurfer.purchase"  # spot, on-demand or wait
+TRAINING = "spotsurfer.training"  # models of markets from records
+KINDS = {"machine": POLICIES, "purchase": PURCHASE, "placement": PLACEMENT, "interval": INTERVAL}  # what there are policies for
+
+
+def plugin(group: str, name: str) -> Callable[..., Any]:
+    """The entry point `name` of a group; raises ConfigError with the names there are."""
+    found = {e.name: e for e in entry_points(group=group)}
+    if name not in found:
+        raise ConfigError(f"{group} has no {name!r}: choose one of {', '.join(sorted(found)) or 'none'}")
+    made: Callable[..., Any] = found[name].load()
+    return made
+
+
+def plugins(group: str) -> list[str]:
+    """Names of all that are installed in a group."""
+    return [e.name for e in entry_points(group=group)]
