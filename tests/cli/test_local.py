@@ -29,7 +29,7 @@ def test_every_command_has_examples(call: Call) -> None:
     names = re.findall(r"^  ([a-z-]+)  ", call("--help").out.partition("Commands:")[2], re.M)
     assert {"submit", "local", "agent-runtime", "demo", "version"} <= set(names)
     below = {
-        "backtest": ["deadline"],
+        "backtest": ["deadline", "interval", "placement"],
         "policies": ["train"],
         "local": ["list", "reclaim", "cut", "mend", "clean"],
         "store": ["check", "stats", "gc"],
