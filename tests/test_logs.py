@@ -38,7 +38,8 @@ def _logged(path: Path) -> Iterator[str]:
 
 
 def test_the_list_of_events_is_closed_and_holds_nothing_else() -> None:
-    found = {name for path in (ROOT / "spotsurfer").rglob("*.py") for name in _logged(path)}
+    rooms = (ROOT / "spotsurfer", ROOT / "providers/spotsurfer_providers/aws")
+    found = {name for room in rooms for path in room.rglob("*.py") for name in _logged(path)}
     assert found == {event.value for event in Event}
 
 
