@@ -47,11 +47,3 @@ def _records(availability: Path | None, tick_seconds: float) -> Records:
     from spotsurfer.sim.history import records_of_own
 
     return records_of_own(SESSION.client().get("/v1/spots")["spots"], tick_seconds)
-
-
-def write(path: Path, text: str) -> None:
-    """Raises UsageError where it can't be."""
-    try:
-        path.write_text(text)
-    except OSError as e:
-        raise UsageError(f"{path} can't be written: {e.strerror}.") from e

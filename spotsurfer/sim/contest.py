@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from spotsurfer.model.errors import ConfigError, UsageError
-from spotsurfer.plugins import PURCHASE, plugin
+from spotsurfer.model.errors import UsageError
+from spotsurfer.plugins import PURCHASE, made, plugin
 from spotsurfer.ports.parameters import LEAVE_OUT, parameters_of
-from spotsurfer.ports.purchase import Buy, Purchase, Terms
+from spotsurfer.ports.purchase import Purchase, Terms
 from spotsurfer.sim.deadline import OPTIMUM, Bools, Played, optimum, play, ticks_of
+from spotsurfer.sim.match import HELD, Match, Step, spread
 from spotsurfer.sim.outcome import Comparison, Outcome
-from spotsurfer.sim.plots import Lines, Plot, Series, Stripes
+from spotsurfer.sim.plots import Stripes
 from spotsurfer.sim.traces import Trace
 
-Step = Callable[[int, int], None]
 Settings = Mapping[str, Mapping[str, object]]
 NONE: Settings = {}
-HELD = {Buy.SPOT: "spot", Buy.ON_DEMAND: "on-demand"}
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """The figures and what can be drawn of them."""
-
-    comparison: Comparison
-    plots: list[Plot]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +57,15 @@ def compare(
         "spot": terms.spot_usd_per_hour,
     }
     comparison = Comparison("A job with a deadline on one pool", told, outcomes)
-    return Match(comparison, [_spread(comparison), _timeline(parts, trace, rows, terms)])
+    return Match(comparison, [spread(comparison), _timeline(parts, trace, rows, terms)])
 
 
 def policy_for(name: str, pool: str, settings: Mapping[str, object]) -> Purchase:
     """A policy that was not trained on this pool. Raises ConfigError with the names there are."""
-    make = plugin(PURCHASE, name)
-    learns = any(p.name == LEAVE_OUT for p in parameters_of(make))
+    learns = any(p.name == LEAVE_OUT for p in parameters_of(plugin(PURCHASE, name)))
     out = [*as_list(settings.get(LEAVE_OUT, [])), pool]
-    try:
-        made: Purchase = make({**settings, LEAVE_OUT: out} if learns else settings)
-    except ValueError as e:
-        raise ConfigError(str(e)) from e
-    return made
+    policy: Purchase = made(PURCHASE, name, {**settings, LEAVE_OUT: out} if learns else settings)
+    return policy
 
 
 def as_list(value: object) -> list[object]:
@@ -105,17 +92,6 @@ def _outcome(name: str, parts: Sequence[_Part], rows: np.ndarray) -> Outcome:
     }
     missed = np.concatenate([p.missed for p in played]).astype(np.int64)
     return Outcome(name, usd, groups, means, {"deadline_misses": missed})
-
-
-def _spread(comparison: Comparison) -> Lines:
-    """Cost of the runs, sorted: how the windows are spread."""
-    series = [Series(o.policy, _thinned(np.sort(o.cost))) for o in comparison.outcomes]
-    return Lines("Runs by cost", "per cent of the runs", "USD", series)
-
-
-def _thinned(values: np.ndarray, points: int = 200) -> list[tuple[float, float]]:
-    at = np.unique(np.linspace(0, len(values) - 1, min(points, len(values))).round().astype(int))
-    return [(100 * i / max(1, len(values) - 1), float(values[i])) for i in at]
 
 
 def _timeline(parts: dict[str, list[_Part]], trace: Trace, rows: Sequence[int], terms: Terms) -> Stripes:
