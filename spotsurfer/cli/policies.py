@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from spotsurfer.cli.backtests.markets import Availability, OwnHistory
 from spotsurfer.cli.backtests.options import TickSeconds
 from spotsurfer.cli.common import CONTEXT, AsJson, examples, write
 from spotsurfer.cli.screen import put, put_json, table, tell
@@ -15,7 +16,7 @@ from spotsurfer.plugins import KINDS, plugin, plugins
 
 TRAIN = (
     "spotsurfer policies train --availability A.csv.gz --tick-seconds 600 --out bank.json",
-    "spotsurfer policies train --own --out bank.json",
+    "spotsurfer policies train --own-history 100 --out bank.json",
 )
 
 
@@ -65,8 +66,8 @@ def _settings(given: list[dict[str, Any]]) -> str:
 
 def train(  # noqa: PLR0913 - one parameter an option
     out: Annotated[Path, typer.Option(help="The bank that is written, JSON.")],
-    availability: Annotated[Path | None, typer.Option(help="CSV: tick, then one column a pool.", show_default=False)] = None,
-    own: Annotated[bool, typer.Option("--own", help="From what this controller saw of spot markets.")] = False,
+    availability: Availability = None,
+    own_history: OwnHistory = None,
     tick_seconds: TickSeconds = 600.0,
     states: Annotated[int, typer.Option(min=1, max=8, help="Hidden states of each market.")] = 4,
     seed: Annotated[int, typer.Option(help="Of the random beginnings.")] = 0,
@@ -75,9 +76,9 @@ def train(  # noqa: PLR0913 - one parameter an option
     """Make a bank of market models; `[policy.surf] bank = "FILE"` puts it to use."""
     from spotsurfer.cli import training
 
-    if (availability is None) == (not own):
-        raise UsageError("Give either --availability FILE or --own.")
-    made = training.train(availability, tick_seconds, states, seed)
+    if (availability is None) == (own_history is None):
+        raise UsageError("Give either --availability FILE or --own-history DAYS.")
+    made = training.train((availability, own_history), tick_seconds, states, seed)
     write(out, made.text)
     if as_json:
         put_json({"bank": str(out), "markets": made.names})

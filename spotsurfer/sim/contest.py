@@ -8,12 +8,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from spotsurfer.model.errors import UsageError
 from spotsurfer.plugins import PURCHASE, made, plugin
 from spotsurfer.ports.parameters import LEAVE_OUT, parameters_of
 from spotsurfer.ports.purchase import Purchase, Terms
 from spotsurfer.sim.deadline import OPTIMUM, Bools, Played, optimum, play, ticks_of
-from spotsurfer.sim.match import HELD, Match, Step, spread
+from spotsurfer.sim.match import HELD, Match, Step, need, spread
 from spotsurfer.sim.outcome import Comparison, Outcome
 from spotsurfer.sim.plots import Stripes
 from spotsurfer.sim.traces import Trace
@@ -37,8 +36,7 @@ def compare(
     """All runs of all policies, in the same order; `settings` by policy. Raises UsageError, ConfigError."""
     ticks = ticks_of(terms)
     rows = trace.windows(list(starts), ticks)
-    if not rows:
-        raise UsageError(f"No window of {ticks} ticks lies within the trace of {len(trace.up)} ticks: choose other windows.")
+    need(rows, ticks, len(trace.up))
     parts: dict[str, list[_Part]] = {name: [] for name in names}
     for i, pool in enumerate(trace.pools):
         up = np.array([trace.up[r : r + ticks, i] for r in rows])

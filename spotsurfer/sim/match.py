@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from spotsurfer.model.errors import UsageError
 from spotsurfer.ports.purchase import Buy
 from spotsurfer.sim.outcome import Comparison, Floats
 from spotsurfer.sim.plots import Lines, Plot, Series
@@ -24,6 +25,15 @@ class Match:
 
     comparison: Comparison
     plots: list[Plot]
+
+
+def need(rows: Sequence[int], ticks: int, recorded: int) -> None:
+    """Raises UsageError where no window of so many ticks lies within a record of so many."""
+    if not rows:
+        raise UsageError(
+            f"No window of {ticks} ticks lies within the record of {recorded}: choose other windows, a longer record or a "
+            "shorter deadline."
+        )
 
 
 def part(step: Step, number: int, runs: int, parts: int) -> Callable[[int], None]:

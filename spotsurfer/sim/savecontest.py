@@ -9,7 +9,7 @@ import numpy as np
 from spotsurfer.plugins import INTERVAL, made
 from spotsurfer.ports.interval import Interval
 from spotsurfer.sim.deadline import OPTIMUM
-from spotsurfer.sim.match import Match, Step, part
+from spotsurfer.sim.match import Match, Step, part, spread
 from spotsurfer.sim.outcome import Comparison, Floats, Outcome
 from spotsurfer.sim.plots import Lines, Series
 from spotsurfer.sim.saving import Fleet, Knows, Run, overheads, play
@@ -27,7 +27,7 @@ def compare(fleet: Fleet, fleets: int, names: Sequence[str], step: Step) -> Matc
         played[name] = reference if name == OPTIMUM else _play(name, fleet, fleets, told)
     outcomes = [_outcome(name, runs, reference, fleet) for name, runs in played.items()]
     comparison = Comparison("Jobs on machines that are lost", _told(fleet, fleets), outcomes, unit="hours")
-    return Match(comparison, [_learning(played, fleet)])
+    return Match(comparison, [_learning(played, fleet), spread(comparison)])
 
 
 def interval(name: str) -> Interval:

@@ -8,13 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from spotsurfer.model.errors import UsageError
 from spotsurfer.plugins import PLACEMENT, made
 from spotsurfer.ports.placement import Placement
 from spotsurfer.ports.purchase import Terms
 from spotsurfer.sim.bills import billed_usd
 from spotsurfer.sim.deadline import OPTIMUM, ticks_of
-from spotsurfer.sim.match import HELD, Match, Step, part, spread
+from spotsurfer.sim.match import HELD, Match, Step, need, part, spread
 from spotsurfer.sim.outcome import Comparison, Outcome
 from spotsurfer.sim.plots import Stripes
 from spotsurfer.sim.zones import Journey, Watch, Zones, best_of_all, travel
@@ -34,8 +33,7 @@ class Setting:
 
 def compare(setting: Setting, names: Sequence[str], step: Step) -> Match:
     """All runs of all policies, in the same order. Raises UsageError, ConfigError."""
-    if not setting.starts:
-        raise UsageError(f"No window of {ticks_of(setting.terms)} ticks lies within the trace: choose other windows.")
+    need(setting.starts, ticks_of(setting.terms), len(setting.zones.up))
     watch = Watch(setting.zones.up, setting.terms.tick_seconds)
     outcomes, drawn = list[Outcome](), dict[str, Journey]()
     for i, name in enumerate(names):

@@ -43,4 +43,4 @@ def interval(  # noqa: PLR0913 - one parameter an option
     fleet = Fleet(truth, job_hours * 3600, save_seconds, restart_seconds, notice_seconds, recall, jobs)
     with progress("fleets") as step:
         match = savecontest.compare(fleet, fleets, names_of(policy), step)
-    show(match.comparison, as_json, html, match.plots if html is not None else [])
+    show(match, as_json, html)

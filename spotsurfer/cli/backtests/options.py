@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,8 +11,6 @@ from spotsurfer.model.errors import UsageError
 if TYPE_CHECKING:
     from spotsurfer.ports.purchase import Terms
 
-Availability = Annotated[Path, typer.Option(help="CSV: tick, then one column a pool; 1 = spot could be had.")]
-Windows = Annotated[Path, typer.Option(help="CSV with a column start_tick: where runs begin.")]
 JobHours = Annotated[float, typer.Option(min=0.01, help="Work of the job.")]
 DeadlineHours = Annotated[float, typer.Option(min=0.01, help="Time it has.")]
 RestartHours = Annotated[float, typer.Option(min=0.0, help="Paid at each launch, without progress.")]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from spotsurfer.cli.screen import console, put, put_json, table, tell
 from spotsurfer.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from spotsurfer.sim.match import Step
+    from spotsurfer.sim.match import Match, Step
     from spotsurfer.sim.outcome import Comparison
     from spotsurfer.sim.plots import Plot
 
@@ -53,13 +54,16 @@ def progress(title: str) -> Iterator[Step]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def show(comparison: Comparison, as_json: bool, html: Path | None = None, plots: list[Plot] | None = None) -> None:
-    """Print the figures of each policy; write the page, too, where one is asked for. Raises UsageError."""
+def show(match: Match, as_json: bool, html: Path | None = None, about: Mapping[str, object] | None = None) -> None:
+    """Print the figures of each policy; write the page, too, where one is asked for.
+
+    `about`: what else is told of the market. Raises UsageError."""
     from spotsurfer.sim.outcome import figures
 
+    comparison = replace(match.comparison, settings={**match.comparison.settings, **(about or {})})
     found = figures(comparison)
     if html is not None:
-        _page(html, comparison, found, plots or [])
+        _page(html, comparison, found, match.plots)
     if as_json:
         put_json({"title": comparison.title, "settings": dict(comparison.settings), "policies": found})
         return
