@@ -16,7 +16,7 @@ from spotsurfer_agent.protocol import AgentConfig, Report
 from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer import authorities, storekey
+from spotsurfer import authorities, plugins, storekey
 from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
@@ -39,7 +39,7 @@ from spotsurfer.controller.vault import Vault
 from spotsurfer.core.pacing import USUAL_SECONDS
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
 from spotsurfer.model.job import Attempt, Job
-from spotsurfer.plugins import INTERVAL, POLICIES, PURCHASE, plugin
+from spotsurfer.plugins import INTERVAL, POLICIES, PURCHASE
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.parameters import parameters_of
 from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
@@ -230,26 +230,23 @@ def _store(settings: Settings) -> CopyingStore:
 
 def _provider(settings: Settings, family: str, clock: Clock) -> Provider:
     host = ProviderHost(family, settings.controller.data_dir, settings.store_url, clock)
-    make = plugin("spotsurfer.providers", settings.provider.name)
+    make = plugins.plugin(plugins.PROVIDERS, settings.provider.name)
     return Guarded(make(settings.provider.table, host), clock)
 
 
 def _policies(settings: Settings) -> Policies:
     chosen = settings.policy
     names = {POLICIES: chosen.name, PURCHASE: chosen.purchase, INTERVAL: chosen.interval}
-    makers = {group: plugin(group, name) for group, name in names.items()}
-    takes = {group: {p.name for p in parameters_of(make)} for group, make in makers.items()}
+    takes = {group: {p.name for p in parameters_of(plugins.plugin(group, name))} for group, name in names.items()}
 
     def made(group: str) -> Any:
         """With the table of its name, but for what only another kind of the same name takes."""
         others = {p for g, some in takes.items() if names[g] == names[group] for p in some} - takes[group]
-        return makers[group]({k: v for k, v in chosen.table_of(names[group]).items() if k not in others})
+        table = chosen.table_of(names[group]).items()
+        return plugins.made(group, names[group], {k: v for k, v in table if k not in others})
 
-    try:
-        asked = settings.agent.checkpoint_interval is not None  # the operator has decided
-        return Policies(made(POLICIES), made(PURCHASE), None if asked else made(INTERVAL))
-    except ValueError as e:
-        raise ConfigError(str(e)) from e
+    asked = settings.agent.checkpoint_interval is not None  # the operator has decided
+    return Policies(made(POLICIES), made(PURCHASE), None if asked else made(INTERVAL))
 
 
 def runtime_of(settings: Settings) -> Runtime:
