@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from spotsurfer.cli.backtests import deadline, interval, placement
+from spotsurfer.cli.backtests import deadline, interval, placement, size
 
-ROOMS = (deadline, placement, interval)
+ROOMS = (deadline, placement, interval, size)
 
 
 def add(app: typer.Typer) -> None:
