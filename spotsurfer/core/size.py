@@ -98,7 +98,7 @@ def _ask(policy: Size, course: Course, moment: Moment) -> tuple[Course, SizeChoi
     """Its choice; nothing, and an alarm, where it raises or names what there is not."""
     try:
         memory, choice = policy.look(course.memory, moment)
-        wrong = not isinstance(choice, SizeChoice) or not (choice.to is None or _known(choice.to, course.terms))
+        wrong = not (isinstance(choice, SizeChoice) and (choice.to is None or _known(choice.to, course.terms)))
     except Exception as e:  # somebody else's code: whatever it raises must not move a job
         return replace(course, alarm=f"the size policy failed: {type(e).__name__}: {e}"), SizeChoice()
     if wrong:
