@@ -124,12 +124,11 @@ def _shift(source: npt.NDArray[np.float32], target: npt.NDArray[np.float32], by:
     whole = np.floor(by).astype(np.int64)
     share = (by - whole).astype(np.float32)
     for step in np.unique(whole):
-        at = np.flatnonzero(whole == step)
-        for to, part in ((at + step, 1 - share[at]), (at + step + 1, share[at])):
-            inside = to < count
-            target[:, to[inside]] += source[:, at[inside]] * part[inside]
-            if not inside.all():
-                target[:, -1] += (source[:, at[~inside]] * part[~inside]).sum(axis=1)
+        for to, part in ((int(step), 1 - share), (int(step) + 1, share)):
+            moved = source * np.where(whole == step, part, np.float32(0))
+            past = min(to, count)
+            target[:, past:] += moved[:, : count - past]
+            target[:, -1] += moved[:, count - past :].sum(axis=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spotsurfer.core.size import MOVES_PER_HOUR, Course, begin, look, moved, rescue
-from spotsurfer.ports.size import Came, Kind, Moment, Size, SizeTerms
+from spotsurfer.ports.size import Came, Kind, Moment, Size, SizeChoice, SizeTerms
 from spotsurfer.sim.outcome import Floats
 from spotsurfer.sim.usage import Usage
 
@@ -176,6 +176,19 @@ class _Player:
     def _pay_machine(self, kind: int, begin_: float, end: float) -> None:
         self._ride.usd += self._kinds[kind].usd_per_hour * (end - begin_) / HOUR
         self._ride.held.append((kind, begin_, end))
+
+
+class Stay:
+    """On the type that was asked for, from begin to end: for what reclaims do to it."""
+
+    def begin(self, terms: SizeTerms) -> tuple[None, int]:
+        """Nothing is remembered."""
+        return None, terms.start
+
+    def look(self, memory: None, moment: Moment) -> tuple[None, SizeChoice]:
+        """Never anywhere else."""
+        del memory, moment
+        return None, SizeChoice()
 
 
 def fixed_usd(kind: Kind, usage: Usage) -> float | None:
