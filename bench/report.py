@@ -1,4 +1,4 @@
-"""What benchmarks of policies have in common: parts that give keys and tables, a JSON file, and a page they are written into."""
+"""What benchmarks of policies share: parts that give keys and tables, a JSON file, and the page that tables go into."""
 
 from __future__ import annotations
 

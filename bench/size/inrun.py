@@ -27,6 +27,7 @@ HISTORY: dict[str, Setting] = {"history_24h_60s": (MEGAHIT, 24, 60), "history_24
 MORE_HISTORY: Sequence[Setting] = (HARM, (MINIMAP2, 24, 60))
 COPIES = tuple(itertools.product((0.85, 1.0, 1.15), (0.9, 1.0, 1.1)))  # of time, of memory
 UNEVEN = (0, 1)  # seeds of earlier runs whose pace and memory differ from stretch to stretch
+OTHER = "other"  # the earlier run was of another program
 STRETCHES = 24
 POLICIES = ("surf", "threshold", "best-fixed", "optimum")
 CORES_TOO = {"cpu_upper": 90.0, "cpu_lower": 40.0}
@@ -52,35 +53,28 @@ def run_first() -> Part:
 def run_history() -> Part:
     """The same with one earlier run: nine that are faster or slower, smaller or larger, and some that are unevenly so."""
     settings = [*HISTORY.values(), *MORE_HISTORY]
-    jobs = [(s, how) for s in settings for how in (*COPIES, *UNEVEN)] + [
-        (s, "other") for s in (HISTORY["history_24h_60s"], MORE_HISTORY[1])
-    ]
+    jobs = [(s, how) for s in settings for how in (*COPIES, *UNEVEN, OTHER)]
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        savings = dict(zip(jobs, pool.starmap(_with_history, jobs, chunksize=1), strict=True))
+        found = dict(zip(jobs, pool.starmap(_with_history, jobs, chunksize=1), strict=True))
     first = {s: 1 - play(surf(), world(*s)).usd / best_fixed(world(*s)).usd for s in settings}
-    copies = {s: [savings[s, c] for c in COPIES] for s in settings}
-    uneven = {s: [savings[s, c] for c in UNEVEN] for s in settings}
-    against = [(1 - x) / (1 - first[s]) - 1 for (s, _), x in savings.items()]
-    keys = {key: float(np.mean(copies[s])) for key, s in HISTORY.items()}
-    keys |= {f"{key}_worst": min(copies[s]) for key, s in HISTORY.items()}
-    keys |= {f"{key}_uneven": float(np.mean(uneven[s])) for key, s in HISTORY.items()}
-    keys["history_worst_against_first"] = max(against)
-    rows = [
-        [_name(s), percent(first[s]), percent(float(np.mean(copies[s]))), f"{percent(min(copies[s]))} to {percent(max(copies[s]))}",
-         percent(float(np.mean(uneven[s]))), percent(savings[s, "other"]) if (s, "other") in savings else "-",
-         percent(1 - optimum(world(*s)).usd / best_fixed(world(*s)).usd)]
-        for s in settings
-    ]  # fmt: skip
-    columns = [
-        "below the best fixed type, %",
-        "first run",
-        "nine copies",
-        "from, to",
-        "uneven",
-        "of another program",
-        "optimum",
-    ]
-    return Part(keys, {"size-history": table(columns, rows)})
+    keys: dict[str, object] = {"history_worst_against_first": max((1 - x) / (1 - first[s]) - 1 for (s, _), x in found.items())}
+    for key, s in HISTORY.items():
+        copies = [found[s, c] for c in COPIES]
+        keys |= {key: float(np.mean(copies)), f"{key}_worst": min(copies)}
+        keys[f"{key}_uneven"] = float(np.mean([found[s, c] for c in UNEVEN]))
+    told = ["first run", "nine copies", "from, to", "uneven", "of another program", "optimum"]
+    return Part(
+        keys, {"size-history": table(["below the best fixed type, %", *told], [_row(s, first[s], found) for s in settings])}
+    )
+
+
+def _row(setting: Setting, first: float, found: dict[tuple[Setting, object], float]) -> list[str]:
+    copies = [found[setting, c] for c in COPIES]
+    spread = f"{percent(min(copies))} to {percent(max(copies))}"
+    means = (first, float(np.mean(copies)), float(np.mean([found[setting, c] for c in UNEVEN])), found[setting, OTHER])
+    given = world(*setting)
+    cells = [percent(x) for x in (*means, 1 - optimum(given).usd / best_fixed(given).usd)]
+    return [_name(setting), *cells[:2], spread, *cells[2:]]
 
 
 def saving(rides: Rides, policy: str) -> float:
@@ -99,7 +93,7 @@ def uneven(usage: Usage, seed: int) -> Usage:
 
 def _with_history(setting: Setting, how: object) -> float:
     given = world(*setting)
-    if how == "other":
+    if how == OTHER:
         earlier = world(MINIMAP2 if setting[0] == MEGAHIT else MEGAHIT, *setting[1:]).usage
     else:
         earlier = given.usage.times(*how) if isinstance(how, tuple) else uneven(given.usage, int(str(how)))

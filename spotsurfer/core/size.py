@@ -97,7 +97,8 @@ def _larger(kinds: tuple[Kind, ...], memory_bytes: float, course: Course) -> int
 def _ask(policy: Size, course: Course, moment: Moment) -> tuple[Course, SizeChoice]:
     """Its choice; nothing, and an alarm, where it raises or names what there is not."""
     try:
-        memory, choice = policy.look(course.memory, moment)
+        answer: tuple[Any, Any] = policy.look(course.memory, moment)
+        memory, choice = answer
         wrong = not (isinstance(choice, SizeChoice) and (choice.to is None or _known(choice.to, course.terms)))
     except Exception as e:  # somebody else's code: whatever it raises must not move a job
         return replace(course, alarm=f"the size policy failed: {type(e).__name__}: {e}"), SizeChoice()
