@@ -15,7 +15,7 @@ from spotsurfer_agent.protocol import AgentConfig, Report
 from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer import authorities, storekey
+from spotsurfer import authorities, plugins, storekey
 from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
@@ -37,7 +37,6 @@ from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
 from spotsurfer.model.job import Attempt, Job
-from spotsurfer.plugins import POLICIES, PURCHASE, plugin
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
 from spotsurfer.runtime import Runtime, find, shelf
@@ -222,17 +221,14 @@ def _store(settings: Settings) -> CopyingStore:
 
 def _provider(settings: Settings, family: str, clock: Clock) -> Provider:
     host = ProviderHost(family, settings.controller.data_dir, settings.store_url, clock)
-    make = plugin("spotsurfer.providers", settings.provider.name)
+    make = plugins.plugin(plugins.PROVIDERS, settings.provider.name)
     return Guarded(make(settings.provider.table, host), clock)
 
 
 def _policies(settings: Settings) -> Policies:
     chosen = settings.policy
-    placement, purchase = plugin(POLICIES, chosen.name), plugin(PURCHASE, chosen.purchase)
-    try:
-        return Policies(placement(chosen.table), purchase(chosen.table_of(chosen.purchase)))
-    except ValueError as e:
-        raise ConfigError(str(e)) from e
+    placement = plugins.made(plugins.POLICIES, chosen.name, chosen.table)
+    return Policies(placement, plugins.made(plugins.PURCHASE, chosen.purchase, chosen.table_of(chosen.purchase)))
 
 
 def runtime_of(settings: Settings) -> Runtime:
