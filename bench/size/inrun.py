@@ -53,7 +53,7 @@ def run_first() -> Part:
 def run_history() -> Part:
     """The same with one earlier run: nine that are faster or slower, smaller or larger, and some that are unevenly so."""
     settings = [*HISTORY.values(), *MORE_HISTORY]
-    jobs = [(s, how) for s in settings for how in (*COPIES, *UNEVEN, OTHER)]
+    jobs: list[tuple[Setting, object]] = [(s, how) for s in settings for how in (*COPIES, *UNEVEN, OTHER)]
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         found = dict(zip(jobs, pool.starmap(_with_history, jobs, chunksize=1), strict=True))
     first = {s: 1 - play(surf(), world(*s)).usd / best_fixed(world(*s)).usd for s in settings}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spotsurfer.model.errors import ConfigError, UsageError
-from spotsurfer.plugins import SIZE, plugin
+from spotsurfer.model.errors import UsageError
+from spotsurfer.plugins import SIZE, made
 from spotsurfer.ports.size import Size
+from spotsurfer.sim.match import Step
 from spotsurfer.sim.sizing import Ride, World, best_fixed, optimum, play
 
-Step = Callable[[int, int], None]
 Settings = Mapping[str, Mapping[str, object]]
 NONE: Settings = {}
 BEST_FIXED, OPTIMUM = "best-fixed", "optimum"
@@ -55,11 +55,8 @@ def compare(world: World, names: Sequence[str], step: Step, settings: Settings =
 
 def size_policy(name: str, settings: Mapping[str, object]) -> Size:
     """The policy of this name. Raises ConfigError with the names there are."""
-    try:
-        made: Size = plugin(SIZE, name)(settings)
-    except ValueError as e:
-        raise ConfigError(str(e)) from e
-    return made
+    policy: Size = made(SIZE, name, settings)
+    return policy
 
 
 def _check(world: World) -> None:

@@ -41,9 +41,19 @@ class SpotTimes:
         return np.inf if tick >= len(self.up) or self.up[tick] else len(self.up) * self.tick_seconds - now
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A machine, in seconds since the run began."""
+
+    kind: int
+    begin: float
+    end: float
+    reclaimed: bool = False
+
+
 @dataclass(slots=True)
 class Ride:
-    """What came of one run. `held`: (type, from, to) in seconds, overlapping during moves."""
+    """What came of one run. `held`: machines, which overlap during moves."""
 
     usd: float = 0.0
     moves: int = 0
@@ -52,7 +62,7 @@ class Ride:
     reclaims: int = 0
     elapsed_seconds: float = 0.0
     moved_at: list[float] = field(default_factory=list)
-    held: list[tuple[int, float, float]] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
     alarm: str = ""
 
 
@@ -154,7 +164,7 @@ class _Player:
     def _launch(self, to: int, came: Came, from_: float) -> None:
         """The old machine is paid until the move is done, the new one from its begin."""
         done = from_ + self._world.terms.move_seconds
-        self._pay_machine(self._held, self._since, done)
+        self._pay(done)
         self._held, self._since, self._now = to, from_, done
         self._came, self._image = came, (self._piece, self._left)
 
@@ -162,7 +172,7 @@ class _Player:
         """The job was frozen within the notice; the next machine may have any size."""
         self._ride.reclaims += 1
         memory = float(self._world.usage.memory_bytes[self._piece])
-        self._pay(self._now)
+        self._pay(self._now, reclaimed=True)
         if self._seen > 0:
             self._look(memory, free=True)
         self._now += spot.until_change(self._now)
@@ -170,12 +180,9 @@ class _Player:
         self._now += self._world.terms.move_seconds
         self._came, self._image = Came.RECLAIMED, (self._piece, self._left)
 
-    def _pay(self, until: float) -> None:
-        self._pay_machine(self._held, self._since, until)
-
-    def _pay_machine(self, kind: int, begin_: float, end: float) -> None:
-        self._ride.usd += self._kinds[kind].usd_per_hour * (end - begin_) / HOUR
-        self._ride.held.append((kind, begin_, end))
+    def _pay(self, until: float, reclaimed: bool = False) -> None:
+        self._ride.usd += self._kinds[self._held].usd_per_hour * (until - self._since) / HOUR
+        self._ride.held.append(Held(self._held, self._since, until, reclaimed))
 
 
 class Stay:
@@ -204,7 +211,7 @@ def fixed(kind: int, world: World) -> Ride | None:
     if usd is None:
         return None
     elapsed = float((world.usage.seconds * _stretch(world.terms.kinds[kind], world.usage)).sum())
-    return Ride(usd, elapsed_seconds=elapsed, held=[(kind, 0.0, elapsed)])
+    return Ride(usd, elapsed_seconds=elapsed, held=[Held(kind, 0.0, elapsed)])
 
 
 def best_fixed(world: World) -> Ride:

@@ -14,6 +14,10 @@ KINDS = tuple(Kind(f"a.{n}", "a", n, int(8 * n * GIB), 0.1 * n) for n in (1, 2, 
 TERMS = SizeTerms(KINDS, 3, 60.0)
 
 
+TEXT: Any = "0"
+NONSENSE = [SizeChoice(4), SizeChoice(-1), SizeChoice(TEXT), SizeChoice(True), 0, None, KeyError("x")]
+
+
 class Says:
     """Always the same."""
 
@@ -40,7 +44,7 @@ def test_a_wish_is_let_through() -> None:
     assert course.peak_bytes == GIB
 
 
-@pytest.mark.parametrize("answer", [SizeChoice(4), SizeChoice(-1), SizeChoice("0"), SizeChoice(True), 0, None, KeyError("x")])
+@pytest.mark.parametrize("answer", NONSENSE)
 def test_nonsense_moves_nobody_and_is_told(answer: Any) -> None:
     policy = Says(answer)
     course, choice = look(policy, begin(policy, TERMS), moment(3), 60.0)

@@ -55,10 +55,18 @@ def noise(seed: int, minutes: int) -> Usage:
     return Usage(np.full(count, 10.0), rng.random(count) ** 3 * LARGEST + 1, rng.random(count) * 16)
 
 
+def ramps(seconds: float, steps: int, minutes: int) -> Usage:
+    """Up in steps, each a new peak, and down again at once."""
+    at = np.arange(0.0, minutes * 60.0, 10.0)
+    step = (at // seconds) % steps
+    return Usage(np.full(len(at), 10.0), LARGEST * 2.0 ** (step - steps + 1), np.full(len(at), 2.0))
+
+
 SHARE = st.floats(0.001, 1.0)
 LOADS = st.one_of(
     st.builds(square, st.floats(10, 3600), SHARE, SHARE, st.just(300)),
     st.builds(spikes, st.floats(20, 3600), SHARE, SHARE, st.just(300)),
+    st.builds(ramps, st.floats(30, 900), st.integers(2, 8), st.just(300)),
     st.builds(noise, st.integers(0, 999), st.just(300)),
 )
 
@@ -69,10 +77,11 @@ def most_in_an_hour(ride: Ride) -> int:
 
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@example(load=square(300, 0.01, 1.0, 300), limit=3, move_seconds=0.0)
-@given(load=LOADS, limit=st.integers(3, 12), move_seconds=st.sampled_from([0.0, 15.0, 180.0]))
-def test_never_more_moves_an_hour_than_configured(name: str, load: Usage, limit: int, move_seconds: float) -> None:
-    ride = play(POLICIES[name](), World(load, SizeTerms(KINDS, 7, move_seconds, 16), moves_per_hour=limit))
+@example(load=square(300, 0.01, 1.0, 300), start=7, limit=3, move_seconds=0.0)
+@example(load=ramps(240, 6, 300), start=0, limit=3, move_seconds=15.0)
+@given(load=LOADS, start=st.integers(0, 7), limit=st.integers(3, 12), move_seconds=st.sampled_from([0.0, 15.0, 180.0]))
+def test_never_more_moves_an_hour_than_configured(name: str, load: Usage, start: int, limit: int, move_seconds: float) -> None:
+    ride = play(POLICIES[name](), World(load, SizeTerms(KINDS, start, move_seconds, 16), moves_per_hour=limit))
     assert most_in_an_hour(ride) <= limit
     assert ride.ooms == 0
     assert not ride.alarm

@@ -11,6 +11,7 @@ import pytest
 
 from spotsurfer.model.errors import ConfigError, InputMissing, UsageError
 from spotsurfer.ports.size import Came, Earlier, Kind, Moment, SizeChoice, SizeTerms
+from spotsurfer.sim.bills import machines_usd
 from spotsurfer.sim.sizecontest import compare, size_policy
 from spotsurfer.sim.sizing import SpotTimes, Stay, World, best_fixed, optimum, play
 from spotsurfer.sim.usage import Usage, read_usage
@@ -70,6 +71,7 @@ def test_a_reclaim_waits_and_may_change_the_size() -> None:
     assert ride.elapsed_seconds == pytest.approx(600 + 200 + 60)
     assert ride.usd == pytest.approx((2 * 100 + 1 * (60 + 500)) / 3600)
     assert ride.moves == 0
+    assert machines_usd(ride, TERMS.kinds) == pytest.approx(1 * (60 + 500) / 3600, abs=1e-6)  # taken in its first hour: free
 
 
 def test_the_optimum_is_that_of_all_plans() -> None:
@@ -131,7 +133,7 @@ def test_thresholds_keep_their_bounds() -> None:
     world = World(load, SizeTerms(ladder, 3, 10.0))
 
     def ends(**settings: float) -> int:
-        return play(size_policy("threshold", settings), world).held[-1][0]
+        return play(size_policy("threshold", settings), world).held[-1].kind
 
     assert ends(mem_lower=20) == 0
     assert ends(mem_lower=20, floor_gib=16) == 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotsurfer.cli.backtests.options import Policies, names_of
 from spotsurfer.cli.backtests.show import Settings, progress, settings_of
 from spotsurfer.cli.common import AsJson, examples
 from spotsurfer.cli.screen import put, put_json, table
@@ -40,9 +41,7 @@ def size(  # noqa: PLR0913 - one parameter an option
     scale_cores: Annotated[float | None, typer.Option(min=0.01, help="Peak of cores.", show_default=False)] = None,
     hours: Annotated[float | None, typer.Option(min=0.01, max=2000, help="Length of the run.", show_default=False)] = None,
     move_seconds: Annotated[float, typer.Option(min=0.0, help="The job stands still, and both machines are paid.")] = 60.0,
-    policy: Annotated[
-        str, typer.Option(help="Names with commas between; `best-fixed` and `optimum` know the run.")
-    ] = DEFAULT_POLICIES,
+    policy: Policies = DEFAULT_POLICIES,
     settings: Settings = None,
     history: Annotated[
         list[Path] | None, typer.Option(help="An earlier run of the same step, scaled alike; repeatable.", show_default=False)
@@ -63,9 +62,6 @@ def size(  # noqa: PLR0913 - one parameter an option
     from spotsurfer.sim.sizing import World
     from spotsurfer.sim.usage import read_usage
 
-    names = list(dict.fromkeys(n.strip() for n in policy.split(",") if n.strip()))
-    if not names:
-        raise UsageError("--policy names none: give e.g. surf,threshold,best-fixed,optimum.")
     kinds, start = allowed(
         kinds_like(catalog, [t.strip() for t in types.split(",") if t.strip()], spot),
         request,
@@ -77,7 +73,7 @@ def size(  # noqa: PLR0913 - one parameter an option
     wide = threads if threads is not None else float(run.cores.max())
     world = World(run, SizeTerms(kinds, start, move_seconds, wide, earlier), guard, moves_per_hour=moves_per_hour)
     with progress("policies") as step:
-        rides = compare(world, names, step, settings_of(settings))
+        rides = compare(world, names_of(policy), step, settings_of(settings))
     _show(rides, world, usage, as_json)
 
 
