@@ -20,6 +20,7 @@ from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
 from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.gpuwatch import GpuWatch
 from spotsurfer.controller.guarded import Guarded
 from spotsurfer.controller.hooks import Hooks
 from spotsurfer.controller.keeper import Retention, Shop
@@ -46,6 +47,7 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal
 from spotsurfer.state.db import lock_state, new_family, open_database
 from spotsurfer.store.heads import Heads
+from spotsurfer.store.imagegpus import ImageGpus
 from spotsurfer.store.images import ImageDigests
 from spotsurfer.store.output import Output
 from spotsurfer.store.reports import Reports
@@ -128,6 +130,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
     own = settings.controller
     listing = min(own.tick_seconds, LISTING_SECONDS)
     observer = Observer(base.engine, base.provider, reports, heads, limits, (own.offers_seconds, listing))
+    observer.gpus = GpuWatch(ImageGpus(base.store, base.key.keys_of), limits.refusal_seconds)
     logins = _logins(settings, base, observer)
     hooks = Hooks(base.engine, base.clock, settings.hooks.on_end)
     ports = Ports(

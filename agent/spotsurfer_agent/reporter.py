@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spotsurfer_agent import __version__, clock, protocol
-from spotsurfer_agent.engines import needs
+from spotsurfer_agent.engines import gpufacts, needs
 from spotsurfer_agent.engines.port import Protection, Status
 from spotsurfer_agent.facts import Facts
 from spotsurfer_agent.guards import waits_for_memory
@@ -76,6 +76,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         unfit_kind=extras.standing.kind,
         waits=extras.standing.waits,
         processor=needs.processor(),
+        gpu_driver=gpufacts.driver_here(),
         steps=runs_of(memory),
         partial=memory.partial,
         partial_error=memory.partial_error,

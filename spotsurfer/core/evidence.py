@@ -24,6 +24,13 @@ def lives_of(attempts: Sequence[Attempt], now: datetime) -> Mapping[tuple[Pool, 
 
 
 def told(snapshot: Snapshot, now: datetime) -> Sequence[Offer]:
-    """The offers, each with the lives of the machines of all jobs that were in its pool."""
+    """The offers, each with the lives of the machines of all jobs that were in its pool, and the GPU driver seen there."""
     lives = lives_of([a for seen in snapshot.jobs for a in seen.attempts], now)
-    return [replace(o, lives=lives[o.pool, o.market]) if (o.pool, o.market) in lives else o for o in snapshot.offers]
+    told = [replace(o, lives=lives[o.pool, o.market]) if (o.pool, o.market) in lives else o for o in snapshot.offers]
+    drivers = snapshot.gpu_drivers
+    return [_driven(o, drivers.get((o.pool.provider, o.pool.region), "")) if o.gpus.count else o for o in told]
+
+
+def _driven(offer: Offer, driver: str) -> Offer:
+    """All machines of a region boot one image, which has one driver."""
+    return replace(offer, gpus=replace(offer.gpus, driver=driver))

@@ -17,7 +17,7 @@ from spotsurfer.ports.policy import Policy
 
 def preview(job: Job, snapshot: Snapshot, policy: Policy, now: datetime) -> Preview:
     """The same choice that `decide` would make of the same world."""
-    choices, rejected = choose(job, told(snapshot, now), snapshot.cooldowns, policy, now, snapshot.limits)
+    choices, rejected = choose(JobSeen(job, ()), told(snapshot, now), snapshot.cooldowns, policy, now, snapshot.limits)
     choices = list(choices)
     return Preview(choices, rejected, _obstacle(job, snapshot, choices))
 

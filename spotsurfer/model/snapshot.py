@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from spotsurfer.model.gpus import Gpus
 from spotsurfer.model.ids import AttemptNumber, InstanceId
 from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.market import Cooldown, Offer, Pool
@@ -109,6 +110,7 @@ class JobSeen:
     spent_usd_micros: int = 0
     signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
     done_seconds: float = 0.0  # of its work, those that would not have to be done again
+    image_gpus: Gpus | None = None  # that its newest checkpoint was made on; None = none, or nobody can say
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +154,4 @@ class Snapshot:
     spent_usd_micros: int
     limits: Limits
     spot_seen: Mapping[Pool, Sequence[SpotSeen]] = field(default_factory=dict)  # oldest first
+    gpu_drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and region, newest machine

@@ -1,8 +1,12 @@
-"""GPUs in the facts of an image: what is compared, what is told, and how the GPUs then map to the GPUs now. Pure."""
+"""GPUs in the facts of an image: what is compared, what is told, and how the GPUs then map to the GPUs now. Pure,
+but for `driver_here`."""
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from spotsurfer_agent.cuda.port import About
 
@@ -26,6 +30,17 @@ def of_job(about: About, processes: Iterable[int]) -> dict[str, str]:
         MEMORY: " ".join(str(card.used_bytes) for card in about.cards),
         PROCESSES: " ".join(map(str, sorted(processes))),
     }
+
+
+@functools.cache
+def driver_here(said: Path = Path("/proc/driver/nvidia/version")) -> str:
+    """Version of this machine's GPU driver as its kernel module says; empty where there is none. Asks no driver."""
+    try:
+        first = said.read_text(errors="replace").partition("\n")[0]
+    except OSError:
+        return ""
+    found = re.search(r"\b\d{3,4}\.\d+(?:\.\d+)?\b", first)
+    return found[0] if found else ""
 
 
 def processes_of(facts: Mapping[str, str]) -> set[int]:

@@ -259,7 +259,7 @@ class Hosted(abc.ABC):
             "USER": who.name,
             "SPOTSURFER_JOB": self._job,
             **cpucap.environment(spec.cpu),
-            **nccl.environment(spec.environment),
+            **nccl.environment(spec.environment, spec.gpus),
             **spec.environment,
             **bag.environment,
         }
