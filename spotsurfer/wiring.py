@@ -38,6 +38,7 @@ from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
 from spotsurfer.model.job import Attempt, Job
+from spotsurfer.model.snapshot import Limits
 from spotsurfer.plugins import POLICIES, PURCHASE, plugin
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
@@ -128,9 +129,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
     heads, reports = Heads(base.store), Reports(base.store)
     limits = replace(settings.limits.as_limits(), rebalance=base.provider.capabilities.rebalance)
     own = settings.controller
-    listing = min(own.tick_seconds, LISTING_SECONDS)
-    observer = Observer(base.engine, base.provider, reports, heads, limits, (own.offers_seconds, listing))
-    observer.gpus = GpuWatch(ImageGpus(base.store, base.key.keys_of), limits.refusal_seconds)
+    observer = _observer(settings, base, (heads, reports), limits)
     logins = _logins(settings, base, observer)
     hooks = Hooks(base.engine, base.clock, settings.hooks.on_end)
     ports = Ports(
@@ -185,6 +184,14 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
     )
     service = ControllerService(identity, parts)
     return Controller(service, loop, schedule, background, stopped, failure, base.lock)
+
+
+def _observer(settings: Settings, base: _Base, seen: tuple[Heads, Reports], limits: Limits) -> Observer:
+    own, (heads, reports) = settings.controller, seen
+    listing = min(own.tick_seconds, LISTING_SECONDS)
+    observer = Observer(base.engine, base.provider, reports, heads, limits, (own.offers_seconds, listing))
+    observer.gpus = GpuWatch(ImageGpus(base.store, base.key.keys_of), limits.refusal_seconds)
+    return observer
 
 
 def _heard(observer: Observer) -> Callable[[Job, Attempt], Report | None]:

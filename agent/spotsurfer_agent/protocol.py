@@ -274,6 +274,7 @@ class Report:
     processor: str = ""  # of this machine, with what its facts hash to
     gpu_driver: str = ""  # its version; "" = this machine has none
     steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last
+    hint: str = ""  # the stage that the job says it is in, see `hints`; it may say what it likes
     partial: int = 0  # the newest request for outputs that was dealt with
     partial_error: str = ""  # why nothing came of it, in one sentence
     at: str = ""

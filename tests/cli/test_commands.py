@@ -17,7 +17,6 @@ from support.fake_service import FakeService, an_attempt
 from spotsurfer.cli import act, ask
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, RestoreRefused
-from spotsurfer.model.gpus import Gpus
 from spotsurfer.model.job import AttemptState, JobState, MarketChoice
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.model.steps import JobStep
@@ -378,23 +377,6 @@ def test_a_dry_run_shows_choices_and_reasons_and_makes_no_job(controller: FakeSe
     assert (controller.statuses, controller.uploads) == ({}, {})
     controller.previewed = Preview([], [], "no machine can be had")
     assert "Nothing would be launched now: no machine can be had." in call(*words).out
-
-
-def test_gpus_arrive_and_what_they_cost_is_told(controller: FakeService, call: Call) -> None:
-    pool = Pool("aws", "us-east-1", "us-east-1a", "g5.12xlarge")
-    four = Offer(pool, Market.SPOT, 31_000, 96_000, 48, 64 << 30, gpus=Gpus("a10g", 4, 22 << 30))
-    controller.previewed = Preview([four], [], "")
-    words = ("submit", "--name", "train", "--gpus", "4", "--gpu", "A10G")
-    shown = call(*words, "--dry-run", "--", "x").out
-    assert "4 a10g" in shown
-    assert "3.5 instead of 292 GB/s" in shown
-    assert "64 GiB of memory and 88 GiB on its GPUs" in " ".join(shown.split())
-    result = call(*words, "--", "x")
-    assert result.code == 0, result.err
-    assert "NCCL goes by sockets" in result.err
-    (status,) = controller.statuses.values()
-    assert (status.job.spec.gpus, status.job.spec.gpu) == (4, "A10G")
-    assert "NCCL" not in call("submit", "--name", "b", "--gpus", "4", "--env", "SPOTSURFER_NCCL=own", "--", "x").err
 
 
 def test_rails_of_a_job_arrive(controller: FakeService, call: Call) -> None:
