@@ -12,6 +12,7 @@ from spotsurfer_agent.cuda.port import About
 
 CHIP, COUNT, DRIVER = "GPU", "GPU count", "GPU driver"  # compared: see `needs.RULES`
 UUIDS, MEMORY, PROCESSES = "GPU uuids", "GPU memory in use", "GPU processes"
+THREADS = "GPU restore threads"  # process:thread, of an image whose other threads were held
 NONE = "none"
 
 
@@ -46,6 +47,17 @@ def driver_here(said: Path = Path("/proc/driver/nvidia/version")) -> str:
 def processes_of(facts: Mapping[str, str]) -> set[int]:
     """Numbers, inside, of the processes whose GPU memory is in the image."""
     return {int(x) for x in facts.get(PROCESSES, "").split()}
+
+
+def of_threads(spared: Mapping[int, int]) -> dict[str, str]:
+    """Restore threads by process, both by their numbers inside."""
+    return {THREADS: " ".join(f"{pid}:{thread}" for pid, thread in sorted(spared.items()))} if spared else {}
+
+
+def threads_of(facts: Mapping[str, str]) -> dict[int, int]:
+    """The reverse; empty: no thread was held."""
+    pairs = (x.partition(":") for x in facts.get(THREADS, "").split())
+    return {int(pid): int(thread) for pid, _, thread in pairs}
 
 
 def memory_of(facts: Mapping[str, str]) -> list[int]:
