@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from simulation.chances import Chances
 from simulation.moods import Always, MoodyInterval, MoodyPurchase
-from simulation.virtual import Chances
 from simulation.world import START, World
 from spotsurfer_policies.purchase import make_greedy
 from spotsurfer_policies.surf import make as make_surf

@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from typing import Any
 
+from simulation.chances import Chances
 from simulation.objects import Objects
-from simulation.virtual import LEASE_SECONDS, Chances, Cloud, Crash
+from simulation.virtual import LEASE_SECONDS, Cloud, Crash
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import HeadKind
 from spotsurfer_policies.cheapest import Cheapest
