@@ -15,15 +15,19 @@ from support.fleet import CONFIG, ENDED, MARKS, Fleet, fleet
 
 pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(400)]
 STEPS, WORK, DEADLINE = 1300, 90.0, 210.0
-# Spot can be had at first; then all machines are taken, and there is none until long after the deadline (times are from the
-# controller's start).
+# Spot can be had at first; then both machines are taken, and there is none until long after the deadline.
 GONE = """
 [[reclaim]]
-at_seconds = 60
+launch = 1
+after_seconds = 55
+notice_seconds = 8
+[[reclaim]]
+launch = 2
+after_seconds = 45
 notice_seconds = 8
 [[outage]]
-from_seconds = 60
-to_seconds = 600
+at_reclaim = 1
+seconds = 600
 """
 # There is none at first, then there is, at a price of some places and times.
 LATE = """
