@@ -114,6 +114,7 @@ class JobSeen:
     spent_usd_micros: int = 0
     signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
     done_seconds: float = 0.0  # of its work, those that would not have to be done again
+    at_risk_seconds: float = 0.0  # of these: would have to be done again if its machine were gone now without a word
     save_seconds: float | None = None  # that a save stopped it for, on the last machine that made one
     image_gpus: Gpus | None = None  # that its newest checkpoint was made on; None = none, or nobody can say
 
