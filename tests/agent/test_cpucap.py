@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -51,10 +52,19 @@ def test_registers_count_whatever_the_cap():
     assert "cpu registers" in (needs.refusal(image, {**HERE, "cpu instructions": "sse2"}) or "")
 
 
+def _until_there(*pids: int) -> None:
+    """Popen returns a moment before the kernel shows a new program's environment."""
+    end = time.monotonic() + 10
+    while not all(Path(f"/proc/{pid}/environ").read_bytes() for pid in pids):
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
 def test_the_cap_is_recorded_where_every_process_has_it():
     capped = {**os.environ, **cpucap.environment("portable")}
     with subprocess.Popen(["sleep", "100"], env=capped) as one, subprocess.Popen(["sleep", "100"]) as other:
         try:
+            _until_there(one.pid, other.pid)
             assert needs.files([one.pid], "/x")["cpu cap"] == "x86-64-v3"
             assert "cpu cap" not in needs.files([one.pid, other.pid], "/x")
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,6 +46,21 @@ def test_nothing_is_put_after_the_process_is_gone(monkeypatch: pytest.MonkeyPatc
     assert task.missing == 0
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(task.fd)
+
+
+def test_who_waited_for_a_turn_while_the_process_ended_puts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its descriptor was closed meanwhile; the number may belong to another process's memory by now."""
+    asked: list[int] = []
+    monkeypatch.setattr(uffd, "copy", lambda fd, to, source, length: (asked.append(to), (length, 0))[1])
+    task = a_task(two_runs())
+    putter = threading.Thread(target=task.put, args=(0, 8, 0x1000))
+    with task._turns.alone():
+        putter.start()
+        time.sleep(0.1)  # it looked, found the process alive, and waits
+        task.over = True
+    putter.join(5)
+    assert not putter.is_alive()
+    assert asked == []
 
 
 def test_pages_go_to_their_addresses_and_what_can_not_be_put_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

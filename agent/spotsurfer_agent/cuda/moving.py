@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent import shimwire
+from spotsurfer_agent import procfs, shimwire
 from spotsurfer_agent.cuda import processes, states
 from spotsurfer_agent.cuda.client import Sidecar, SidecarGone
 from spotsurfer_agent.cuda.port import About, DriverUnfit
@@ -174,7 +174,7 @@ def _used(about: About) -> int:
 
 def _name(pid: int) -> str:
     try:
-        return f"process {processes.number_inside(pid)}"
+        return f"process {procfs.number_inside(pid)}"
     except OSError:
         return f"process {pid}"
 

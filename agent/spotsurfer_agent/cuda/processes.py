@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from spotsurfer_agent import procfs
+
 DEVICES = "/dev/nvidia"
-PAGE = os.sysconf("SC_PAGE_SIZE")
 # Part of a mapped file's name -> its name. JAX (0.11, driver 580.159.04) ended by signal 11 during a save.
 FRAIL = {"/xla_cuda": "JAX"}
 SERVER_OF_MANY = "nvidia-cuda-mps"  # as the kernel cuts it: MPS
@@ -30,13 +30,7 @@ def holders(pids: Iterable[int]) -> dict[int, str]:
 
 
 def _held(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 -- many of them
-            with contextlib.suppress(OSError):
-                link = os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115
-                if link.startswith(DEVICES):
-                    return link
-    return ""
+    return next((name for _, name in procfs.descriptors(pid) if name.startswith(DEVICES)), "")
 
 
 def frail_library(pid: int) -> str:
@@ -52,16 +46,8 @@ def resident_bytes(pids: Iterable[int]) -> int:
     found = 0
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            found += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+            found += procfs.resident_bytes(pid)
     return found
-
-
-def number_inside(pid: int) -> int:
-    """A process's number in the innermost pid namespace that it belongs to. Raises OSError."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("NSpid:"):
-            return int(line.split()[-1])
-    return pid
 
 
 def shared_by_server() -> bool:

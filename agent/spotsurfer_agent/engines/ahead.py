@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from spotsurfer_agent import linux
+from spotsurfer_agent import linux, procfs
 from spotsurfer_agent.buffers import PAGE, address
 from spotsurfer_agent.engines.fingerprints import Numbers
 from spotsurfer_agent.engines.pagefile import Composed, PageFile
@@ -73,7 +73,7 @@ class Ahead:
     def __init__(self, pid: int, pages: Pages) -> None:
         """Raises OSError where its writes can't be watched."""
         self._pid, self._pages = pid, pages
-        self.map_name = f"pagemap-{_inner(pid)}.img"
+        self.map_name = f"pagemap-{procfs.number_inside(pid)}.img"
         self._watch = WriteWatch(pid)
         self._areas = [Area(*a) for a in self._watch.areas]
         self._file: PageFile | None = None
@@ -168,7 +168,7 @@ class Aheads:
             return
         for pid in pids:
             try:
-                if _resident_bytes(pid) >= WORTH_BYTES:
+                if procfs.resident_bytes(pid) >= WORTH_BYTES:
                     self._each.append(Ahead(pid, pages))
             except OSError as e:  # the freeze is longer, and that is all
                 log.info("memory of process %d is copied in the freeze: %s", pid, e)
@@ -213,13 +213,3 @@ def _runs(addresses: npt.NDArray[np.uint64]) -> Ranges:
 def _batches(runs: Ranges) -> Iterable[Ranges]:
     for at in range(0, len(runs), linux.READ_PIECES_MAX):
         yield np.ascontiguousarray(runs[at : at + linux.READ_PIECES_MAX])
-
-
-def _resident_bytes(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
-
-
-def _inner(pid: int) -> int:
-    """The number that the job itself, and so CRIU's images, have for it."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(x for x in lines if x.startswith("NSpid:")).split()[-1])

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from spotsurfer_agent import hugepages
+from spotsurfer_agent import hugepages, procfs
 from spotsurfer_agent.cuda import processes
 from spotsurfer_agent.cuda.client import Sidecar, SidecarGone
 from spotsurfer_agent.cuda.moving import MARKER, CantBringBack, CantTakeOut, Mover, wait_for_room
@@ -56,7 +56,7 @@ class CudaEngine(CriuEngine):
 
     def gpu_processes(self, pids: Sequence[int]) -> tuple[list[int], list[str]]:
         """Those that the driver can save, and what stands against it, one sentence each. Both empty: none has a GPU open."""
-        held = processes.holders(pids)
+        held = processes.holders(pids) if processes.present() else {}  # a look at all descriptors of a job is not for nothing
         if not held:
             return [], []
         sidecar, _ = self._ready()
@@ -64,7 +64,7 @@ class CudaEngine(CriuEngine):
             about, known = sidecar.about(), sidecar.states(list(held))
         except (DriverUnfit, SidecarGone) as e:
             return [], [f"the job uses a GPU, and {e}"]
-        names = {pid: f"process {processes.number_inside(pid)}" for pid in held if Path(f"/proc/{pid}").exists()}
+        names = {pid: f"process {procfs.number_inside(pid)}" for pid in held if Path(f"/proc/{pid}").exists()}
         strange = {names[pid]: device for pid, device in held.items() if pid not in known and pid in names}
         frail = {names[pid]: library for pid in names if (library := processes.frail_library(pid))}
         found = gpufacts.against(about, strange, frail, shared=processes.shared_by_server())
@@ -134,7 +134,7 @@ class CudaEngine(CriuEngine):
         sidecar, mover = self._ready()
         try:
             wanted = gpufacts.processes_of(image.facts)
-            pids = [pid for pid in self.pids() if processes.number_inside(pid) in wanted]
+            pids = [pid for pid in self.pids() if procfs.number_inside(pid) in wanted]
             if short := wait_for_room(sidecar, gpufacts.memory_of(image.facts), ROOM_SECONDS):
                 raise CantBringBack(short, for_want_of_room=True)
             mover.back(pids, gpufacts.pairs(image.facts, sidecar.about()))
@@ -192,7 +192,7 @@ class _Memory:
             raise EngineError("save", f"the save failed and took the job with it: {e}") from e
         except (CantTakeOut, DriverUnfit, SidecarGone) as e:
             raise EngineError("save", f"the job can't be saved now, it runs on: {e}") from e
-        self._facts = gpufacts.of(about) | gpufacts.of_job(about, [processes.number_inside(pid) for pid in pids])
+        self._facts = gpufacts.of(about) | gpufacts.of_job(about, [procfs.number_inside(pid) for pid in pids])
 
     def _room(self) -> None:
         need, free = int(self.bytes * HOST_SHARE), free_bytes()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spotsurfer_agent import procfs
 from spotsurfer_agent.cuda.processes import DEVICES as GPUS
 from spotsurfer_agent.engines import sockets
 from spotsurfer_agent.jobroot import MountLine, mount_lines
@@ -84,7 +85,7 @@ def findings(job: Job) -> list[str]:
         return []
     root = job.root or next((p.pid for p in processes if p.inside == 1), processes[0].pid)
     tree = _Tree(job, processes, root)
-    tree.own_sockets = {n for p in processes for _, name in _descriptors(p.pid) if (n := _socket_inode(name))}
+    tree.own_sockets = {n for p in processes for _, name in procfs.descriptors(p.pid) if (n := _socket_inode(name))}
     found: list[str] = []
     for p in processes:
         with contextlib.suppress(OSError):  # it ended while it was looked at
@@ -117,7 +118,7 @@ def sentence(found: Sequence[str]) -> str:
 
 def _process(pid: int) -> Process | None:
     try:
-        status = _status(pid)
+        status = procfs.status(pid)
         if status.get("State", "Z").startswith(("Z", "X")):
             return None
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -125,18 +126,6 @@ def _process(pid: int) -> Process | None:
         return Process(pid, int(status.get("NSpid", str(pid)).split()[-1]), name if len(name) <= 60 else name[:57] + "…")
     except (OSError, KeyError, ValueError):
         return None
-
-
-def _status(pid: int) -> dict[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-    return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
-
-
-def _descriptors(pid: int) -> Iterator[tuple[int, str]]:
-    with contextlib.suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 -- names are wanted
-            with contextlib.suppress(OSError):
-                yield int(name), os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115 -- many of them
 
 
 def _socket_inode(name: str) -> int:
@@ -147,7 +136,7 @@ def _socket_inode(name: str) -> int:
 
 
 def _traced(_: _Tree, p: Process) -> Iterator[str]:
-    tracer = _status(p.pid).get("TracerPid", "0")
+    tracer = procfs.status(p.pid).get("TracerPid", "0")
     if tracer != "0":
         yield f"is traced by process {tracer} (a debugger or strace), which saving needs itself: detach it"
 
@@ -161,7 +150,7 @@ def _nested(tree: _Tree, p: Process) -> Iterator[str]:
 
 
 def _anonymous(_: _Tree, p: Process) -> Iterator[str]:
-    for fd, name in _descriptors(p.pid):
+    for fd, name in procfs.descriptors(p.pid):
         if name.startswith("anon_inode:"):
             kind = name.removeprefix("anon_inode:").strip("[]")
             if kind not in SAVED:
@@ -170,7 +159,7 @@ def _anonymous(_: _Tree, p: Process) -> Iterator[str]:
 
 
 def _files(tree: _Tree, p: Process) -> Iterator[str]:
-    for fd, name in _descriptors(p.pid):
+    for fd, name in procfs.descriptors(p.pid):
         if not name.startswith("/"):
             continue
         st = os.stat(f"/proc/{p.pid}/fd/{fd}")  # noqa: PTH116
@@ -186,7 +175,7 @@ def _files(tree: _Tree, p: Process) -> Iterator[str]:
 def _undelivered(tree: _Tree, p: Process) -> Iterator[str]:
     """Files on a file system of the network that no other machine would mount for the job."""
     points = _network_points(p.pid, tree.job)
-    for fd, name in _descriptors(p.pid) if points else ():
+    for fd, name in procfs.descriptors(p.pid) if points else ():
         where = next((x for x in points if name.startswith(x.point.rstrip("/") + "/")), None)
         if where is not None:
             yield (
@@ -222,7 +211,7 @@ def _writes(pid: int, fd: int) -> bool:
 
 
 def _sockets(tree: _Tree, p: Process) -> Iterator[str]:
-    held = [(fd, _socket_inode(name)) for fd, name in _descriptors(p.pid) if name.startswith("socket:[")]
+    held = [(fd, _socket_inode(name)) for fd, name in procfs.descriptors(p.pid) if name.startswith("socket:[")]
     if not held:
         return
     peers = sockets.unix_peers(p.pid)
@@ -245,7 +234,7 @@ def _tcp(tree: _Tree, p: Process) -> Iterator[str]:
 
 
 def _outside(pid: int) -> Iterator[tuple[int, str]]:
-    for fd, name in _descriptors(pid):
+    for fd, name in procfs.descriptors(pid):
         if name.startswith("socket:[") and (there := sockets.outside(pid, fd)) is not None:
             yield fd, there
 

@@ -142,7 +142,7 @@ class Saving:
         self, talk: shimwire.Conversation, intake: Intake, frozen: dict[str, object], status: dict[str, object]
     ) -> Manifest:
         """From a frozen tree to chunks in the store; a job that runs on does so on the way."""
-        at, instant = self._at, self._keep(frozen, status)
+        instant = self._keep(frozen, status)
         intake.drained(lambda: self._alive(talk))
         intake.settle()
         self._all_there(intake.pages.read_bytes)
@@ -150,7 +150,7 @@ class Saving:
             self._resume(talk, good=True)
         self._request.progress("upload")
         image = self._send(intake, instant)
-        if not self._request.final and not at.device.lost:
+        if not self._request.final and not self._at.device.lost:
             self._still_there(talk)
         return image
 
@@ -161,10 +161,8 @@ class Saving:
         """Memory for the image, there before the freeze."""
         at, index = self._at, self._base.index
         share = None if index is None else (reserve.FIRST_GUESS if at.bases.new_share is None else at.bases.new_share)
-        size, allowed = (
-            reserve.image_bytes(at.cgroup.pids()) + at.device.bytes,
-            reserve.allowed(at.memory_bytes, at.device.bytes),
-        )
+        on_devices = at.device.bytes
+        size, allowed = reserve.image_bytes(at.cgroup.pids()) + on_devices, reserve.allowed(at.memory_bytes, on_devices)
         self._expected_bytes = size
         want = reserve.wanted(size, share, allowed, final=self._request.final)
         self._wanted_bytes = want.touched_bytes

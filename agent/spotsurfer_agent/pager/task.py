@@ -94,10 +94,10 @@ class Task:
     def _put_all(self, first: int, last: int, source: int) -> bool:
         """False where a message has to be read before more can be put."""
         for run, lower, upper in self.space.stretches(first, last):
+            if self.over:
+                break  # maybe its descriptor was closed while we waited for our turn, and the number is another's by now
             if not self._put_some(run, lower, upper, source + (run.at + lower - first) * PAGE):
                 return False
-            if self.over:
-                break
         return True
 
     def _put_some(self, run: Run, first: int, last: int, source: int) -> bool:

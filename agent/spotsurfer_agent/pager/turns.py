@@ -27,7 +27,8 @@ class Turns:
         finally:
             with self._change:
                 self._together -= 1
-                self._tell()
+                if self._wanting and not self._together:
+                    self._change.notify_all()
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -44,7 +45,3 @@ class Turns:
             with self._change:
                 self._alone = False
                 self._change.notify_all()
-
-    def _tell(self) -> None:
-        if self._wanting and not self._together:
-            self._change.notify_all()
