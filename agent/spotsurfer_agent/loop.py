@@ -25,13 +25,14 @@ from spotsurfer_agent.mailbox import Heads, Mailbox
 from spotsurfer_agent.measure import Measures
 from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.partial import Partials
-from spotsurfer_agent.protocol import AgentConfig, AgentState, Want
+from spotsurfer_agent.protocol import AgentConfig, AgentState, Usage, Want
 from spotsurfer_agent.readiness import READY, Readiness
 from spotsurfer_agent.reporter import Extras, Reporter, build
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.store import FileStore
 from spotsurfer_agent.table import State
 from spotsurfer_agent.threads import Ticker, Worker
+from spotsurfer_agent.usage.sampler import Sampler
 from spotsurfer_agent.warm import Standby
 from spotsurfer_agent.work import Work
 
@@ -57,6 +58,7 @@ class Surroundings:
     keys: Keys
     cache: Cache | None = None  # where a machine that stands by keeps what it fetched ahead
     goods: Goods | None = None  # inputs and shared file systems
+    usage: Sampler | None = None  # what the job uses is not measured where there is none
     now: Callable[[], float] = clock.monotonic
     beat: Callable[[], None] = field(default=lambda: None)  # tells the respawner that we are alive
     reported: Callable[[], None] = field(default=lambda: None)  # the first report is in the store
@@ -95,7 +97,9 @@ class Agent:
             config.job, config.attempt, self.gate, self.engine, self.mailbox, given.state, lambda: self._leaving
         )
         unchanged = min(config.report_seconds, config.lease_seconds / 3)
-        self.reporter = Reporter(given.store, given.state, (config.poll_seconds, unchanged), given.now, given.reported)
+        self.reporter = Reporter(
+            given.store, given.state, (config.poll_seconds, unchanged), given.now, given.reported, self._used
+        )
         self.readiness = Readiness(self.work, self._still_comes, config.ready_limit_seconds)
         self.work.goods = given.goods
         self.work.urgent = lambda: given.watcher.warning is not None and given.watcher.warning.kind == INTERRUPTION
@@ -314,6 +318,11 @@ class Agent:
             self._status = self.engine.status()
         except (EngineError, OSError) as e:
             log.warning("the job's state can't be seen: %s", e)
+        if (usage := self._given.usage) is not None:
+            usage.look() if self._status.state is WorkloadState.RUNNING else usage.rest()
+
+    def _used(self) -> Usage | None:
+        return self._given.usage.told() if self._given.usage is not None else None
 
     def _perform(self, effect: Effect) -> None:
         match effect:

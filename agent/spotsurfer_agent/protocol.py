@@ -60,6 +60,7 @@ from spotsurfer_agent.results import OutputObject as OutputObject
 from spotsurfer_agent.results import Partial as Partial
 from spotsurfer_agent.steps import Step as Step
 from spotsurfer_agent.steps import StepRun as StepRun
+from spotsurfer_agent.usage.window import Usage as Usage
 
 # ---------------------------------------------------------------- head log
 
@@ -274,6 +275,7 @@ class Report:
     steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last
     partial: int = 0  # the newest request for outputs that was dealt with
     partial_error: str = ""  # why nothing came of it, in one sentence
+    usage: Usage | None = None  # of the job, in the last minutes; None = it never ran here
     at: str = ""
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine
 
 from spotsurfer.controller.events import Kind
 from spotsurfer.controller.lookout import Lookout, Said
+from spotsurfer.controller.meters import newest, windows
 from spotsurfer.controller.observe import Observer
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import OVER, Attempt
@@ -19,7 +20,7 @@ from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import Snapshot
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import market, timeline
+from spotsurfer.state import market, timeline, usages
 
 Data = dict[str, str | int | float | bool | None]
 Key = tuple[JobId, AttemptNumber]
@@ -68,6 +69,7 @@ class Chronicle:
     def _report(self, c: Connection, lookout: Lookout, r: Report, now: datetime) -> None:
         before = self._last.get((r.job, r.attempt))
         self._last[r.job, r.attempt] = r
+        usages.add(c, r.job, r.attempt, windows(r, now, newest(before)))
         market.set_usage(c, r, now)
         for kind, text, data in news(before, r):
             if kind is Kind.NOTICE and r.notice is not None:
