@@ -31,7 +31,7 @@ def asked(s: State, f: Facts) -> bool:
 
 
 def _drain(s: State, f: Facts) -> bool:
-    return asked(s, f) or (f.interrupted and _time_to_go(f))
+    return asked(s, f) or f.pressed or (f.interrupted and _time_to_go(f))
 
 
 def _time_to_go(f: Facts) -> bool:
@@ -134,8 +134,12 @@ def _final_saved(s: State, f: Facts) -> bool:
     return f.own_final and _idle(s, f)
 
 
+def _may_run_on(_: State, f: Facts) -> bool:
+    return not (f.interrupted or f.pressed) and f.pending_final is None
+
+
 def _withdrawn(s: State, f: Facts) -> bool:
-    return _idle(s, f) and f.pending_final is None and not (f.interrupted or asked(s, f))
+    return _idle(s, f) and f.pending_final is None and not (f.interrupted or f.pressed or asked(s, f))
 
 
 _HOLDER = ((E.LOST_IT, _lost_it), (E.STOPPED, _stop))
@@ -178,7 +182,7 @@ GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
         (E.STEP_DUE, _step_due),
         (E.EXITED, _exited),
         (E.VANISHED, _vanished),
-        (E.DRAIN_FAILED, _both(_ended(Task.FINAL, well=False), lambda _, f: not f.interrupted and f.pending_final is None)),
+        (E.DRAIN_FAILED, _both(_ended(Task.FINAL, well=False), _may_run_on)),
         (E.WITHDRAWN, _withdrawn),
         (E.LATE, _late),
     ),

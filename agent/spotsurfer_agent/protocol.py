@@ -230,6 +230,16 @@ class SaveFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class NearMiss:
+    """The job was frozen because its memory was about to end. Bytes."""
+
+    machine_bytes: int  # memory of the machine
+    limit_bytes: int  # at which jobs are frozen there
+    used_bytes: int  # by the job when it was, page cache not counted
+    stop_seconds: float = 0.0  # from the kernel's word until all of it stood still
+
+
+@dataclass(frozen=True, slots=True)
 class Warm:
     """What a machine that stands by has fetched of the job's newest checkpoint. `checkpoint` is the one it holds whole."""
 
@@ -275,6 +285,7 @@ class Report:
     steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last
     partial: int = 0  # the newest request for outputs that was dealt with
     partial_error: str = ""  # why nothing came of it, in one sentence
+    near_miss: NearMiss | None = None  # under this attempt
     usage: Usage | None = None  # of the job, in the last minutes; None = it never ran here
     at: str = ""
 

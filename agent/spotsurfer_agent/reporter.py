@@ -12,7 +12,7 @@ from spotsurfer_agent.engines import needs
 from spotsurfer_agent.engines.port import Protection, Status
 from spotsurfer_agent.facts import Facts
 from spotsurfer_agent.guards import waits_for_memory
-from spotsurfer_agent.protocol import AgentState, Notice, Report, SaveFacts, Usage, Warm
+from spotsurfer_agent.protocol import AgentState, NearMiss, Notice, Report, SaveFacts, Usage, Warm
 from spotsurfer_agent.readiness import READY, Standing
 from spotsurfer_agent.statefile import Memory, StateFile
 from spotsurfer_agent.stepbook import runs_of
@@ -79,6 +79,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         steps=runs_of(memory),
         partial=memory.partial,
         partial_error=memory.partial_error,
+        near_miss=NearMiss(**memory.near_miss) if memory.near_miss is not None else None,
     )
 
 
@@ -88,8 +89,19 @@ def _urgent(report: Report) -> tuple[object, ...]:
     last = report.last_save.checkpoint if report.last_save else ""
     warm = report.warm.checkpoint if report.warm else ""
     fit = (report.fit.verdict, report.fit.hastened) if report.fit else ()
+    missed = report.near_miss is not None
     arriving = report.arriving_bytes is not None
-    told = (arriving, report.desired, report.drain_failed, report.frozen, notice, last, report.error, report.instance)
+    told = (
+        missed,
+        arriving,
+        report.desired,
+        report.drain_failed,
+        report.frozen,
+        notice,
+        last,
+        report.error,
+        report.instance,
+    )
     return (report.state, warm, fit, report.unprotected, report.unfit, report.waits, report.partial, len(report.steps), *told)
 
 

@@ -23,7 +23,8 @@ from spotsurfer_agent import hook, launch, linux, netns, shimwire, tcp
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.shimend import RETRY_SECONDS, Ending
-from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore, give_up, spawn, without_lock
+from spotsurfer_agent.shimguard import Guard
+from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore, filled, give_up, spawn, without_lock
 from spotsurfer_agent.spool import Output
 from spotsurfer_agent.tools import Tools
 
@@ -51,6 +52,7 @@ class Job:
         self._ending = Ending(folder, self._output)
         self._net = -1
         self._cgroup: JobCgroup | None = None
+        self._guard, self._levels = Guard(watch, unwatch, self._settle), None
         self._tools: Tools | None = None
         self._dump: Dump | None = None
         self._restore: Restore | None = None
@@ -68,6 +70,7 @@ class Job:
             "give_up": lambda _o, r: give_up(self._dump, r),
             "hold": lambda _o, _r: self.hold(),
             "release": lambda _o, _r: self.release(),
+            "unguard": lambda _o, _r: self.unguard(),
             "kill": lambda _o, _r: self.kill(),
         }
 
@@ -87,6 +90,7 @@ class Job:
             "exit_code": self._ending.code,
             "step": self._step,
             "held": self._held,
+            "pressed": self._guard.pressed,
             "root_pid": self._root_pid,
             "log": self._output.positions,
             "pipes": self._output.names,
@@ -129,7 +133,7 @@ class Job:
         plan = launch.LaunchPlan.from_json(request["plan"])
         self._tools = Tools.from_json(request["tools"])
         self._cgroup, self._step = JobCgroup(dict(request["cgroup"])), plan.step
-        self._phase = STARTING
+        self._levels, self._phase = request.get("guard"), STARTING
         try:
             self._net = netns.prepare(self._tools)
             if hushed:
@@ -145,6 +149,7 @@ class Job:
         self._phase = RUNNING
         self._output.listen()
         self._settle_freezer()  # it may have been told to hold meanwhile
+        self._guard.begin(self._cgroup, self._levels)
 
     def _abandon(self) -> None:
         """Back to nothing after a start or restore that failed."""
@@ -165,6 +170,14 @@ class Job:
     def release(self) -> Reply:
         """Undo `hold`. A dump keeps its own grip."""
         self._held = False
+        return self._settle()
+
+    def unguard(self) -> Reply:
+        """Let a job go on that can't be saved: what its memory does is the kernel's business from now on."""
+        self._guard.end()
+        return self._settle()
+
+    def _settle(self) -> Reply:
         if self._dump is None:
             self._settle_freezer()
         return {}
@@ -183,6 +196,7 @@ class Job:
         return {}
 
     def _kill_tree(self) -> bool:
+        self._guard.end()
         return self._cgroup is None or self._cgroup.kill()
 
     def owner_gone(self, owner: Owner) -> None:
@@ -309,17 +323,15 @@ class Job:
     def _settle_freezer(self) -> None:
         """Frozen if it is to be held, else not."""
         if self._cgroup is not None and self._phase == RUNNING:
+            plain = self._cgroup.freeze if self._held else self._cgroup.thaw
             with contextlib.suppress(OSError):
-                (self._cgroup.freeze if self._held else self._cgroup.thaw)()
+                (self._guard.grip if self._guard.pressed else plain)()
 
     # ------------------------------------------------------------ children
 
     def _criu(self, request: Request, fill: dict[str, int], enter: Callable[[], None], *, final: bool) -> int:
-        argv = [str(x) for x in request["argv"]]
-        for name, value in fill.items():
-            argv = [x.replace("{" + name + "}", str(value)) for x in argv]
         self._gate.begin(final=final)
-        return spawn(argv, self._folder / "criu.err", enter)
+        return spawn(filled([*request["argv"], *self._guard.freezer()], fill), self._folder / "criu.err", enter)
 
     def child_ended(self, pid: int, code: int) -> None:
         """A child or an orphan of the job is gone."""
@@ -369,11 +381,12 @@ class Job:
             return HOLD_LOOK_SECONDS
         if d is not None and (d.answered_at is not None or (d.waits and not d.final)):
             return 0.1
-        return RETRY_SECONDS if self._ending.waits else None
+        return RETRY_SECONDS if self._ending.waits else self._guard.seconds
 
     def look_at_clock(self) -> None:
         """Do what is due."""
         now, d = time.monotonic(), self._dump
+        self._guard.look_at_clock()
         if self._ending.is_due():
             self._write_exit()
         if self._restore is not None and self._restore.holds:

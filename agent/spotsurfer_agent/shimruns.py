@@ -79,6 +79,13 @@ def without_lock(request: dict[str, Any]) -> dict[str, Any]:
     return {**request, "argv": ["skip" if x == "nftables" else x for x in request["argv"]]}
 
 
+def filled(argv: list[str], fill: dict[str, int]) -> list[str]:
+    """The arguments with what only the shim knows: `{name}` is a number."""
+    for name, value in fill.items():
+        argv = [str(x).replace("{" + name + "}", str(value)) for x in argv]
+    return [str(x) for x in argv]
+
+
 def spawn(argv: list[str], err_path: Path, enter: Callable[[], None]) -> int:
     """Start CRIU after `enter` was called in the new process; returns its pid. What it says goes into `err_path`."""
     err = os.open(err_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
