@@ -72,8 +72,8 @@ class Loop:
             now = self._clock.now()
             self._leadership.check()
             snapshot = self._almanac.noted(self._observer.look(now), now)
-            self.last_seen = snapshot
             self._chronicle.record(self._observer, snapshot, now)
+            self.last_seen = snapshot = self._chronicle.sized(snapshot)
             decision = decide(snapshot, self._policies.placement, now, self._policies.purchase)
             self._alert(decision.alarms, now)
             done = self._carry_out(decision.actions)

@@ -108,6 +108,7 @@ class JobSeen:
     head: HeadSeen | None = None
     spent_usd_micros: int = 0
     signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
+    memory_floor_bytes: int = 0  # less memory was too little before: `job` asks for as much here; 0 = it never was
     done_seconds: float = 0.0  # of its work, those that would not have to be done again
 
 
