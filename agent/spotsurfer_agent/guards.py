@@ -12,6 +12,7 @@ from spotsurfer_agent.table import TERMINAL, Event, State
 
 E = Event
 PRECOPY_GAIN_SECONDS = 1.0  # with a notice: a live save is made while there is time if it shortens the final one by so much
+PRESSED_TRIES = 5  # to save a job that was frozen because its memory was about to end
 OVERRUN_GRACE_SECONDS = 60.0  # a final save under way at the deadline may go on for so long: machines die late
 
 Check = Callable[[State, Facts], bool]
@@ -57,6 +58,11 @@ def _exited(s: State, f: Facts) -> bool:
 
 def _vanished(s: State, f: Facts) -> bool:
     return _idle(s, f) and f.pending_final is None and f.workload in (W.LOST, W.ABSENT)
+
+
+def _starved(s: State, f: Facts) -> bool:
+    """It stands still for want of memory, and each try to save it failed."""
+    return _idle(s, f) and f.pressed and not f.unprotected and f.pending_final is None and s.failures >= PRESSED_TRIES
 
 
 def _refused(_: State, f: Facts) -> bool:
@@ -182,6 +188,7 @@ GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
         (E.STEP_DUE, _step_due),
         (E.EXITED, _exited),
         (E.VANISHED, _vanished),
+        (E.VANISHED, _starved),
         (E.DRAIN_FAILED, _both(_ended(Task.FINAL, well=False), _may_run_on)),
         (E.WITHDRAWN, _withdrawn),
         (E.LATE, _late),

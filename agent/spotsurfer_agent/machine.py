@@ -11,9 +11,8 @@ from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.table import TABLE, TERMINAL, State
 
 VANISHED = "the job's processes vanished without an exit status; the next attempt goes on from the last checkpoint"
+STARVED = "its memory was about to end and it could not be saved; the next attempt goes on from the last checkpoint"
 BACKOFF_SECONDS = {Task.FINAL: 2.0, Task.SETTLE: 2.0, Task.KILL: 1.0, Task.PUBLISH: 15.0, Task.LIVE: 60.0, Task.STEP: 5.0}
-
-PRESSED_TRIES = 3  # to save a job that was frozen because its memory was about to end, before it is left to its fate
 
 TASKS = {
     S.RESTORING: Task.BEGIN,
@@ -38,8 +37,8 @@ def step(state: State, facts: Facts) -> tuple[State, tuple[Effect, ...]]:
 
 
 def _hopeless(s: State, f: Facts) -> bool:
-    """It stands still for want of memory, and can't be saved: better to let it try than to wait for ever."""
-    return f.pressed and f.busy is None and s.name is S.DRAINING and (f.unprotected or s.failures >= PRESSED_TRIES)
+    """It stands still for want of memory, and can never be saved: better to let it try than to wait for ever."""
+    return f.pressed and f.busy is None and s.name is S.DRAINING and f.unprotected
 
 
 # ---------------------------------------------------------------- what changes on the way
@@ -87,7 +86,9 @@ def _enter(s: State, name: S, f: Facts) -> State:
     changes: dict[str, object] = {"name": name, "since": f.now}
     if name in TERMINAL or (name is S.DRAINING and s.name is S.RUNNING):
         changes |= {"retry_at": float("-inf"), "failures": 0}
-    if name is S.BROKEN and f.refusal:
+    if name is S.BROKEN and f.pressed:
+        changes |= {"error": f"{STARVED}: {s.error}", "error_kind": "lost"}
+    elif name is S.BROKEN and f.refusal:
         changes |= {"error": f.refusal, "error_kind": "store"}
     elif name is S.BROKEN and not s.error:
         changes |= {"error": f.lost_because or VANISHED, "error_kind": "restore" if f.image_is_bad else "lost"}

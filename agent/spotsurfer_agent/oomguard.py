@@ -21,7 +21,7 @@ from typing import Protocol
 from spotsurfer_agent.cgroup import UNIFIED
 
 PRESS_SHARE = 0.95  # of the machine's memory
-RESERVE_BYTES, RESERVE_SHARE = 192 << 20, 0.25  # for agent and CRIU while the job is saved; on a small machine this share
+RESERVE_BYTES, RESERVE_SHARE = 320 << 20, 0.3125  # for agent and CRIU while the job is saved; on a small machine this share
 WALL_SHARE = 0.02  # of the machine's memory above the press
 TRUE_SHARE = 0.99  # of the press: the kernel's figures are some pages late
 FASTEST_BYTES_PER_SECOND = 4 << 30

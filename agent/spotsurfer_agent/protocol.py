@@ -286,6 +286,7 @@ class Report:
     partial: int = 0  # the newest request for outputs that was dealt with
     partial_error: str = ""  # why nothing came of it, in one sentence
     near_miss: NearMiss | None = None  # under this attempt
+    pressed: bool = False  # the job stands still because of it
     usage: Usage | None = None  # of the job, in the last minutes; None = it never ran here
     at: str = ""
 

@@ -79,6 +79,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         steps=runs_of(memory),
         partial=memory.partial,
         partial_error=memory.partial_error,
+        pressed=facts.pressed,
         near_miss=NearMiss(**memory.near_miss) if memory.near_miss is not None else None,
     )
 
@@ -89,7 +90,7 @@ def _urgent(report: Report) -> tuple[object, ...]:
     last = report.last_save.checkpoint if report.last_save else ""
     warm = report.warm.checkpoint if report.warm else ""
     fit = (report.fit.verdict, report.fit.hastened) if report.fit else ()
-    missed = report.near_miss is not None
+    missed = (report.near_miss is not None, report.pressed)
     arriving = report.arriving_bytes is not None
     told = (
         missed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +31,7 @@ def add(app: typer.Typer) -> None:
 def usage(
     job: JobArgument,
     csv: Annotated[
-        Path | None, typer.Option("--csv", help="Write a line a second there, as backtests read it.", show_default=False)
+        Path | None, typer.Option("--csv", help="Write a line a second there (gzip where it ends in .gz).", show_default=False)
     ] = None,
     page: Annotated[Path | None, typer.Option("--page", help="Draw it on a page of HTML.", show_default=False)] = None,
     as_json: AsJson = False,
@@ -40,7 +41,8 @@ def usage(
 
     windows: list[Json] = SESSION.client().get(job_path(job, "usage"))["windows"]
     if csv is not None:
-        csv.write_text("\n".join([",".join(COLUMNS), *seconds(windows)]) + "\n")
+        text = "\n".join([",".join(COLUMNS), *seconds(windows)]) + "\n"
+        csv.write_bytes(gzip.compress(text.encode(), mtime=0) if csv.suffix == ".gz" else text.encode())
         tell(f"{csv}: {sum(w['seconds'] for w in windows):.0f} s of {job}.")
     if page is not None:
         page.write_text(drawn(job, windows))

@@ -25,6 +25,7 @@ NEEDED = "the job needs a machine"
 NOTICED = "the cloud gave notice on the present machine"
 DRAINED = "the present machine has drained by itself"
 GONE = "the present machine is gone"
+PRESSED = "its memory was about to end on the present machine"
 MOVE = "its user asked for a move"
 ADVISED = "the cloud advises to leave the present machine"
 NO_MACHINE = "no machine can be had now that fits and may be tried"
@@ -56,7 +57,7 @@ class Planner:
         move = waiter.seen.job.move
         if waiter.attempt.for_move:
             return move is not None and move.number == waiter.attempt.for_move
-        if waiter.attempt.purpose in (NEEDED, NOTICED, DRAINED, GONE):
+        if waiter.attempt.purpose in (NEEDED, NOTICED, DRAINED, GONE, PRESSED):
             return False
         if waiter.attempt.purpose == ADVISED:
             return holder.advised
@@ -130,7 +131,9 @@ class Planner:
             return NOTICED
         if holder.owns and holder.head is not None and holder.head.final:
             return DRAINED
-        return GONE if holder.gone else None
+        if holder.gone:
+            return GONE
+        return PRESSED if holder.agent is not None and holder.agent.pressed else None
 
     def _best(self, seen: JobSeen, own: Sequence[Case], purpose: str) -> Action | None:
         ranked = self._ranked(seen)

@@ -44,6 +44,7 @@ class AgentSeen:
     desired: int
     drain_failed: int = 0
     frozen: bool = False
+    pressed: bool = False  # it stands still, because its memory was about to end: it is saved for a larger machine
     workload_dead: bool = False
     notice_id: str | None = None
     notice_deadline_at: datetime | None = None  # our clock

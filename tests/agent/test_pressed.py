@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.facts import Do, Task, Unguard
-from spotsurfer_agent.machine import PRESSED_TRIES, step
+from spotsurfer_agent.guards import PRESSED_TRIES
+from spotsurfer_agent.machine import STARVED, step
 from spotsurfer_agent.oomguard import Levels, judge, kernel
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import NearMiss
@@ -35,9 +36,9 @@ def test_a_save_that_fails_is_tried_again_and_never_lets_it_run_half_saved():
         now, effects = step(now, facts(pressed=True, now=now.retry_at + 1))
         assert effects == (Do(Task.FINAL),)
     now, effects = step(now, facts(pressed=True, outcome=ended(Task.FINAL, "no")))
-    assert effects == (Unguard(),)
-    now, _ = step(now, facts())
-    assert now.name is S.RUNNING
+    assert (now.name, now.error_kind) == (S.BROKEN, "lost")
+    assert now.error == f"{STARVED}: no"
+    assert Do(Task.KILL) in effects
 
 
 def test_one_that_cannot_be_saved_is_let_go():
@@ -55,24 +56,29 @@ def test_the_report_says_so_and_the_head_is_final(tmp_path):
     machine = running(world)
     world.until(lambda: machine.shim.worked > 5)
     machine.shim.near_miss = MISS
-    world.until(lambda: machine.agent.over)
+    agent = machine.agent
+    assert agent is not None
+    world.until(lambda: agent.over)
     assert world.report(1).near_miss == MISS
     assert world.report(1).state is S.DRAINED
     assert world.heads()[-1].final
 
 
-def test_what_cannot_be_saved_runs_on_and_the_miss_is_told(tmp_path):
+def test_where_every_save_fails_the_last_checkpoint_counts(tmp_path):
     world = World(tmp_path)
     machine = running(world)
+    agent = machine.agent
+    assert agent is not None
     machine.shim.near_miss = MISS
 
     def fails() -> None:
         raise EngineError("save", "no room")
 
     world.trips["freeze"] = fails
-    world.until(lambda: machine.shim.near_miss is None)
-    world.until(lambda: machine.state is S.RUNNING)
-    assert world.report(1).near_miss == MISS
+    world.until(lambda: agent.over)
+    assert (world.report(1).state, world.report(1).near_miss) == (S.BROKEN, MISS)
+    assert world.report(1).error == f"{STARVED}: no room"
+    assert not world.heads()[-1].final
 
 
 # ---------------------------------------------------------------- the guard itself
@@ -83,7 +89,7 @@ def test_levels_leave_room_for_the_save(machine):
     levels = Levels.of(machine)
     assert 0 < levels.press < levels.wall < machine
     assert levels.press <= 0.95 * machine
-    assert machine - levels.press >= min(192 << 20, machine // 4)
+    assert machine - levels.press >= min(320 << 20, machine * 5 // 16)
 
 
 @given(st.integers(0, 1 << 40), st.integers(64 << 20, 1 << 40))

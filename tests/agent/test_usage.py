@@ -47,7 +47,8 @@ def test_what_a_kernel_does_not_say_is_absent_and_never_an_error(tmp_path, versi
     meters = Meters(
         usage_trees.write(tmp_path, version, **{Path(n).name.replace(".", "_"): text for n in every}), tmp_path / "proc"
     )
-    assert meters.sample() is None or meters.sample().memory_bytes == 0
+    s = meters.sample()
+    assert s is None or s.memory_bytes == 0
     assert meters.totals().stalled_seconds == (None, None, None)
     assert Meters({"cpuacct": str(tmp_path / "gone")}, tmp_path / "no").sample() is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -12,10 +13,12 @@ from pathlib import Path
 from spotsurfer_agent import cgroup, memory, shimwire
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.protocol import NearMiss, Spec
+from support import growing_job
 from support.engine_kit import BASE, JOB, W, engine, newest, output, refused, request, stands_still, until
 
 PROGRAM = Path(__file__).with_name("growing_job.py")
-SMALL = 700 << 20
+SMALL, LARGE = 700 << 20, 4 << 30
+SIZE = 900  # mebibytes
 OLD_LIMIT, OLD_SCORE = "memory.limit_in_bytes", "memory.oom_control"
 
 
@@ -56,17 +59,30 @@ def kills(e: CriuEngine) -> int:
     return next(int(line.split()[1]) for line in at.read_text().splitlines() if line.startswith("oom_kill "))
 
 
+def digest(words: tuple[str, ...]) -> str:
+    """Of all memory that the program takes."""
+    made = hashlib.blake2b()
+    for i in range(SIZE * (1 << 20) // growing_job.BLOCK):
+        made.update(bytes(range(256)) * (growing_job.BLOCK // 256) if "read" in words else bytes([i % 256]) * growing_job.BLOCK)
+    return made.hexdigest()
+
+
 def frozen_in_time(times: str, *words: str) -> None:
-    """A program that takes memory as fast as it can is stopped each time, and goes on where nothing is in its way."""
-    limit(SMALL)
+    """A program that takes memory as fast as it can is stopped each time; let go, it ends as if nothing had been."""
     for number in range(int(times)):
+        limit(SMALL)
         e = engine()
         began = time.monotonic()
-        begin(e, grower(4096, *words))
+        begin(e, grower(SIZE, *words))
         miss = pressed(e)
         assert miss.limit_bytes < miss.machine_bytes == SMALL
         assert 0.98 * miss.limit_bytes <= miss.used_bytes < SMALL, miss
         took, still = time.monotonic() - began, 1e3 * miss.stop_seconds
+        limit(LARGE)
+        e.unguard()
+        until(lambda e=e: e.status().state is W.EXITED, 60.0)  # type: ignore[misc]
+        assert e.status().exit_code == 0
+        assert output(e).split()[-1] == digest(words).encode()
         print(f"{number}: {miss.used_bytes >> 20} MiB, still after {still:.1f} ms, {took:.2f} s")
         e.kill()
 
@@ -100,13 +116,13 @@ def failing_save() -> None:
     """A save that fails leaves it frozen, to be tried again; let go it runs on."""
     limit(SMALL)
     e = engine()
-    begin(e, grower(4096))
+    begin(e, grower(SIZE))
     pressed(e)
     no = replace(request(1, final=True, commit=lambda _: False), pressed=True)
     refused("save", lambda: e.save(no))
     stands_still(e)
     assert e.status().near_miss is not None
-    limit(8 << 30)
+    limit(LARGE)
     e.unguard()
     assert e.status().near_miss is None
     until(lambda: e.status().state is W.EXITED, 60.0)
