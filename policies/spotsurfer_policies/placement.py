@@ -23,7 +23,7 @@ from spotsurfer.ports.parameters import parameters, parameters_of
 from spotsurfer.ports.placement import Placed, PlaceView, PoolView
 from spotsurfer.ports.policy import PauseSeen
 from spotsurfer.ports.purchase import Buy
-from spotsurfer_policies.cheapest import STAY_PAUSES, Cheapest
+from spotsurfer_policies.cheapest import Cheapest
 from spotsurfer_policies.cheapest import make as make_cheapest
 from spotsurfer_policies.roaming import HOUR
 from spotsurfer_policies.weighing import hazards_of, life_of, weighed
@@ -50,7 +50,7 @@ class Surf(Cheapest):
             return super().worth_moving(job, here, there, now, pause)
         stop = max(pause.expected_seconds or 0.0, 1.0)
         stay = (now - here.since).total_seconds()
-        if here.pool == there.pool or stay < max(self.stay_seconds, STAY_PAUSES * stop):
+        if here.pool == there.pool or stay < self.least_stay(stop):
             return None
         hazards = learned(there.lives, prior(there.interruption_band))
         life, lost = life_of(hazards, 0.0, _left(job) or HORIZON_SECONDS)
@@ -133,4 +133,4 @@ def _seen(job: Job, offers: Sequence[Offer], restart_seconds: float) -> PlaceVie
 def make(settings: Mapping[str, object]) -> Surf:
     """Price, hazard by age, restart, move and time; with a deadline by a dynamic program over pools."""
     cheapest = make_cheapest(settings)
-    return Surf(cheapest.stay_seconds, cheapest.margin)
+    return Surf(cheapest.stay_seconds, cheapest.margin, cheapest.pause_share)

@@ -9,8 +9,8 @@ from support.ec2.fleet import surf
 from support.fleet import MARKS
 
 pytestmark = MARKS
-# A machine that has drained ends itself; EC2 may be first.
-DRAINED = ("Client.InstanceInitiatedShutdown", "Server.SpotInstanceTermination")
+# A machine that has drained ends itself; the controller or EC2 may be first.
+DRAINED = ("Client.InstanceInitiatedShutdown", "Client.UserInitiatedShutdown", "Server.SpotInstanceTermination")
 
 
 PATIENCE_SECONDS = 180.0  # for a host that does much else; alone it takes a minute in all

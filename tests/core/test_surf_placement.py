@@ -76,7 +76,19 @@ def test_lives_are_those_of_machines_that_ran() -> None:
     assert sum(found.watched) == pytest.approx(4 * HOUR)
 
 
-@pytest.mark.parametrize("wrong", [{"margin": "a"}, {"stay_seconds": None}], ids=str)
+@pytest.mark.parametrize("wrong", [{"margin": "a"}, {"stay_seconds": None}, {"pause_share": "5%"}], ids=str)
 def test_wrong_settings_are_said(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="numbers"):
         make(wrong)
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.5, float("nan")])
+def test_a_share_of_time_is_one(share: float) -> None:
+    with pytest.raises(ValueError, match="pause_share must be above 0"):
+        make({"pause_share": share})
+
+
+def test_who_allows_longer_pauses_comes_back_sooner() -> None:
+    assert make({}).least_stay(30.0) == pytest.approx(600.0)
+    assert make({"pause_share": 0.3}).least_stay(30.0) == pytest.approx(100.0)
+    assert make({"stay_seconds": 7}).least_stay(0.0) == 7.0

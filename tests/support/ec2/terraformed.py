@@ -43,6 +43,7 @@ ADDED = """
 store_options = {{ {store} }}
 [policy.cheapest]
 stay_seconds = 5
+pause_share = 0.3
 """
 
 
