@@ -29,6 +29,7 @@ from spotsurfer_agent.patience import Patient
 from spotsurfer_agent.protocol import AgentConfig
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.tools import ToolMissing, Tools
+from spotsurfer_agent.usage.gpus import Gpus
 from spotsurfer_agent.usage.sampler import Sampler
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
         keys,
         cache,
         Goods.of(base, config, way.purse),
-        Sampler(base / "job" / GROUPS),
+        Sampler(base / "job" / GROUPS, gpus=Gpus().newest),
         beat=beat,
         reported=(base / REPORTED).touch,
     )
