@@ -55,8 +55,11 @@ def judge(need: int, levels: Levels, at_wall: bool) -> float | None:
 class Kernel(Protocol):
     """What guards a group."""
 
-    def arm(self, levels: Levels) -> list[int]:
-        """Set the levels; descriptors that can be read when it is time to look. Raises OSError."""
+    def arm(self, levels: Levels) -> tuple[list[int], list[int]]:
+        """Set the levels; descriptors that can be read when somebody is at the wall, and when usage is at the press.
+
+        Raises OSError.
+        """
         ...
 
     def hush(self) -> None:
@@ -100,12 +103,13 @@ class Old:
         self._folder = folder
         self._events: list[int] = []
 
-    def arm(self, levels: Levels) -> list[int]:
+    def arm(self, levels: Levels) -> tuple[list[int], list[int]]:
         """As the port says; the kernel refuses levels below what it holds already."""
         self._write("memory.oom_control", "1")
         self._write("memory.limit_in_bytes", str(levels.wall))
-        self._events = [self._event("memory.oom_control", ""), self._event("memory.usage_in_bytes", str(levels.press))]
-        return self._events
+        self._events.append(self._event("memory.oom_control", ""))
+        self._events.append(self._event("memory.usage_in_bytes", str(levels.press)))
+        return self._events[:1], self._events[1:]
 
     def _event(self, name: str, argument: str) -> int:
         event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -161,14 +165,14 @@ class Unified:
         self._folder, self._file = folder, -1
         self._poll: select.epoll | None = None
 
-    def arm(self, levels: Levels) -> list[int]:
+    def arm(self, levels: Levels) -> tuple[list[int], list[int]]:
         """As the port says."""
         (self._folder / "memory.high").write_text(str(levels.press))
         self._file = os.open(self._folder / "memory.events", os.O_RDONLY | os.O_CLOEXEC)
         self._poll = select.epoll()  # the kernel says it as POLLPRI, and this turns it into something to read
         with contextlib.suppress(PermissionError):  # a plain file, where no kernel is behind
             self._poll.register(self._file, select.EPOLLPRI)
-        return [self._poll.fileno()]
+        return [], [self._poll.fileno()]
 
     def hush(self) -> None:
         """As the port says."""

@@ -23,7 +23,8 @@ class Guard:
         self._kernel: Kernel | None = None
         self._cgroup: JobCgroup | None = None
         self._levels: Levels | None = None
-        self._events: list[int] = []
+        self._walls: list[int] = []
+        self._events: list[int] = []  # page cache makes them speak without need
         self._look_at: float | None = None
         self._heard_at = 0.0
         self.pressed: dict[str, Any] | None = None  # what status tells of it
@@ -36,16 +37,18 @@ class Guard:
         self._kernel = kernel
         self._cgroup, self._levels = cgroup, Levels(*levels)
         try:
-            self._events = self._kernel.arm(self._levels)
+            self._walls, self._events = self._kernel.arm(self._levels)
         except OSError:  # it holds more than that already
-            self._events = []
+            self._walls, self._events = [], []
+        for wall in self._walls:
+            self._watch(wall, self.look)
         self._listen()
         self.look()
 
     def end(self) -> None:
         """The job ends, or is let go: nothing of this holds it any more. Idempotent."""
         if self._kernel is not None:
-            self._deaf()
+            self._deaf([*self._walls, *self._events])
             self._kernel.lift()
             self._kernel.close()
         self._kernel, self._look_at, self.pressed = None, None, None
@@ -70,7 +73,7 @@ class Guard:
             kernel.hush()
             used, need, at_wall = kernel.used(), kernel.need(), kernel.at_wall()
         except (OSError, ValueError):
-            self._deaf()  # the group is gone
+            self._deaf([*self._walls, *self._events])  # the group is gone
             return
         if self._events and used < levels.press and not at_wall:
             self._listen()
@@ -78,7 +81,7 @@ class Guard:
         wait = oomguard.judge(need, levels, at_wall)
         if wait is None:
             self._heard_at = heard_at
-            self._deaf()
+            self._deaf([*self._walls, *self._events])
             self.pressed = {
                 "machine_bytes": levels.machine,
                 "limit_bytes": levels.press,
@@ -87,7 +90,7 @@ class Guard:
             }
             self._press()
         else:  # page cache: it would call us all the time
-            self._deaf()
+            self._deaf(self._events)
             self._look_at = heard_at + wait
 
     def grip(self) -> None:
@@ -111,8 +114,8 @@ class Guard:
         if not self._events:
             self._look_at = time.monotonic() + oomguard.LOOK_SECONDS[0]
 
-    def _deaf(self) -> None:
+    def _deaf(self, events: list[int]) -> None:
         self._look_at = None
-        for event in self._events:
+        for event in events:
             with contextlib.suppress(KeyError):
                 self._unwatch(event)

@@ -24,6 +24,8 @@ def main() -> None:
         blocks.append(source.read_bytes() if reads else bytes([len(blocks) % 256]) * BLOCK)
         if len(blocks) % 16 == 0:
             print(len(blocks), flush=True)
+            mebibytes = len(blocks) * (BLOCK >> 20)
+            print(f"{mebibytes / (time.monotonic() - began):.0f} MiB/s", file=sys.stderr, flush=True)
         if rate and (early := began + len(blocks) * 4 / rate - time.monotonic()) > 0:
             time.sleep(early)
     digest = hashlib.blake2b()

@@ -77,13 +77,13 @@ def frozen_in_time(times: str, *words: str) -> None:
         miss = pressed(e)
         assert miss.limit_bytes < miss.machine_bytes == SMALL
         assert 0.98 * miss.limit_bytes <= miss.used_bytes < SMALL, miss
-        took, still = time.monotonic() - began, 1e3 * miss.stop_seconds
+        took, still, rate = time.monotonic() - began, 1e3 * miss.stop_seconds, output(e, "err").split(b"\n")[-2].decode()
         limit(LARGE)
         e.unguard()
         until(lambda e=e: e.status().state is W.EXITED, 60.0)  # type: ignore[misc]
         assert e.status().exit_code == 0
         assert output(e).split()[-1] == digest(words).encode()
-        print(f"{number}: {miss.used_bytes >> 20} MiB, still after {still:.1f} ms, {took:.2f} s")
+        print(f"{number}: {miss.used_bytes >> 20} MiB, still after {still:.1f} ms, {took:.2f} s, {rate}")
         e.kill()
 
 
