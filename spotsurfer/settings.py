@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -366,8 +365,8 @@ def _check_variables(environment: Mapping[str, str]) -> None:
 
 def _check_plugins(settings: Settings, source: _Source) -> None:
     """A table or name that belongs to no installed plug-in is a typing error."""
-    policy, purchase, interval = _names(plugins.POLICIES), _names(plugins.PURCHASE), _names(plugins.INTERVAL)
-    providers = _names(plugins.PROVIDERS)
+    groups = (plugins.POLICIES, plugins.PURCHASE, plugins.INTERVAL, plugins.PROVIDERS)
+    policy, purchase, interval, providers = (frozenset(plugins.plugins(g)) for g in groups)
     wanted = [
         ("provider", "name", settings.provider.name, providers),
         ("policy", "name", settings.policy.name, policy),
@@ -380,7 +379,3 @@ def _check_plugins(settings: Settings, source: _Source) -> None:
         if name not in known:
             where = source.where((section, key))
             raise ConfigError(f"{where} names {name!r}, and no such {section} is installed. {did_you_mean(name, known)}")
-
-
-def _names(group: str) -> frozenset[str]:
-    return frozenset(e.name for e in entry_points(group=group))

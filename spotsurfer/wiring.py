@@ -16,11 +16,12 @@ from spotsurfer_agent.protocol import AgentConfig, Report
 from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer import authorities, storekey
+from spotsurfer import authorities, plugins, storekey
 from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
 from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.gpuwatch import GpuWatch
 from spotsurfer.controller.guarded import Guarded
 from spotsurfer.controller.hooks import Hooks
 from spotsurfer.controller.keeper import Retention, Shop
@@ -39,7 +40,8 @@ from spotsurfer.controller.vault import Vault
 from spotsurfer.core.purchase import USUAL_SECONDS
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
 from spotsurfer.model.job import Attempt, Job
-from spotsurfer.plugins import INTERVAL, POLICIES, PURCHASE, plugin
+from spotsurfer.model.snapshot import Limits
+from spotsurfer.plugins import INTERVAL, POLICIES, PURCHASE
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.parameters import parameters_of
 from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
@@ -49,6 +51,7 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal
 from spotsurfer.state.db import lock_state, new_family, open_database
 from spotsurfer.store.heads import Heads
+from spotsurfer.store.imagegpus import ImageGpus
 from spotsurfer.store.images import ImageDigests
 from spotsurfer.store.output import Output
 from spotsurfer.store.reports import Reports
@@ -129,8 +132,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
     heads, reports = Heads(base.store), Reports(base.store)
     limits = replace(settings.limits.as_limits(), rebalance=base.provider.capabilities.rebalance)
     own = settings.controller
-    listing = min(own.tick_seconds, LISTING_SECONDS)
-    observer = Observer(base.engine, base.provider, reports, heads, limits, (own.offers_seconds, listing))
+    observer = _observer(settings, base, (heads, reports), limits)
     logins = _logins(settings, base, observer)
     hooks = Hooks(base.engine, base.clock, settings.hooks.on_end)
     ports = Ports(
@@ -187,6 +189,14 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
     return Controller(service, loop, schedule, background, stopped, failure, base.lock)
 
 
+def _observer(settings: Settings, base: _Base, seen: tuple[Heads, Reports], limits: Limits) -> Observer:
+    own, (heads, reports) = settings.controller, seen
+    listing = min(own.tick_seconds, LISTING_SECONDS)
+    observer = Observer(base.engine, base.provider, reports, heads, limits, (own.offers_seconds, listing))
+    observer.gpus = GpuWatch(ImageGpus(base.store, base.key.keys_of), limits.refusal_seconds)
+    return observer
+
+
 def _heard(observer: Observer) -> Callable[[Job, Attempt], Report | None]:
     def newest(job: Job, attempt: Attempt) -> Report | None:
         heard = observer.reports.heard(job.id, attempt.number)
@@ -230,26 +240,23 @@ def _store(settings: Settings) -> CopyingStore:
 
 def _provider(settings: Settings, family: str, clock: Clock) -> Provider:
     host = ProviderHost(family, settings.controller.data_dir, settings.store_url, clock)
-    make = plugin("spotsurfer.providers", settings.provider.name)
+    make = plugins.plugin(plugins.PROVIDERS, settings.provider.name)
     return Guarded(make(settings.provider.table, host), clock)
 
 
 def _policies(settings: Settings) -> Policies:
     chosen = settings.policy
     names = {POLICIES: chosen.name, PURCHASE: chosen.purchase, INTERVAL: chosen.interval}
-    makers = {group: plugin(group, name) for group, name in names.items()}
-    takes = {group: {p.name for p in parameters_of(make)} for group, make in makers.items()}
+    takes = {group: {p.name for p in parameters_of(plugins.plugin(group, name))} for group, name in names.items()}
 
     def made(group: str) -> Any:
         """With the table of its name, but for what only another kind of the same name takes."""
         others = {p for g, some in takes.items() if names[g] == names[group] for p in some} - takes[group]
-        return makers[group]({k: v for k, v in chosen.table_of(names[group]).items() if k not in others})
+        table = chosen.table_of(names[group]).items()
+        return plugins.made(group, names[group], {k: v for k, v in table if k not in others})
 
-    try:
-        asked = settings.agent.checkpoint_interval is not None  # the operator has decided
-        return Policies(made(POLICIES), made(PURCHASE), None if asked else made(INTERVAL))
-    except ValueError as e:
-        raise ConfigError(str(e)) from e
+    asked = settings.agent.checkpoint_interval is not None  # the operator has decided
+    return Policies(made(POLICIES), made(PURCHASE), None if asked else made(INTERVAL))
 
 
 def runtime_of(settings: Settings) -> Runtime:

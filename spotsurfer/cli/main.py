@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 import spotsurfer
-from spotsurfer.cli import act, ask, backtests, checkpoints, extra, files, host, login, policies, storework, submit
-from spotsurfer.cli.common import DISK_FULL, SESSION, AsJson, examples
+from spotsurfer.cli import act, ask, backtests, checkpoints, extra, files, hint, host, login, policies, storework, submit
+from spotsurfer.cli.common import CONTEXT, DISK_FULL, SESSION, AsJson, examples
 from spotsurfer.cli.screen import put, put_json, tell
 from spotsurfer.model.errors import DiskFull, SpotsurferError, UsageError
 
@@ -26,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=CONTEXT,
 )
 
 
@@ -48,7 +48,7 @@ def version(as_json: AsJson = False) -> None:
         put(f"spotsurfer {spotsurfer.__version__}")
 
 
-for room in (submit, ask, act, checkpoints, storework, files, host, login, backtests, policies, extra):
+for room in (submit, ask, act, checkpoints, storework, files, hint, host, login, backtests, policies, extra):
     room.add(app)
 
 
