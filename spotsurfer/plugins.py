@@ -14,8 +14,11 @@ POLICIES = "spotsurfer.policies"  # placement: which machine
 PLACEMENT = "spotsurfer.placement"  # which pool, for a job that may move at will
 INTERVAL = "spotsurfer.interval"  # when to save next
 PURCHASE = "spotsurfer.purchase"  # spot, on-demand or wait
+SIZE = "spotsurfer.size"  # on which type a running job should be
 TRAINING = "spotsurfer.training"  # models of markets from records
-KINDS = {"machine": POLICIES, "purchase": PURCHASE, "placement": PLACEMENT, "interval": INTERVAL}  # what there are policies for
+CATALOGS = "spotsurfer.catalogs"  # types of machines with prices of a past date
+# What there are policies for.
+KINDS = {"machine": POLICIES, "purchase": PURCHASE, "placement": PLACEMENT, "interval": INTERVAL, "size": SIZE}
 
 
 def plugin(group: str, name: str) -> Callable[..., Any]:

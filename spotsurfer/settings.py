@@ -113,7 +113,7 @@ class AgentSection(Section):
     ready_limit_seconds: Interval = 3600.0
     hurry_seconds: Interval = 0.25
     cache_bytes: int = Field(0, ge=0)
-    checkpoint_interval: Interval = 600.0
+    checkpoint_interval: Interval | None = None
 
 
 class CheckpointSection(Section):
@@ -185,10 +185,11 @@ class ProviderSection(_Chosen):
 
 
 class PolicySection(_Chosen):
-    """[policy]: which offers are worth it, what is bought for a deadline; [policy.<name>] goes to that policy as it is."""
+    """[policy]: which machine, what is bought for a deadline, how often is saved; [policy.<name>] goes to that policy."""
 
     name: str = "cheapest"
     purchase: str = "surf"
+    interval: str = "surf"
 
 
 class HooksSection(Section):
@@ -364,15 +365,15 @@ def _check_variables(environment: Mapping[str, str]) -> None:
 
 def _check_plugins(settings: Settings, source: _Source) -> None:
     """A table or name that belongs to no installed plug-in is a typing error."""
-    policy, purchase, providers = (
-        frozenset(plugins.plugins(g)) for g in (plugins.POLICIES, plugins.PURCHASE, plugins.PROVIDERS)
-    )
+    groups = (plugins.POLICIES, plugins.PURCHASE, plugins.INTERVAL, plugins.PROVIDERS)
+    policy, purchase, interval, providers = (frozenset(plugins.plugins(g)) for g in groups)
     wanted = [
         ("provider", "name", settings.provider.name, providers),
         ("policy", "name", settings.policy.name, policy),
         ("policy", "purchase", settings.policy.purchase, purchase),
+        ("policy", "interval", settings.policy.interval, interval),
         *(("provider", name, name, providers) for name in settings.provider.model_extra or {}),
-        *(("policy", name, name, policy | purchase) for name in settings.policy.model_extra or {}),
+        *(("policy", name, name, policy | purchase | interval) for name in settings.policy.model_extra or {}),
     ]
     for section, key, name, known in wanted:
         if name not in known:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 from obstore.exceptions import BaseError
@@ -35,9 +36,12 @@ from spotsurfer.controller.schedule import Schedule
 from spotsurfer.controller.service import ControllerService, Identity, Parts
 from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
+from spotsurfer.core.pacing import USUAL_SECONDS
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
 from spotsurfer.model.job import Attempt, Job
+from spotsurfer.plugins import INTERVAL, POLICIES, PURCHASE
 from spotsurfer.ports.clock import Clock, SystemClock
+from spotsurfer.ports.parameters import parameters_of
 from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
 from spotsurfer.runtime import Runtime, find, shelf
 from spotsurfer.settings import Settings
@@ -195,7 +199,12 @@ def _submission(settings: Settings, base: _Base, observer: Observer) -> Submissi
     spool = settings.controller.data_dir / "uploads"
     places = Places(base.store, spool, Vault(base.key.keys_of, cloudsecrets.SOURCES))
     return Submission(
-        base.engine, base.clock, places, observer.offers, settings.agent.checkpoint_interval, settings.limits.as_limits()
+        base.engine,
+        base.clock,
+        places,
+        observer.offers,
+        settings.agent.checkpoint_interval or USUAL_SECONDS,
+        settings.limits.as_limits(),
     )
 
 
@@ -227,8 +236,17 @@ def _provider(settings: Settings, family: str, clock: Clock) -> Provider:
 
 def _policies(settings: Settings) -> Policies:
     chosen = settings.policy
-    placement = plugins.made(plugins.POLICIES, chosen.name, chosen.table)
-    return Policies(placement, plugins.made(plugins.PURCHASE, chosen.purchase, chosen.table_of(chosen.purchase)))
+    names = {POLICIES: chosen.name, PURCHASE: chosen.purchase, INTERVAL: chosen.interval}
+    takes = {group: {p.name for p in parameters_of(plugins.plugin(group, name))} for group, name in names.items()}
+
+    def made(group: str) -> Any:
+        """With the table of its name, but for what only another kind of the same name takes."""
+        others = {p for g, some in takes.items() if names[g] == names[group] for p in some} - takes[group]
+        table = chosen.table_of(names[group]).items()
+        return plugins.made(group, names[group], {k: v for k, v in table if k not in others})
+
+    asked = settings.agent.checkpoint_interval is not None  # the operator has decided
+    return Policies(made(POLICIES), made(PURCHASE), None if asked else made(INTERVAL))
 
 
 def runtime_of(settings: Settings) -> Runtime:

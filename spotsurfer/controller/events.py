@@ -18,6 +18,7 @@ class Kind(StrEnum):
     STEP = "step"  # one of the job's commands began, or ended
     SAVED = "saved"  # a checkpoint became durable
     ASKED = "asked"  # drain, save or go on
+    PACED = "paced"  # how often the job is saved from now on, and why
     MOVED = "moved"  # the job runs on another machine: how long it stood still
     FIT = "fit"  # whether a final save would fit the notice has changed, or how often is saved because of it
     WISH = "wish"  # hold, resume, cancel, move, checkpoint: by a user or a limit

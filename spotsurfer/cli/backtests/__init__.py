@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from spotsurfer.cli.backtests import deadline, interval, placement
+from spotsurfer.cli.backtests import deadline, interval, placement, size
 from spotsurfer.cli.common import CONTEXT
 
-ROOMS = (deadline, placement, interval)
+ROOMS = (deadline, placement, interval, size)
 
 
 def add(app: typer.Typer) -> None:
