@@ -16,30 +16,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.gpu.box import command
+
 HERE = Path(__file__).parent
 PROGRAMS = ("pytorch", "transformer", "jax_program", "cupy_program", "cuda", "server", "nccl")
 # JAX takes three quarters of each GPU otherwise, more than the machine's memory has room for.
 SETTINGS = {"nccl": {"SPOTSURFER_NCCL": "sockets"}, "jax_program": {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}}
-SET_UP = """
-set -e
-mount --make-rprivate /
-mount -t proc proc /proc
-{runtime}/bin/ip link set lo up
-mount -t tmpfs base /var/lib/spotsurfer
-mount -t tmpfs run /run
-mkdir /run/store /run/share
-mount --bind {work}/store /run/store
-mount --bind {work}/share /run/share
-mount -t tmpfs tmp /tmp
-cd /run/share
-exec {runtime}/bin/spotsurfer-python -m bench.gpu.scenes "$1" "$2"
-"""
 Row = dict[str, Any]
 
 
 def main() -> int:
     """Exit code 0: all that was asked for came back identical."""
     options = _parser().parse_args()
+    options.runtime = options.runtime.resolve()
     Path("/var/lib/spotsurfer").mkdir(exist_ok=True)
     Path("/sys/kernel/mm/transparent_hugepage/enabled").write_text("always" if options.huge else "madvise")
     rows: list[Row] = []
@@ -112,12 +101,9 @@ def _machine(scene: str, plan: Row, options: argparse.Namespace) -> Row:
     share = options.work / "share"
     shutil.rmtree(share, ignore_errors=True)
     share.mkdir()
-    text = SET_UP.format(runtime=options.runtime, work=options.work)
     environment = {**os.environ, "SPOTSURFER_PREFIX": str(options.runtime / "prefix")}
-    argv = ["unshare", "--pid", "--fork", "--mount", "--net", "--ipc", "--uts", "--kill-child", "bash", "-c", text, "-"]
-    done = subprocess.run(
-        [*argv, scene, json.dumps(plan)], env=environment, capture_output=True, text=True, timeout=options.limit, check=False
-    )
+    argv = command(options.runtime, options.work / "store", share, "bench.gpu.scenes", scene, json.dumps(plan))
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=options.limit, check=False)
     progress = share / "progress"
     if progress.exists() and options.verbose:
         print("".join(f"  {scene}: {x}\n" for x in progress.read_text().splitlines()), end="", flush=True)
