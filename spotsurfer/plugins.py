@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
 from spotsurfer.model.errors import ConfigError
 
 PROVIDERS = "spotsurfer.providers"
+DOCTOR = "spotsurfer.doctor"  # checks of providers
 POLICIES = "spotsurfer.policies"  # placement: which machine
 PLACEMENT = "spotsurfer.placement"  # which pool, for a job that may move at will
 INTERVAL = "spotsurfer.interval"  # when to save next
 PURCHASE = "spotsurfer.purchase"  # spot, on-demand or wait
+SIZE = "spotsurfer.size"  # on which type a running job should be
 TRAINING = "spotsurfer.training"  # models of markets from records
-KINDS = {"machine": POLICIES, "purchase": PURCHASE, "placement": PLACEMENT, "interval": INTERVAL}  # what there are policies for
+CATALOGS = "spotsurfer.catalogs"  # types of machines with prices of a past date
+# What there are policies for.
+KINDS = {"machine": POLICIES, "purchase": PURCHASE, "placement": PLACEMENT, "interval": INTERVAL, "size": SIZE}
 
 
 def plugin(group: str, name: str) -> Callable[..., Any]:
@@ -22,8 +26,17 @@ def plugin(group: str, name: str) -> Callable[..., Any]:
     found = {e.name: e for e in entry_points(group=group)}
     if name not in found:
         raise ConfigError(f"{group} has no {name!r}: choose one of {', '.join(sorted(found)) or 'none'}")
-    made: Callable[..., Any] = found[name].load()
-    return made
+    make: Callable[..., Any] = found[name].load()
+    return make
+
+
+def made(group: str, name: str, settings: Mapping[str, object]) -> Any:
+    """What the entry point makes of these settings; raises ConfigError where there is none or it refuses them."""
+    make = plugin(group, name)
+    try:
+        return make(settings)
+    except ValueError as e:
+        raise ConfigError(str(e)) from e
 
 
 def plugins(group: str) -> list[str]:

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -114,7 +113,7 @@ class AgentSection(Section):
     ready_limit_seconds: Interval = 3600.0
     hurry_seconds: Interval = 0.25
     cache_bytes: int = Field(0, ge=0)
-    checkpoint_interval: Interval = 600.0
+    checkpoint_interval: Interval | None = None
 
 
 class CheckpointSection(Section):
@@ -186,10 +185,11 @@ class ProviderSection(_Chosen):
 
 
 class PolicySection(_Chosen):
-    """[policy]: which offers are worth it, what is bought for a deadline; [policy.<name>] goes to that policy as it is."""
+    """[policy]: which machine, what is bought for a deadline, how often is saved; [policy.<name>] goes to that policy."""
 
     name: str = "cheapest"
     purchase: str = "surf"
+    interval: str = "surf"
 
 
 class HooksSection(Section):
@@ -365,20 +365,17 @@ def _check_variables(environment: Mapping[str, str]) -> None:
 
 def _check_plugins(settings: Settings, source: _Source) -> None:
     """A table or name that belongs to no installed plug-in is a typing error."""
-    policy, purchase = _names(plugins.POLICIES), _names(plugins.PURCHASE)
-    providers = _names(plugins.PROVIDERS)
+    groups = (plugins.POLICIES, plugins.PURCHASE, plugins.INTERVAL, plugins.PROVIDERS)
+    policy, purchase, interval, providers = (frozenset(plugins.plugins(g)) for g in groups)
     wanted = [
         ("provider", "name", settings.provider.name, providers),
         ("policy", "name", settings.policy.name, policy),
         ("policy", "purchase", settings.policy.purchase, purchase),
+        ("policy", "interval", settings.policy.interval, interval),
         *(("provider", name, name, providers) for name in settings.provider.model_extra or {}),
-        *(("policy", name, name, policy | purchase) for name in settings.policy.model_extra or {}),
+        *(("policy", name, name, policy | purchase | interval) for name in settings.policy.model_extra or {}),
     ]
     for section, key, name, known in wanted:
         if name not in known:
             where = source.where((section, key))
             raise ConfigError(f"{where} names {name!r}, and no such {section} is installed. {did_you_mean(name, known)}")
-
-
-def _names(group: str) -> frozenset[str]:
-    return frozenset(e.name for e in entry_points(group=group))

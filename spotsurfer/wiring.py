@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 from obstore.exceptions import BaseError
@@ -15,7 +16,7 @@ from spotsurfer_agent.protocol import AgentConfig, Report
 from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer import authorities, storekey
+from spotsurfer import authorities, plugins, storekey
 from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
@@ -36,11 +37,13 @@ from spotsurfer.controller.schedule import Schedule
 from spotsurfer.controller.service import ControllerService, Identity, Parts
 from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
+from spotsurfer.core.pacing import USUAL_SECONDS
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
 from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.snapshot import Limits
-from spotsurfer.plugins import POLICIES, PURCHASE, plugin
+from spotsurfer.plugins import INTERVAL, POLICIES, PURCHASE
 from spotsurfer.ports.clock import Clock, SystemClock
+from spotsurfer.ports.parameters import parameters_of
 from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
 from spotsurfer.runtime import Runtime, find, shelf
 from spotsurfer.settings import Settings
@@ -206,7 +209,12 @@ def _submission(settings: Settings, base: _Base, observer: Observer) -> Submissi
     spool = settings.controller.data_dir / "uploads"
     places = Places(base.store, spool, Vault(base.key.keys_of, cloudsecrets.SOURCES))
     return Submission(
-        base.engine, base.clock, places, observer.offers, settings.agent.checkpoint_interval, settings.limits.as_limits()
+        base.engine,
+        base.clock,
+        places,
+        observer.offers,
+        settings.agent.checkpoint_interval or USUAL_SECONDS,
+        settings.limits.as_limits(),
     )
 
 
@@ -232,17 +240,23 @@ def _store(settings: Settings) -> CopyingStore:
 
 def _provider(settings: Settings, family: str, clock: Clock) -> Provider:
     host = ProviderHost(family, settings.controller.data_dir, settings.store_url, clock)
-    make = plugin("spotsurfer.providers", settings.provider.name)
+    make = plugins.plugin(plugins.PROVIDERS, settings.provider.name)
     return Guarded(make(settings.provider.table, host), clock)
 
 
 def _policies(settings: Settings) -> Policies:
     chosen = settings.policy
-    placement, purchase = plugin(POLICIES, chosen.name), plugin(PURCHASE, chosen.purchase)
-    try:
-        return Policies(placement(chosen.table), purchase(chosen.table_of(chosen.purchase)))
-    except ValueError as e:
-        raise ConfigError(str(e)) from e
+    names = {POLICIES: chosen.name, PURCHASE: chosen.purchase, INTERVAL: chosen.interval}
+    takes = {group: {p.name for p in parameters_of(plugins.plugin(group, name))} for group, name in names.items()}
+
+    def made(group: str) -> Any:
+        """With the table of its name, but for what only another kind of the same name takes."""
+        others = {p for g, some in takes.items() if names[g] == names[group] for p in some} - takes[group]
+        table = chosen.table_of(names[group]).items()
+        return plugins.made(group, names[group], {k: v for k, v in table if k not in others})
+
+    asked = settings.agent.checkpoint_interval is not None  # the operator has decided
+    return Policies(made(POLICIES), made(PURCHASE), None if asked else made(INTERVAL))
 
 
 def runtime_of(settings: Settings) -> Runtime:

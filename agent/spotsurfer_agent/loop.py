@@ -42,6 +42,7 @@ QUIET_SECONDS = 1.0  # between looks at a job of which nothing is expected: each
 LOG_SECONDS = 3.0
 PARTIAL_SECONDS = 1.0  # between looks whether somebody asked for outputs
 PROTECTION_SECONDS = 1.0  # between looks whether a look at the job's processes is due
+SAVE_EVERY_SECONDS_MIN = 1.0  # whatever the controller says: as short as a job file may ask for
 STEPS_MAX = 8  # of one tick: edges that follow each other at once
 STIR_SECONDS = 30.0  # for so long after something happened while we stand by the head is looked at often
 
@@ -302,9 +303,11 @@ class Agent:
         return Rules(c.attempt, interval, c.lease_seconds, c.limit_seconds, c.drain_margin_seconds, c.warm_wait_seconds > 0)
 
     def _interval(self) -> float | None:
-        spec = self.mailbox.mail.spec
-        saved = spec is not None and spec.engine != "none" and not self.work.unprotected
-        return spec.checkpoint_interval_seconds if spec is not None and saved else None
+        spec, desired = self.mailbox.mail.spec, self.mailbox.mail.desired
+        if spec is None or spec.engine == "none" or self.work.unprotected:
+            return None
+        told = desired.save_every_seconds if desired is not None else None
+        return spec.checkpoint_interval_seconds if told is None else max(told, SAVE_EVERY_SECONDS_MIN)
 
     def _fit(self, now: float) -> Fit | None:
         window = Window(self.config.notice_window_seconds, self.config.drain_margin_seconds, self._interval())

@@ -177,6 +177,7 @@ class Desired:
     seconds_left: float | None = None  # a duration from reading, never a time of day
     reason: str = ""
     partial: int = 0  # number of the newest request for what the outputs are now
+    save_every_seconds: float | None = None  # between live saves; None = as the specification says
 
 
 class AgentState(StrEnum):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.policies import fresh
-from bench.policies.part import Part, percent, table
+from bench.report import Part, percent, table
 from spotsurfer.ports.purchase import Buy, Terms, View
 from spotsurfer.sim.contest import compare, policy_for
 from spotsurfer.sim.deadline import play, ticks_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bench.policies.part import Part, percent, table
+from bench.report import Part, percent, table
 from spotsurfer.plugins import TRAINING, plugin
 from spotsurfer.ports.purchase import Terms
 from spotsurfer.sim.contest import compare

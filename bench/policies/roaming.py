@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.policies.part import Part, percent, table
+from bench.report import Part, percent, table
 from spotsurfer.ports.purchase import Terms
 from spotsurfer.sim import savecontest, zonecontest
 from spotsurfer.sim.deadline import OPTIMUM, ticks_of

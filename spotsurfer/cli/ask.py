@@ -154,6 +154,7 @@ def _now(here: Json) -> list[tuple[str, Any]]:
         ("at risk", f"{duration(unsaved)} of work since the newest checkpoint" if unsaved is not None else None),
         ("saving", here["save_stage"]),
         ("final save", here["fit_text"]),
+        ("saves", here["pace_why"]),
         ("fetched", _fetched(here["warm"])),
         ("frozen", "held still: its agent can't be sure to own it" if here["frozen"] else None),
         ("silent", duration(silent) if silent is not None and silent >= 10 else None),

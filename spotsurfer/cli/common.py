@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotsurfer.model.errors import UsageError
+
 if TYPE_CHECKING:
     from spotsurfer.cli.client import Client
 
@@ -38,6 +40,7 @@ class Session:
 
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}  # of every group
 SESSION = Session()  # a process is one call; main() fills it
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
@@ -46,6 +49,16 @@ JobArgument = Annotated[
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file.", show_default=False)]
+
+
+def write(path: Path, text: str) -> None:
+    """A whole file. Raises UsageError where it can't be written; a full disk is told of as everywhere (`main`)."""
+    try:
+        path.write_text(text)
+    except OSError as e:
+        if e.errno in DISK_FULL:
+            raise
+        raise UsageError(f"{path} can't be written: {e.strerror}. Name another file.") from e
 
 
 def examples(*lines: str) -> str:

@@ -13,7 +13,7 @@ import typer
 
 import spotsurfer
 from spotsurfer.cli import act, ask, backtests, checkpoints, extra, files, hint, host, login, policies, storework, submit
-from spotsurfer.cli.common import DISK_FULL, SESSION, AsJson, examples
+from spotsurfer.cli.common import CONTEXT, DISK_FULL, SESSION, AsJson, examples
 from spotsurfer.cli.screen import put, put_json, tell
 from spotsurfer.model.errors import DiskFull, SpotsurferError, UsageError
 
@@ -26,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=CONTEXT,
 )
 
 

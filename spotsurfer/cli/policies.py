@@ -7,14 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli.common import AsJson, examples
+from spotsurfer.cli.backtests.markets import Availability, OwnHistory
+from spotsurfer.cli.backtests.options import TickSeconds
+from spotsurfer.cli.common import CONTEXT, AsJson, examples, write
 from spotsurfer.cli.screen import put, put_json, table, tell
 from spotsurfer.model.errors import UsageError
 from spotsurfer.plugins import KINDS, plugin, plugins
 
 TRAIN = (
     "spotsurfer policies train --availability A.csv.gz --tick-seconds 600 --out bank.json",
-    "spotsurfer policies train --own --out bank.json",
+    "spotsurfer policies train --own-history 100 --out bank.json",
 )
 
 
@@ -26,7 +28,7 @@ def add(app: typer.Typer) -> None:
         invoke_without_command=True,
         rich_markup_mode=None,
         epilog=examples("spotsurfer policies", "spotsurfer policies --json", *TRAIN),
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        context_settings=CONTEXT,
     )
     group.callback()(policies)
     group.command(name="train", epilog=examples(*TRAIN))(train)
@@ -64,9 +66,9 @@ def _settings(given: list[dict[str, Any]]) -> str:
 
 def train(  # noqa: PLR0913 - one parameter an option
     out: Annotated[Path, typer.Option(help="The bank that is written, JSON.")],
-    availability: Annotated[Path | None, typer.Option(help="CSV: tick, then one column a pool.", show_default=False)] = None,
-    own: Annotated[bool, typer.Option("--own", help="From what this controller saw of spot markets.")] = False,
-    tick_seconds: Annotated[float, typer.Option(min=1.0, help="Length of a tick.")] = 600.0,
+    availability: Availability = None,
+    own_history: OwnHistory = None,
+    tick_seconds: TickSeconds = 600.0,
     states: Annotated[int, typer.Option(min=1, max=8, help="Hidden states of each market.")] = 4,
     seed: Annotated[int, typer.Option(help="Of the random beginnings.")] = 0,
     as_json: AsJson = False,
@@ -74,10 +76,10 @@ def train(  # noqa: PLR0913 - one parameter an option
     """Make a bank of market models; `[policy.surf] bank = "FILE"` puts it to use."""
     from spotsurfer.cli import training
 
-    if (availability is None) == (not own):
-        raise UsageError("Give either --availability FILE or --own.")
-    made = training.train(availability, tick_seconds, states, seed)
-    training.write(out, made.text)
+    if (availability is None) == (own_history is None):
+        raise UsageError("Give either --availability FILE or --own-history DAYS.")
+    made = training.train((availability, own_history), tick_seconds, states, seed)
+    write(out, made.text)
     if as_json:
         put_json({"bank": str(out), "markets": made.names})
     else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spotsurfer.cli.backtests.markets import own_records
 from spotsurfer.cli.backtests.show import progress
 from spotsurfer.model.errors import UsageError
 from spotsurfer.plugins import TRAINING, plugin
@@ -26,9 +27,9 @@ class Bank:
     names: list[str]
 
 
-def train(availability: Path | None, tick_seconds: float, states: int, seed: int) -> Bank:
-    """A bank of these records, or of the controller's own. Raises InputMissing, UsageError."""
-    records = _records(availability, tick_seconds)
+def train(source: tuple[Path | None, float | None], tick_seconds: float, states: int, seed: int) -> Bank:
+    """A bank of the records in a file, or of the controller's own of so many days. Raises InputMissing, UsageError."""
+    records = _records(source, tick_seconds)
     learner = plugin(TRAINING, LEARNER)
     with progress("training") as step:
         try:
@@ -38,20 +39,8 @@ def train(availability: Path | None, tick_seconds: float, states: int, seed: int
     return Bank(text, names)
 
 
-def _records(availability: Path | None, tick_seconds: float) -> Records:
+def _records(source: tuple[Path | None, float | None], tick_seconds: float) -> Records:
     from spotsurfer.sim.traces import read_trace, records_of
 
-    if availability is not None:
-        return records_of(read_trace(availability))
-    from spotsurfer.cli.common import SESSION
-    from spotsurfer.sim.history import records_of_own
-
-    return records_of_own(SESSION.client().get("/v1/spots")["spots"], tick_seconds)
-
-
-def write(path: Path, text: str) -> None:
-    """Raises UsageError where it can't be."""
-    try:
-        path.write_text(text)
-    except OSError as e:
-        raise UsageError(f"{path} can't be written: {e.strerror}.") from e
+    availability, days = source
+    return records_of(read_trace(availability)) if availability is not None else own_records(days or 0.0, tick_seconds)

@@ -27,6 +27,7 @@ from spotsurfer.model.actions import (
     Grant,
     Launch,
     Mark,
+    Pace,
     Plan,
     Retry,
     SetWish,
@@ -107,6 +108,7 @@ class Apply:
             Launch: self._launch,
             Grant: self._grant,
             Ask: self._ask,
+            Pace: self._pace,
             Mark: lambda a: lambda c: (self._mark(c, a), None),
             Terminate: self._terminate,
             Close: self._close,
@@ -213,7 +215,15 @@ class Apply:
         attempt = self._load(action.job, action.attempt)
         sequence = attempt.desired_sequence + 1
         partial = max(action.partial, attempt.desired_partial)
-        desired = Desired(sequence, Want(action.want), action.save_at_least, action.seconds_left, action.reason, partial)
+        desired = Desired(
+            sequence,
+            Want(action.want),
+            action.save_at_least,
+            action.seconds_left,
+            action.reason,
+            partial,
+            attempt.pace_seconds,
+        )
         self._p.store.put(protocol.desired_key(action.job, action.attempt), protocol.encode(desired))
 
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
@@ -224,6 +234,24 @@ class Apply:
             else:
                 saved = self._step(c, attempt, action.event, action.reason, **changes)
             said = self._say(c, Kind.ASKED, saved, f"{action.want}: {action.reason}", want=action.want)
+            return said, lambda: self._p.nudge(attempt)
+
+        return record
+
+    def _pace(self, action: Pace) -> Effect:
+        """The agent is told where it changes something; that it was thought about is kept in any case."""
+        attempt = self._load(action.job, action.attempt)
+        after = replace(attempt, pace_seconds=action.seconds, pace_saves=action.saves, pace_why=action.reason)
+        if action.seconds == attempt.pace_seconds:
+            return lambda c: (_keep(c, after, action.reason), None)
+        after = replace(after, desired_sequence=attempt.desired_sequence + 1)
+        a = after
+        told = Desired(a.desired_sequence, Want.RUN, a.desired_save, None, action.reason, a.desired_partial, a.pace_seconds)
+        self._p.store.put(protocol.desired_key(action.job, action.attempt), protocol.encode(told))
+
+        def record(c: Connection) -> tuple[str, Callable[[], None]]:
+            saved = rows.save_attempt(c, after)
+            said = self._say(c, Kind.PACED, saved, action.reason, interval_seconds=action.seconds)
             return said, lambda: self._p.nudge(attempt)
 
         return record
@@ -317,6 +345,11 @@ def _seen(view: InstanceView | None) -> InstanceSeen | None:
         return None
     gone = view.state is InstanceState.GONE
     return InstanceSeen(view.id, view.token, gone, view.reclaimed, view.launched_at, view.ended_at)
+
+
+def _keep(c: Connection, attempt: Attempt, text: str) -> str:
+    rows.save_attempt(c, attempt)
+    return text
 
 
 def _cpu_of(entries: list[Head], checkpoint: str | None) -> float:

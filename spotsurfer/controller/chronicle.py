@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from spotsurfer_agent.fit import Fit, say
@@ -13,10 +14,11 @@ from sqlalchemy import Connection, Engine
 from spotsurfer.controller.events import Kind
 from spotsurfer.controller.lookout import Lookout, Said
 from spotsurfer.controller.observe import Observer
+from spotsurfer.ledger.progress import done_seconds
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import OVER, Attempt
 from spotsurfer.model.market import Offer
-from spotsurfer.model.snapshot import Snapshot
+from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import market, timeline
@@ -32,7 +34,20 @@ class Chronicle:
         self._engine = engine
         self._prices: dict[Key, int] = {}
         with engine.connect() as connection:
-            self._last = market.last_reports(connection)
+            self._last = market.last_words(connection)
+
+    def reckoned(self, snapshot: Snapshot, now: datetime) -> Snapshot:
+        """The snapshot with what agents said before: how much work is done, and what a save cost. Asks the database nothing."""
+        return replace(snapshot, jobs=[self._reckoned(seen, now) for seen in snapshot.jobs])
+
+    def _reckoned(self, seen: JobSeen, now: datetime) -> JobSeen:
+        job = seen.job
+        words = {int(a.number): w for a in seen.attempts if (w := self._last.get((a.job, a.number))) is not None}
+        reports = [report for _, (_, report) in sorted(words.items())]
+        saves = [r.frozen_seconds / r.saves for r in reports if r.saves and r.frozen_seconds]
+        due = job.spec.deadline_seconds is not None
+        done = done_seconds(seen.attempts, words, job.spec.engine != "none", now) if due else 0.0
+        return replace(seen, done_seconds=done, save_seconds=saves[-1] if saves else None)
 
     def record(self, observer: Observer, snapshot: Snapshot, now: datetime) -> None:
         """Write down what changed since the last tick."""
@@ -66,8 +81,8 @@ class Chronicle:
         return steps[-1][1] if steps else a.price_usd_micros_per_hour
 
     def _report(self, c: Connection, lookout: Lookout, r: Report, now: datetime) -> None:
-        before = self._last.get((r.job, r.attempt))
-        self._last[r.job, r.attempt] = r
+        _, before = self._last.get((r.job, r.attempt), (now, None))
+        self._last[r.job, r.attempt] = (now, r)
         market.set_usage(c, r, now)
         for kind, text, data in news(before, r):
             if kind is Kind.NOTICE and r.notice is not None:

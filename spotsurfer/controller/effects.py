@@ -78,6 +78,8 @@ def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, see
         moved = replace(moved, store_failed=True)
     if event is AttemptEvent.RESTORE_REFUSED:
         moved = replace(moved, restore_refused=True)
+    if event is AttemptEvent.FINAL_SAVED:
+        moved = replace(moved, drained=True)
     if event is AttemptEvent.EPOCH_GRANTED:
         moved = replace(moved, granted_at=now)
     if state in (AttemptState.RELEASED, AttemptState.REFUSED):

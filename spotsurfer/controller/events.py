@@ -19,6 +19,7 @@ class Kind(StrEnum):
     STAGE = "stage"  # what the job itself says that it does now
     SAVED = "saved"  # a checkpoint became durable
     ASKED = "asked"  # drain, save or go on
+    PACED = "paced"  # how often the job is saved from now on, and why
     MOVED = "moved"  # the job runs on another machine: how long it stood still
     FIT = "fit"  # whether a final save would fit the notice has changed, or how often is saved because of it
     WISH = "wish"  # hold, resume, cancel, move, checkpoint: by a user or a limit

@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 from spotsurfer_agent.store import StoreError
@@ -27,6 +27,7 @@ from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import Job
 from spotsurfer.model.snapshot import Snapshot
 from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.interval import Interval
 from spotsurfer.ports.policy import Policy
 from spotsurfer.ports.purchase import Forecast, Purchase
 from spotsurfer.ports.service import Moment, Why
@@ -35,14 +36,16 @@ from spotsurfer.state import timeline
 from spotsurfer.state.jobs import Stale
 
 log = structlog.get_logger()
+TOLD_AGAIN = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What says what is worth it: which machine, and what is bought for jobs with a deadline."""
+    """What says what is worth it: which machine, what is bought for jobs with a deadline, how often jobs are saved."""
 
     placement: Policy
     purchase: Purchase | None = None
+    interval: Interval | None = None
 
 
 class Loop:
@@ -56,7 +59,7 @@ class Loop:
         self._apply = apply
         self._policies = policies
         self._almanac = Almanac(engine)
-        self._alarms: tuple[str, ...] = ()
+        self._alarms: dict[str, datetime] = {}  # when each was told last
         self._clock = clock
         self._leadership = leadership
         self._chronicle = Chronicle(engine)
@@ -71,10 +74,11 @@ class Loop:
         with self._one_at_a_time:
             now = self._clock.now()
             self._leadership.check()
-            snapshot = self._almanac.noted(self._observer.look(now), now)
+            snapshot = self._chronicle.reckoned(self._almanac.noted(self._observer.look(now), now), now)
             self.last_seen = snapshot
             self._chronicle.record(self._observer, snapshot, now)
-            decision = decide(snapshot, self._policies.placement, now, self._policies.purchase)
+            chosen = self._policies
+            decision = decide(snapshot, chosen.placement, now, chosen.purchase, chosen.interval)
             self._alert(decision.alarms, now)
             done = self._carry_out(decision.actions)
             self._explain(decision, done, now)
@@ -126,11 +130,10 @@ class Loop:
                 timeline.add_decision(connection, job, why)
 
     def _alert(self, alarms: tuple[str, ...], now: datetime) -> None:
-        """A policy that fails is told once, in the log and in the timeline, until it fails differently."""
-        if alarms == self._alarms:
-            return
-        self._alarms = alarms
-        for alarm in alarms:
+        """A policy that fails is told in the log and in the timeline: at once, and again each hour that it does."""
+        self._alarms = {alarm: at for alarm, at in self._alarms.items() if now - at < TOLD_AGAIN}
+        for alarm in (a for a in alarms if a not in self._alarms):
+            self._alarms[alarm] = now
             log.error("policy.failed", error=alarm)
             with self._engine.begin() as connection:
                 timeline.add(connection, Moment(now, None, None, str(Kind.ALERT), f"{alarm}; a plain rule stands in", {}))

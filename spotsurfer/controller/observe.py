@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from spotsurfer_agent.fit import Fit
 from spotsurfer_agent.protocol import WORKLOAD_DEAD, ProtocolError
 from spotsurfer_agent.store import StoreError
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
+from spotsurfer.controller.annals import Annals
 from spotsurfer.controller.gpuwatch import GpuWatch
 from spotsurfer.controller.lookout import Lookout
 from spotsurfer.ledger.costs import Costs
-from spotsurfer.ledger.progress import done_seconds
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState, Job, Wish
@@ -69,6 +69,7 @@ class Observer:
         self._listing_complete = False
         self._listing: dict[str, InstanceView] = {}
         self._listing_at: datetime | None = None
+        self._annals = Annals()
         self.lookout = Lookout(engine, provider, heads)
         self.changed: set[tuple[str, int]] = set()
         self.trouble = Trouble()
@@ -89,8 +90,8 @@ class Observer:
             signs = sightings.of(connection, machines)
             self.costs.pay_for(jobs)
             self.costs.refresh(connection, attempts, now)
-            done = {j.id: _done(connection, j, attempts[j.id], now) for j in jobs if j.spec.deadline_seconds is not None}
-        seen = [replace(self._job(j, attempts[j.id], signs, now), done_seconds=done.get(j.id, 0.0)) for j in jobs]
+            past = self._annals.past(connection, attempts, now)
+        seen = [self._job(j, attempts[j.id], signs, now) for j in jobs]
         orphans = [_instance(v) for t, v in self._listing.items() if t not in tokens and v.state is not InstanceState.GONE]
         return Snapshot(
             jobs=seen,
@@ -102,6 +103,7 @@ class Observer:
             spent_usd_micros=self.costs.total(),
             limits=self._limits,
             gpu_drivers=self.gpus.drivers(now),
+            past=past,
         )
 
     def instance_of(self, token: str) -> InstanceView | None:
@@ -196,10 +198,6 @@ class Observer:
         self.reports.forget(job, attempt)
 
 
-def _done(connection: Connection, job: Job, attempts: list[Attempt], now: datetime) -> float:
-    return done_seconds(attempts, market.told(connection, job.id), job.spec.engine != "none", now)
-
-
 def _instance(view: InstanceView) -> InstanceSeen:
     return InstanceSeen(view.id, view.token, view.state is InstanceState.GONE, view.reclaimed, view.launched_at, view.ended_at)
 
@@ -229,8 +227,10 @@ def _agent(heard: Heard) -> AgentSeen:
         unfit=r.unfit,
         unfit_kind=r.unfit_kind,
         waits=r.waits,
+        saves=r.saves,
+        frozen_seconds=r.frozen_seconds,
     )
 
 
 def _fit(fit: Fit) -> FitSeen:
-    return FitSeen(fit.durable_seconds, fit.reserve_seconds, fit.gain_seconds, fit.verdict)
+    return FitSeen(fit.durable_seconds, fit.reserve_seconds, fit.gain_seconds, fit.verdict, fit.window_seconds)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from spotsurfer.core.case import WORKING, Case, finished
 from spotsurfer.core.moves import Leaving
-from spotsurfer.model.actions import Action, Ask, Launch, Mark, Terminate
+from spotsurfer.core.pacing import Paced
+from spotsurfer.model.actions import Action, Ask, Launch, Mark, Pace, Terminate
 from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.transitions import AttemptEvent as E
@@ -32,9 +33,12 @@ Rule = Callable[[Case, "Plans"], Action | None]
 class Plans:
     """What the job as a whole intends, as far as its attempts must know."""
 
-    def __init__(self, unwanted: frozenset[int], leaving: Leaving) -> None:
+    def __init__(
+        self, unwanted: frozenset[int], leaving: Leaving, pace: Callable[[Case], Paced | None] = lambda _: None
+    ) -> None:
         self.unwanted = unwanted  # waiters that are no longer needed
         self.leaving = leaving  # what the holder should do about a machine that waits
+        self.pace = pace  # how often the holder should save
 
 
 def decide_attempt(case: Case, plans: Plans) -> Action | None:
@@ -234,6 +238,12 @@ def partial(c: Case, _: Plans) -> Action | None:
     return Ask(a.job, a.number, "run", a.desired_save, None, None, "its outputs so far were asked for", wanted)
 
 
+def pace(c: Case, plans: Plans) -> Action | None:
+    """How often it is saved from now on, after each save anew."""
+    found = plans.pace(c)
+    return None if found is None else Pace(c.attempt.job, c.attempt.number, found.seconds, found.saves, found.why)
+
+
 def release(c: Case, _: Plans) -> Action | None:
     """Nothing left to do there. A machine that just finished gets a moment for its last report (usage, frozen time)."""
     if c.attempt.state not in (A.DRAINED, A.FINISHED, A.LOST):
@@ -280,6 +290,7 @@ RULES: tuple[Rule, ...] = (
     hurry,
     save,
     partial,
+    pace,
     release,
     release_again,
     released,

@@ -14,21 +14,25 @@ from spotsurfer.core.moves import in_transit, leaving
 from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, passed_over, ready, tried_since, unsafe
 from spotsurfer.core.planning import Planner
 from spotsurfer.core.rewind import going_back
-from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Mark, Retry, SetWish, Sweep
+from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Mark, Pace, Retry, SetWish, Sweep
 from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.model.transitions import ATTEMPT, JobEvent, advance
+from spotsurfer.ports.interval import Interval
 from spotsurfer.ports.policy import Policy
 from spotsurfer.ports.purchase import Purchase
 
 
-def decide(snapshot: Snapshot, policy: Policy, now: datetime, purchase: Purchase | None = None) -> Decision:
+def decide(
+    snapshot: Snapshot, policy: Policy, now: datetime, purchase: Purchase | None = None, interval: Interval | None = None
+) -> Decision:
     """What to do about the world now, what was rejected and why, and when to look again at the latest.
 
-    `purchase` says what is bought for jobs with a deadline; None = as `policy` ranks, as for all others.
+    `purchase` says what is bought for jobs with a deadline; None = as `policy` ranks, as for all others. `interval` says how
+    often jobs are saved whose users did not; None = as they were submitted with.
     """
-    planner = Planner(snapshot, policy, now, purchase)
+    planner = Planner(snapshot, policy, now, purchase, interval)
     actions: list[Action] = []
     for seen in sorted(snapshot.jobs, key=lambda s: (s.job.submitted_at, s.job.id)):
         actions += _decide_job(snapshot, seen, planner, now)
@@ -42,7 +46,9 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime, purchase: Purchase
 def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
     own = cases(snapshot, seen, now)
     actions = _of_attempts(own, planner)
-    acted = {getattr(a, "attempt", None) for a in actions if not (isinstance(a, Ask) and a.event is None)}
+    acted = {
+        getattr(a, "attempt", None) for a in actions if not (isinstance(a, Pace) or (isinstance(a, Ask) and a.event is None))
+    }
     job_level = _of_job(snapshot, seen, own, planner)
     if job_level is not None:
         return [*actions, job_level]
@@ -54,7 +60,7 @@ def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: dateti
 
 
 def _of_attempts(own: Sequence[Case], planner: Planner) -> list[Action]:
-    plans = Plans(planner.unwanted(own), leaving(own, planner))
+    plans = Plans(planner.unwanted(own), leaving(own, planner), planner.pace)
     found = (decide_attempt(c, plans) for c in own)
     return [a for a in found if a is not None]
 

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from spotsurfer.model.job import Attempt
-from spotsurfer.model.lives import Lives
+from spotsurfer.model.job import OVER, Attempt
+from spotsurfer.model.lives import Fates, Lives
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.model.snapshot import Snapshot
 
+Evidence = Mapping[tuple[Pool, Market], Fates]
 
-def lives_of(attempts: Sequence[Attempt], now: datetime) -> Mapping[tuple[Pool, Market], Lives]:
-    """How long machines lived, by pool and market; those that the cloud did not take count as watched alone."""
-    found: dict[tuple[Pool, Market], Lives] = {}
+
+def fates_of(attempts: Iterable[Attempt], now: datetime) -> dict[tuple[Pool, Market], Fates]:
+    """What became of machines, by pool and market; those that the cloud did not take count as watched alone."""
+    found: dict[tuple[Pool, Market], Fates] = {}
     for a in attempts:
         if a.launched_at is not None:
             seconds = max(((a.released_at or now) - a.launched_at).total_seconds(), 0.0)
+            lost = a.reclaimed and a.granted_at is not None
+            one = Fates(Lives().plus(seconds, a.reclaimed), int(lost and a.drained), int(lost and not a.drained))
             key = (a.pool, a.market)
-            found[key] = found.get(key, Lives()).plus(seconds, a.reclaimed)
+            found[key] = found[key] + one if key in found else one
     return found
 
 
-def told(snapshot: Snapshot, now: datetime) -> Sequence[Offer]:
-    """The offers, each with the lives of the machines of all jobs that were in its pool, and the GPU driver seen there."""
-    lives = lives_of([a for seen in snapshot.jobs for a in seen.attempts], now)
-    told = [replace(o, lives=lives[o.pool, o.market]) if (o.pool, o.market) in lives else o for o in snapshot.offers]
-    drivers = snapshot.gpu_drivers
-    return [_driven(o, drivers.get((o.pool.provider, o.pool.region), "")) if o.gpus.count else o for o in told]
+def evidence(snapshot: Snapshot, now: datetime) -> Evidence:
+    """Of all machines that ever were, as far as anybody remembers: those that are gone, and those that live."""
+    alive = fates_of((a for seen in snapshot.jobs for a in seen.attempts if a.state not in OVER), now)
+    return {**snapshot.past, **{k: snapshot.past.get(k, Fates()) + f for k, f in alive.items()}}
+
+
+def told(offers: Sequence[Offer], known: Evidence, drivers: Mapping[tuple[str, str], str]) -> Sequence[Offer]:
+    """The offers, each with the lives of the machines of all jobs that were in its pool, and the GPU driver of its region."""
+    lively = [replace(o, lives=known[o.pool, o.market].lives) if (o.pool, o.market) in known else o for o in offers]
+    return [_driven(o, drivers.get((o.pool.provider, o.pool.region), "")) if o.gpus.count else o for o in lively]
 
 
 def _driven(offer: Offer, driver: str) -> Offer:

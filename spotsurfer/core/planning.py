@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 from spotsurfer.core import limits as hard
 from spotsurfer.core.case import Case, wanted
-from spotsurfer.core.evidence import told
+from spotsurfer.core.evidence import evidence, told
 from spotsurfer.core.ownership import tried_since
+from spotsurfer.core.pacing import Paced, paced
 from spotsurfer.core.placement import choose, fits, serves, wrong_gpus
 from spotsurfer.core.purchase import MARKETS, Bought, weighed
 from spotsurfer.core.trusted import Trusted
@@ -18,6 +19,7 @@ from spotsurfer.model.job import HOLDS, WAITS, Attempt, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.model.snapshot import JobSeen, Snapshot
+from spotsurfer.ports.interval import Interval
 from spotsurfer.ports.policy import PauseSeen, Policy
 from spotsurfer.ports.purchase import Buy, Purchase
 
@@ -33,10 +35,19 @@ NO_MACHINE = "no machine can be had now that fits and may be tried"
 class Planner:
     """Plans of one decision: what was planned for earlier jobs counts against the limits of later ones."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime, purchase: Purchase | None = None) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        now: datetime,
+        purchase: Purchase | None = None,
+        interval: Interval | None = None,
+    ) -> None:
         self._snapshot, self._policy, self._now = snapshot, Trusted(policy), now
-        self._purchase = purchase
-        self._offers = told(snapshot, now)
+        self._purchase, self._interval = purchase, interval
+        self._known = evidence(snapshot, now)
+        self._offers = told(snapshot.offers, self._known, snapshot.gpu_drivers)
+        self._alarms: list[str] = []
         self.bought: dict[JobId, Bought | None] = {}
         self._planned: list[Offer] = []
         self.rejected: list[Rejected] = []
@@ -188,10 +199,17 @@ class Planner:
             self.bought[seen.job.id] = weighed(self._snapshot, seen, self._purchase, self._now)
         return self.bought[seen.job.id]
 
+    def pace(self, case: Case) -> Paced | None:
+        """How often the job is to be saved from now on; None where that is not to be asked now."""
+        found = None if self._interval is None else paced(case, self._interval, self._offers, self._known)
+        if found is not None and found.alarm:
+            self._alarms.append(found.alarm)
+        return found
+
     def alarms(self) -> tuple[str, ...]:
         """What policies did wrong in this decision."""
         told = [b.alarm for b in self.bought.values() if b is not None and b.alarm]
-        return tuple(dict.fromkeys([*self._policy.alarms, *told]))
+        return tuple(dict.fromkeys([*self._policy.alarms, *told, *self._alarms]))
 
     def _reason_to_move(self, seen: JobSeen, holder: Case, there: Offer) -> str | None:
         here = holder.attempt

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from spotsurfer.core import limits as hard
-from spotsurfer.core.evidence import told
+from spotsurfer.core.evidence import evidence, told
 from spotsurfer.core.placement import choose
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.job import Job
@@ -17,7 +17,8 @@ from spotsurfer.ports.policy import Policy
 
 def preview(job: Job, snapshot: Snapshot, policy: Policy, now: datetime) -> Preview:
     """The same choice that `decide` would make of the same world."""
-    choices, rejected = choose(JobSeen(job, ()), told(snapshot, now), snapshot.cooldowns, policy, now, snapshot.limits)
+    offers = told(snapshot.offers, evidence(snapshot, now), snapshot.gpu_drivers)
+    choices, rejected = choose(JobSeen(job, ()), offers, snapshot.cooldowns, policy, now, snapshot.limits)
     choices = list(choices)
     return Preview(choices, rejected, _obstacle(job, snapshot, choices))
 

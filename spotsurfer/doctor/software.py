@@ -10,11 +10,11 @@ import secrets
 import sqlite3
 import subprocess
 import tempfile
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from spotsurfer import plugins
 from spotsurfer.doctor.finding import Finding, fail, ok, warn
 from spotsurfer.doctor.host import existing
 from spotsurfer.model.errors import SpotsurferError
@@ -89,15 +89,14 @@ def criu(settings: Settings) -> Finding:
 def provider(settings: Settings) -> Finding:
     """What the provider itself says: of its settings, of this host, of its cloud. Nothing is made."""
     name = settings.provider.name
-    known = {p.name for p in entry_points(group="spotsurfer.providers")}
+    known = plugins.plugins(plugins.PROVIDERS)
     if name not in known:
         return fail(f"there is no provider {name!r}", f"set [provider] name to one of {', '.join(sorted(known))}")
-    points = [p for p in entry_points(group="spotsurfer.doctor") if p.name == name]
-    if not points:
+    if name not in plugins.plugins(plugins.DOCTOR):
         return ok(f"{name}: asks nothing special of this host")
     host = ProviderHost("doctor", settings.controller.data_dir, settings.store_url, SystemClock())
     try:
-        said: str = points[0].load()(settings.provider.table, host)
+        said: str = plugins.plugin(plugins.DOCTOR, name)(settings.provider.table, host)
     except SpotsurferError as e:
         sentence, remedy = _apart(str(e))
         return fail(f"{name}: {sentence}", remedy)

@@ -59,6 +59,17 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """Tell the attempt to save every `seconds`, unless it knows; `saves`: how many there were when that was thought about."""
+
+    job: JobId
+    attempt: AttemptNumber
+    seconds: float
+    saves: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """Record what was seen: one edge of the attempt table."""
 
@@ -124,7 +135,7 @@ class Sweep:
     reason: str
 
 
-Action = Plan | Launch | Grant | Ask | Mark | Terminate | Close | EndJob | Retry | SetWish | Sweep
+Action = Plan | Launch | Grant | Ask | Pace | Mark | Terminate | Close | EndJob | Retry | SetWish | Sweep
 
 
 def action_id(action: Action) -> str:
@@ -134,6 +145,8 @@ def action_id(action: Action) -> str:
             return f"sweep/{i}"
         case Plan(job=j, attempt=a) | Launch(job=j, attempt=a) | Grant(job=j, attempt=a) | Terminate(job=j, attempt=a):
             return f"{type(action).__name__.lower()}/{j}/{a}"
+        case Pace(job=j, attempt=a, saves=s):
+            return f"pace/{j}/{a}/{s}"
         case Mark(job=j, attempt=a, event=e):
             return f"mark/{j}/{a}/{e.name.lower()}"
         case Ask(job=j, attempt=a, want=w, save_at_least=s, partial=p):

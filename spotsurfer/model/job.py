@@ -225,3 +225,7 @@ class Attempt:
     store_failed: bool = False  # it could not restore because the store did not answer: no fault of the checkpoint
     reclaimed: bool = False  # the cloud says that it took the machine
     pause_seconds: float | None = None  # the job stood still for so long before it went on here; None = it was not handed over
+    drained: bool = False  # its last checkpoint was made in time: nothing was lost with the machine
+    pace_seconds: float | None = None  # between live saves, as the interval policy wished; None = it was not asked
+    pace_saves: int = -1  # how many saves there were when it was asked
+    pace_why: str = ""  # its numbers, for people

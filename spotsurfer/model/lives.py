@@ -57,3 +57,16 @@ class Lives:
 
 
 UNSEEN = Lives()
+
+
+@dataclass(frozen=True, slots=True)
+class Fates:
+    """What became of machines of one kind: how long they lived, and how many were lost with and without time for a save."""
+
+    lives: Lives = UNSEEN
+    noticed: int = 0  # the job's final checkpoint was made in time
+    unnoticed: int = 0  # work was lost
+
+    def __add__(self, other: Fates) -> Fates:
+        """Both together."""
+        return Fates(self.lives + other.lives, self.noticed + other.noticed, self.unnoticed + other.unnoticed)

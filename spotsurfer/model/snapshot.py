@@ -9,7 +9,8 @@ from datetime import datetime
 from spotsurfer.model.gpus import Gpus
 from spotsurfer.model.ids import AttemptNumber, InstanceId
 from spotsurfer.model.job import Attempt, Job
-from spotsurfer.model.market import Cooldown, Offer, Pool
+from spotsurfer.model.lives import Fates
+from spotsurfer.model.market import Cooldown, Market, Offer, Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class FitSeen:
     reserve_seconds: float  # so long before the end of a notice it must begin
     gain_seconds: float  # a live save made just before would shorten it by so much
     verdict: str = ""
+    window_seconds: float | None = None  # what a notice leaves for it; None = the cloud gives none
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class AgentSeen:
     unfit: str = ""  # standing by: why the machine could not go on with the newest checkpoint
     unfit_kind: str = ""  # as error_kind; "" = its facts speak against it
     waits: str = ""  # standing by: why the job should not come yet
+    saves: int = 0  # checkpoints made there
+    frozen_seconds: float = 0.0  # that they stopped the job for, in all
 
     @property
     def can_take(self) -> bool:
@@ -111,6 +115,7 @@ class JobSeen:
     signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
     done_seconds: float = 0.0  # of its work, those that would not have to be done again
     image_gpus: Gpus | None = None  # that its newest checkpoint was made on; None = none, or nobody can say
+    save_seconds: float | None = None  # that a save stopped it for, on the last machine that made one
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +160,4 @@ class Snapshot:
     limits: Limits
     spot_seen: Mapping[Pool, Sequence[SpotSeen]] = field(default_factory=dict)  # oldest first
     gpu_drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and region, newest machine
+    past: Mapping[tuple[Pool, Market], Fates] = field(default_factory=dict)  # of machines that are gone, of all jobs

@@ -32,7 +32,7 @@ class SaveView:
     band: int | None = None  # of interruption, 0 (rare) to 4; None = unknown
     cap_seconds: float | None = None
     left_seconds: float | None = None  # of work; None = nobody knows
-    asked_seconds: float | None = None  # the interval that user or operator named
+    asked_seconds: float | None = None  # the interval that user or operator named; the controller asks nobody then
 
 
 class Interval(Protocol):

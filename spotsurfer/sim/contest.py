@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from spotsurfer.model.errors import ConfigError, UsageError
-from spotsurfer.plugins import PURCHASE, plugin
+from spotsurfer.plugins import PURCHASE, made, plugin
 from spotsurfer.ports.parameters import LEAVE_OUT, parameters_of
-from spotsurfer.ports.purchase import Buy, Purchase, Terms
+from spotsurfer.ports.purchase import Purchase, Terms
 from spotsurfer.sim.deadline import OPTIMUM, Bools, Played, optimum, play, ticks_of
+from spotsurfer.sim.match import HELD, Match, Step, need, spread
 from spotsurfer.sim.outcome import Comparison, Outcome
-from spotsurfer.sim.plots import Lines, Plot, Series, Stripes
+from spotsurfer.sim.plots import Stripes
 from spotsurfer.sim.traces import Trace
 
-Step = Callable[[int, int], None]
 Settings = Mapping[str, Mapping[str, object]]
 NONE: Settings = {}
-HELD = {Buy.SPOT: "spot", Buy.ON_DEMAND: "on-demand"}
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """The figures and what can be drawn of them."""
-
-    comparison: Comparison
-    plots: list[Plot]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +36,7 @@ def compare(
     """All runs of all policies, in the same order; `settings` by policy. Raises UsageError, ConfigError."""
     ticks = ticks_of(terms)
     rows = trace.windows(list(starts), ticks)
-    if not rows:
-        raise UsageError(f"No window of {ticks} ticks lies within the trace of {len(trace.up)} ticks: choose other windows.")
+    need(rows, ticks, len(trace.up))
     parts: dict[str, list[_Part]] = {name: [] for name in names}
     for i, pool in enumerate(trace.pools):
         up = np.array([trace.up[r : r + ticks, i] for r in rows])
@@ -66,19 +55,15 @@ def compare(
         "spot": terms.spot_usd_per_hour,
     }
     comparison = Comparison("A job with a deadline on one pool", told, outcomes)
-    return Match(comparison, [_spread(comparison), _timeline(parts, trace, rows, terms)])
+    return Match(comparison, [spread(comparison), _timeline(parts, trace, rows, terms)])
 
 
 def policy_for(name: str, pool: str, settings: Mapping[str, object]) -> Purchase:
     """A policy that was not trained on this pool. Raises ConfigError with the names there are."""
-    make = plugin(PURCHASE, name)
-    learns = any(p.name == LEAVE_OUT for p in parameters_of(make))
+    learns = any(p.name == LEAVE_OUT for p in parameters_of(plugin(PURCHASE, name)))
     out = [*as_list(settings.get(LEAVE_OUT, [])), pool]
-    try:
-        made: Purchase = make({**settings, LEAVE_OUT: out} if learns else settings)
-    except ValueError as e:
-        raise ConfigError(str(e)) from e
-    return made
+    policy: Purchase = made(PURCHASE, name, {**settings, LEAVE_OUT: out} if learns else settings)
+    return policy
 
 
 def as_list(value: object) -> list[object]:
@@ -105,17 +90,6 @@ def _outcome(name: str, parts: Sequence[_Part], rows: np.ndarray) -> Outcome:
     }
     missed = np.concatenate([p.missed for p in played]).astype(np.int64)
     return Outcome(name, usd, groups, means, {"deadline_misses": missed})
-
-
-def _spread(comparison: Comparison) -> Lines:
-    """Cost of the runs, sorted: how the windows are spread."""
-    series = [Series(o.policy, _thinned(np.sort(o.cost))) for o in comparison.outcomes]
-    return Lines("Runs by cost", "per cent of the runs", "USD", series)
-
-
-def _thinned(values: np.ndarray, points: int = 200) -> list[tuple[float, float]]:
-    at = np.unique(np.linspace(0, len(values) - 1, min(points, len(values))).round().astype(int))
-    return [(100 * i / max(1, len(values) - 1), float(values[i])) for i in at]
 
 
 def _timeline(parts: dict[str, list[_Part]], trace: Trace, rows: Sequence[int], terms: Terms) -> Stripes:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 
-from spotsurfer.model.errors import ConfigError
-from spotsurfer.plugins import INTERVAL, plugin
+from spotsurfer.plugins import INTERVAL, made
 from spotsurfer.ports.interval import Interval
-from spotsurfer.sim.contest import Match
 from spotsurfer.sim.deadline import OPTIMUM
+from spotsurfer.sim.match import Match, Step, part, spread
 from spotsurfer.sim.outcome import Comparison, Floats, Outcome
 from spotsurfer.sim.plots import Lines, Series
 from spotsurfer.sim.saving import Fleet, Knows, Run, overheads, play
 
-Step = Callable[[int, int], None]
 WINDOW = 20  # jobs that the plot of learning takes the mean of
 
 
@@ -25,26 +22,18 @@ def compare(fleet: Fleet, fleets: int, names: Sequence[str], step: Step) -> Matc
     reference = _play(OPTIMUM, fleet, fleets, lambda _: None)
     played: dict[str, list[Run]] = {}
     for i, name in enumerate(names):
-        done = i * fleets
-        step(done, len(names) * fleets)
-        told = partial(_tell, step, done, len(names) * fleets)
+        told = part(step, i, fleets, len(names))
+        told(0)
         played[name] = reference if name == OPTIMUM else _play(name, fleet, fleets, told)
     outcomes = [_outcome(name, runs, reference, fleet) for name, runs in played.items()]
     comparison = Comparison("Jobs on machines that are lost", _told(fleet, fleets), outcomes, unit="hours")
-    return Match(comparison, [_learning(played, fleet)])
-
-
-def _tell(step: Step, before: int, total: int, done: int) -> None:
-    step(before + done, total)
+    return Match(comparison, [_learning(played, fleet), spread(comparison)])
 
 
 def interval(name: str) -> Interval:
     """The policy of this name. Raises ConfigError with the names there are."""
-    try:
-        made: Interval = plugin(INTERVAL, name)({})
-    except ValueError as e:
-        raise ConfigError(str(e)) from e
-    return made
+    policy: Interval = made(INTERVAL, name, {})
+    return policy
 
 
 def _play(name: str, fleet: Fleet, fleets: int, told: Callable[[int], None]) -> list[Run]:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
-from spotsurfer.model.errors import ConfigError, UsageError
-from spotsurfer.plugins import PLACEMENT, plugin
+from spotsurfer.plugins import PLACEMENT, made
 from spotsurfer.ports.placement import Placement
 from spotsurfer.ports.purchase import Terms
 from spotsurfer.sim.bills import billed_usd
-from spotsurfer.sim.contest import HELD, Match
 from spotsurfer.sim.deadline import OPTIMUM, ticks_of
+from spotsurfer.sim.match import HELD, Match, Step, need, part, spread
 from spotsurfer.sim.outcome import Comparison, Outcome
-from spotsurfer.sim.plots import Lines, Series, Stripes
+from spotsurfer.sim.plots import Stripes
 from spotsurfer.sim.zones import Journey, Watch, Zones, best_of_all, travel
 
 BEST_SINGLE = "best-single-zone"  # Uniform Progress in the one pool that is the cheapest of all afterwards
-Step = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,7 @@ class Setting:
 
 def compare(setting: Setting, names: Sequence[str], step: Step) -> Match:
     """All runs of all policies, in the same order. Raises UsageError, ConfigError."""
-    if not setting.starts:
-        raise UsageError(f"No window of {ticks_of(setting.terms)} ticks lies within the trace: choose other windows.")
+    need(setting.starts, ticks_of(setting.terms), len(setting.zones.up))
     watch = Watch(setting.zones.up, setting.terms.tick_seconds)
     outcomes, drawn = list[Outcome](), dict[str, Journey]()
     for i, name in enumerate(names):
@@ -46,25 +42,17 @@ def compare(setting: Setting, names: Sequence[str], step: Step) -> Match:
             usd = np.array([best_of_all(setting.zones, setting.terms, s) for s in setting.starts])
             outcomes.append(Outcome(name, usd, np.array(setting.starts)))
             continue
-        told = partial(_tell, step, i * len(setting.starts), len(names) * len(setting.starts))
-        played = _played(name, setting, watch, told)
+        played = _played(name, setting, watch, part(step, i, len(setting.starts), len(names)))
         outcomes.append(_outcome(name, played, setting))
         drawn[name] = played[len(played) // 2]
     comparison = Comparison("A job with a deadline that may move between pools", _told(setting), outcomes)
-    return Match(comparison, [_spread(comparison), _timeline(drawn, setting)])
-
-
-def _tell(step: Step, before: int, total: int, done: int) -> None:
-    step(before + done, total)
+    return Match(comparison, [spread(comparison), _timeline(drawn, setting)])
 
 
 def placement(name: str, settings: dict[str, object] | None = None) -> Placement:
     """The policy of this name. Raises ConfigError with the names there are."""
-    try:
-        made: Placement = plugin(PLACEMENT, name)(settings or {})
-    except ValueError as e:
-        raise ConfigError(str(e)) from e
-    return made
+    policy: Placement = made(PLACEMENT, name, settings or {})
+    return policy
 
 
 def _played(name: str, setting: Setting, watch: Watch, told: Callable[[int], None]) -> list[Journey]:
@@ -106,14 +94,6 @@ def _told(setting: Setting) -> dict[str, object]:
         "move_usd": zones.move_usd,
         "history_hours": setting.history * terms.tick_seconds / 3600,
     }
-
-
-def _spread(comparison: Comparison) -> Lines:
-    series = [
-        Series(o.policy, [(100 * i / max(len(o.cost) - 1, 1), float(x)) for i, x in enumerate(np.sort(o.cost))])
-        for o in comparison.outcomes
-    ]
-    return Lines("Runs by cost", "per cent of the runs", "USD", series)
 
 
 def _timeline(drawn: dict[str, Journey], setting: Setting) -> Stripes:

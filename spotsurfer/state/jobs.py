@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from sqlalchemy import Connection, and_, exists, insert, or_, select, update
 
@@ -72,6 +73,13 @@ def attempts(connection: Connection, jobs: Sequence[JobId]) -> dict[JobId, list[
         one = attempt_from_row(row)
         found[one.job].append(one)
     return found
+
+
+def ended_since(connection: Connection, at: datetime) -> list[Attempt]:
+    """Attempts of all jobs whose machines ended after that."""
+    over = [str(state) for state in OVER]
+    query = select(A).where(A.c.state.in_(over), A.c.released_at > at.isoformat())
+    return [attempt_from_row(r) for r in connection.execute(query).mappings()]
 
 
 def living_attempts(connection: Connection) -> list[Attempt]:

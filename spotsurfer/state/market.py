@@ -69,14 +69,13 @@ def set_usage(connection: Connection, report: Report, at: datetime) -> None:
 
 def last_reports(connection: Connection) -> dict[tuple[str, int], Report]:
     """The last report of each attempt."""
-    rows = connection.execute(select(U.c.job, U.c.attempt, U.c.doc))
-    return {(row.job, row.attempt): _report(row.doc) for row in rows}
+    return {key: report for key, (_, report) in last_words(connection).items()}
 
 
-def told(connection: Connection, job: JobId) -> dict[int, tuple[datetime, Report]]:
-    """The last report of each attempt of a job, and when it came."""
-    rows = connection.execute(select(U.c.attempt, U.c.at, U.c.doc).where(U.c.job == job))
-    return {row.attempt: (datetime.fromisoformat(row.at), _report(row.doc)) for row in rows}
+def last_words(connection: Connection) -> dict[tuple[str, int], tuple[datetime, Report]]:
+    """The last report of each attempt, and when it came."""
+    rows = connection.execute(select(U.c.job, U.c.attempt, U.c.at, U.c.doc))
+    return {(row.job, row.attempt): (datetime.fromisoformat(row.at), _report(row.doc)) for row in rows}
 
 
 def last_report(connection: Connection, job: str, attempt: int) -> Report | None:

@@ -63,6 +63,10 @@ attempt = Table(
     Column("restore_refused", Boolean, nullable=False, server_default="0"),
     Column("reclaimed", Boolean, nullable=False),
     Column("pause_seconds", Float),
+    Column("drained", Boolean, nullable=False, server_default="0"),
+    Column("pace_seconds", Float),
+    Column("pace_saves", Integer, nullable=False, server_default="-1"),
+    Column("pace_why", Text, nullable=False, server_default=""),
 )
 
 # What was going to be done: written before the effect, finished after it. An open entry is done again at start-up.

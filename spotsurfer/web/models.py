@@ -132,6 +132,8 @@ class AttemptOut(Wire):
     save_stage: str
     unsaved_seconds: float | None
     pause_seconds: float | None
+    pace_seconds: float | None
+    pace_why: str
     fit: FitOut | None
     fit_text: str
     warm: WarmOut | None

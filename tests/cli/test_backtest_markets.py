@@ -73,3 +73,22 @@ def test_interval_tells_points_over_the_optimum(market: Path) -> None:
     assert isinstance(optimum, dict)
     assert never["points_over_optimum"] > 1
     assert optimum["points_over_optimum"] == 0
+
+
+def test_a_page_shows_cost_and_gap_by_time_to_spare(market: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    answer(*placed(market, f"--spot 1 --policy history,optimum --html {page}"))
+    text = page.read_text()
+    for title in ("Cost by time to spare", "Gap to the optimum by time to spare", "Runs by cost", "One run"):
+        assert f"<h2>{title}" in text
+
+
+def test_a_page_that_cant_be_written_is_said(market: Path) -> None:
+    result = CliRunner().invoke(app, ["backtest", *placed(market, f"--spot 1 --policy history --html {market}/no/page.html")])
+    assert "can't be written" in str(result.exception)
+
+
+@pytest.mark.parametrize("policies", ["", " , "])
+def test_no_policy_at_all_is_refused(market: Path, policies: str) -> None:
+    result = CliRunner().invoke(app, ["backtest", *placed(market, "--spot 1"), "--policy", policies])
+    assert "--policy names none" in str(result.exception)

@@ -9,7 +9,7 @@ import pytest
 from spotsurfer_policies.placement import make
 from support.builders import NOW, POOL, a_job, an_attempt, an_offer
 
-from spotsurfer.core.evidence import lives_of
+from spotsurfer.core.evidence import fates_of
 from spotsurfer.model.job import AttemptState
 from spotsurfer.model.lives import Lives
 from spotsurfer.model.market import Market, Offer
@@ -71,7 +71,7 @@ def test_lives_are_those_of_machines_that_ran() -> None:
     )
     runs = replace(lost, number=2, state=AttemptState.RUNNING, released_at=None, reclaimed=False)
     never = replace(lost, number=3, launched_at=None)
-    found = lives_of([lost, runs, never], NOW)[lost.pool, Market.SPOT]
+    found = fates_of([lost, runs, never], NOW)[lost.pool, Market.SPOT].lives
     assert found.losses == 1
     assert sum(found.watched) == pytest.approx(4 * HOUR)
 

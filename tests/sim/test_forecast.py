@@ -17,7 +17,7 @@ from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.ports.purchase import Buy, Terms, View
 from spotsurfer.sim.forecast import forecast
-from spotsurfer.sim.history import records_of_own, trace_of_own
+from spotsurfer.sim.history import past_of, records_of_own
 from spotsurfer.state.db import open_database
 
 HOUR = 3600.0
@@ -97,6 +97,7 @@ def test_own_history_becomes_a_trace() -> None:
     records = records_of_own(rows, 600.0)
     assert records["a"].tolist() == [1, 1, 1, 1, 1, 1, -1]
     assert records["b"].tolist() == [-1, -1, -1, 0, 0, 0, 0]
-    trace, starts = trace_of_own(records, 600.0)
+    past = past_of(records, 600.0)
+    trace, starts = past.trace, past.starts
     assert (trace.pools, trace.up.shape, starts) == (("a", "b"), (7, 2), [0])
     assert trace.up[:, 0].all()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from spotsurfer.cli.backtests import deadline, interval, placement
+from spotsurfer.cli.backtests import deadline, interval, placement, size
+from spotsurfer.cli.common import CONTEXT
 
-ROOMS = (deadline, placement, interval)
+ROOMS = (deadline, placement, interval, size)
 
 
 def add(app: typer.Typer) -> None:
@@ -16,7 +17,7 @@ def add(app: typer.Typer) -> None:
         help="Try policies on recorded or made-up markets: what would they have cost?",
         no_args_is_help=True,
         rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        context_settings=CONTEXT,
     )
     group.callback()(lambda: None)  # so that a group of one command stays a group
     for room in ROOMS:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotsurfer.cli.backtests.markets import Availability, OwnHistory, Source, Unknown, Windows, market
+from spotsurfer.cli.backtests.options import (
+    DeadlineHours,
+    Every,
+    JobHours,
+    OnDemand,
+    Policies,
+    RestartHours,
+    TickSeconds,
+    names_of,
+    terms_of,
+)
 from spotsurfer.cli.backtests.show import Html, Settings, progress, settings_of, show
 from spotsurfer.cli.common import AsJson, examples
-from spotsurfer.model.errors import UsageError
 
 if TYPE_CHECKING:
     from spotsurfer.ports.purchase import Terms
+    from spotsurfer.sim.outcome import Comparison
 
 DEFAULT_POLICIES = "surf,uniform-progress,greedy,on-demand,optimum"
-Hours = Annotated[float, typer.Option(min=0.0)]
 
 
 def add(group: typer.Typer) -> None:
@@ -24,41 +35,44 @@ def add(group: typer.Typer) -> None:
         "spotsurfer backtest deadline --availability A.csv.gz --windows W.csv --job-hours 48 --deadline-hours 70 "
         "--restart-hours 0.2 --on-demand 3.06 --spot 0.9731 --policy surf,greedy,optimum --json"
     )
-    group.command(name="deadline", epilog=examples(line))(deadline)
+    own = (
+        "spotsurfer backtest deadline --own-history 30 --job-hours 12 --deadline-hours 20 --restart-hours 0.1 "
+        "--on-demand 3.06 --spot 0.9731 --html month.html"
+    )
+    group.command(name="deadline", epilog=examples(line, own))(deadline)
 
 
 def deadline(  # noqa: PLR0913 - one parameter an option
-    availability: Annotated[Path, typer.Option(help="CSV: tick, then one column a pool; 1 = spot could be had.")],
-    windows: Annotated[Path, typer.Option(help="CSV with a column start_tick; each pool and window is one run.")],
-    job_hours: Annotated[float, typer.Option(min=0.01, help="Work of the job.")],
-    deadline_hours: Annotated[float, typer.Option(min=0.01, help="Time it has.")],
-    restart_hours: Annotated[float, typer.Option(min=0.0, help="Paid at each launch, without progress.")],
-    on_demand: Annotated[float, typer.Option(min=0.0, help="USD an hour.")],
-    spot: Annotated[float, typer.Option(min=0.0, help="USD an hour.")],
-    tick_seconds: Annotated[float, typer.Option(min=1.0, help="Length of a tick of the trace.")] = 600.0,
-    policy: Annotated[str, typer.Option(help="Names with commas between; `optimum` knows the future.")] = DEFAULT_POLICIES,
+    job_hours: JobHours,
+    deadline_hours: DeadlineHours,
+    restart_hours: RestartHours,
+    on_demand: OnDemand,
+    spot: Annotated[float, typer.Option(min=0.0, help="USD an hour, in every pool.")],
+    availability: Availability = None,
+    windows: Windows = None,
+    own_history: OwnHistory = None,
+    unknown: Unknown = "last",
+    tick_seconds: TickSeconds = 600.0,
+    policy: Policies = DEFAULT_POLICIES,
     settings: Settings = None,
-    every: Annotated[int, typer.Option(min=1, help="Only each so-many-th window.")] = 1,
+    every: Every = 1,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
     """Play a job with a deadline on recorded availability: each pool and window is one run."""
-    from spotsurfer.ports.purchase import Terms
-    from spotsurfer.sim import contest
-    from spotsurfer.sim.traces import read_trace, read_windows
+    from spotsurfer.sim import contest, slack
 
-    terms = Terms(tick_seconds, job_hours * 3600, deadline_hours * 3600, restart_hours * 3600, spot, on_demand)
-    _check(terms)
-    trace, starts = read_trace(availability), read_windows(windows)[::every]
-    names = list(dict.fromkeys(n.strip() for n in policy.split(",") if n.strip()))
+    terms = terms_of(tick_seconds, job_hours, deadline_hours, restart_hours, spot, on_demand)
+    played = market(Source(availability, windows, own_history, unknown, tick_seconds, every))
+    names, chosen, trace = names_of(policy), settings_of(settings), played.trace
+
+    def play(at: Terms, rows: Sequence[int]) -> Comparison:
+        starts = [r + trace.first for r in rows]
+        return contest.compare(trace, starts, at, names, lambda *_: None, chosen).comparison
+
     with progress("runs") as step:
-        match = contest.compare(trace, starts, terms, names, step, settings_of(settings))
-    show(match.comparison, as_json, html, match.plots if html is not None else [])
-
-
-def _check(terms: Terms) -> None:
-    """Raises UsageError."""
-    if terms.deadline_seconds < terms.work_seconds + terms.restart_seconds:
-        raise UsageError(
-            "--deadline-hours leaves no time: even on-demand needs --job-hours and --restart-hours. Give the job more time."
-        )
+        match = contest.compare(trace, played.starts, terms, names, step, chosen)
+    if html is not None:
+        with progress("deadlines") as step:
+            match.plots.extend(slack.plots(play, lambda ticks: trace.windows(played.starts, ticks), terms, step))
+    show(match, as_json, html, played.about)

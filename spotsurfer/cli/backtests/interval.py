@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from spotsurfer.cli.backtests.options import Policies, names_of
 from spotsurfer.cli.backtests.show import Html, progress, show
 from spotsurfer.cli.common import AsJson, examples
 
@@ -30,7 +31,7 @@ def interval(  # noqa: PLR0913 - one parameter an option
     recall: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of the losses that a notice comes before.")] = 1.0,
     jobs: Annotated[int, typer.Option(min=1, help="One after the other, learning from those before.")] = 200,
     fleets: Annotated[int, typer.Option(min=1, help="Each begins knowing nothing.")] = 5,
-    policy: Annotated[str, typer.Option(help="Names with commas between; `optimum` knows the hazard.")] = DEFAULT_POLICIES,
+    policy: Policies = DEFAULT_POLICIES,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
@@ -40,7 +41,6 @@ def interval(  # noqa: PLR0913 - one parameter an option
 
     truth = hazard(read_lifetimes(lifetimes))
     fleet = Fleet(truth, job_hours * 3600, save_seconds, restart_seconds, notice_seconds, recall, jobs)
-    names = list(dict.fromkeys(n.strip() for n in policy.split(",") if n.strip()))
     with progress("fleets") as step:
-        match = savecontest.compare(fleet, fleets, names, step)
-    show(match.comparison, as_json, html, match.plots if html is not None else [])
+        match = savecontest.compare(fleet, fleets, names_of(policy), step)
+    show(match, as_json, html)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from spotsurfer.cli.common import write
 from spotsurfer.cli.screen import console, put, put_json, table, tell
-from spotsurfer.model.errors import DiskFull, UsageError
+from spotsurfer.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from spotsurfer.sim.match import Match, Step
     from spotsurfer.sim.outcome import Comparison
     from spotsurfer.sim.plots import Plot
 
-Progress = Callable[[int, int], None]  # done, of how many
 Html = Annotated[Path | None, typer.Option("--html", help="Write a page with plots here.", show_default=False)]
 
 Settings = Annotated[list[str] | None, typer.Option("--set", help="POLICY.KEY=value; repeatable.", show_default=False)]
@@ -40,7 +42,7 @@ def settings_of(words: list[str] | None) -> dict[str, dict[str, object]]:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Progress]:
+def progress(title: str) -> Iterator[Step]:
     """A bar on stderr, only where somebody looks."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -52,13 +54,16 @@ def progress(title: str) -> Iterator[Progress]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def show(comparison: Comparison, as_json: bool, html: Path | None = None, plots: list[Plot] | None = None) -> None:
-    """Print the figures of each policy; write the page, too, where one is asked for. Raises DiskFull, UsageError."""
+def show(match: Match, as_json: bool, html: Path | None = None, about: Mapping[str, object] | None = None) -> None:
+    """Print the figures of each policy; write the page, too, where one is asked for.
+
+    `about`: what else is told of the market. Raises UsageError."""
     from spotsurfer.sim.outcome import figures
 
+    comparison = replace(match.comparison, settings={**match.comparison.settings, **(about or {})})
     found = figures(comparison)
     if html is not None:
-        _write(html, comparison, found, plots or [])
+        _page(html, comparison, found, match.plots)
     if as_json:
         put_json({"title": comparison.title, "settings": dict(comparison.settings), "policies": found})
         return
@@ -84,15 +89,10 @@ def number(column: str, value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.2f}"
 
 
-def _write(path: Path, comparison: Comparison, found: dict[str, dict[str, object]], plots: list[Plot]) -> None:
+def _page(path: Path, comparison: Comparison, found: dict[str, dict[str, object]], plots: list[Plot]) -> None:
     from spotsurfer.sim.page import page
 
     columns = list(dict.fromkeys(c for one in found.values() for c in one if c != "intervals_95"))
     cells = [[name, *(_cell(c, one) for c in columns)] for name, one in found.items()]
-    try:
-        path.write_text(page(comparison, ["policy", *columns], cells, plots))
-    except OSError as e:
-        if e.errno == 28:
-            raise DiskFull(f"{path} can't be written: the disk is full.") from e
-        raise UsageError(f"{path} can't be written: {e.strerror}.") from e
+    write(path, page(comparison, ["policy", *columns], cells, plots))
     tell(f"The page is {path}.")

@@ -1,0 +1,1 @@
+"""Benchmarks of size policies on recorded runs: `make bench-size`."""

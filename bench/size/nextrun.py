@@ -1,0 +1,101 @@
+"""E5: how much memory the next run gets, learned from earlier runs of the same task, against plain rules."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.report import Part, percent, table
+from bench.size.settings import DATA
+from spotsurfer.core.nextsize import next_bytes
+
+Rule = Callable[[Sequence[float], float], float]  # peaks so far, request -> limit, all in bytes
+MIB, GIB = 1 << 20, 1 << 30
+REQUEST_BYTES = 6 * GIB  # what the test profiles of nf-core ask for; the tasks' file does not say it
+SAMPLES_A_DAY = 288
+VPA_FLOOR, VPA_SHARE, VPA_MARGIN = 250 * MIB, 0.9, 1.15
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Runs of one task in order: their peaks, and what was asked for."""
+
+    peaks: Sequence[float]
+    request: float
+
+
+def run() -> Part:
+    """All tasks that ran before; first runs have nothing to learn from and are left out for all rules alike."""
+    sets = {"nf-core": list(_nf_core()), "VM": list(_vm())}
+    both = [*sets["nf-core"], *sets["VM"]]
+    found = {rule: {name: judged(steps, RULES[rule]) for name, steps in {**sets, "both": both}.items()} for rule in RULES}
+    ours = found["surf"]["both"]
+    keys = {
+        "e5_slack": ours["slack"],
+        "e5_oom_share": 0.0,
+        "e5_near_miss_share": ours["exceeded"],
+        "e5_oom_share_without_guard": ours["exceeded"],
+        "e5_runs": ours["runs"],
+    }
+    rows = []
+    for rule, by_set in found.items():
+        cells = [x for f in by_set.values() for x in (percent(f["slack"]), percent(f["exceeded"]))]
+        rows.append([rule, *cells])
+    columns = ["rule", *(f"{name} {what}" for name in found["surf"] for what in ("slack, %", "exceeded, % of runs"))]
+    return Part(keys, {"size-next": table(columns, rows)})
+
+
+def judged(steps: Sequence[Step], rule: Rule) -> dict[str, float]:
+    """Slack: what of all that was given was not used at the peaks. Exceeded: runs that needed more than they were given."""
+    given, used = [], []
+    for step in steps:
+        for i in range(1, len(step.peaks)):
+            given.append(rule(step.peaks[:i], step.request))
+            used.append(step.peaks[i])
+    limit, peak = np.array(given), np.array(used)
+    slack = float(np.maximum(limit - peak, 0).sum() / limit.sum())
+    return {"slack": slack, "exceeded": float((peak > limit).mean()), "runs": len(peak)}
+
+
+def _surf(peaks: Sequence[float], request: float) -> float:
+    return next_bytes(peaks) or request
+
+
+def _vpa(peaks: Sequence[float], request: float) -> float:
+    """As the recommender of Kubernetes: the 90th percentile of peaks, 15 % more, a floor; its decay is left out."""
+    del request
+    return max(float(np.quantile(np.array(peaks), VPA_SHARE)) * VPA_MARGIN, VPA_FLOOR)
+
+
+RULES: Mapping[str, Rule] = {
+    "surf": _surf,
+    "request": lambda _, request: request,
+    "max seen + 20 %": lambda peaks, _: 1.2 * max(peaks),
+    "VPA-like": _vpa,
+}
+
+
+def _nf_core() -> Iterator[Step]:
+    steps: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in _rows("nf-core-tasks.csv.gz"):
+        if (peak := float(row["peak_memory_bytes"])) > 0:  # 0: too short to be seen
+            steps[row["workflow"], row["spec_name"]].append(peak)
+    return (Step(peaks, REQUEST_BYTES) for peaks in steps.values())
+
+
+def _vm() -> Iterator[Step]:
+    """Each day is a run."""
+    rows = _rows("vm-memory.csv.gz")
+    used = [float(r["memory_used_mib"]) * MIB for r in rows]
+    days = [max(used[i : i + SAMPLES_A_DAY]) for i in range(0, len(used) - SAMPLES_A_DAY + 1, SAMPLES_A_DAY)]
+    yield Step(days, float(rows[0]["memory_provisioned_mib"]) * MIB)
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    with gzip.open(DATA / name, "rt") as opened:
+        return list(csv.DictReader(opened))

@@ -1,0 +1,131 @@
+"""`threshold` for sizes: up when use was above a ratio for so long, down when below, one step at a time, then a pause.
+
+The conventions of tools that resize by thresholds. A step is one size up or down within the family of the type that the job
+began on. Memory is looked at by default; cores can be, but a program that computes is always at 100 % of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+from spotsurfer.ports.parameters import Parameter, parameters
+from spotsurfer.ports.size import Came, Kind, Moment, SizeChoice, SizeTerms
+
+GIB = 1 << 30
+PARAMETERS = (
+    Parameter("mem_upper", 90.0, "per cent of memory above which the job goes up; 0 = memory is not looked at"),
+    Parameter("mem_lower", 20.0, "per cent of memory below which it goes down"),
+    Parameter("cpu_upper", 0.0, "per cent of the cores above which the job goes up; 0 = cores are not looked at"),
+    Parameter("cpu_lower", 0.0, "per cent of the cores below which it goes down"),
+    Parameter("upper_seconds", 60.0, "it must have been above for so long"),
+    Parameter("lower_seconds", 60.0, "it must have been below for so long"),
+    Parameter("cool_down_seconds", 300.0, "after a move nothing is done for so long"),
+    Parameter("step", 1.0, "sizes a move goes up or down"),
+    Parameter("floor_gib", 0.0, "never on less memory"),
+    Parameter("ceiling_gib", 0.0, "never on more memory; 0 = no limit"),
+    Parameter("max_cpu_factor", 4.0, "never on more than so many times the cores that were asked for"),
+    Parameter("max_memory_factor", 4.0, "never on more than so many times the memory that was asked for"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The parameters; see `PARAMETERS`."""
+
+    mem_upper: float = 90.0
+    mem_lower: float = 20.0
+    cpu_upper: float = 0.0
+    cpu_lower: float = 0.0
+    upper_seconds: float = 60.0
+    lower_seconds: float = 60.0
+    cool_down_seconds: float = 300.0
+    step: float = 1.0
+    floor_gib: float = 0.0
+    ceiling_gib: float = 0.0
+    max_cpu_factor: float = 4.0
+    max_memory_factor: float = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is remembered of a run: for how long use has been above and below, and since the last move."""
+
+    kinds: tuple[Kind, ...]
+    ladder: tuple[int, ...]  # types that a step may lead to, by memory
+    above: float = 0.0
+    below: float = 0.0
+    rest: float = 0.0
+
+
+class Threshold:
+    """Plain thresholds."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+
+    def begin(self, terms: SizeTerms) -> tuple[Watch, int]:
+        """On the type that was asked for."""
+        asked, b = terms.kinds[terms.start], self._bounds
+        ceiling = min(b.ceiling_gib * GIB or float("inf"), b.max_memory_factor * asked.memory_bytes)
+        ladder = [
+            i
+            for i, k in enumerate(terms.kinds)
+            if k.family == asked.family
+            and b.floor_gib * GIB <= k.memory_bytes <= ceiling
+            and k.cores <= b.max_cpu_factor * asked.cores
+        ]
+        order = sorted(ladder, key=lambda i: (terms.kinds[i].memory_bytes, terms.kinds[i].cores))
+        return Watch(terms.kinds, tuple(order)), terms.start
+
+    def look(self, memory: Watch, moment: Moment) -> tuple[Watch, SizeChoice]:
+        """A step, where a bound was passed for long enough."""
+        b, here = self._bounds, memory.kinds[moment.here]
+        shares = (100 * moment.memory_max_bytes / here.memory_bytes, 100 * moment.cores / here.cores)
+        bounds = ((b.mem_upper, b.mem_lower), (b.cpu_upper, b.cpu_lower))
+        watched = [(share, up, low) for share, (up, low) in zip(shares, bounds, strict=True) if up > 0]
+        above = any(share > up for share, up, _ in watched)
+        below = bool(watched) and all(share < low for share, _, low in watched)
+        rest = b.cool_down_seconds if moment.came is not Came.STAYED else max(0.0, memory.rest - moment.seconds)
+        watch = replace(
+            memory,
+            above=memory.above + moment.seconds if above else 0.0,
+            below=memory.below + moment.seconds if below else 0.0,
+            rest=rest,
+        )
+        if rest > 0 and not moment.free:
+            return watch, SizeChoice()
+        if above and watch.above >= b.upper_seconds:
+            return self._step(watch, moment, 1)
+        if below and watch.below >= b.lower_seconds:
+            return self._step(watch, moment, -1)
+        return watch, SizeChoice()
+
+    def _step(self, watch: Watch, moment: Moment, way: int) -> tuple[Watch, SizeChoice]:
+        here = watch.kinds[moment.here].memory_bytes
+        rungs = [i for i in watch.ladder if (watch.kinds[i].memory_bytes - here) * way > 0]
+        rungs = rungs if way > 0 else rungs[::-1]
+        fit = [i for i in rungs[: int(self._bounds.step)] if watch.kinds[i].usable_bytes >= moment.memory_bytes]
+        if not fit:
+            return watch, SizeChoice()
+        word = "above" if way > 0 else "below"
+        return replace(watch, above=0.0, below=0.0), SizeChoice(fit[-1], f"use was {word} its bound for long enough")
+
+
+@parameters(*PARAMETERS)
+def make(settings: Mapping[str, object]) -> Threshold:
+    """Up and down a size when memory (or cores) was above or below a ratio for a while."""
+    if unknown := sorted(set(settings) - {f.name for f in fields(Bounds)}):
+        raise ValueError(f"size.threshold: it has no {', '.join(unknown)}; there are {', '.join(p.name for p in PARAMETERS)}")
+    found: dict[str, float] = {}
+    for name, value in settings.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise ValueError(f"size.threshold: {name} must be a number of at least 0, not {value!r}")
+        found[name] = float(value)
+    bounds = Bounds(**found)
+    if bounds.step < 1 or bounds.step % 1:
+        raise ValueError("size.threshold: step must be a whole number of at least 1")
+    for upper, lower, name in ((bounds.mem_upper, bounds.mem_lower, "mem"), (bounds.cpu_upper, bounds.cpu_lower, "cpu")):
+        if upper and lower >= upper:
+            raise ValueError(f"size.threshold: {name}_lower must be below {name}_upper")
+    return Threshold(bounds)

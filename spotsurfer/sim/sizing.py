@@ -1,0 +1,257 @@
+"""A run on machines of changing size: what it costs under a policy, on the best fixed type, and at best with hindsight.
+
+A move takes its time on both machines, and the job stands still. Where cores are missing, the run is stretched. At the
+guard's level the job is frozen and moved up: a near miss. Without the guard it is killed, and goes on from its last image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from spotsurfer.core.size import MOVES_PER_HOUR, Course, begin, look, moved, rescue
+from spotsurfer.ports.size import Came, Kind, Moment, Size, SizeChoice, SizeTerms
+from spotsurfer.sim.outcome import Floats
+from spotsurfer.sim.usage import Usage
+
+LOOK_SECONDS = 60.0
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class SpotTimes:
+    """When machines of this pool can be had, by tick from the start of the run; outside of it they always can."""
+
+    tick_seconds: float
+    up: npt.NDArray[np.bool_]
+
+    def is_up(self, now: float) -> bool:
+        """At this second."""
+        tick = int(now / self.tick_seconds + 1e-9)
+        return tick >= len(self.up) or bool(self.up[tick])
+
+    def until_change(self, now: float) -> float:
+        """Seconds until the next tick that differs, or forever."""
+        tick = int(now / self.tick_seconds + 1e-9)
+        later = np.flatnonzero(self.up[tick:] != self.up[tick]) if tick < len(self.up) else np.array([])
+        if len(later):
+            return float((tick + later[0]) * self.tick_seconds - now)
+        return np.inf if tick >= len(self.up) or self.up[tick] else len(self.up) * self.tick_seconds - now
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A machine, in seconds since the run began."""
+
+    kind: int
+    begin: float
+    end: float
+    reclaimed: bool = False
+
+
+@dataclass(slots=True)
+class Ride:
+    """What came of one run. `held`: machines, which overlap during moves."""
+
+    usd: float = 0.0
+    moves: int = 0
+    near_misses: int = 0
+    ooms: int = 0
+    reclaims: int = 0
+    elapsed_seconds: float = 0.0
+    moved_at: list[float] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    alarm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a run meets besides its own use. `spot` None = machines are never taken."""
+
+    usage: Usage
+    terms: SizeTerms
+    guard: bool = True
+    spot: SpotTimes | None = None
+    moves_per_hour: int = MOVES_PER_HOUR
+
+
+def play(policy: Size, world: World) -> Ride:
+    """One run under a policy, looked at once a minute."""
+    return _Player(policy, world).run()
+
+
+class _Player:
+    def __init__(self, policy: Size, world: World) -> None:
+        self._policy, self._world, self._kinds = policy, world, world.terms.kinds
+        self._course: Course = begin(policy, world.terms, world.moves_per_hour)
+        self._ride = Ride(alarm=self._course.alarm)
+        self._now, self._since, self._piece, self._left = 0.0, 0.0, 0, float(world.usage.seconds[0])
+        self._image = (0, self._left)  # where the last image has the job
+        self._came, self._held = Came.STAYED, self._course.here
+        self._clear()
+
+    def run(self) -> Ride:
+        while self._piece < len(self._world.usage.seconds):
+            self._step()
+        self._pay(self._now)
+        self._ride.elapsed_seconds = self._now
+        return self._ride
+
+    def _clear(self) -> None:
+        """A new minute begins."""
+        self._seen, self._most, self._used = 0.0, 0.0, 0.0
+
+    def _step(self) -> None:
+        usage, here = self._world.usage, self._kinds[self._course.here]
+        memory, cores = float(usage.memory_bytes[self._piece]), float(usage.cores[self._piece])
+        spot = self._world.spot
+        if spot is not None and not spot.is_up(self._now):
+            self._reclaimed(spot)
+            return
+        if memory > here.usable_bytes and self._rescued(memory):
+            return
+        speed = min(1.0, here.cores / cores) if cores > 0 else 1.0
+        lasts = min(self._left / speed, LOOK_SECONDS - self._seen, np.inf if spot is None else spot.until_change(self._now))
+        self._now += lasts
+        self._left -= lasts * speed
+        self._seen += lasts
+        self._most = max(self._most, memory)
+        self._used += min(cores, here.cores) * lasts
+        if self._left <= 1e-9:
+            self._piece += 1
+            self._left = float(usage.seconds[self._piece]) if self._piece < len(usage.seconds) else 0.0
+        if self._seen >= LOOK_SECONDS - 1e-9:
+            self._look(memory)
+
+    def _look(self, memory: float, free: bool = False) -> None:
+        moment = Moment(
+            self._course.here, self._seen, memory, self._most, self._used / max(self._seen, 1e-9), self._came, free=free
+        )
+        self._clear()
+        self._came = Came.STAYED
+        self._course, choice = look(self._policy, self._course, moment, self._now)
+        self._ride.alarm = self._ride.alarm or self._course.alarm
+        if choice.to is not None and not free:
+            self._move(choice.to, Came.PLANNED)
+        elif choice.to is not None:
+            self._course = moved(self._course, choice.to, self._now)
+
+    def _rescued(self, memory: float) -> bool:
+        """True: the job was moved; False: nothing is larger, so it is killed again and again, and told once."""
+        course = self._course
+        if self._seen > 0:  # the guard's event carries what was seen so far
+            self._course = replace(course, peak_bytes=max(course.peak_bytes, self._most, memory), cores=self._used / self._seen)
+        to = rescue(self._course, memory, self._now)
+        if to is None:
+            raise ValueError("nothing among the types holds the run's peak")
+        if self._world.guard:
+            self._ride.near_misses += 1
+        else:
+            self._ride.ooms += 1
+            self._piece, self._left = self._image
+        self._clear()
+        self._move(to, Came.FORCED)
+        return True
+
+    def _move(self, to: int, came: Came) -> None:
+        self._ride.moves += 1
+        self._ride.moved_at.append(self._now)
+        self._course = moved(self._course, to, self._now)
+        self._launch(to, came, self._now)
+
+    def _launch(self, to: int, came: Came, from_: float) -> None:
+        """The old machine is paid until the move is done, the new one from its begin."""
+        done = from_ + self._world.terms.move_seconds
+        self._pay(done)
+        self._held, self._since, self._now = to, from_, done
+        self._came, self._image = came, (self._piece, self._left)
+
+    def _reclaimed(self, spot: SpotTimes) -> None:
+        """The job was frozen within the notice; the next machine may have any size."""
+        self._ride.reclaims += 1
+        memory = float(self._world.usage.memory_bytes[self._piece])
+        self._pay(self._now, reclaimed=True)
+        if self._seen > 0:
+            self._look(memory, free=True)
+        self._now += spot.until_change(self._now)
+        self._held, self._since = self._course.here, self._now
+        self._now += self._world.terms.move_seconds
+        self._came, self._image = Came.RECLAIMED, (self._piece, self._left)
+
+    def _pay(self, until: float, reclaimed: bool = False) -> None:
+        self._ride.usd += self._kinds[self._held].usd_per_hour * (until - self._since) / HOUR
+        self._ride.held.append(Held(self._held, self._since, until, reclaimed))
+
+
+class Stay:
+    """On the type that was asked for, from begin to end: for what reclaims do to it."""
+
+    def begin(self, terms: SizeTerms) -> tuple[None, int]:
+        """Nothing is remembered."""
+        return None, terms.start
+
+    def look(self, memory: None, moment: Moment) -> tuple[None, SizeChoice]:
+        """Never anywhere else."""
+        del memory, moment
+        return None, SizeChoice()
+
+
+def fixed_usd(kind: Kind, usage: Usage) -> float | None:
+    """On one type from begin to end; None where it does not hold the peak."""
+    if usage.memory_bytes.max() > kind.usable_bytes:
+        return None
+    return float((kind.usd_per_hour * usage.seconds * _stretch(kind, usage)).sum()) / HOUR
+
+
+def fixed(kind: int, world: World) -> Ride | None:
+    """The run on one type; None where it does not hold the peak."""
+    usd = fixed_usd(world.terms.kinds[kind], world.usage)
+    if usd is None:
+        return None
+    elapsed = float((world.usage.seconds * _stretch(world.terms.kinds[kind], world.usage)).sum())
+    return Ride(usd, elapsed_seconds=elapsed, held=[Held(kind, 0.0, elapsed)])
+
+
+def best_fixed(world: World) -> Ride:
+    """The cheapest type in hindsight. Raises ValueError where none holds the peak."""
+    rides = [r for r in (fixed(i, world) for i in range(len(world.terms.kinds))) if r is not None]
+    if not rides:
+        raise ValueError("nothing among the types holds the run's peak")
+    return min(rides, key=lambda r: (r.usd, r.elapsed_seconds))
+
+
+def optimum(world: World) -> Ride:
+    """The least cost with hindsight, begun on any type: a dynamic program over pieces and types."""
+    kinds, usage, n = world.terms.kinds, world.usage, len(world.usage.seconds)
+    price = np.array([k.usd_per_hour for k in kinds]) / HOUR
+    piece = np.array([usage.seconds * _stretch(k, usage) for k in kinds]).T
+    fits = np.array([usage.memory_bytes <= k.usable_bytes for k in kinds]).T
+    cost = np.where(fits, piece * price, np.inf)
+    move = world.terms.move_seconds * (price[:, None] + price[None, :])
+    np.fill_diagonal(move, 0.0)
+    ahead, choice = np.zeros(len(kinds)), np.zeros((n, len(kinds)), dtype=np.int64)
+    for i in range(n - 1, -1, -1):
+        through = move + (cost[i] + ahead)[None, :]
+        choice[i] = through.argmin(axis=1)
+        ahead = through[np.arange(len(kinds)), choice[i]]
+    return _told(world, choice, piece, int(ahead.argmin()), float(ahead.min()))
+
+
+def _told(world: World, choice: npt.NDArray[np.int64], piece: Floats, start: int, usd: float) -> Ride:
+    ride, here, now = Ride(usd), int(choice[0, start]), 0.0
+    for i in range(len(piece)):
+        to = int(choice[i, here])
+        if to != here:
+            ride.moved_at.append(now)
+            now += world.terms.move_seconds
+        here = to
+        now += float(piece[i, here])
+    ride.moves, ride.elapsed_seconds = len(ride.moved_at), now
+    return ride
+
+
+def _stretch(kind: Kind, usage: Usage) -> Floats:
+    stretched: Floats = np.maximum(1.0, usage.cores / kind.cores)
+    return stretched

@@ -1,0 +1,47 @@
+"""The figures of `make bench-size` that are quick to measure keep their targets."""
+
+from __future__ import annotations
+
+import pytest
+from support.tree import ROOT
+
+from bench.size import nextrun
+from bench.size.inrun import COPIES, FIRST, HARM, HISTORY
+from bench.size.settings import surf, with_history, world
+from spotsurfer.sim.sizing import best_fixed, play
+
+AT_LEAST = {"first_24h_60s": 0.095, "first_24h_180s": 0.025, "first_24h_15s": 0.12, "minimap2_first": 0.025}
+WITH_HISTORY = {"history_24h_60s": 0.14, "history_24h_180s": 0.07}
+ELAPSED, HARM_AT_MOST, SLACK = 1.12, 0.06, 0.23
+
+
+@pytest.mark.parametrize("key", AT_LEAST)
+def test_first_runs_are_below_the_best_fixed_type(key: str) -> None:
+    given = world(*FIRST[key])
+    ride = play(surf(), given)
+    assert 1 - ride.usd / best_fixed(given).usd >= AT_LEAST[key]
+    assert ride.elapsed_seconds <= ELAPSED * given.usage.total_seconds
+    assert ride.ooms == 0
+
+
+def test_short_runs_with_slow_moves_are_hardly_harmed() -> None:
+    given = world(*HARM)
+    assert play(surf(), given).usd / best_fixed(given).usd - 1 <= HARM_AT_MOST
+
+
+@pytest.mark.parametrize("key", WITH_HISTORY)
+def test_an_earlier_run_helps(key: str) -> None:
+    given = world(*HISTORY[key])
+    ride = play(surf(), with_history(given, given.usage.times(*COPIES[2])))
+    assert 1 - ride.usd / best_fixed(given).usd >= WITH_HISTORY[key]
+
+
+def test_next_runs_leave_little_slack() -> None:
+    keys = nextrun.run().keys
+    assert keys["e5_slack"] <= SLACK  # type: ignore[operator]
+
+
+def test_all_data_has_its_licence_beside_it() -> None:
+    told = (ROOT / "bench/usage/README.md").read_text()
+    for path in (ROOT / "bench/usage").glob("*.gz"):
+        assert path.name in told
