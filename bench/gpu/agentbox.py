@@ -47,7 +47,7 @@ class Metadata(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- as the base has it
+    def log_message(self, format: str, *args: object) -> None:
         """Nothing."""
 
 
