@@ -82,6 +82,7 @@ class Facts:
     began_before: bool = False  # an earlier agent on this machine had the job running
     step_due: bool = False  # a step of the job ended, and another one follows
     unprotected: bool = False  # nothing is saved while the present step runs
+    wishes_save: bool = False  # the job itself asked for a checkpoint, and can be saved
     busy: Task | None = None
     outcome: Outcome | None = None  # of the task that ended since the last step; shown once
     lease_age_seconds: float = float("inf")

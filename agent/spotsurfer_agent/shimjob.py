@@ -23,7 +23,7 @@ from spotsurfer_agent import hook, launch, linux, netns, shimwire, tcp
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.shimend import RETRY_SECONDS, Ending
-from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore, give_up, spawn, without_lock
+from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore, give_up, spawn, step_out_and_freeze, without_lock
 from spotsurfer_agent.spool import Output
 from spotsurfer_agent.tools import Tools
 
@@ -46,7 +46,7 @@ class Job:
     ) -> None:
         self._folder, self._send = folder, send
         self._phase = IDLE
-        self._root_pid, self._cpu_baseline, self._held, self._killed, self._step = 0, 0.0, False, False, 0
+        self._root_pid, self._cpu_baseline, self._held, self._stays, self._killed, self._step = 0, 0.0, False, False, False, 0
         self._output = Output(watch, unwatch, self._write_exit)
         self._ending = Ending(folder, self._output)
         self._net = -1
@@ -68,6 +68,7 @@ class Job:
             "give_up": lambda _o, r: give_up(self._dump, r),
             "hold": lambda _o, _r: self.hold(),
             "release": lambda _o, _r: self.release(),
+            "stay": lambda _o, r: self.stay(bool(r["on"])),
             "kill": lambda _o, _r: self.kill(),
         }
 
@@ -121,7 +122,7 @@ class Job:
                 os.set_inheritable(fd, True)
 
         pid = self._criu(request, inherit, enter, final=False)
-        self._restore = Restore(pid, owner, Path(request["pidfile"]), bool(request.get("whole")))
+        self._restore = Restore.begun(request, pid, owner)
 
     def _prepare(self, request: Request, *, hushed: bool = False) -> launch.LaunchPlan:
         if self._phase != IDLE:
@@ -168,6 +169,13 @@ class Job:
         if self._dump is None:
             self._settle_freezer()
         return {}
+
+    def stay(self, on: bool) -> Reply:
+        """Stand still until told otherwise, after a dump too: others hold its threads. The answer: does `hold` keep it so?"""
+        self._stays = on
+        if self._dump is None:
+            self._settle_freezer()
+        return {"held": self._held}
 
     def kill(self) -> Reply:
         """Kill everything of the job, whatever is going on, and then end."""
@@ -263,6 +271,9 @@ class Job:
             tcp.abort_outside(self._net, netns.INSIDE)
             if self._tools is not None and r is not None:
                 netns.speak(self._tools, self._net)
+            if r is not None and r.stays:
+                self._stays = True
+                step_out_and_freeze(self._cgroup, r.stays)
             self._gate.answer(True)
 
     def _frozen(self, d: Dump) -> None:
@@ -284,6 +295,8 @@ class Job:
         if d.final and good:
             self._killed = True
             self._kill_tree()
+        elif self._stays and self._cgroup is not None:
+            self._cgroup.thaw()  # CRIU has it in its hands, and freezes it again when it lets go
         else:
             self._settle_freezer()
         self._gate.answer(good)
@@ -310,7 +323,7 @@ class Job:
         """Frozen if it is to be held, else not."""
         if self._cgroup is not None and self._phase == RUNNING:
             with contextlib.suppress(OSError):
-                (self._cgroup.freeze if self._held else self._cgroup.thaw)()
+                (self._cgroup.freeze if self._held or self._stays else self._cgroup.thaw)()
 
     # ------------------------------------------------------------ children
 

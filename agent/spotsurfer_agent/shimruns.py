@@ -6,12 +6,13 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from spotsurfer_agent import launch
+from spotsurfer_agent.cgroup import JobCgroup
 
 Owner = Any  # whoever asked; answers go back there
 
@@ -61,8 +62,15 @@ class Restore:
     owner: Owner
     pidfile: Path
     whole: bool  # the job may only run once all its memory is there
+    stays: tuple[str, ...] = ()  # and not even then, others take it over where it stands: the group of tools
     holds: bool = False  # CRIU stands before the job's first instruction and waits for that
     ended: dict[int, int] = field(default_factory=dict)  # orphans that ended meanwhile: the job may be among them
+
+    @staticmethod
+    def begun(request: dict[str, Any], pid: int, owner: Owner) -> Restore:
+        """The one that was just started for this request."""
+        whole, stays = bool(request.get("whole")), tuple(str(x) for x in request.get("stays", ()))
+        return Restore(pid, owner, Path(request["pidfile"]), whole, stays)
 
 
 def give_up(d: Dump | None, request: dict[str, Any]) -> dict[str, Any]:
@@ -72,6 +80,18 @@ def give_up(d: Dump | None, request: dict[str, Any]) -> dict[str, Any]:
     with contextlib.suppress(ProcessLookupError):
         os.kill(d.pid, signal.SIGKILL)
     return {}
+
+
+def step_out_and_freeze(group: JobCgroup, entries: Sequence[str]) -> None:
+    """CRIU and its hook leave the job's control group, which is then frozen. Where that fails the job runs, as it does else."""
+    ours = Path("/proc/self/ns/pid").readlink()
+    with contextlib.suppress(OSError):
+        for pid in group.pids():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if Path(f"/proc/{pid}/ns/pid").readlink() == ours:
+                    for entry in entries:
+                        Path(entry).write_text(str(pid))
+        group.freeze()
 
 
 def without_lock(request: dict[str, Any]) -> dict[str, Any]:

@@ -99,6 +99,8 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
         text = f"{r.notice.kind}: {left:.0f} s left" if left is not None else r.notice.kind
         yield Kind.NOTICE, text, {"kind": r.notice.kind, "seconds_left": left}
     yield from steps_news(before.steps if before is not None else [], r.steps)
+    if r.hint and (before is None or before.hint != r.hint):
+        yield Kind.STAGE, r.hint, {"stage": r.hint}
     save = r.last_save
     if save is not None and (before is None or before.last_save is None or before.last_save.checkpoint != save.checkpoint):
         yield (

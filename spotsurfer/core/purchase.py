@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from spotsurfer.core.deadline import kept, spare_after
-from spotsurfer.core.placement import barred, cooling, fits
+from spotsurfer.core.placement import barred, cooling, fits, wrong_gpus
 from spotsurfer.model.job import HOLDS, WAITS, Attempt, Job, MarketChoice
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Market, Offer, Pool
@@ -85,7 +85,11 @@ def view_of(snapshot: Snapshot, seen: JobSeen, now: datetime) -> View | None:
     spec = seen.job.spec
     if spec.deadline_seconds is None or spec.work_seconds is None or spec.market is not MarketChoice.SPOT_FIRST:
         return None
-    offers = [o for o in snapshot.offers if fits(seen.job, o) and barred(seen.job, o, snapshot.limits) is None]
+    offers = [
+        o
+        for o in snapshot.offers
+        if fits(seen.job, o) and not wrong_gpus(seen.image_gpus, o) and barred(seen.job, o, snapshot.limits) is None
+    ]
     prices = {m: min((o.price_usd_micros_per_hour for o in offers if o.market is m), default=None) for m in Market}
     spot, on_demand = prices[Market.SPOT], prices[Market.ON_DEMAND]
     if spot is None or on_demand is None:

@@ -142,6 +142,7 @@ class AttemptOut(Wire):
     protection: str
     unprotected: str
     processor: str
+    stage: str
 
     @classmethod
     def of(cls, status: AttemptStatus) -> AttemptOut:
