@@ -10,6 +10,7 @@ from typing import Any
 from spotsurfer_agent import oomguard
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.oomguard import Kernel, Levels
+from spotsurfer_agent.shimruns import Owner
 
 
 class Guard:
@@ -27,6 +28,7 @@ class Guard:
         self._events: list[int] = []  # page cache makes them speak without need
         self._look_at: float | None = None
         self._heard_at = 0.0
+        self._leader: Owner | None = None
         self.pressed: dict[str, Any] | None = None  # what status tells of it
 
     def begin(self, cgroup: JobCgroup | None, levels: list[int] | None) -> None:
@@ -95,13 +97,29 @@ class Guard:
 
     def grip(self) -> None:
         """Stand still, whoever sleeps for want of memory, too. Idempotent. Raises OSError."""
-        if self._cgroup is None or self._kernel is None or self.pressed is None:
+        if self._cgroup is None or self._kernel is None or self.pressed is None or self._leader is not None:
             return
         self._cgroup.ask_to_freeze()
         self._kernel.lift()  # who sleeps at the wall can't be frozen: it takes a page and stops there
         self._cgroup.freeze()
         if not self.pressed["stop_seconds"]:
             self.pressed["stop_seconds"] = time.monotonic() - self._heard_at
+
+    def lead(self, owner: Owner) -> dict[str, Any]:
+        """Somebody leads threads of it through calls, which one that is frozen would never end: freeze it afterwards.
+
+        The wall stands meanwhile.
+        """
+        if self.pressed is None:
+            self._leader = owner
+        return {"still": self.pressed is not None}
+
+    def left(self, owner: Owner) -> None:
+        """A connection broke, or ended: whose it was leads nobody any more."""
+        if self._leader is owner:
+            self._leader = None
+            if self.pressed is not None:
+                self._press()
 
     def freezer(self) -> list[str]:
         """Arguments for a CRIU that dumps a job that we hold: it takes it over without letting it run."""

@@ -47,15 +47,13 @@ class Job:
         self._phase = IDLE
         self._root_pid, self._cpu_baseline, self._held, self._stays, self._killed, self._step = 0, 0.0, False, False, False, 0
         self._output = Output(watch, unwatch, self._write_exit)
-        self._ending = Ending(folder, self._output)
-        self._net = -1
+        self._ending, self._net = Ending(folder, self._output), -1
         self._cgroup: JobCgroup | None = None
         self._guard, self._levels = Guard(watch, unwatch, self._settle), None
         self._tools: Tools | None = None
         self._dump: Dump | None = None
         self._restore: Restore | None = None
-        self.over = False
-        self._gate = hook.Gate(folder)
+        self.over, self._gate = False, hook.Gate(folder)
         watch(self._gate.asks, self._hook)
         self.verbs: dict[str, Callable[[Owner, Request], Reply | None]] = {
             "hello": lambda _o, _r: {"version": shimwire.VERSION, "pid": os.getpid()},
@@ -69,6 +67,7 @@ class Job:
             "hold": lambda _o, _r: self.hold(),
             "release": lambda _o, _r: self.release(),
             "stay": lambda _o, r: self.stay(bool(r["on"])),
+            "lead": lambda o, _r: self._guard.lead(o),
             "unguard": lambda _o, _r: self.unguard(),
             "kill": lambda _o, _r: self.kill(),
         }
@@ -210,6 +209,7 @@ class Job:
                 self._answer_hook(d, False)
         if r is not None and r.owner is owner:
             r.owner = None
+        self._guard.left(owner)
 
     # ------------------------------------------------------------ dumps
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spotsurfer_agent import oomguard
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.facts import Do, Task, Unguard
 from spotsurfer_agent.guards import PRESSED_TRIES
@@ -125,3 +127,77 @@ def test_a_kernel_that_counts_no_memory_guards_nothing(tmp_path):
     guard.grip()
     guard.end()
     assert (guard.pressed, guard.seconds, guard.freezer()) == (None, None, [])
+
+
+class Group:
+    """A control group that remembers what was done to it."""
+
+    folders: ClassVar[dict[str, str]] = {}
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def ask_to_freeze(self) -> None:
+        self.done.append("asked")
+
+    def freeze(self) -> None:
+        self.done.append("frozen")
+
+    def freezer(self) -> str:
+        return "/freezer"
+
+
+class Pressing:
+    """A kernel that says at once that it is time."""
+
+    def arm(self, levels: Levels) -> tuple[list[int], list[int]]:
+        self.levels = levels
+        return [7], [8]
+
+    def hush(self) -> None: ...
+
+    def used(self) -> int:
+        return self.levels.press
+
+    need = used
+
+    def at_wall(self) -> bool:
+        return False
+
+    def lift(self) -> None:
+        self.levels = None  # type: ignore[assignment]
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def guard(monkeypatch):
+    monkeypatch.setattr(oomguard, "kernel", lambda _folders: Pressing())
+    made = Guard(lambda _fd, _call: None, lambda _fd: None, lambda: made.grip())
+    return made
+
+
+LEVELS = list(dataclasses.astuple(Levels.of(1 << 30)))
+
+
+def test_the_freezer_is_told_before_the_wall_is_lifted(guard):
+    group = Group()
+    guard.begin(group, LEVELS)
+    assert group.done == ["asked", "frozen"]
+    assert guard.pressed["limit_bytes"] == LEVELS[1]
+    assert guard.freezer() == ["--freeze-cgroup", "/freezer"]
+    assert guard.lead("agent") == {"still": True}
+    guard.end()
+    assert (guard.pressed, guard.freezer()) == (None, [])
+
+
+def test_who_leads_its_threads_is_waited_for(guard):
+    group = Group()
+    assert guard.lead("agent") == {"still": False}
+    guard.begin(group, LEVELS)
+    assert guard.pressed is not None
+    assert group.done == []
+    guard.left("somebody")
+    assert group.done == []
+    guard.left("agent")
+    assert group.done == ["asked", "frozen"]
