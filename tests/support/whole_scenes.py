@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import faulthandler
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -18,8 +19,9 @@ from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.pager.plan import Phase
 from spotsurfer_agent.protocol import Spec
-from support.engine_kit import JOB, W, begin, file_of, job, output, refused, request, runs, until
-from support.lazy_scenes import FOLDER, cmdline, heap_chunk, moves_on, nothing_left, order, pager, saved, says
+from spotsurfer_agent.store import open_store
+from support.engine_kit import JOB, W, begin, engine, file_of, job, newest, output, refused, request, runs, until
+from support.lazy_scenes import FOLDER, STORE, cmdline, heap_chunk, moves_on, nothing_left, order, pager, saved, says
 
 TRIES = 10
 MARK = "only memory is missing"  # what a pager writes when CRIU says that it is done
@@ -153,6 +155,30 @@ def pagers() -> list[int]:
     """Pagers of this machine that are alive."""
     found = [p for p in Path("/proc").glob("[0-9]*") if b"spotsurfer_agent.pager" in cmdline(p)]
     return [int(p.name) for p in found]
+
+
+def timers(way: str) -> None:
+    """A job whose timers have all run out unseen, saved live and for the last time."""
+    e = engine()
+    shutil.copy(Path(__file__).with_name("timing_job.py"), Path(e.scratch(), "work"))
+    e.start(Spec(JOB, ["/usr/bin/python3", "timing_job.py"]))
+    until(lambda: len(lines(e)) >= 2)
+    e.save(request(1, final=False))
+    until(lambda: len(lines(e)) >= 3)
+    e.save(request(2, final=True))
+    e.kill()
+    assert e._origin is not None
+    e._origin = dataclasses.replace(e._origin, lazy=way == "lazy")
+    image = newest(open_store(STORE))
+    e.restore(image, Spec(JOB, []))
+    until(lambda: len(lines(e)) >= 4)
+    assert all(int(line[0]) > 1 and line[1] == "True" for line in lines(e)), lines(e)
+    e.kill()
+
+
+def lines(e: CriuEngine) -> list[list[str]]:
+    """What the machine that runs it now has of its output."""
+    return [x.split() for x in output(e).decode().splitlines()[:-1]]
 
 
 if __name__ == "__main__":

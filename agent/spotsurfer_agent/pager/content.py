@@ -9,7 +9,7 @@ from typing import Protocol
 from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.extents import Extent
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
-from spotsurfer_agent.pager import images
+from spotsurfer_agent.pager import images, ticking
 from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.layout import in_order
 
@@ -68,10 +68,12 @@ class Content:
         return b"".join(self.pieces(entry, [(0, entry.size)]))
 
     def whole(self, name: str) -> Iterator[memoryview] | None:
-        """A file from its beginning to its end; None where the image has none of that name."""
+        """A file from its beginning to its end; None where the image has none of that name. Raises BadImage."""
         if (data := self._instead.get(name)) is not None:
             return iter([memoryview(data)])
         entry = self.files.get(name)
+        if entry is not None and ticking.concerned(name):
+            return iter([memoryview(ticking.ticking(name, self._small(name)))])
         return None if entry is None else self.pieces(entry, [(0, entry.size)])
 
     def pieces(self, entry: Entry, parts: Iterable[tuple[int, int]]) -> Iterator[memoryview]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from spotsurfer_agent.buffers import PAGE
@@ -141,41 +141,65 @@ def _number(value: int) -> bytes:
     return bytes([*out, value])
 
 
+def places(data: bytes, path: Sequence[int]) -> Iterator[dict[int, tuple[int, int]]]:
+    """Plain numbers of each message at this path of fields: by field, the number, and where its bytes begin in `data`.
+
+    Raises BadImage, and what broken bytes raise: IndexError, struct.error.
+    """
+    for first, last in _bounds(data):
+        yield from _at(data, first, last, path)
+
+
+def _at(data: bytes, first: int, last: int, path: Sequence[int]) -> Iterator[dict[int, tuple[int, int]]]:
+    found = list(_walk(data, first, last))
+    if not path:
+        yield {number: (value, at) for number, at, value in found if isinstance(value, int)}
+        return
+    for number, at, value in found:
+        if number == path[0] and isinstance(value, bytes):
+            yield from _at(data, at, at + len(value), path[1:])
+
+
 def _messages(data: bytes) -> Iterator[bytes]:
+    for first, last in _bounds(data):
+        yield data[first:last]
+
+
+def _bounds(data: bytes) -> Iterator[tuple[int, int]]:
     at = _MAGIC
     while at < len(data):
         (length,) = struct.unpack_from("=I", data, at)
         at += 4
         if length > _MESSAGE_MAX or at + length > len(data):
-            raise BadImage("a map of pages is cut off")
-        yield data[at : at + length]
+            raise BadImage("an image file is cut off")
+        yield at, at + length
         at += length
 
 
 def _parts(message: bytes, wanted: int) -> Iterator[bytes]:
     """The messages within a message that have this number."""
-    for number, value in _walk(message):
+    for number, _, value in _walk(message, 0, len(message)):
         if number == wanted and isinstance(value, bytes):
             yield value
 
 
 def _fields(message: bytes) -> dict[int, int]:
     """Fields of a message that are plain numbers."""
-    return {number: value for number, value in _walk(message) if isinstance(value, int)}
+    return {number: value for number, _, value in _walk(message, 0, len(message)) if isinstance(value, int)}
 
 
-def _walk(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Fields with their numbers: plain numbers, and what has a length; others are passed over."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
+def _walk(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int | bytes]]:
+    """Fields, where their values begin, and these: plain numbers, and what has a length; others are passed over."""
+    while at < end:
+        key, at = _varint(data, at)
         wire = key & 7
         if wire == 0:
-            value, at = _varint(message, at)
-            yield key >> 3, value
+            value, after = _varint(data, at)
+            yield key >> 3, at, value
+            at = after
         elif wire == 2:
-            length, at = _varint(message, at)
-            yield key >> 3, message[at : at + length]
+            length, at = _varint(data, at)
+            yield key >> 3, at, data[at : at + length]
             at += length
         else:
             at += 8 if wire == 1 else 4
