@@ -74,6 +74,21 @@ def test_live_saves_come_each_interval_and_hold_the_log_first(tmp_path):
     assert world.report(1).saves == 3
 
 
+def test_a_checkpoint_that_the_job_asks_for_comes_once_and_its_stage_is_told(tmp_path):
+    world = World(tmp_path, checkpoint_interval_seconds=3600.0)
+    machine = running(world)
+    folder = machine.folder / "scratch/hints"
+    folder.mkdir(parents=True)
+    (folder / "stage").write_text("align\n")
+    (folder / "checkpoint").touch()
+    world.until(lambda: len(commits(world)) == 1)
+    assert not (folder / "checkpoint").exists()
+    began = world.now
+    world.until(lambda: world.now > began + 120)
+    assert len(commits(world)) == 1
+    assert world.report(1).hint == "align"
+
+
 def test_an_interval_that_changes_is_obeyed_while_the_job_runs_on(tmp_path):
     world = World(tmp_path, checkpoint_interval_seconds=1000.0)
     machine = running(world)
@@ -102,21 +117,6 @@ def test_a_wished_interval_is_never_so_short_that_nothing_else_is_done(tmp_path,
     begun = world.now
     world.until(lambda: len(commits(world)) == 5)
     assert world.now - begun >= 5.0
-
-
-def test_a_checkpoint_that_the_job_asks_for_comes_once_and_its_stage_is_told(tmp_path):
-    world = World(tmp_path, checkpoint_interval_seconds=3600.0)
-    machine = running(world)
-    folder = machine.folder / "scratch/hints"
-    folder.mkdir(parents=True)
-    (folder / "stage").write_text("align\n")
-    (folder / "checkpoint").touch()
-    world.until(lambda: len(commits(world)) == 1)
-    assert not (folder / "checkpoint").exists()
-    began = world.now
-    world.until(lambda: world.now > began + 120)
-    assert len(commits(world)) == 1
-    assert world.report(1).hint == "align"
 
 
 def test_asked_for_checkpoint_comes_once(world):
