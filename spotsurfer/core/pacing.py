@@ -22,6 +22,10 @@ LEAST_SECONDS, MOST_SECONDS = 30.0, 7 * 86400.0  # whatever a policy says
 GUESS_SECONDS = 10.0  # that a save stops a job for, as long as none was made
 SAME = 0.1  # what differs by less is not told to the agent
 NEARLY_DONE = 0.05  # of the work: a job with less left may go on for longer than its user reckoned
+# On spot, work that is not saved counts as not done (`core.purchase`): at most this share of the time to spare is risked.
+SPARE_SHARE = 0.1
+SAVES_SHARE = 20.0  # that many times as long as a save the job works at least, however little time there is to spare
+HASTY = "; sooner than would cost least: the deadline leaves no more to be risked"
 ON_DEMAND_BAND = 0  # nobody takes such a machine, but machines fail
 
 
@@ -43,9 +47,12 @@ def paced(case: Case, interval: Interval, offers: Sequence[Offer], known: Eviden
     assert case.agent is not None
     saves, before = case.agent.saves, case.attempt.pace_seconds
     seconds, alarm = _asked(interval, view)
+    most = _affordable(case, view)
+    hasty = most is not None and seconds > most
+    seconds = most if hasty and most is not None else seconds
     if before is not None and abs(seconds - before) <= SAME * before:
         seconds = before
-    return Paced(seconds, saves, explained(seconds, view, alarm), alarm)
+    return Paced(seconds, saves, explained(seconds, view, alarm) + (HASTY if hasty else ""), alarm)
 
 
 def due(case: Case) -> bool:
@@ -92,6 +99,16 @@ def _left_seconds(case: Case) -> float | None:
     work = case.seen.job.spec.work_seconds
     left = None if work is None else work - case.seen.done_seconds
     return left if work is not None and left is not None and left > NEARLY_DONE * work else None
+
+
+def _affordable(case: Case, view: SaveView) -> float | None:
+    """Between saves at most, because of a deadline that is not at risk yet; None = there is no such limit."""
+    job = case.seen.job
+    if job.spec.deadline_seconds is None or job.spec.work_seconds is None:
+        return None
+    spare = job.spec.deadline_seconds - (case.now - job.submitted_at).total_seconds() - job.spec.work_seconds
+    spare += case.seen.done_seconds
+    return max(SPARE_SHARE * spare, SAVES_SHARE * view.save_seconds, LEAST_SECONDS) if spare > 0 else None
 
 
 def _asked(interval: Interval, view: SaveView) -> tuple[float, str]:

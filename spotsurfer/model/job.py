@@ -87,7 +87,7 @@ class JobSpec:
     gpus: int = 0  # that its machine has at least
     gpu: str = ""  # which chip, as "H100"; "" = any
     market: MarketChoice = MarketChoice.SPOT_FIRST
-    checkpoint_interval_seconds: float | None = None  # None = the operator's default
+    checkpoint_interval_seconds: float | None = None  # None = the operator's, else the interval policy's
     retries: int = 0  # of a command that fails by itself
     environment: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)

@@ -118,7 +118,9 @@ def test_show_and_why(job: str, call: Call) -> None:
     assert "42s of work since the newest checkpoint" in shown.out
     named = [re.match(r"[a-z]+( [a-z]+)? {2,}", line) for line in shown.out.partition("\n\n")[0].splitlines()]
     assert len({found and found.end() for found in named}) == 1, "all values begin in one column"
-    assert json.loads(call("show", job, "--json").out)["attempts"][0]["zone"] == "local-a"
+    assert "saved every 12 min: for a reason" in shown.out
+    told = json.loads(call("show", job, "--json").out)["attempts"][0]
+    assert (told["zone"], told["pace_seconds"]) == ("local-a", 720.0)
     assert "c6i.large: 4 GiB is too little" in call("why", job).out
     assert json.loads(call("why", job, "--json").out)[0]["rejected"][0]["what"] == "c6i.large"
 

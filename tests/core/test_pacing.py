@@ -123,8 +123,8 @@ def test_on_demand_gives_no_notice_and_is_seldom_lost() -> None:
     assert (says.views[0].notice_seconds, says.views[0].band) == (0.0, 0)
 
 
-def due(done: float) -> JobSeen:
-    return running(job=a_job({"deadline_seconds": 20 * HOUR, "work_seconds": 10 * HOUR}), done_seconds=done * HOUR)
+def due(done: float, deadline: float = 100.0) -> JobSeen:
+    return running(job=a_job({"deadline_seconds": deadline * HOUR, "work_seconds": 10 * HOUR}), done_seconds=done * HOUR)
 
 
 def test_no_save_before_the_end_is_one_at_the_end() -> None:
@@ -135,6 +135,22 @@ def test_no_save_before_the_end_is_one_at_the_end() -> None:
     unknown = pace(Says(None), running())
     assert unknown is not None
     assert unknown.seconds == MOST_SECONDS
+
+
+def test_a_deadline_leaves_little_to_be_risked() -> None:
+    """What is not saved counts as not done there: half of the time to spare at risk would call for on-demand much too soon."""
+    tight = pace(Says(2 * HOUR), due(done=4, deadline=8))
+    assert tight is not None
+    spare = 2 * HOUR - 1000
+    assert tight.seconds == pytest.approx(0.1 * spare)
+    assert "deadline" in tight.reason
+    none_left = pace(Says(2 * HOUR), due(done=4, deadline=5))
+    assert none_left is not None
+    assert none_left.seconds == 2 * HOUR, "on-demand is what is bought then"
+    costly = replace(due(done=4, deadline=8), agents={1: an_agent(saves=1, frozen_seconds=90.0)})  # type: ignore[dict-item]
+    slow = pace(Says(2 * HOUR), costly)
+    assert slow is not None
+    assert slow.seconds == 1800.0
 
 
 def test_a_job_that_outlasts_its_users_word_has_work_left_that_nobody_knows() -> None:

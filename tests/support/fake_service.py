@@ -49,6 +49,9 @@ def an_attempt(job: JobId, number: int = 1, state: AttemptState = AttemptState.R
         launched_at=START,
         instance=InstanceId(f"i-{number}"),
         for_move=for_move,
+        pace_seconds=720.0,
+        pace_saves=2,
+        pace_why="saved every 12 min: for a reason",
     )
 
 
