@@ -16,6 +16,7 @@ class Kind(StrEnum):
     GRANTED = "granted"
     NOTICE = "notice"
     STEP = "step"  # one of the job's commands began, or ended
+    STAGE = "stage"  # what the job itself says that it does now
     SAVED = "saved"  # a checkpoint became durable
     ASKED = "asked"  # drain, save or go on
     PACED = "paced"  # how often the job is saved from now on, and why
@@ -25,6 +26,7 @@ class Kind(StrEnum):
     RETRY = "retry"
     FROZEN = "frozen"  # an agent holds its job still: it can't be sure to own it
     THAWED = "thawed"
+    NEAR_MISS = "near miss"  # a job was frozen because its machine's memory was about to end
     PROVEN = "proven"  # a job went on from the checkpoint
     DROPPED = "dropped"  # checkpoints that the rules of retention let go
     FORKED = "forked"  # a copy of the job goes its own way

@@ -23,6 +23,7 @@ LIBRARIES = (
 )
 MANAGEMENT = "libnvidia-ml.so.1"
 SYMBOLS = (
+    "cuCheckpointProcessGetRestoreThreadId",
     "cuCheckpointProcessLock", "cuCheckpointProcessCheckpoint", "cuCheckpointProcessRestore", "cuCheckpointProcessUnlock",
     "cuCheckpointProcessGetState", "CUcheckpointLockArgs", "CUcheckpointRestoreArgs", "CUcheckpointGpuPair", "CUuuid",
 )  # fmt: skip
@@ -39,7 +40,7 @@ class Binding:
         result = self._cuda.cuInit(0)[0]
         if _name(result) != OK:
             raise DriverUnfit(f"CUDA does not start here ({_name(result)}): look at nvidia-smi")
-        self._management = _management()
+        self._management = management()
         about = self.about()
         version = int(about.driver.partition(".")[0] or DRIVER_MIN)
         if version < DRIVER_MIN:
@@ -74,6 +75,11 @@ class Binding:
         """Of a process."""
         result, *rest = self._cuda.cuCheckpointProcessGetState(pid)
         return _name(result), STATES.get(int(rest[0])) if _name(result) == OK else None
+
+    def restore_thread(self, pid: int) -> tuple[str, str]:
+        """The thread that does what is wanted of a process."""
+        result, *rest = self._cuda.cuCheckpointProcessGetRestoreThreadId(pid)
+        return _name(result), str(int(rest[0])) if _name(result) == OK else ""
 
     def lock(self, pid: int, timeout_ms: int) -> str:
         """Stop its calls."""
@@ -132,8 +138,8 @@ def _preload(paths: Any) -> None:
             return
 
 
-def _management() -> Any:
-    """NVML; None where it is not to be had: then less is known, and that speaks against nothing."""
+def management() -> Any:
+    """NVML, begun; None where it is not to be had: then less is known, and that speaks against nothing."""
     for library in LIBRARIES:
         for path in glob.glob(str(Path(library).with_name(MANAGEMENT))):  # noqa: PTH207
             with contextlib.suppress(Exception):  # its absence, its own errors: all the same here

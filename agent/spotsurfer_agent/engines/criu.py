@@ -30,6 +30,7 @@ class CriuEngine(Hosted):
     """The job of one base folder on this machine."""
 
     name = "criu"
+    guarded = True
     _standing: subprocess.Popen[bytes] | None = None  # a pager that waits to be told
 
     def expect(self, manifest: Manifest) -> None:  # noqa: ARG002 -- whatever it is
@@ -161,7 +162,7 @@ class CriuEngine(Hosted):
         inside = self._mounts(), image.init_pipes
         argv = criu_call.restore(self._tools.criu, (images, work, self._folder), inside, lazy=lazy)
         with shimwire.Conversation(self._folder) as talk:
-            resources = self._keeper.resources()
+            resources = self._keeper.resources(guarded=self.guarded)
             talk.ask(
                 "restore",
                 None,
@@ -170,6 +171,7 @@ class CriuEngine(Hosted):
                 argv=argv,
                 pidfile=str(work / "pid"),
                 whole=not self._origin_of_chunks().lazy,
+                stays=self._tool_group().entries() if self.holds_threads else [],
                 **resources,
             )
 
@@ -179,6 +181,8 @@ class CriuEngine(Hosted):
             return told
         log.replace(kept)  # for people: what CRIU said about the last failure
         return criu_call.sentence(kept, told)
+
+    holds_threads = False  # of the job, while memory of devices is out: they do not run before it is back
 
     def _place_device(self) -> Device:
         """Memory of the job that is not the machine's."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import jobroot, launch, netns, scratch, sealed, secretbag, segments, shimwire, trees
+from spotsurfer_agent import hints, jobroot, launch, netns, scratch, sealed, secretbag, segments, shimwire, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
@@ -22,7 +22,7 @@ from spotsurfer_agent.cuda import nccl
 from spotsurfer_agent.cuda.moving import MARKER
 from spotsurfer_agent.engines import cpucap, hooks, needs, preflight
 from spotsurfer_agent.engines.base import Bases
-from spotsurfer_agent.engines.keeper import Keeper
+from spotsurfer_agent.engines.keeper import Keeper, near_miss
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.engines.restoring import Origin, arrival
 from spotsurfer_agent.engines.world import PATH, World
@@ -47,6 +47,7 @@ class Hosted(abc.ABC):
     """The job of one base folder on this machine, under its shim. Engines add how it is saved and restored."""
 
     name = ""
+    guarded = False  # it is frozen before its memory ends: only of use where it can be saved as it stands then
 
     def __init__(
         self, base: Path, job: str, store: ObjectStore, tools: Tools, keys: Keys | None = None, origin: Origin | None = None
@@ -156,7 +157,7 @@ class Hosted(abc.ABC):
         if not goes_on:
             self._fresh_logs()
         self._spawn()
-        self._ask("start", plan=dataclasses.asdict(plan), log=log, **self._keeper.resources())
+        self._ask("start", plan=dataclasses.asdict(plan), log=log, **self._keeper.resources(guarded=self.guarded))
 
     def status(self) -> Status:
         """The workload now."""
@@ -177,6 +178,7 @@ class Hosted(abc.ABC):
             dict(told["log"]),
             told["pending_final"],
             step=int(told.get("step", 0)),
+            near_miss=near_miss(told.get("pressed")),
         )
         return self._arriving(self._last)
 
@@ -204,6 +206,11 @@ class Hosted(abc.ABC):
             self._ask("release")
         except shimwire.ShimGone:
             self._cgroup().thaw()
+
+    def unguard(self) -> None:
+        """Let a job go on that was frozen because its memory was about to end. Idempotent."""
+        with contextlib.suppress(shimwire.ShimGone, shimwire.ShimRefused):
+            self._ask("unguard")
 
     def expect(self, manifest: Manifest) -> None:  # noqa: B027 -- most have nothing to start
         """Start what can be started before a restore is ordered."""
@@ -249,7 +256,7 @@ class Hosted(abc.ABC):
         begin = self.world.beginning(spec, self._scratch.path)
         who = begin.account
         bag = self.bag(spec)
-        for name in () if owned else ("work", "home"):  # what ran before has given its files to whom it liked
+        for name in () if owned else ("work", "home", hints.INSIDE):  # what ran before has given its files to whom it liked
             scratch.own(self._scratch.path / name, who.uid, who.gid)
         environment = {
             "PATH": PATH,
@@ -259,10 +266,12 @@ class Hosted(abc.ABC):
             "USER": who.name,
             "SPOTSURFER_JOB": self._job,
             **cpucap.environment(spec.cpu),
-            **nccl.environment(spec.environment),
+            **nccl.environment(spec.environment, spec.gpus),
             **spec.environment,
             **bag.environment,
         }
+        hints.lay(self._scratch.path)
+        environment = hints.environment(environment, str(self._base))
         argv = [f"{self._base}/{self._init()}", "-g", "--", *begin.words]
         plan = self._frame(argv=argv, environment=environment, folder=begin.folder)
         plan = dataclasses.replace(plan, uid=who.uid, gid=who.gid, groups=who.groups)
