@@ -26,24 +26,31 @@ part() { # NAME SECONDS WORDS…: one part, whose failure does not end the other
     tail -n 12 "$OUT/$name.log" | cut -c 1-600
 }
 
-run() {
+run() { # STANDIN=1: a try of this script itself, on any host
     : "${OUT:?where results go}"
     runtime=$tree/build/runtime/current
     [ -x "$runtime/bin/spotsurfer-python" ] || { mkdir -p "$runtime" && tar -C "$runtime" -xf "$packed"; }
-    sysctl -q -w kernel.io_uring_disabled=2 || true
+    size=40 small=4 extra=""
+    if [ -n "${STANDIN:-}" ]; then
+        size=0.02 small=0.02 extra="--standin --threads 2"
+    else
+        sysctl -q -w kernel.io_uring_disabled=2 || true
+    fi
     free -m > "$OUT/memory.log"
     cat /sys/kernel/mm/transparent_hugepage/defrag /proc/buddyinfo >> "$OUT/memory.log"
     start="import runpy, sys; sys.path[:0] = ['$tree/agent', '$tree/tests', '$tree']; del sys.argv[0]
 runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     python=$(command -v python3)
     set -- "$runtime/bin/spotsurfer-python" -c "$start"
-    part forty 330 "$@" bench.gpu pytorch:40 --saves final --steps 180 --between 10 --by-hand plain,again,compacted,touched \
+    # shellcheck disable=SC2086 # flags are words
+    part forty 340 "$@" bench.gpu "pytorch:$size" --saves final --steps 250 --between 10 --by-hand plain,again,compacted $extra \
         --python "$python" --runtime "$runtime" --verbose --out "$OUT/forty.json"
-    part jax 70 "$@" bench.gpu jax_program:1:hold --steps 200 --between 15 --python "$python" --runtime "$runtime" --verbose \
-        --out "$OUT/jax.json"
-    part demo 80 "$@" bench.gpu.demo --gb 4 --python "$python" --runtime "$runtime" --out "$OUT/demo.json"
-    part driver 60 env SPOTSURFER_TEST_CUDA=real PYTHONPATH="$tree/agent:$tree/tests" "$python" -m pytest -q -p no:cacheprovider \
-        tests/agent/test_cuda_driver.py
+    [ -n "$extra" ] || part jax 100 "$@" bench.gpu jax_program:1:hold --steps 200 --between 15 --python "$python" \
+        --runtime "$runtime" --verbose --out "$OUT/jax.json"
+    # shellcheck disable=SC2086
+    part demo 80 "$@" bench.gpu.demo --gb "$small" $extra --python "$python" --runtime "$runtime" --out "$OUT/demo.json"
+    [ -n "$extra" ] || part driver 45 env SPOTSURFER_TEST_CUDA=real PYTHONPATH="$tree/agent:$tree/tests" "$python" -m pytest -q \
+        -p no:cacheprovider tests/agent/test_cuda_driver.py
 }
 
 "$@"
