@@ -1,7 +1,7 @@
 #!/bin/sh
 # A GPU machine for some minutes, without a network: `pack` here what it lacks, `run` there all that is still unknown.
 #
-#   sh bench/gpu/lease.sh pack          build/gpu-runtime.tar.xz from build/runtime/current (make runtime), to travel with the tree
+#   sh bench/gpu/lease.sh pack          build/gpu-runtime.tar.xz from build/runtime/current (make runtime): 60 MB that travel with the tree
 #   OUT=folder sh bench/gpu/lease.sh run    in the tree there, as root, within ten minutes; rows and logs go to $OUT
 #
 # In order of worth: what slows 40 GB (by hand beside ours), JAX with its threads held, from a notice to the next training step,
@@ -12,7 +12,7 @@ tree=$(pwd -P)
 packed=build/gpu-runtime.tar.xz
 
 pack() {
-    tar -C build/runtime/current/ -cf - . | xz -T0 -6 > "$packed"
+    tar -C build/runtime/current/ -cf - . | xz -T0 -2 > "$packed"
     ls -l "$packed"
 }
 
