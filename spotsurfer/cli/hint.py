@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from spotsurfer.cli.common import examples
+from spotsurfer.cli.common import CONTEXT, examples
 from spotsurfer.cli.screen import tell
 
 NOBODY = "Nobody was told: this is no job of spotsurfer."
@@ -14,9 +14,16 @@ NOBODY = "Nobody was told: this is no job of spotsurfer."
 
 def add(app: typer.Typer) -> None:
     """Register the commands of this file."""
-    hint = typer.Typer(no_args_is_help=True, help="For a job's own script: tell its stage, or ask for a checkpoint.")
-    hint.command(epilog=examples("spotsurfer hint stage align", "spotsurfer hint stage 'variant calling'"))(stage)
-    hint.command(epilog=examples("spotsurfer hint checkpoint"))(checkpoint)
+    stages = ("spotsurfer hint stage align", "spotsurfer hint stage 'variant calling'")
+    wish = "spotsurfer hint checkpoint"
+    hint = typer.Typer(
+        no_args_is_help=True,
+        help="For a job's own script: tell its stage, or ask for a checkpoint.",
+        epilog=examples(stages[0], wish),
+        context_settings=CONTEXT,
+    )
+    hint.command(epilog=examples(*stages))(stage)
+    hint.command(epilog=examples(wish))(checkpoint)
     app.add_typer(hint, name="hint")
 
 

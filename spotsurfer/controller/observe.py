@@ -102,8 +102,8 @@ class Observer:
             listing_at=self._listing_at or now,
             spent_usd_micros=self.costs.total(),
             limits=self._limits,
-            gpu_drivers=self.gpus.drivers(now),
             past=past,
+            gpu_drivers=self.gpus.drivers(now),
         )
 
     def instance_of(self, token: str) -> InstanceView | None:
@@ -215,6 +215,7 @@ def _agent(heard: Heard) -> AgentSeen:
         desired=r.desired,
         drain_failed=r.drain_failed,
         frozen=r.frozen,
+        pressed=r.pressed,
         workload_dead=r.state in WORKLOAD_DEAD,
         notice_id=r.notice.id if r.notice else None,
         notice_deadline_at=deadline,

@@ -47,6 +47,7 @@ class AgentSeen:
     desired: int
     drain_failed: int = 0
     frozen: bool = False
+    pressed: bool = False  # it stands still, because its memory was about to end: it is saved for a larger machine
     workload_dead: bool = False
     notice_id: str | None = None
     notice_deadline_at: datetime | None = None  # our clock
@@ -113,9 +114,11 @@ class JobSeen:
     head: HeadSeen | None = None
     spent_usd_micros: int = 0
     signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
+    memory_floor_bytes: int = 0  # less memory was too little before: `job` asks for as much here; 0 = it never was
     done_seconds: float = 0.0  # of its work, those that would not have to be done again
-    image_gpus: Gpus | None = None  # that its newest checkpoint was made on; None = none, or nobody can say
+    at_risk_seconds: float = 0.0  # of these: would have to be done again if its machine were gone now without a word
     save_seconds: float | None = None  # that a save stopped it for, on the last machine that made one
+    image_gpus: Gpus | None = None  # that its newest checkpoint was made on; None = none, or nobody can say
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,5 +162,5 @@ class Snapshot:
     spent_usd_micros: int
     limits: Limits
     spot_seen: Mapping[Pool, Sequence[SpotSeen]] = field(default_factory=dict)  # oldest first
-    gpu_drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and region, newest machine
     past: Mapping[tuple[Pool, Market], Fates] = field(default_factory=dict)  # of machines that are gone, of all jobs
+    gpu_drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and region, newest machine
