@@ -80,5 +80,5 @@ def test_no_boxes_is_a_complete_listing(tmp_path: Path) -> None:
 def test_the_catalogue() -> None:
     types = instance_types()
     assert len(types) == 1345
-    assert types["p5.48xlarge"].gpus == 8
+    assert types["p5.48xlarge"].gpus.count == 8
     assert all(t.spot_usd_micros_per_hour <= t.on_demand_usd_micros_per_hour for t in types.values())
