@@ -37,7 +37,7 @@ from spotsurfer.controller.schedule import Schedule
 from spotsurfer.controller.service import ControllerService, Identity, Parts
 from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
-from spotsurfer.core.pacing import USUAL_SECONDS
+from spotsurfer.core.purchase import USUAL_SECONDS
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
 from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.snapshot import Limits

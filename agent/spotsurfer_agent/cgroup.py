@@ -68,13 +68,19 @@ class JobCgroup:
         except OSError:
             return []
 
-    def freeze(self) -> None:
-        """Stop everything where it is. Raises CgroupError when something does not stop within seconds."""
+    def ask_to_freeze(self) -> None:
+        """Tell everything to stop where it is, and don't wait for it. Raises OSError."""
         if UNIFIED in self.folders:
             self._write("cgroup.freeze", "1")
-            self._until(lambda: "frozen 1" in self._read("cgroup.events"))
         else:
             self._write("freezer.state", "FROZEN")
+
+    def freeze(self) -> None:
+        """Stop everything where it is. Raises CgroupError when something does not stop within seconds."""
+        self.ask_to_freeze()
+        if UNIFIED in self.folders:
+            self._until(lambda: "frozen 1" in self._read("cgroup.events"))
+        else:
             self._until(lambda: self._read("freezer.state").strip() == "FROZEN")
 
     def thaw(self) -> None:
@@ -138,7 +144,7 @@ class JobCgroup:
 
     @property
     def freezer(self) -> str:
-        """The folder whose files freeze it. Raises CgroupError."""
+        """The folder whose files freeze and thaw it. Raises CgroupError where there is none."""
         if UNIFIED in self.folders:
             return self.folders[UNIFIED]
         if "freezer" not in self.folders:

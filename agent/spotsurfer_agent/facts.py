@@ -81,6 +81,7 @@ class Facts:
     image_is_bad: bool = False  # and every restore from that checkpoint would end so
     began_before: bool = False  # an earlier agent on this machine had the job running
     step_due: bool = False  # a step of the job ended, and another one follows
+    pressed: bool = False  # frozen, because its memory was about to end
     unprotected: bool = False  # nothing is saved while the present step runs
     wishes_save: bool = False  # the job itself asked for a checkpoint, and can be saved
     busy: Task | None = None
@@ -134,6 +135,11 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Unguard:
+    """Let a job go on that was frozen because its memory was about to end, and can't be saved."""
+
+
+@dataclass(frozen=True, slots=True)
 class Renew:
     """Win a head entry of our own, so that no decision made while we were silent can still take the job."""
 
@@ -150,4 +156,4 @@ class PowerOff:
     """Everything is said: end the machine."""
 
 
-Effect = Do | Hold | Release | Renew | Shut | PowerOff
+Effect = Do | Hold | Release | Unguard | Renew | Shut | PowerOff

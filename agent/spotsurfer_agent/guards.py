@@ -13,6 +13,7 @@ from spotsurfer_agent.table import TERMINAL, Event, State
 E = Event
 WISHED_SECONDS = 30.0  # at least, between a save and the next that the job itself asks for
 PRECOPY_GAIN_SECONDS = 1.0  # with a notice: a live save is made while there is time if it shortens the final one by so much
+PRESSED_TRIES = 5  # to save a job that was frozen because its memory was about to end
 OVERRUN_GRACE_SECONDS = 60.0  # a final save under way at the deadline may go on for so long: machines die late
 
 Check = Callable[[State, Facts], bool]
@@ -32,7 +33,7 @@ def asked(s: State, f: Facts) -> bool:
 
 
 def _drain(s: State, f: Facts) -> bool:
-    return asked(s, f) or (f.interrupted and _time_to_go(f))
+    return asked(s, f) or f.pressed or (f.interrupted and _time_to_go(f))
 
 
 def _time_to_go(f: Facts) -> bool:
@@ -58,6 +59,11 @@ def _exited(s: State, f: Facts) -> bool:
 
 def _vanished(s: State, f: Facts) -> bool:
     return _idle(s, f) and f.pending_final is None and f.workload in (W.LOST, W.ABSENT)
+
+
+def _starved(s: State, f: Facts) -> bool:
+    """It stands still for want of memory, and each try to save it failed."""
+    return _idle(s, f) and f.pressed and not f.unprotected and f.pending_final is None and s.failures >= PRESSED_TRIES
 
 
 def _refused(_: State, f: Facts) -> bool:
@@ -136,8 +142,12 @@ def _final_saved(s: State, f: Facts) -> bool:
     return f.own_final and _idle(s, f)
 
 
+def _may_run_on(_: State, f: Facts) -> bool:
+    return not (f.interrupted or f.pressed) and f.pending_final is None
+
+
 def _withdrawn(s: State, f: Facts) -> bool:
-    return _idle(s, f) and f.pending_final is None and not (f.interrupted or asked(s, f))
+    return _idle(s, f) and f.pending_final is None and not (f.interrupted or f.pressed or asked(s, f))
 
 
 _HOLDER = ((E.LOST_IT, _lost_it), (E.STOPPED, _stop))
@@ -180,7 +190,8 @@ GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
         (E.STEP_DUE, _step_due),
         (E.EXITED, _exited),
         (E.VANISHED, _vanished),
-        (E.DRAIN_FAILED, _both(_ended(Task.FINAL, well=False), lambda _, f: not f.interrupted and f.pending_final is None)),
+        (E.VANISHED, _starved),
+        (E.DRAIN_FAILED, _both(_ended(Task.FINAL, well=False), _may_run_on)),
         (E.WITHDRAWN, _withdrawn),
         (E.LATE, _late),
     ),

@@ -6,6 +6,7 @@ the long tasks. So the lease is judged, and the job held, whatever the store doe
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from spotsurfer_agent import clock
 from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import Engine, EngineError, Protection, Status, WorkloadState
-from spotsurfer_agent.facts import INTERRUPTION, Do, Effect, Facts, Hold, PowerOff, Release, Renew, Rules, Shut
+from spotsurfer_agent.facts import INTERRUPTION, Do, Effect, Facts, Hold, PowerOff, Release, Renew, Rules, Shut, Unguard
 from spotsurfer_agent.fit import Fit, Window
 from spotsurfer_agent.gate import Gate, GateShut
 from spotsurfer_agent.inputs.goods import Goods
@@ -25,13 +26,14 @@ from spotsurfer_agent.mailbox import Heads, Mailbox
 from spotsurfer_agent.measure import Measures
 from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.partial import Partials
-from spotsurfer_agent.protocol import AgentConfig, AgentState, Want
+from spotsurfer_agent.protocol import AgentConfig, AgentState, NearMiss, Usage, Want
 from spotsurfer_agent.readiness import READY, Readiness
 from spotsurfer_agent.reporter import Extras, Reporter, build
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.store import FileStore
 from spotsurfer_agent.table import State
 from spotsurfer_agent.threads import Ticker, Worker
+from spotsurfer_agent.usage.sampler import Sampler
 from spotsurfer_agent.warm import Standby
 from spotsurfer_agent.work import Work
 
@@ -42,6 +44,7 @@ QUIET_SECONDS = 1.0  # between looks at a job of which nothing is expected: each
 LOG_SECONDS = 3.0
 PARTIAL_SECONDS = 1.0  # between looks whether somebody asked for outputs
 PROTECTION_SECONDS = 1.0  # between looks whether a look at the job's processes is due
+SAVES_STILL = ("", "criu")  # rungs on which a job can be saved that is frozen; "" = not looked at yet
 SAVE_EVERY_SECONDS_MIN = 1.0  # whatever the controller says: as short as a job file may ask for
 STEPS_MAX = 8  # of one tick: edges that follow each other at once
 STIR_SECONDS = 30.0  # for so long after something happened while we stand by the head is looked at often
@@ -58,6 +61,7 @@ class Surroundings:
     keys: Keys
     cache: Cache | None = None  # where a machine that stands by keeps what it fetched ahead
     goods: Goods | None = None  # inputs and shared file systems
+    usage: Sampler | None = None  # what the job uses is not measured where there is none
     now: Callable[[], float] = clock.monotonic
     beat: Callable[[], None] = field(default=lambda: None)  # tells the respawner that we are alive
     reported: Callable[[], None] = field(default=lambda: None)  # the first report is in the store
@@ -96,7 +100,9 @@ class Agent:
             config.job, config.attempt, self.gate, self.engine, self.mailbox, given.state, lambda: self._leaving
         )
         unchanged = min(config.report_seconds, config.lease_seconds / 3)
-        self.reporter = Reporter(given.store, given.state, (config.poll_seconds, unchanged), given.now, given.reported)
+        self.reporter = Reporter(
+            given.store, given.state, (config.poll_seconds, unchanged), given.now, given.reported, self._used
+        )
         self.readiness = Readiness(self.work, self._still_comes, config.ready_limit_seconds)
         self.work.goods = given.goods
         self.work.urgent = lambda: given.watcher.warning is not None and given.watcher.warning.kind == INTERRUPTION
@@ -267,6 +273,7 @@ class Agent:
             self._look_at_job()
         mail, memory, now = self.mailbox.mail, self._given.state.memory, self._now()
         heads = self.heads.view  # of one instant: our own entry must not look like somebody else's
+        miss = self._missed()
         head_at, report_at = max(mail.head_at, memory.head_at), max(self.reporter.sent_at, memory.report_at)
         self._given.state.update(head_at=head_at, report_at=report_at)
         return Facts(
@@ -287,7 +294,8 @@ class Agent:
             image_is_bad=self._status.image_is_bad,
             began_before=memory.began,
             step_due=self.work.steps.due(mail.spec, self._status) is not None,
-            unprotected=bool(self.work.unprotected),
+            unprotected=bool(self.work.unprotected) or (miss is not None and self._protection().rung not in SAVES_STILL),
+            pressed=miss is not None,
             wishes_save=self._interval() is not None and self.work.hints.wants_checkpoint(),
             busy=busy,
             outcome=outcome,
@@ -318,6 +326,19 @@ class Agent:
             self._status = self.engine.status()
         except (EngineError, OSError) as e:
             log.warning("the job's state can't be seen: %s", e)
+        if (usage := self._given.usage) is not None:
+            usage.look() if self._status.state is WorkloadState.RUNNING else usage.rest()
+
+    def _missed(self) -> NearMiss | None:
+        """That the job stands still for want of memory; remembered, for reports tell it when it is long gone."""
+        miss = self._status.near_miss
+        if miss is not None:
+            self._given.state.update(near_miss=dataclasses.asdict(miss))
+        self.work.pressed = miss is not None
+        return miss
+
+    def _used(self) -> Usage | None:
+        return self._given.usage.told() if self._given.usage is not None else None
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -325,6 +346,8 @@ class Agent:
                 self.worker.give(task)
             case Hold() | Release():
                 self._freeze(isinstance(effect, Hold))
+            case Unguard():
+                self.engine.unguard()
             case Renew():
                 self.mailbox.renew()
             case Shut(reason=reason):
@@ -364,6 +387,6 @@ class Agent:
 
 def _is_quiet(state: State, facts: Facts) -> bool:
     """Whether nothing is under way, and nothing is due, but that the job ends some time."""
-    calm = facts.busy is None and facts.warning is None and not facts.arriving and not facts.held
+    calm = facts.busy is None and facts.warning is None and not facts.arriving and not facts.held and not facts.pressed
     fresh = facts.lease_age_seconds < facts.rules.lease_seconds / 2
     return state.name is AgentState.RUNNING and facts.workload is WorkloadState.RUNNING and calm and fresh

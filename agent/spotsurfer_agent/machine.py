@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from spotsurfer_agent.engines.port import WorkloadState as W
-from spotsurfer_agent.facts import Do, Effect, Facts, Hold, Outcome, PowerOff, Release, Renew, Shut, Task
+from spotsurfer_agent.facts import Do, Effect, Facts, Hold, Outcome, PowerOff, Release, Renew, Shut, Task, Unguard
 from spotsurfer_agent.guards import asked, happened, may_save
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.table import TABLE, TERMINAL, State
 
 VANISHED = "the job's processes vanished without an exit status; the next attempt goes on from the last checkpoint"
+STARVED = "its memory was about to end and it could not be saved; the next attempt goes on from the last checkpoint"
 BACKOFF_SECONDS = {Task.FINAL: 2.0, Task.SETTLE: 2.0, Task.KILL: 1.0, Task.PUBLISH: 15.0, Task.LIVE: 60.0, Task.STEP: 5.0}
 
 TASKS = {
@@ -29,10 +30,15 @@ def step(state: State, facts: Facts) -> tuple[State, tuple[Effect, ...]]:
     if event is not None:
         state = _enter(state, TABLE[state.name][event], facts)
     state, keeping = _keep(state, facts)
-    state, doing = _work(state, facts)
+    state, doing = (state, (Unguard(),)) if _hopeless(state, facts) else _work(state, facts)
     if state.name not in TERMINAL or state.killed:
         state = dataclasses.replace(state, shown=state.name)
     return state, (*keeping, *doing)
+
+
+def _hopeless(s: State, f: Facts) -> bool:
+    """It stands still for want of memory, and can never be saved: better to let it try than to wait for ever."""
+    return f.pressed and f.busy is None and s.name is S.DRAINING and f.unprotected
 
 
 # ---------------------------------------------------------------- what changes on the way
@@ -71,7 +77,7 @@ def _failed(s: State, f: Facts, o: Outcome) -> State:
     changes: dict[str, object] = {"failures": count, "retry_at": f.now + wait}
     if s.name not in TERMINAL:
         changes |= {"error": o.error, "error_kind": o.kind}
-    if o.task is Task.FINAL and not f.interrupted and not f.step_due:  # the next step is saved instead
+    if o.task is Task.FINAL and not (f.interrupted or f.pressed or f.step_due):  # the next step is saved instead
         changes |= {"drain_failed": s.drain_sequence, "retry_at": float("-inf")}
     return dataclasses.replace(s, **changes)  # type: ignore[arg-type]
 
@@ -80,7 +86,9 @@ def _enter(s: State, name: S, f: Facts) -> State:
     changes: dict[str, object] = {"name": name, "since": f.now}
     if name in TERMINAL or (name is S.DRAINING and s.name is S.RUNNING):
         changes |= {"retry_at": float("-inf"), "failures": 0}
-    if name is S.BROKEN and f.refusal:
+    if name is S.BROKEN and f.pressed:
+        changes |= {"error": f"{STARVED}: {s.error}", "error_kind": "lost"}
+    elif name is S.BROKEN and f.refusal:
         changes |= {"error": f.refusal, "error_kind": "store"}
     elif name is S.BROKEN and not s.error:
         changes |= {"error": f.lost_because or VANISHED, "error_kind": "restore" if f.image_is_bad else "lost"}

@@ -18,7 +18,20 @@ LEAST_PRECIOUS = "1000"  # see proc(5)
 
 def free_bytes() -> int:
     """Bytes that could still be used without anything being killed for it."""
-    return min([_machine(), *(_left(folder) for folder in _own_folders())])
+    return min([_machine("MemAvailable:"), *(_left(folder) for folder in _own_folders())])
+
+
+def whole_bytes() -> int:
+    """Memory of this machine, or as much of it as the control groups of this process allow."""
+    limits = [n for folder in _own_folders() for name in (_V2[0], _V1[0]) if (n := _number(folder / name)) is not None]
+    return min([_machine("MemTotal:"), *limits])
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # another hierarchy, or "max"
+        return None
 
 
 @contextlib.contextmanager
@@ -32,9 +45,9 @@ def first_to_go() -> Iterator[None]:
         _SCORE.write_text(before)
 
 
-def _machine() -> int:
+def _machine(name: str) -> int:
     for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
+        if line.startswith(name):
             return int(line.split()[1]) * 1024
     return 0
 

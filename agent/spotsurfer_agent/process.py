@@ -14,6 +14,7 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.keys import WrongKey as WrongKey
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.engines.hosted import Hosted
+from spotsurfer_agent.engines.keeper import GROUPS
 from spotsurfer_agent.engines.ladder import Ladder
 from spotsurfer_agent.engines.port import Engine
 from spotsurfer_agent.engines.restoring import Origin
@@ -28,6 +29,8 @@ from spotsurfer_agent.patience import Patient
 from spotsurfer_agent.protocol import AgentConfig
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.tools import ToolMissing, Tools
+from spotsurfer_agent.usage.gpus import Gpus
+from spotsurfer_agent.usage.sampler import Sampler
 
 log = logging.getLogger(__name__)
 REPORTED = "reported"  # its existence keeps the machine from ending itself (the controller's boot.sh)
@@ -57,6 +60,7 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
         keys,
         cache,
         Goods.of(base, config, way.purse),
+        Sampler(base / "job" / GROUPS, gpus=Gpus().newest),
         beat=beat,
         reported=(base / REPORTED).touch,
     )

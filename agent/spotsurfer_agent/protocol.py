@@ -60,6 +60,7 @@ from spotsurfer_agent.results import OutputObject as OutputObject
 from spotsurfer_agent.results import Partial as Partial
 from spotsurfer_agent.steps import Step as Step
 from spotsurfer_agent.steps import StepRun as StepRun
+from spotsurfer_agent.usage.window import Usage as Usage
 
 # ---------------------------------------------------------------- head log
 
@@ -231,6 +232,16 @@ class SaveFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class NearMiss:
+    """The job was frozen because its memory was about to end. Bytes."""
+
+    machine_bytes: int  # memory of the machine
+    limit_bytes: int  # at which jobs are frozen there
+    used_bytes: int  # by the job when it was, page cache not counted
+    stop_seconds: float = 0.0  # from the kernel's word until all of it stood still
+
+
+@dataclass(frozen=True, slots=True)
 class Warm:
     """What a machine that stands by has fetched of the job's newest checkpoint. `checkpoint` is the one it holds whole."""
 
@@ -278,6 +289,9 @@ class Report:
     hint: str = ""  # the stage that the job says it is in, see `hints`; it may say what it likes
     partial: int = 0  # the newest request for outputs that was dealt with
     partial_error: str = ""  # why nothing came of it, in one sentence
+    near_miss: NearMiss | None = None  # under this attempt
+    pressed: bool = False  # the job stands still because of it
+    usage: Usage | None = None  # of the job, in the last minutes; None = it never ran here
     at: str = ""
 
 

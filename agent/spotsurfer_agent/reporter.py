@@ -12,7 +12,7 @@ from spotsurfer_agent.engines import gpufacts, needs
 from spotsurfer_agent.engines.port import Protection, Status
 from spotsurfer_agent.facts import Facts
 from spotsurfer_agent.guards import waits_for_memory
-from spotsurfer_agent.protocol import AgentState, Notice, Report, SaveFacts, Warm
+from spotsurfer_agent.protocol import AgentState, NearMiss, Notice, Report, SaveFacts, Usage, Warm
 from spotsurfer_agent.readiness import READY, Standing
 from spotsurfer_agent.statefile import Memory, StateFile
 from spotsurfer_agent.stepbook import runs_of
@@ -82,6 +82,8 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         steps=runs_of(memory),
         partial=memory.partial,
         partial_error=memory.partial_error,
+        pressed=facts.pressed,
+        near_miss=NearMiss(**memory.near_miss) if memory.near_miss is not None else None,
     )
 
 
@@ -91,8 +93,19 @@ def _urgent(report: Report) -> tuple[object, ...]:
     last = report.last_save.checkpoint if report.last_save else ""
     warm = report.warm.checkpoint if report.warm else ""
     fit = (report.fit.verdict, report.fit.hastened) if report.fit else ()
+    missed = (report.near_miss is not None, report.pressed)
     arriving = report.arriving_bytes is not None
-    told = (arriving, report.desired, report.drain_failed, report.frozen, notice, last, report.error, report.instance)
+    told = (
+        missed,
+        arriving,
+        report.desired,
+        report.drain_failed,
+        report.frozen,
+        notice,
+        last,
+        report.error,
+        report.instance,
+    )
     return (report.state, warm, fit, report.unprotected, report.unfit, report.waits, report.partial, len(report.steps), *told)
 
 
@@ -111,12 +124,13 @@ class Reporter:
         pace: tuple[float, float],
         now: Callable[[], float],
         first: Callable[[], None] = lambda: None,
+        usage: Callable[[], Usage | None] = lambda: None,
     ) -> None:
         """`pace`: seconds between reports in which something small changed, and between unchanged ones.
 
-        `first` is called once, when a report has arrived.
+        `first` is called once, when a report has arrived; `usage` for each that is sent.
         """
-        self._first = first
+        self._first, self._usage = first, usage
         self._store, self._state, self._pace, self._now = store, state, pace, now
         self._wanted: Report | None = None
         self._sent: Report | None = None
@@ -141,7 +155,7 @@ class Reporter:
                 return
             began, number = self._now(), self._state.memory.report_sequence + 1
             self._state.update(report_sequence=number)
-            report = dataclasses.replace(report, sequence=number, at=clock.utc_text())
+            report = dataclasses.replace(report, sequence=number, usage=self._usage(), at=clock.utc_text())
             self._retry_at = began + RETRY_SECONDS  # a store that fails at once must not be asked in a busy loop
             self._store.put(protocol.live_key(report.job, report.attempt), protocol.encode(report))
             if self._sent is None:

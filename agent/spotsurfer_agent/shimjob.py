@@ -13,22 +13,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hook, launch, linux, netns, shimwire, tcp
+from spotsurfer_agent import hook, launch, linux, netns, shimruns, shimwire, tcp
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.shimend import RETRY_SECONDS, Ending
-from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore, give_up, spawn, step_out_and_freeze, without_lock
+from spotsurfer_agent.shimguard import Guard
+from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore
 from spotsurfer_agent.spool import Output
 from spotsurfer_agent.tools import Tools
 
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
-CRIU_END_SECONDS = 10.0  # after its verdict CRIU has only to let go
 HOLD_LOOK_SECONDS = 0.01  # between looks whether all memory of a restored job is there
 Reply = dict[str, Any]
 Request = dict[str, Any]
@@ -48,14 +47,13 @@ class Job:
         self._phase = IDLE
         self._root_pid, self._cpu_baseline, self._held, self._stays, self._killed, self._step = 0, 0.0, False, False, False, 0
         self._output = Output(watch, unwatch, self._write_exit)
-        self._ending = Ending(folder, self._output)
-        self._net = -1
+        self._ending, self._net = Ending(folder, self._output), -1
         self._cgroup: JobCgroup | None = None
+        self._guard, self._levels = Guard(watch, unwatch, self._settle), None
         self._tools: Tools | None = None
         self._dump: Dump | None = None
         self._restore: Restore | None = None
-        self.over = False
-        self._gate = hook.Gate(folder)
+        self.over, self._gate = False, hook.Gate(folder)
         watch(self._gate.asks, self._hook)
         self.verbs: dict[str, Callable[[Owner, Request], Reply | None]] = {
             "hello": lambda _o, _r: {"version": shimwire.VERSION, "pid": os.getpid()},
@@ -65,10 +63,12 @@ class Job:
             "dump": self.begin_dump,
             "alive": lambda _o, r: self._waiting(r).heard(),
             "verdict": self.give_verdict,
-            "give_up": lambda _o, r: give_up(self._dump, r),
+            "give_up": lambda _o, r: shimruns.give_up(self._dump, r),
             "hold": lambda _o, _r: self.hold(),
             "release": lambda _o, _r: self.release(),
             "stay": lambda _o, r: self.stay(bool(r["on"])),
+            "lead": lambda o, _r: self._guard.lead(o),
+            "unguard": lambda _o, _r: self.unguard(),
             "kill": lambda _o, _r: self.kill(),
         }
 
@@ -88,6 +88,7 @@ class Job:
             "exit_code": self._ending.code,
             "step": self._step,
             "held": self._held,
+            "pressed": self._guard.pressed,
             "root_pid": self._root_pid,
             "log": self._output.positions,
             "pipes": self._output.names,
@@ -130,7 +131,7 @@ class Job:
         plan = launch.LaunchPlan.from_json(request["plan"])
         self._tools = Tools.from_json(request["tools"])
         self._cgroup, self._step = JobCgroup(dict(request["cgroup"])), plan.step
-        self._phase = STARTING
+        self._levels, self._phase = request.get("guard"), STARTING
         try:
             self._net = netns.prepare(self._tools)
             if hushed:
@@ -146,6 +147,7 @@ class Job:
         self._phase = RUNNING
         self._output.listen()
         self._settle_freezer()  # it may have been told to hold meanwhile
+        self._guard.begin(self._cgroup, self._levels)
 
     def _abandon(self) -> None:
         """Back to nothing after a start or restore that failed."""
@@ -166,6 +168,14 @@ class Job:
     def release(self) -> Reply:
         """Undo `hold`. A dump keeps its own grip."""
         self._held = False
+        return self._settle()
+
+    def unguard(self) -> Reply:
+        """Let a job go on that can't be saved: what its memory does is the kernel's business from now on."""
+        self._guard.end()
+        return self._settle()
+
+    def _settle(self) -> Reply:
         if self._dump is None:
             self._settle_freezer()
         return {}
@@ -173,24 +183,21 @@ class Job:
     def stay(self, on: bool) -> Reply:
         """Stand still until told otherwise, after a dump too: others hold its threads. The answer: does `hold` keep it so?"""
         self._stays = on
-        if self._dump is None:
-            self._settle_freezer()
-        return {"held": self._held}
+        return {**self._settle(), "held": self._held}
 
     def kill(self) -> Reply:
         """Kill everything of the job, whatever is going on, and then end."""
         self._killed = True
         self._kill_tree()
         for running in (self._dump, self._restore):
-            if running is not None and running.pid:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(running.pid, signal.SIGKILL)
+            shimruns.end(running.pid if running is not None else 0)
         if not self._kill_tree():
             raise Refused("some processes of the job can't be killed: they hang in the kernel")
         self.over = True
         return {}
 
     def _kill_tree(self) -> bool:
+        self._guard.end()
         return self._cgroup is None or self._cgroup.kill()
 
     def owner_gone(self, owner: Owner) -> None:
@@ -202,6 +209,7 @@ class Job:
                 self._answer_hook(d, False)
         if r is not None and r.owner is owner:
             r.owner = None
+        self._guard.left(owner)
 
     # ------------------------------------------------------------ dumps
 
@@ -224,7 +232,7 @@ class Job:
         self._gate.open_to(uid, gid)
         if (hushed := launch.lends(uid)) and self._tools is not None:  # nft refuses who is root only in effect
             netns.hush(self._tools, self._net)
-            request = without_lock(request)
+            request = shimruns.without_lock(request)
         pid = self._criu(request, fill, enter, final=final)
         self._dump = Dump.begun(request, pid, owner, hushed)
 
@@ -273,7 +281,7 @@ class Job:
                 netns.speak(self._tools, self._net)
             if r is not None and r.stays:
                 self._stays = True
-                step_out_and_freeze(self._cgroup, r.stays)
+                shimruns.step_out_and_freeze(self._cgroup, r.stays)
             self._gate.answer(True)
 
     def _frozen(self, d: Dump) -> None:
@@ -312,27 +320,21 @@ class Job:
         self._dump = None
         if not self._killed:
             self._settle_freezer()
-        reply: Reply = {"frozen_seconds": time.monotonic() - d.seized_at}
-        if d.verdict is None or (d.verdict and not d.final and code != 0):
-            reply = {"ok": False, "error": f"criu dump ended with {code}"}
-        elif not d.verdict:
-            reply["void"] = True
-        self._send(d.owner, reply)
+        self._send(d.owner, d.result(code))
 
     def _settle_freezer(self) -> None:
         """Frozen if it is to be held, else not."""
         if self._cgroup is not None and self._phase == RUNNING:
+            plain = self._cgroup.freeze if self._held or self._stays else self._cgroup.thaw
             with contextlib.suppress(OSError):
-                (self._cgroup.freeze if self._held or self._stays else self._cgroup.thaw)()
+                (self._guard.grip if self._guard.pressed else plain)()
 
     # ------------------------------------------------------------ children
 
     def _criu(self, request: Request, fill: dict[str, int], enter: Callable[[], None], *, final: bool) -> int:
-        argv = [str(x) for x in request["argv"]]
-        for name, value in fill.items():
-            argv = [x.replace("{" + name + "}", str(value)) for x in argv]
         self._gate.begin(final=final)
-        return spawn(argv, self._folder / "criu.err", enter)
+        argv = shimruns.filled([*request["argv"], *self._guard.freezer()], fill)
+        return shimruns.spawn(argv, self._folder / "criu.err", enter)
 
     def child_ended(self, pid: int, code: int) -> None:
         """A child or an orphan of the job is gone."""
@@ -348,8 +350,7 @@ class Job:
 
     def _restore_ended(self, r: Restore, code: int) -> None:
         self._restore = None
-        with contextlib.suppress(OSError, ValueError):
-            self._root_pid = int(r.pidfile.read_text()) if code == 0 else 0
+        self._root_pid = r.root_pid(code)
         if not self._root_pid or self._killed:
             self._abandon()
             self._send(r.owner, {"ok": False, "error": f"criu restore ended with {code}"})
@@ -382,19 +383,17 @@ class Job:
             return HOLD_LOOK_SECONDS
         if d is not None and (d.answered_at is not None or (d.waits and not d.final)):
             return 0.1
-        return RETRY_SECONDS if self._ending.waits else None
+        return RETRY_SECONDS if self._ending.waits else self._guard.seconds
 
     def look_at_clock(self) -> None:
         """Do what is due."""
         now, d = time.monotonic(), self._dump
+        self._guard.look_at_clock()
         if self._ending.is_due():
             self._write_exit()
         if self._restore is not None and self._restore.holds:
             self._resumes()
-        if d is None or d.frozen_at is None:
-            return
-        if d.waits and not d.final and now > d.heard_at + d.verdict_seconds:
-            self._answer_hook(d, False)
-        if d.pid and d.answered_at is not None and now > d.answered_at + CRIU_END_SECONDS:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(d.pid, signal.SIGKILL)
+        if d is not None:
+            if d.forsaken(now):
+                self._answer_hook(d, False)
+            d.end_if_stuck(now)

@@ -36,6 +36,7 @@ class Memory:
     partial: int = 0  # the newest request for outputs that was dealt with
     partial_error: str = ""
     drain_failed: int = 0
+    near_miss: dict[str, Any] | None = None  # the last one, as `protocol.NearMiss`
     saves: int = 0
     frozen_seconds: float = 0.0
     samples: list[list[float | None]] = field(default_factory=list)  # saves as `fit.Sample` has them, newest last

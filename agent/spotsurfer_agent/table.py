@@ -109,7 +109,7 @@ TABLE: dict[S, dict[Event, S]] = {
         E.WITHDRAWN: S.RUNNING,  # not wanted any more before it began
         E.STEP_DUE: S.STEPPING,  # a step ended first: only what runs can be saved
         E.EXITED: S.PUBLISHING,  # the command ended first
-        E.VANISHED: S.BROKEN,  # processes gone without an exit status
+        E.VANISHED: S.BROKEN,  # processes gone without an exit status; or no memory left, not even to save it
         E.LATE: S.OVERRUN,  # the notice window is over; the newest committed checkpoint stands
         E.STOPPED: S.HALTED,  # not wanted any more
         E.LOST_IT: S.FENCED,  # another attempt was granted, or the job was closed

@@ -50,6 +50,7 @@ class Work:
     wait: Callable[[float], None] = time.sleep
     urgent: Callable[[], bool] = field(default=lambda: False)  # the cloud takes the machine
     goods: Goods | None = None
+    pressed: bool = False  # the job stands still for want of memory
     stage: str = ""
     last_save: SaveFacts | None = None
     _refused: str = field(default="", init=False)  # why our own commit said no
@@ -204,6 +205,7 @@ class Work:
             commit=lambda image: self._commit(image, final=final),
             progress=self._progress,
             urgent=self.urgent(),
+            pressed=self.pressed,
             steps=tuple(self.steps.runs),
         )
         saved = self._pinned(request)

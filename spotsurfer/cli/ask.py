@@ -10,6 +10,7 @@ import typer
 
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
 from spotsurfer.cli.screen import money, pairs, put, put_json, table, when
+from spotsurfer.cli.usage import lately
 from spotsurfer.model.job import HOLDS, WAITS, AttemptState
 from spotsurfer.units import duration, size
 
@@ -151,6 +152,7 @@ def _now(here: Json) -> list[tuple[str, Any]]:
     return [
         ("machine", f"{here['instance_type']} {here['market']} in {here['zone']} ({here['instance'] or 'ordered'})"),
         ("memory", size(here["memory_bytes"]) if here["memory_bytes"] else None),
+        ("using", lately(here.get("usage"))),
         ("at risk", f"{duration(unsaved)} of work since the newest checkpoint" if unsaved is not None else None),
         ("saving", here["save_stage"]),
         ("final save", here["fit_text"]),

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from spotsurfer_agent.fit import Fit, say
-from spotsurfer_agent.protocol import Report, StepRun
+from spotsurfer_agent.protocol import NearMiss, Report, StepRun
 from spotsurfer_agent.steps import MAIN
 from sqlalchemy import Connection, Engine
 
 from spotsurfer.controller.events import Kind
 from spotsurfer.controller.lookout import Lookout, Said
+from spotsurfer.controller.meters import newest, windows
 from spotsurfer.controller.observe import Observer
-from spotsurfer.ledger.progress import done_seconds
+from spotsurfer.ledger.progress import at_risk_seconds, done_seconds
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import OVER, Attempt
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import market, timeline
+from spotsurfer.state import market, timeline, usages
+from spotsurfer.units import size
 
+GROWTH = 1.5  # after a near miss a machine must have so many times the memory: the next size of most families has twice
 Data = dict[str, str | int | float | bool | None]
 Key = tuple[JobId, AttemptNumber]
 
@@ -33,8 +37,11 @@ class Chronicle:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._prices: dict[Key, int] = {}
+        self._floors: dict[str, int] = {}  # job -> bytes of memory that near misses showed to be needed
         with engine.connect() as connection:
             self._last = market.last_words(connection)
+        for _, report in self._last.values():
+            self._learn(report)
 
     def reckoned(self, snapshot: Snapshot, now: datetime) -> Snapshot:
         """The snapshot with what agents said before: how much work is done, and what a save cost. Asks the database nothing."""
@@ -45,9 +52,12 @@ class Chronicle:
         words = {int(a.number): w for a in seen.attempts if (w := self._last.get((a.job, a.number))) is not None}
         reports = [report for _, (_, report) in sorted(words.items())]
         saves = [r.frozen_seconds / r.saves for r in reports if r.saves and r.frozen_seconds]
-        due = job.spec.deadline_seconds is not None
-        done = done_seconds(seen.attempts, words, job.spec.engine != "none", now) if due else 0.0
-        return replace(seen, done_seconds=done, save_seconds=saves[-1] if saves else None)
+        known = replace(seen, save_seconds=saves[-1] if saves else None)
+        if job.spec.deadline_seconds is None:
+            return known
+        saved = job.spec.engine != "none"
+        done = done_seconds(seen.attempts, words, saved, now)
+        return replace(known, done_seconds=done, at_risk_seconds=at_risk_seconds(seen.attempts, words, saved, now))
 
     def record(self, observer: Observer, snapshot: Snapshot, now: datetime) -> None:
         """Write down what changed since the last tick."""
@@ -63,6 +73,20 @@ class Chronicle:
                 self._report(connection, observer.lookout, report, now)
             for (job, attempt), price in steps:
                 market.add_price(connection, job, attempt, now, price)
+
+    def sized(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with each job asking for no less memory than near misses showed that it needs."""
+        return replace(snapshot, jobs=[self._sized(seen) for seen in snapshot.jobs])
+
+    def _sized(self, seen: JobSeen) -> JobSeen:
+        floor, spec = self._floors.get(seen.job.id, 0), seen.job.spec
+        if floor <= spec.memory_bytes:
+            return seen
+        return replace(seen, job=replace(seen.job, spec=replace(spec, memory_bytes=floor)), memory_floor_bytes=floor)
+
+    def _learn(self, r: Report) -> None:
+        if r.near_miss is not None:
+            self._floors[r.job] = max(self._floors.get(r.job, 0), floor_bytes(r.near_miss))
 
     def _price_steps(self, alive: Sequence[Attempt], offers: Sequence[Offer]) -> Iterator[tuple[Key, int]]:
         now_at = {(o.pool, o.market): o.price_usd_micros_per_hour for o in offers}
@@ -83,6 +107,8 @@ class Chronicle:
     def _report(self, c: Connection, lookout: Lookout, r: Report, now: datetime) -> None:
         _, before = self._last.get((r.job, r.attempt), (now, None))
         self._last[r.job, r.attempt] = (now, r)
+        self._learn(r)
+        usages.add(c, r.job, r.attempt, windows(r, now, newest(before)))
         market.set_usage(c, r, now)
         for kind, text, data in news(before, r):
             if kind is Kind.NOTICE and r.notice is not None:
@@ -119,6 +145,8 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
     fit, known = r.fit, before.fit if before is not None else None
     if fit is not None and (known is None or (fit.verdict, fit.hastened) != (known.verdict, known.hastened)):
         yield Kind.FIT, say(fit), fit_data(fit)
+    if r.near_miss is not None and (before is None or before.near_miss != r.near_miss):
+        yield Kind.NEAR_MISS, miss_text(r.near_miss), dataclasses.asdict(r.near_miss)
     was_frozen = before is not None and before.frozen
     if r.frozen and not was_frozen:
         yield Kind.FROZEN, "held still: the agent can't be sure to own the job", {}
@@ -138,6 +166,19 @@ def steps_news(before: Sequence[StepRun], now: Sequence[StepRun]) -> Iterator[tu
             yield Kind.STEP, f"{run.name} began", data
         else:
             yield Kind.STEP, f"{run.name} ended with {run.exit_code} after {run.cpu_seconds:.1f} s of processor", data
+
+
+def miss_text(miss: NearMiss) -> str:
+    """A near miss in one sentence."""
+    return (
+        f"frozen after {1e3 * miss.stop_seconds:.0f} ms, because its memory was about to end: it used {size(miss.used_bytes)}, "
+        f"jobs are frozen at {size(miss.limit_bytes)} of this machine's {size(miss.machine_bytes)}"
+    )
+
+
+def floor_bytes(miss: NearMiss) -> int:
+    """What a machine must have after it."""
+    return int(miss.machine_bytes * GROWTH)
 
 
 def fit_data(fit: Fit) -> Data:

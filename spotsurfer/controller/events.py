@@ -26,6 +26,7 @@ class Kind(StrEnum):
     RETRY = "retry"
     FROZEN = "frozen"  # an agent holds its job still: it can't be sure to own it
     THAWED = "thawed"
+    NEAR_MISS = "near miss"  # a job was frozen because its machine's memory was about to end
     PROVEN = "proven"  # a job went on from the checkpoint
     DROPPED = "dropped"  # checkpoints that the rules of retention let go
     FORKED = "forked"  # a copy of the job goes its own way

@@ -27,7 +27,7 @@ from spotsurfer.model.job import ENDED, OVER, Attempt, Job
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import market, timeline
+from spotsurfer.state import market, timeline, usages
 from spotsurfer.store.collector import Asked, Collector, Step
 from spotsurfer.store.heads import Heads
 
@@ -94,6 +94,8 @@ class Keeper:
 
     def look(self) -> None:
         """Mark and collect for every job; the trouble of one is no other's."""
+        with self._shop.engine.begin() as c:
+            usages.thin(c, self._shop.clock.now())
         with self._shop.engine.connect() as c:
             jobs = rows.all_jobs(c)
             attempts = rows.attempts(c, [j.id for j in jobs])

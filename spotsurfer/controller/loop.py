@@ -75,8 +75,8 @@ class Loop:
             now = self._clock.now()
             self._leadership.check()
             snapshot = self._chronicle.reckoned(self._almanac.noted(self._observer.look(now), now), now)
-            self.last_seen = snapshot
             self._chronicle.record(self._observer, snapshot, now)
+            self.last_seen = snapshot = self._chronicle.sized(snapshot)
             chosen = self._policies
             decision = decide(snapshot, chosen.placement, now, chosen.purchase, chosen.interval)
             self._alert(decision.alarms, now)

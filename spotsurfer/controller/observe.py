@@ -215,6 +215,7 @@ def _agent(heard: Heard) -> AgentSeen:
         desired=r.desired,
         drain_failed=r.drain_failed,
         frozen=r.frozen,
+        pressed=r.pressed,
         workload_dead=r.state in WORKLOAD_DEAD,
         notice_id=r.notice.id if r.notice else None,
         notice_deadline_at=deadline,

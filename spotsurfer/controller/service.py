@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from spotsurfer_agent.fit import say
 from spotsurfer_agent.protocol import Head, ProtocolError, Report, StepRun
@@ -15,6 +16,7 @@ from spotsurfer.controller.almanac import KEPT
 from spotsurfer.controller.commands import Commands
 from spotsurfer.controller.logins import Logins
 from spotsurfer.controller.loop import Loop
+from spotsurfer.controller.meters import lately
 from spotsurfer.controller.observe import Observer
 from spotsurfer.controller.partials import Partials
 from spotsurfer.controller.phases import moves, phase
@@ -27,9 +29,9 @@ from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobSpec, JobState, r
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import HeadSeen, Limits, SpotSeen
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, Why
+from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, UsageSeen, Why
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import market, spots, timeline
+from spotsurfer.state import market, spots, timeline, usages
 from spotsurfer.store.heads import NONE, Heads
 from spotsurfer.store.images import ImageDigests
 from spotsurfer.store.output import Output, chain
@@ -206,6 +208,7 @@ class ControllerService:
             unprotected=(r.unprotected or r.unfit) if r else "",
             processor=r.processor if r else "",
             stage=r.hint if r else "",
+            usage=lately(r),
             usd_micros=self._observer.costs.of((a.job, a.number)).usd_micros,
         )
 
@@ -250,6 +253,11 @@ class ControllerService:
         if done is None or path not in done.outputs:
             raise NotFound(f"job {one.id} has no result {path!r}; `spotsurfer outputs {one.id}` lists them")
         return self._output.result(one.id, entries[-1].epoch, path)
+
+    def usage(self, job: str, since: datetime | None = None) -> Sequence[UsageSeen]:
+        """What a job used."""
+        with self._engine.connect() as connection:
+            return usages.read(connection, rows.find_job(connection, job).id, since)
 
     def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
         """When spot could be had, by pool."""

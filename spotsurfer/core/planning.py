@@ -10,7 +10,7 @@ from spotsurfer.core.case import Case, wanted
 from spotsurfer.core.evidence import evidence, told
 from spotsurfer.core.ownership import tried_since
 from spotsurfer.core.pacing import Paced, paced
-from spotsurfer.core.placement import choose, fits, serves, wrong_gpus
+from spotsurfer.core.placement import GIB, choose, fits, serves, wrong_gpus
 from spotsurfer.core.purchase import MARKETS, Bought, weighed
 from spotsurfer.core.trusted import Trusted
 from spotsurfer.model.actions import Action, Plan, Rejected, SetWish
@@ -27,6 +27,7 @@ NEEDED = "the job needs a machine"
 NOTICED = "the cloud gave notice on the present machine"
 DRAINED = "the present machine has drained by itself"
 GONE = "the present machine is gone"
+PRESSED = "its memory was about to end on the present machine"
 MOVE = "its user asked for a move"
 ADVISED = "the cloud advises to leave the present machine"
 NO_MACHINE = "no machine can be had now that fits and may be tried"
@@ -67,7 +68,7 @@ class Planner:
         move = waiter.seen.job.move
         if waiter.attempt.for_move:
             return move is not None and move.number == waiter.attempt.for_move
-        if waiter.attempt.purpose in (NEEDED, NOTICED, DRAINED, GONE):
+        if waiter.attempt.purpose in (NEEDED, NOTICED, DRAINED, GONE, PRESSED):
             return False
         if waiter.attempt.purpose == ADVISED:
             return holder.advised
@@ -84,8 +85,8 @@ class Planner:
     def unwanted(self, own: Sequence[Case]) -> frozenset[int]:
         """Waiters whose reason is gone: the holder is well and no move is on."""
         holder = next((c for c in own if c.attempt.state in HOLDS), None)
-        if holder is None:
-            return self._too_slow(own)
+        if (small := self._too_small(own)) or holder is None:
+            return small or self._too_slow(own)
         if self._leaving(holder) is not None:
             return frozenset()
         waiters = (c for c in own if c.attempt.state in WAITS)
@@ -97,6 +98,13 @@ class Planner:
         if bought is None or bought.buy is not Buy.WAIT or holder.unsaved or holder.attempt.market is not Market.ON_DEMAND:
             return None
         return bought.why if holder.attempt.state in (A.RUNNING, A.DRAINING) else None
+
+    def _too_small(self, own: Sequence[Case]) -> frozenset[int]:
+        """Machines that were ordered before a near miss showed that the job needs more memory than they have."""
+        floor = own[0].seen.memory_floor_bytes if own else 0
+        sizes = {o.pool.instance_type: o.memory_bytes for o in self._snapshot.offers} if floor else {}
+        waiters = (c.attempt for c in own if c.attempt.state in WAITS)
+        return frozenset(a.number for a in waiters if sizes.get(a.pool.instance_type, floor) < floor)
 
     def _too_slow(self, own: Sequence[Case]) -> frozenset[int]:
         """Spot machines that nobody can wait for any longer, because the deadline asks for an on-demand one."""
@@ -134,7 +142,9 @@ class Planner:
             return NOTICED
         if holder.owns and holder.head is not None and holder.head.final:
             return DRAINED
-        return GONE if holder.gone else None
+        if holder.gone:
+            return GONE
+        return PRESSED if holder.agent is not None and holder.agent.pressed else None
 
     def _best(self, seen: JobSeen, own: Sequence[Case], purpose: str) -> Action | None:
         ranked = self._ranked(seen)
@@ -149,10 +159,19 @@ class Planner:
         if not ranked:
             refusing = self._refusing(seen)
             why = next(iter(refusing.values()), "") or self._wrong_gpus(seen)
-            text = f"no machine that can be had could go on with its checkpoint: {why}" if why else NO_MACHINE
+            text = f"no machine that can be had could go on with its checkpoint: {why}" if why else self._none(seen)
             self.note(seen.job.id, text)
             return None
         return self._take(seen, own, ranked[0], purpose)
+
+    def _none(self, seen: JobSeen) -> str:
+        """Why nothing is on offer."""
+        most = max((o.memory_bytes for o in self._snapshot.offers), default=0)
+        floor = seen.memory_floor_bytes
+        if most >= floor:
+            return NO_MACHINE
+        larger = f"it waits for one with {floor / GIB:.1f} GiB; the largest on offer has {most / GIB:.1f}"
+        return f"its memory was about to end on a smaller machine, so {larger}"
 
     def _for_move(self, seen: JobSeen, own: Sequence[Case]) -> Action | None:
         move = seen.job.move

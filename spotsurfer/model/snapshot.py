@@ -47,6 +47,7 @@ class AgentSeen:
     desired: int
     drain_failed: int = 0
     frozen: bool = False
+    pressed: bool = False  # it stands still, because its memory was about to end: it is saved for a larger machine
     workload_dead: bool = False
     notice_id: str | None = None
     notice_deadline_at: datetime | None = None  # our clock
@@ -113,7 +114,9 @@ class JobSeen:
     head: HeadSeen | None = None
     spent_usd_micros: int = 0
     signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
+    memory_floor_bytes: int = 0  # less memory was too little before: `job` asks for as much here; 0 = it never was
     done_seconds: float = 0.0  # of its work, those that would not have to be done again
+    at_risk_seconds: float = 0.0  # of these: would have to be done again if its machine were gone now without a word
     save_seconds: float | None = None  # that a save stopped it for, on the last machine that made one
     image_gpus: Gpus | None = None  # that its newest checkpoint was made on; None = none, or nobody can say
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from spotsurfer_agent.fit import Fit
 from spotsurfer_agent.protocol import StepRun, Warm
+from spotsurfer_agent.usage.window import Window
 
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.ids import JobId
@@ -28,6 +29,15 @@ class Moment:
     kind: str  # a closed list: controller/events.py
     text: str
     data: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSeen:
+    """What a job used within some seconds of an attempt; `at` is when they began."""
+
+    attempt: int
+    at: datetime
+    window: Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,7 @@ class AttemptStatus:
     unprotected: str = ""  # why not better, in one sentence
     processor: str = ""
     stage: str = ""  # what the job itself says that it does
+    usage: Window | None = None  # in the last seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +323,10 @@ class Service(Protocol):
 
     def costs(self, job: JobId | None) -> Sequence[CostLine]:
         """What was spent, by attempt; running ones up to now."""
+        ...
+
+    def usage(self, job: JobId, since: datetime | None = None) -> Sequence[UsageSeen]:
+        """What it used, over all attempts, oldest first."""
         ...
 
     def spots(self) -> Mapping[str, Sequence[SpotSeen]]:

@@ -24,12 +24,22 @@ def page(comparison: Comparison, columns: Sequence[str], rows: Sequence[Sequence
     settings = ", ".join(f"{escape(str(k))} {escape(str(v))}" for k, v in comparison.settings.items())
     head = "".join(f"<th>{escape(c)}</th>" for c in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+    about = f"<p>{settings}. Intervals are 95 % of a bootstrap over windows.</p><table><tr>{head}</tr>{body}</table>"
+    return _whole(comparison.title, about, plots)
+
+
+def plain(title: str, plots: Sequence[Plot]) -> str:
+    """A page of plots alone; those without a point are left out."""
+    there = [p for p in plots if not isinstance(p, Lines) or any(s.points for s in p.series)]
+    return _whole(title, "", there)
+
+
+def _whole(title: str, about: str, plots: Sequence[Plot]) -> str:
     drawn = "".join(f"<h2>{escape(p.title)}</h2>{_draw(p)}" for p in plots)
-    title = escape(comparison.title)
+    title = escape(title)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style></head>'
-        f"<body><h1>{title}</h1><p>{settings}. Intervals are 95 % of a bootstrap over windows.</p>"
-        f"<table><tr>{head}</tr>{body}</table>{drawn}</body></html>\n"
+        f"<body><h1>{title}</h1>{about}{drawn}</body></html>\n"
     )
 
 

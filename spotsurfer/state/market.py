@@ -20,6 +20,8 @@ from spotsurfer.state.schema import cooldown as C
 from spotsurfer.state.schema import price as P
 from spotsurfer.state.schema import usage as U
 
+USAGE_TOLD = 2  # windows: the last whole one and the one that grows
+
 
 def cooldowns(connection: Connection) -> list[Cooldown]:
     """All that are remembered, expired ones included: their strikes make the next wait longer."""
@@ -54,7 +56,10 @@ def prices(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[JobId, A
 
 
 def set_usage(connection: Connection, report: Report, at: datetime) -> None:
-    """Keep the last report of an attempt."""
+    """Keep the last report of an attempt; of usage only the newest windows, for all of them have a table of their own."""
+    if report.usage is not None:
+        newest = dataclasses.replace(report.usage, rows=report.usage.rows[-USAGE_TOLD:])
+        report = dataclasses.replace(report, usage=newest)
     values: dict[str, Any] = {
         "job": report.job,
         "attempt": report.attempt,

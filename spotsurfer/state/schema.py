@@ -152,3 +152,16 @@ usage = Table(
     Column("saves", Integer, nullable=False),
     Column("doc", JSON, nullable=False),
 )
+
+# What a job used within ten seconds of an attempt, or (`slices` times that) within some minutes of long ago; `row` as the
+# agent's `usage.window` has it, `at` its beginning on our clock.
+usage_window = Table(
+    "usage_window",
+    metadata,
+    Column("job", String, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("at", String, nullable=False, index=True),
+    Column("slices", Integer, nullable=False),
+    Column("row", JSON, nullable=False),
+)

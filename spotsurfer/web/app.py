@@ -7,7 +7,7 @@ from fastapi.routing import APIRoute
 
 import spotsurfer
 from spotsurfer.ports.service import Service
-from spotsurfer.web import errors, files, partials, plans, routes, shelf
+from spotsurfer.web import errors, files, partials, plans, routes, shelf, usage
 from spotsurfer.web.guard import Guard
 
 DESCRIPTION = """Jobs that surf across spot machines. Amounts are micro-dollars, sizes bytes, durations seconds, times UTC.
@@ -40,6 +40,7 @@ def make_app(
     app.include_router(shelf.router)
     app.include_router(partials.router)
     app.include_router(plans.router)
+    app.include_router(usage.router)
     errors.install(app)
     app.add_middleware(Guard, token=token)
     return app

@@ -98,6 +98,32 @@ class WarmOut(Wire):
     needed_bytes: int
 
 
+class UsageOut(Wire):
+    """What a job used within some seconds; what a kernel or machine does not tell is null. See the agent's `usage.window`."""
+
+    seconds: float
+    cpu_cores: float
+    cpu_cores_max: float
+    memory_bytes: float
+    resident_bytes: float
+    resident_last_bytes: float
+    working_bytes: float
+    cache_bytes: float
+    growth_bytes_per_second: float
+    swap_bytes: float | None
+    stalled_cpu: float | None
+    stalled_memory: float | None
+    stalled_io: float | None
+    read_bytes: float | None
+    write_bytes: float | None
+    received_bytes: float | None
+    sent_bytes: float | None
+    processes: float | None
+    gpu_share: float | None
+    gpu_memory_bytes: float | None
+    gpu_watts: float | None
+
+
 class AttemptOut(Wire):
     """One machine's try at a job."""
 
@@ -143,6 +169,7 @@ class AttemptOut(Wire):
     unprotected: str
     processor: str
     stage: str
+    usage: UsageOut | None
 
     @classmethod
     def of(cls, status: AttemptStatus) -> AttemptOut:

@@ -6,46 +6,13 @@ import dataclasses
 
 import pytest
 from spotsurfer_agent.engines.port import WorkloadState as W
-from spotsurfer_agent.facts import Do, Facts, Hold, Outcome, PowerOff, Release, Renew, Rules, Shut, Task, Warning
+from spotsurfer_agent.facts import Do, Facts, Hold, PowerOff, Release, Renew, Shut, Task, Warning
 from spotsurfer_agent.guards import GUARDS, happened
 from spotsurfer_agent.machine import step
 from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, SaveFacts, Want
+from spotsurfer_agent.protocol import Want
 from spotsurfer_agent.table import TABLE, Event, State
-
-RULES = Rules(attempt=2, interval_seconds=100.0, lease_seconds=60.0, limit_seconds=0.0)
-MINE = Head(3, HeadKind.GRANT, 2, "000001-000001", 1, False, None, 5.0, "n3", "")
-THEIRS = dataclasses.replace(MINE, number=4, epoch=3)
-CLOSED = dataclasses.replace(MINE, number=4, kind=HeadKind.DONE, done=Done(None, "cancelled"))
-FINAL = dataclasses.replace(MINE, number=4, kind=HeadKind.COMMIT, final=True)
-NOTICE = Warning("interruption", "x", 1120.0)
-SAVED = SaveFacts("000002-000002", 2, "live", 1, 1, 0.1, 3.0)
-
-
-def facts(**changes) -> Facts:
-    """A world in which the attempt owns the job and it runs."""
-    base = Facts(
-        now=1000.0,
-        rules=RULES,
-        head=MINE,
-        head_read=True,
-        workload=W.RUNNING,
-        lease_age_seconds=5.0,
-    )
-    return dataclasses.replace(base, **changes)
-
-
-def state(name: S, **changes) -> State:
-    return State(**{"name": name, "since": 990.0, "shown": name, "booted": True, "freeze_at": 990.0, **changes})
-
-
-def ended(task: Task, error: str = "", **more) -> Outcome:
-    return Outcome(task, 1000.0, error, **more)
-
-
-def desired(want: Want = Want.RUN, sequence: int = 4, **more) -> Desired:
-    return Desired(sequence, want, **more)
-
+from support.agent_facts import CLOSED, FINAL, NOTICE, RULES, SAVED, THEIRS, desired, ended, facts, state
 
 NEW = {"workload": W.ABSENT, "head": None}
 DRAIN = desired(Want.DRAIN)

@@ -56,6 +56,7 @@ class Shim:
     cpu_from: float = 0.0
     codes: list[int] = field(default_factory=list)  # of the job's steps, each as long as `length`; 0 where there is none
     step: int = 0
+    near_miss: protocol.NearMiss | None = None
     mark: bytes = b"%08d\n"  # a line, by its number; nine bytes
 
     @property
@@ -67,7 +68,7 @@ class Shim:
         """Let the job work up to now, unless it stands still."""
         gone = self.now() - self.since
         self.since = self.now()
-        if self.phase is WorkloadState.RUNNING and not self.held and self.pending is None:
+        if self.phase is WorkloadState.RUNNING and not (self.held or self.near_miss) and self.pending is None:
             self.worked = min(self.worked + gone, self.ends_at)
             if self.worked >= self.ends_at:
                 self.phase = WorkloadState.EXITED
@@ -172,7 +173,8 @@ class FakeEngine:
         codes = dict(enumerate(shim.codes)) if shim.codes else {0: shim.exit_code}
         code = codes.get(shim.step, 0) if shim.phase is WorkloadState.EXITED else None
         log = {"out": len(shim.output()), "err": 0}
-        return Status(shim.phase, code, shim.held, shim.worked - shim.cpu_from, 1, log, shim.pending, step=shim.step)
+        cpu, miss = shim.worked - shim.cpu_from, shim.near_miss
+        return Status(shim.phase, code, shim.held, cpu, 1, log, shim.pending, step=shim.step, near_miss=miss)
 
     def hold(self) -> None:
         self.shim.advance()
@@ -182,6 +184,10 @@ class FakeEngine:
         self.shim.advance()
         self.shim.held = False
 
+    def unguard(self) -> None:
+        self.shim.advance()
+        self.shim.near_miss = None
+
     def kill(self) -> None:
         self._trip("kill")
         self._die()
@@ -189,6 +195,7 @@ class FakeEngine:
     def _die(self) -> None:
         self.shim.advance()
         self.shim.phase, self.shim.pending, self.shim.held = WorkloadState.ABSENT, None, False
+        self.shim.near_miss = None
 
     def adopt(self) -> Status:
         return self.status()

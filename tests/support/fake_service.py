@@ -25,6 +25,7 @@ from spotsurfer.ports.service import (
     OutputFile,
     PartialSeen,
     Progress,
+    UsageSeen,
     Why,
 )
 
@@ -64,6 +65,7 @@ class FakeService:
         self.moments: list[Moment] = []
         self.digests: dict[str, str] = {}  # of results, where they shall be wrong
         self.machines: Machine | None = None
+        self.used: list[UsageSeen] = []
         self.partials_asked = 0
         self.partial_fails: Exception | None = None
         self.fail: Exception | None = None
@@ -297,6 +299,10 @@ class FakeService:
         if self.machines is None:
             raise Conflict("it has no machine now")
         return self.machines
+
+    def usage(self, job: JobId, since: datetime | None = None) -> Sequence[UsageSeen]:
+        self._find(job)
+        return [u for u in self.used if since is None or u.at >= since]
 
     def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
         return {str(POOL): [SpotSeen(datetime(2026, 1, 1, tzinfo=UTC), True)]}

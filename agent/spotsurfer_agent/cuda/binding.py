@@ -40,7 +40,7 @@ class Binding:
         result = self._cuda.cuInit(0)[0]
         if _name(result) != OK:
             raise DriverUnfit(f"CUDA does not start here ({_name(result)}): look at nvidia-smi")
-        self._management = _management()
+        self._management = management()
         about = self.about()
         version = int(about.driver.partition(".")[0] or DRIVER_MIN)
         if version < DRIVER_MIN:
@@ -138,8 +138,8 @@ def _preload(paths: Any) -> None:
             return
 
 
-def _management() -> Any:
-    """NVML; None where it is not to be had: then less is known, and that speaks against nothing."""
+def management() -> Any:
+    """NVML, begun; None where it is not to be had: then less is known, and that speaks against nothing."""
     for library in LIBRARIES:
         for path in glob.glob(str(Path(library).with_name(MANAGEMENT))):  # noqa: PTH207
             with contextlib.suppress(Exception):  # its absence, its own errors: all the same here

@@ -30,6 +30,7 @@ class CriuEngine(Hosted):
     """The job of one base folder on this machine."""
 
     name = "criu"
+    guarded = True
     _standing: subprocess.Popen[bytes] | None = None  # a pager that waits to be told
 
     def expect(self, manifest: Manifest) -> None:  # noqa: ARG002 -- whatever it is
@@ -161,7 +162,7 @@ class CriuEngine(Hosted):
         inside = self._mounts(), image.init_pipes
         argv = criu_call.restore(self._tools.criu, (images, work, self._folder), inside, lazy=lazy)
         with shimwire.Conversation(self._folder) as talk:
-            resources = self._keeper.resources()
+            resources = self._keeper.resources(guarded=self.guarded)
             talk.ask(
                 "restore",
                 None,

@@ -43,6 +43,7 @@ class CudaEngine(CriuEngine):
     """The job of one base folder on this machine."""
 
     name = "criu+cuda"
+    guarded = False  # its driver needs the program to run while GPU memory is brought out
     _cuda: tuple[Sidecar, Mover] | None = None
     _still: Still | None = None
     _device: Device = NO_DEVICE
@@ -205,6 +206,7 @@ class _Memory:
             raise EngineError("save", f"the job can't be saved: {against[0]}")
         try:
             self._room()
+            hugepages.make_room()
             about = self._sidecar.about()
             self._moved = pids
             with hugepages.everywhere():

@@ -22,7 +22,7 @@ from spotsurfer_agent.cuda import nccl
 from spotsurfer_agent.cuda.moving import MARKER
 from spotsurfer_agent.engines import cpucap, hooks, needs, preflight
 from spotsurfer_agent.engines.base import Bases
-from spotsurfer_agent.engines.keeper import Keeper
+from spotsurfer_agent.engines.keeper import Keeper, near_miss
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.engines.restoring import Origin, arrival
 from spotsurfer_agent.engines.world import PATH, World
@@ -47,6 +47,7 @@ class Hosted(abc.ABC):
     """The job of one base folder on this machine, under its shim. Engines add how it is saved and restored."""
 
     name = ""
+    guarded = False  # it is frozen before its memory ends: only of use where it can be saved as it stands then
 
     def __init__(
         self, base: Path, job: str, store: ObjectStore, tools: Tools, keys: Keys | None = None, origin: Origin | None = None
@@ -156,7 +157,7 @@ class Hosted(abc.ABC):
         if not goes_on:
             self._fresh_logs()
         self._spawn()
-        self._ask("start", plan=dataclasses.asdict(plan), log=log, **self._keeper.resources())
+        self._ask("start", plan=dataclasses.asdict(plan), log=log, **self._keeper.resources(guarded=self.guarded))
 
     def status(self) -> Status:
         """The workload now."""
@@ -177,6 +178,7 @@ class Hosted(abc.ABC):
             dict(told["log"]),
             told["pending_final"],
             step=int(told.get("step", 0)),
+            near_miss=near_miss(told.get("pressed")),
         )
         return self._arriving(self._last)
 
@@ -204,6 +206,11 @@ class Hosted(abc.ABC):
             self._ask("release")
         except shimwire.ShimGone:
             self._cgroup().thaw()
+
+    def unguard(self) -> None:
+        """Let a job go on that was frozen because its memory was about to end. Idempotent."""
+        with contextlib.suppress(shimwire.ShimGone, shimwire.ShimRefused):
+            self._ask("unguard")
 
     def expect(self, manifest: Manifest) -> None:  # noqa: B027 -- most have nothing to start
         """Start what can be started before a restore is ordered."""

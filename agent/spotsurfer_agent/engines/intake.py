@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from spotsurfer_agent.engines.ahead import Aheads, Copied
@@ -35,13 +36,15 @@ class Intake:
             self.pages.abandon()
             raise
 
-    def ahead(self, pids: list[int], *, sends: bool) -> Copied:
+    def ahead(self, pids: list[int], leading: Callable[[], AbstractContextManager[bool]], *, sends: bool) -> Copied:
         """Copy the memory of these processes while they run: the freeze is left with what they write meanwhile.
 
+        `leading` keeps the job from being frozen while its threads are led (`shimwire.leading`).
         `sends` them at once: what is written meanwhile is sent twice then, but memory and time are saved. Raises what stands in
         the way.
         """
-        self._aheads = Aheads(pids, self.pages)
+        with leading() as may:
+            self._aheads = Aheads(pids if may else [], self.pages)
         if sends:
             self.pages.release()
         try:

@@ -12,9 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import scopes, shimwire
+from spotsurfer_agent import memory, scopes, shimwire
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines.port import EngineError
+from spotsurfer_agent.oomguard import Levels
+from spotsurfer_agent.protocol import NearMiss
 from spotsurfer_agent.tools import Tools
 
 SHIM_START_SECONDS = 20.0
@@ -34,9 +36,10 @@ class Keeper:
         """One question. Raises shimwire.ShimGone, shimwire.ShimRefused."""
         return shimwire.ask(self._folder, verb, ASK_SECONDS, **arguments)
 
-    def resources(self) -> dict[str, object]:
+    def resources(self, *, guarded: bool) -> dict[str, object]:
         """What a start or restore tells the shim of this machine."""
-        return {"tools": dataclasses.asdict(self._tools), "cgroup": self.cgroup().folders}
+        levels = dataclasses.astuple(Levels.of(memory.whole_bytes())) if guarded else None
+        return {"tools": dataclasses.asdict(self._tools), "cgroup": self.cgroup().folders, "guard": levels}
 
     def cgroup(self) -> JobCgroup:
         """The job's control group: the one in use, or where a new one would be."""
@@ -97,3 +100,10 @@ class Keeper:
         """The groups are gone: the next job gets new ones."""
         (self._folder / GROUPS).unlink(missing_ok=True)
         self._group = None
+
+
+def near_miss(told: object) -> NearMiss | None:
+    """What a shim's status tells of a job that it froze for want of memory; one that knows no guard tells nothing."""
+    if not isinstance(told, dict):
+        return None
+    return NearMiss(**{f.name: told[f.name] for f in dataclasses.fields(NearMiss)})

@@ -167,6 +167,9 @@ class Ladder:
         self.note = hints.Hints(Path(self.scratch())).call_before_freeze(limit)
         if not spec.before_freeze:
             return
+        if request.pressed:
+            self.note = "before_freeze was not run: the job was frozen before its memory ended"
+            return
         request.progress("before_freeze")
         try:
             self._hook(spec.before_freeze, spec.hook_seconds)
@@ -197,6 +200,10 @@ class Ladder:
     def release(self) -> None:
         """Undo `hold`."""
         self._here.release()
+
+    def unguard(self) -> None:
+        """Let a job go on that was frozen for want of memory."""
+        self._here.unguard()
 
     def kill(self) -> None:
         """Kill all processes of the job."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import SaveFacts, Spec, StepRun
+from spotsurfer_agent.protocol import NearMiss, SaveFacts, Spec, StepRun
 from spotsurfer_agent.store import StoreError
 
 
@@ -54,6 +54,7 @@ class Status:
     lost_because: str = ""  # LOST: what is known of it, a sentence
     image_is_bad: bool = False  # LOST: every restore from the same checkpoint would end so
     step: int = 0  # of the job's steps: the one that runs, or ended
+    near_miss: NearMiss | None = None  # frozen, because its memory was about to end
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class SaveRequest:
     commit: Callable[[Manifest], bool]
     progress: Callable[[str], None]  # a short stage name, whenever it changes
     urgent: bool = False  # the cloud takes the machine: what is only desirable must not stand in the way
+    pressed: bool = False  # it was frozen because its memory was about to end: nothing of it can be run
     steps: tuple[StepRun, ...] = ()  # of the job that began, the newest last: they become part of the manifest
 
 
@@ -173,6 +175,10 @@ class Engine(Protocol):
 
     def release(self) -> None:
         """Undo `hold`. Idempotent."""
+        ...
+
+    def unguard(self) -> None:
+        """A job that was frozen because its memory was about to end goes on, and is not stopped again. Idempotent."""
         ...
 
     def kill(self) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from spotsurfer_agent import clock, jobroot, linux, manifest, protocol, shimwire, trees
@@ -211,7 +212,8 @@ class Saving:
 
     def _copy_ahead(self, intake: Intake, memory: Reserve) -> None:
         """What can be done before the freeze is; memory for the rest is there when it begins."""
-        self._copied = intake.ahead(self._at.cgroup.pids(), sends=self._base.index is None)
+        pids = self._at.cgroup.pids()
+        self._copied = intake.ahead(pids, partial(shimwire.leading, self._at.folder), sends=self._base.index is None)
         memory.touch(max(self._wanted_bytes - self._copied.bytes, reserve.SLACK_BYTES))
         memory.waited_seconds = 0.0  # of the freeze it is to speak
 

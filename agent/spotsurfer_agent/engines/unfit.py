@@ -60,6 +60,9 @@ class UnfitEngine:
         """Nothing runs."""
         return Status(WorkloadState.ABSENT)
 
+    def unguard(self) -> None:
+        """Nothing is guarded."""
+
     def hold(self) -> None:
         """Nothing to do."""
 

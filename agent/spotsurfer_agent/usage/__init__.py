@@ -1,0 +1,1 @@
+"""What the job uses, sampled once a second, kept as windows of ten seconds."""

@@ -1,0 +1,59 @@
+"""A job that nearly ran out of memory goes on where there is more of it, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spotsurfer_policies.cheapest import Cheapest
+from support.builders import NOW, POOL, a_head, a_job, a_snapshot, an_agent, an_attempt, an_offer, seen
+
+from spotsurfer.core.decide import decide
+from spotsurfer.core.planning import PRESSED
+from spotsurfer.model.actions import Action, Ask, Decision, Plan
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Offer
+from spotsurfer.model.snapshot import JobSeen
+
+FLOOR = 12 << 30
+LARGE = replace(an_offer(price=90_000, pool=replace(POOL, instance_type="large")), memory_bytes=16 << 30)
+NEEDS_MORE = a_job({"memory_bytes": FLOOR})
+
+
+def decided(world: JobSeen, offers: list[Offer]) -> Decision:
+    return decide(a_snapshot(world, offers=offers), Cheapest(60, 0.2), NOW)
+
+
+def planned(decision: Decision) -> Plan | None:
+    return next((a for a in decision.actions if isinstance(a, Plan)), None)
+
+
+def pressed(*more: object, **changes: object) -> JobSeen:
+    attempts = [an_attempt(1), *more]
+    agents = {1: an_agent("draining", pressed=True)}
+    return seen(attempts, a_head(), job=NEEDS_MORE, memory_floor_bytes=FLOOR, agents=agents, **changes)  # type: ignore[arg-type]
+
+
+def test_a_larger_machine_is_ordered_while_it_is_saved() -> None:
+    plan = planned(decided(pressed(), [an_offer(), LARGE]))
+    assert plan is not None
+    assert (plan.offer, plan.reason) == (LARGE, PRESSED)
+
+
+def test_where_there_is_none_it_waits_and_says_for_what() -> None:
+    decision = decided(seen([], a_head(final=True), job=NEEDS_MORE, memory_floor_bytes=FLOOR), [an_offer()])
+    assert planned(decision) is None
+    assert "12.0 GiB; the largest on offer has 8.0" in decision.notes[NEEDS_MORE.id]
+
+
+def test_a_machine_that_was_ordered_before_is_let_go() -> None:
+    decision = decided(pressed(an_attempt(2, A.BOOTING)), [an_offer(), LARGE])
+    acted: list[Action] = [a for a in decision.actions if getattr(a, "attempt", None) == 2]
+    assert acted
+    assert not any(isinstance(a, Ask) for a in acted)
+
+
+def test_one_that_is_large_enough_is_kept_until_the_job_runs_on_after_all() -> None:
+    waiter = an_attempt(2, A.BOOTING, pool=LARGE.pool, purpose=PRESSED)
+    assert not [a for a in decided(pressed(waiter), [an_offer(), LARGE]).actions if getattr(a, "attempt", None) == 2]
+    calm = seen([an_attempt(1), waiter], a_head(), job=NEEDS_MORE, memory_floor_bytes=FLOOR, agents={1: an_agent()})
+    assert [a for a in decided(calm, [an_offer(), LARGE]).actions if getattr(a, "attempt", None) == 2]

@@ -1,0 +1,45 @@
+"""Facts and states of the agent's machine: valid by default, one thing changed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from spotsurfer_agent.engines.port import WorkloadState as W
+from spotsurfer_agent.facts import Facts, Outcome, Rules, Task, Warning
+from spotsurfer_agent.protocol import AgentState as S
+from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, SaveFacts, Want
+from spotsurfer_agent.table import State
+
+RULES = Rules(attempt=2, interval_seconds=100.0, lease_seconds=60.0, limit_seconds=0.0)
+MINE = Head(3, HeadKind.GRANT, 2, "000001-000001", 1, False, None, 5.0, "n3", "")
+THEIRS = dataclasses.replace(MINE, number=4, epoch=3)
+CLOSED = dataclasses.replace(MINE, number=4, kind=HeadKind.DONE, done=Done(None, "cancelled"))
+FINAL = dataclasses.replace(MINE, number=4, kind=HeadKind.COMMIT, final=True)
+NOTICE = Warning("interruption", "x", 1120.0)
+SAVED = SaveFacts("000002-000002", 2, "live", 1, 1, 0.1, 3.0)
+
+
+def facts(**changes: Any) -> Facts:
+    """A world in which the attempt owns the job and it runs."""
+    base = Facts(
+        now=1000.0,
+        rules=RULES,
+        head=MINE,
+        head_read=True,
+        workload=W.RUNNING,
+        lease_age_seconds=5.0,
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def state(name: S, **changes: Any) -> State:
+    return State(**{"name": name, "since": 990.0, "shown": name, "booted": True, "freeze_at": 990.0, **changes})
+
+
+def ended(task: Task, error: str = "", **more: Any) -> Outcome:
+    return Outcome(task, 1000.0, error, **more)
+
+
+def desired(want: Want = Want.RUN, sequence: int = 4, **more: Any) -> Desired:
+    return Desired(sequence, want, **more)
