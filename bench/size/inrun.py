@@ -104,7 +104,7 @@ def _first(setting: Setting) -> Rides:
     given = world(*setting)
     rides = compare(given, POLICIES, lambda *_: None)
     plain = {
-        "surf, no stretch": play(surf(stretch=False), given),
+        "surf, stretch": play(surf(stretch=True), given),
         "threshold, cores too": play(size_policy("threshold", CORES_TOO), given),
     }
     return Rides({**rides.by_policy, **plain}, rides.fixed_usd, rides.run_seconds)

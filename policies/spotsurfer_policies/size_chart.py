@@ -45,7 +45,7 @@ class Belief:
     explained: float = 1.0
 
 
-def chart(earlier: Earlier, terms: SizeTerms, table: Table, stretch: bool = True) -> Chart:
+def chart(earlier: Earlier, terms: SizeTerms, table: Table, stretch: bool = False) -> Chart:
     """Bins and the dynamic program, backwards."""
     seconds, memory, cores = _bins(earlier)
     count, kinds = len(memory), len(terms.kinds)

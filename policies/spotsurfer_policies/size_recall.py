@@ -55,7 +55,7 @@ class Recalling:
 class Recall:
     """Plans by earlier runs while they explain what is seen."""
 
-    def __init__(self, first: Rental, stretch: bool = True) -> None:
+    def __init__(self, first: Rental, stretch: bool = False) -> None:
         """`first` decides where they don't."""
         self._first, self._stretch = first, stretch
 

@@ -63,8 +63,8 @@ class Riding:
 class Rental:
     """Ski rental with thresholds that learn."""
 
-    def __init__(self, stretch: bool = True) -> None:
-        """`stretch` False: never on fewer cores than the job uses, for those who pay for time."""
+    def __init__(self, stretch: bool = False) -> None:
+        """`stretch` False: no choice of fewer cores than the job uses; True: money alone counts, and the run takes longer."""
         self._stretch = stretch
 
     def begin(self, terms: SizeTerms) -> tuple[Riding, int]:

@@ -14,8 +14,8 @@ from spotsurfer_policies.size_rental import Rental
 class Surf:
     """One of two policies, by whether the step ran before."""
 
-    def __init__(self, stretch: bool = True) -> None:
-        """`stretch` False: never on fewer cores than the job uses, for those who pay for time."""
+    def __init__(self, stretch: bool = False) -> None:
+        """`stretch` False: no choice of fewer cores than the job uses; True: money alone counts, and the run takes longer."""
         self._rental = Rental(stretch)
         self._recall = Recall(self._rental, stretch)
 
@@ -28,10 +28,12 @@ class Surf:
         return self._recall.look(memory, moment) if isinstance(memory, Recalling) else self._rental.look(memory, moment)
 
 
-@parameters(Parameter("stretch", True, "false: never on fewer cores than the job uses"))
+@parameters(
+    Parameter("stretch", False, "true: fewer cores than the job uses, too, where work gets cheaper: the run takes longer")
+)
 def make(settings: Mapping[str, object]) -> Surf:
     """Move when not having moved has cost as much as a move there and back; plan by earlier runs of the same step."""
-    stretch = settings.get("stretch", True)
+    stretch = settings.get("stretch", False)
     if not isinstance(stretch, bool) or set(settings) - {"stretch"}:
         raise ValueError("size.surf: its one parameter is stretch, true or false")
     return Surf(stretch)

@@ -33,7 +33,7 @@ def test_each_policy_tells_its_figures() -> None:
 
 
 def test_people_get_a_table() -> None:
-    result = call("--types", "m6i.*", "--request", "m6i.xlarge", "--set", "surf.stretch=false")
+    result = call("--types", "m6i.*", "--request", "m6i.xlarge", "--set", "surf.stretch=true")
     assert result.exit_code == 0, result.output
     assert "NEAR MISSES" in result.stdout
     assert "optimum" in result.stdout

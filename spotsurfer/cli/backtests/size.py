@@ -23,7 +23,7 @@ DEFAULT_POLICIES = "surf,threshold,best-fixed,optimum"
 LINES = (
     "spotsurfer backtest size --usage U.csv.gz --scale-memory 60GiB --scale-cores 8 --hours 24 --move-seconds 60 "
     "--types 'c6i.*,m6i.*,r6i.*' --request r6i.4xlarge --json",
-    "spotsurfer backtest size --usage U.csv --types 'm6i.*' --request m6i.xlarge --set surf.stretch=false",
+    "spotsurfer backtest size --usage U.csv --types 'm6i.*' --request m6i.xlarge --set surf.stretch=true",
     "spotsurfer backtest size --usage today.csv --history yesterday.csv --types 'r6i.*' --request r6i.2xlarge --hours 24",
 )
 
