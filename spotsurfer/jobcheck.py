@@ -27,6 +27,8 @@ USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 IMAGE_USER = re.compile(r"(?:[a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})(?::(?:[a-z_][a-z0-9_-]{0,31}|[0-9]{1,9}))?")
 CPUS_MAX = 4096
 MEMORY_MIN_BYTES = 16 << 20
+GPUS_MAX = 64
+GPU_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 .-]{0,63})")
 RETRIES_MAX = 1000
 INTERVAL_MIN_SECONDS = 1.0
 WORK_MIN_SECONDS = 60.0
@@ -100,6 +102,10 @@ def _numbers(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "resources.cpu", f"is {spec.cpus}, expected 1 to {CPUS_MAX}"
     if spec.memory_bytes < MEMORY_MIN_BYTES:
         yield "resources.memory", f"is {spec.memory_bytes} bytes, expected at least {MEMORY_MIN_BYTES >> 20}M"
+    if not 0 <= spec.gpus <= GPUS_MAX:
+        yield "resources.gpus", f"is {spec.gpus}, expected 0 to {GPUS_MAX}"
+    if spec.gpu and not GPU_NAME.fullmatch(spec.gpu):
+        yield "resources.gpu", f"is {spec.gpu!r}, expected a chip's name like 'H100' or 'A10G'"
     if not 0 <= spec.retries <= RETRIES_MAX:
         yield "retries", f"is {spec.retries}, expected 0 to {RETRIES_MAX}"
     interval = spec.checkpoint_interval_seconds

@@ -154,6 +154,8 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "on_end": ("on_end", _command),
     "resources.cpu": ("cpus", _count),
     "resources.memory": ("memory_bytes", parse_bytes),
+    "resources.gpus": ("gpus", _count),
+    "resources.gpu": ("gpu", _text),
     "engine": ("engine", _text),
     "tcp": ("tcp", _text),
     "cpu": ("cpu", _text),

@@ -21,6 +21,7 @@ from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
 from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.gpuwatch import GpuWatch
 from spotsurfer.controller.guarded import Guarded
 from spotsurfer.controller.hooks import Hooks
 from spotsurfer.controller.keeper import Retention, Shop
@@ -36,9 +37,10 @@ from spotsurfer.controller.schedule import Schedule
 from spotsurfer.controller.service import ControllerService, Identity, Parts
 from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
-from spotsurfer.core.pacing import USUAL_SECONDS
+from spotsurfer.core.purchase import USUAL_SECONDS
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
 from spotsurfer.model.job import Attempt, Job
+from spotsurfer.model.snapshot import Limits
 from spotsurfer.plugins import INTERVAL, POLICIES, PURCHASE
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.parameters import parameters_of
@@ -49,6 +51,7 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal
 from spotsurfer.state.db import lock_state, new_family, open_database
 from spotsurfer.store.heads import Heads
+from spotsurfer.store.imagegpus import ImageGpus
 from spotsurfer.store.images import ImageDigests
 from spotsurfer.store.output import Output
 from spotsurfer.store.reports import Reports
@@ -129,8 +132,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
     heads, reports = Heads(base.store), Reports(base.store)
     limits = replace(settings.limits.as_limits(), rebalance=base.provider.capabilities.rebalance)
     own = settings.controller
-    listing = min(own.tick_seconds, LISTING_SECONDS)
-    observer = Observer(base.engine, base.provider, reports, heads, limits, (own.offers_seconds, listing))
+    observer = _observer(settings, base, (heads, reports), limits)
     logins = _logins(settings, base, observer)
     hooks = Hooks(base.engine, base.clock, settings.hooks.on_end)
     ports = Ports(
@@ -185,6 +187,14 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
     )
     service = ControllerService(identity, parts)
     return Controller(service, loop, schedule, background, stopped, failure, base.lock)
+
+
+def _observer(settings: Settings, base: _Base, seen: tuple[Heads, Reports], limits: Limits) -> Observer:
+    own, (heads, reports) = settings.controller, seen
+    listing = min(own.tick_seconds, LISTING_SECONDS)
+    observer = Observer(base.engine, base.provider, reports, heads, limits, (own.offers_seconds, listing))
+    observer.gpus = GpuWatch(ImageGpus(base.store, base.key.keys_of), limits.refusal_seconds)
+    return observer
 
 
 def _heard(observer: Observer) -> Callable[[Job, Attempt], Report | None]:

@@ -55,7 +55,7 @@ class JobCgroup:
 
     def exists(self) -> bool:
         """Whether it was made and not removed."""
-        return Path(self.freezer()).is_dir()
+        return Path(self.freezer).is_dir()
 
     def entries(self) -> list[str]:
         """The files into which a process writes itself to join."""
@@ -64,7 +64,7 @@ class JobCgroup:
     def pids(self) -> list[int]:
         """Processes in it, as numbered in the caller's pid namespace."""
         try:
-            return [int(x) for x in Path(self.freezer(), "cgroup.procs").read_text().split()]
+            return [int(x) for x in Path(self.freezer, "cgroup.procs").read_text().split()]
         except OSError:
             return []
 
@@ -142,8 +142,9 @@ class JobCgroup:
             return int(Path(self.folders["memory"], "memory.usage_in_bytes").read_text())
         return sum(_resident_bytes(pid) for pid in self.pids())
 
+    @property
     def freezer(self) -> str:
-        """The folder whose files freeze and thaw. Raises CgroupError where there is none."""
+        """The folder whose files freeze and thaw it. Raises CgroupError where there is none."""
         if UNIFIED in self.folders:
             return self.folders[UNIFIED]
         if "freezer" not in self.folders:
@@ -151,16 +152,16 @@ class JobCgroup:
         return self.folders["freezer"]
 
     def _read(self, name: str) -> str:
-        return Path(self.freezer(), name).read_text()
+        return Path(self.freezer, name).read_text()
 
     def _write(self, name: str, value: str) -> None:
-        Path(self.freezer(), name).write_text(value)
+        Path(self.freezer, name).write_text(value)
 
     def _until(self, done: Callable[[], bool]) -> None:
         end = time.monotonic() + SETTLE_SECONDS
         while not done():
             if time.monotonic() > end:
-                raise CgroupError(0, f"processes in {self.freezer()} did not stop within {SETTLE_SECONDS:.0f} s")
+                raise CgroupError(0, f"processes in {self.freezer} did not stop within {SETTLE_SECONDS:.0f} s")
             time.sleep(0.002)
 
 

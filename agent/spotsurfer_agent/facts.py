@@ -83,6 +83,7 @@ class Facts:
     step_due: bool = False  # a step of the job ended, and another one follows
     pressed: bool = False  # frozen, because its memory was about to end
     unprotected: bool = False  # nothing is saved while the present step runs
+    wishes_save: bool = False  # the job itself asked for a checkpoint, and can be saved
     busy: Task | None = None
     outcome: Outcome | None = None  # of the task that ended since the last step; shown once
     lease_age_seconds: float = float("inf")

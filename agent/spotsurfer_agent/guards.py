@@ -11,6 +11,7 @@ from spotsurfer_agent.protocol import Want
 from spotsurfer_agent.table import TERMINAL, Event, State
 
 E = Event
+WISHED_SECONDS = 30.0  # at least, between a save and the next that the job itself asks for
 PRECOPY_GAIN_SECONDS = 1.0  # with a notice: a live save is made while there is time if it shortens the final one by so much
 PRESSED_TRIES = 5  # to save a job that was frozen because its memory was about to end
 OVERRUN_GRACE_SECONDS = 60.0  # a final save under way at the deadline may go on for so long: machines die late
@@ -125,6 +126,7 @@ def _save_due(s: State, f: Facts) -> bool:
         return _save_before_leaving(f)
     interval = f.rules.interval_seconds
     asked = f.desired is not None and f.desired.save_at_least > f.head.sequence
+    asked |= f.wishes_save and f.now - s.freeze_at >= WISHED_SECONDS
     return asked or (interval is not None and f.now - s.freeze_at >= interval)
 
 

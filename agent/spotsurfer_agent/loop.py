@@ -296,6 +296,7 @@ class Agent:
             step_due=self.work.steps.due(mail.spec, self._status) is not None,
             unprotected=bool(self.work.unprotected) or (miss is not None and self._protection().rung not in SAVES_STILL),
             pressed=miss is not None,
+            wishes_save=self._interval() is not None and self.work.hints.wants_checkpoint(),
             busy=busy,
             outcome=outcome,
             lease_age_seconds=now - min(head_at, report_at),
@@ -374,6 +375,7 @@ class Agent:
             self.standby.warm if self.standby is not None and self.state.name is AgentState.STANDBY else None,
             self._protection() if facts.workload is WorkloadState.RUNNING else Protection(),
             self.readiness.told if self.state.name is AgentState.STANDBY else READY,
+            self.work.hints.stage() if facts.workload is WorkloadState.RUNNING else "",
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self._tickers["reporter"].poke()

@@ -150,6 +150,7 @@ class Spec:
     image: str = ""  # container image that is its root, "docker://…"; "" = the machine's own root
     entry_point: list[str] | None = None  # instead of the image's
     devices: list[str] = field(default_factory=list)  # of the machine, by their CDI names, for a job with an image
+    gpus: int = 0  # that the job asked for: with two or more NCCL goes by sockets, see `cuda.nccl`
     steps: list[Step] = field(default_factory=list)  # what runs one after the other; empty = `command` alone
     step: int = 0  # which of them this is about: set by the agent, see `stepping.at`
     secrets: dict[str, str] = field(default_factory=dict)  # name -> sealed.ENVIRONMENT or sealed.FILE; values are sealed
@@ -283,7 +284,9 @@ class Report:
     unfit_kind: str = ""  # of that: "refused" | "image" | "input"; "" = facts speak against it
     waits: str = ""  # standing by: why the job should not come yet: what it needs is compared, fetched, or not to be had
     processor: str = ""  # of this machine, with what its facts hash to
+    gpu_driver: str = ""  # its version; "" = this machine has none
     steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last
+    hint: str = ""  # the stage that the job says it is in, see `hints`; it may say what it likes
     partial: int = 0  # the newest request for outputs that was dealt with
     partial_error: str = ""  # why nothing came of it, in one sentence
     near_miss: NearMiss | None = None  # under this attempt

@@ -21,6 +21,7 @@ _STOP_EVENT = 128
 _WALL = 0x40000000
 _ALL_SIGNALS = (1 << 64) - 1
 _STOP_SECONDS = 1.0
+_HOLD_SECONDS = 5.0
 _CALL_SECONDS = 300.0  # a thread that is on its way must come back, also one whose control group is frozen just then
 _LOOK_SECONDS = 0.0001
 _INSTRUCTION = b"\x0f\x05"  # syscall, on x86-64
@@ -92,6 +93,22 @@ def stopped(pid: int) -> Iterator[Caller]:
     finally:
         with contextlib.suppress(OSError):  # it has ended
             _ask(_DETACH, pid)
+
+
+def seize(tid: int) -> None:
+    """Make a thread stop as soon as it can, without waiting for that. Raises OSError."""
+    _ask(_SEIZE, tid)
+    _ask(_INTERRUPT, tid)
+
+
+def await_stop(tid: int) -> None:
+    """Wait until a thread that was seized stands still. Raises OSError."""
+    _await(tid, _is_stop, _CONT, _HOLD_SECONDS)
+
+
+def let_go(tid: int) -> None:
+    """A thread that was seized goes on. Raises OSError."""
+    _ask(_DETACH, tid)
 
 
 def _instruction(pid: int) -> int:

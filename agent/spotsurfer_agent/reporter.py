@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spotsurfer_agent import __version__, clock, protocol
-from spotsurfer_agent.engines import needs
+from spotsurfer_agent.engines import gpufacts, needs
 from spotsurfer_agent.engines.port import Protection, Status
 from spotsurfer_agent.facts import Facts
 from spotsurfer_agent.guards import waits_for_memory
@@ -36,6 +36,7 @@ class Extras:
     warm: Warm | None = None
     protection: Protection = NOTHING_RUNS
     standing: Standing = READY  # of a machine that stands by
+    hint: str = ""  # what the job says that it does now
 
 
 def build(state: State, facts: Facts, extras: Extras) -> Report:
@@ -76,6 +77,8 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         unfit_kind=extras.standing.kind,
         waits=extras.standing.waits,
         processor=needs.processor(),
+        gpu_driver=gpufacts.driver_here(),
+        hint=extras.hint,
         steps=runs_of(memory),
         partial=memory.partial,
         partial_error=memory.partial_error,
@@ -104,6 +107,11 @@ def _urgent(report: Report) -> tuple[object, ...]:
         report.instance,
     )
     return (report.state, warm, fit, report.unprotected, report.unfit, report.waits, report.partial, len(report.steps), *told)
+
+
+def _small(report: Report) -> tuple[object, ...]:
+    """What is worth a report, though nobody waits for it."""
+    return report.save_stage, report.head, report.hint
 
 
 class Reporter:
@@ -161,4 +169,4 @@ class Reporter:
             return False
         if self._sent is None or _urgent(report) != _urgent(self._sent) or age >= unchanged:
             return True
-        return (report.save_stage, report.head) != (self._sent.save_stage, self._sent.head) and age >= small
+        return _small(report) != _small(self._sent) and age >= small

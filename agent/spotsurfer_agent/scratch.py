@@ -17,7 +17,7 @@ from spotsurfer_agent import jobroot, linux, trees
 from spotsurfer_agent.chunks.table import Content, Table
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
 
-FOLDERS = {"work": 0o755, "home": 0o755, "tmp": 0o1777, "shm": 0o1777, ".spotsurfer": 0o755}
+FOLDERS = {"work": 0o755, "home": 0o755, "tmp": 0o1777, "shm": 0o1777, ".spotsurfer": 0o755, "hints": 0o755}
 SUBVOLUME_INODE = 256  # of the root of every btrfs subvolume
 # Where a write to a mapped file always changes its times once the file was written back.
 STAMPED = frozenset({"btrfs", "ext4", "xfs"})

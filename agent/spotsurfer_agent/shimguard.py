@@ -123,7 +123,7 @@ class Guard:
 
     def freezer(self) -> list[str]:
         """Arguments for a CRIU that dumps a job that we hold: it takes it over without letting it run."""
-        return ["--freeze-cgroup", self._cgroup.freezer()] if self._cgroup is not None and self.pressed is not None else []
+        return ["--freeze-cgroup", self._cgroup.freezer] if self._cgroup is not None and self.pressed is not None else []
 
     def _listen(self) -> None:
         self._look_at = None

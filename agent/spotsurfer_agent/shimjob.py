@@ -13,23 +13,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hook, launch, linux, netns, shimwire, tcp
+from spotsurfer_agent import hook, launch, linux, netns, shimruns, shimwire, tcp
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.shimend import RETRY_SECONDS, Ending
 from spotsurfer_agent.shimguard import Guard
-from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore, filled, give_up, spawn, without_lock
+from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore
 from spotsurfer_agent.spool import Output
 from spotsurfer_agent.tools import Tools
 
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
-CRIU_END_SECONDS = 10.0  # after its verdict CRIU has only to let go
 HOLD_LOOK_SECONDS = 0.01  # between looks whether all memory of a restored job is there
 Reply = dict[str, Any]
 Request = dict[str, Any]
@@ -47,7 +45,7 @@ class Job:
     ) -> None:
         self._folder, self._send = folder, send
         self._phase = IDLE
-        self._root_pid, self._cpu_baseline, self._held, self._killed, self._step = 0, 0.0, False, False, 0
+        self._root_pid, self._cpu_baseline, self._held, self._stays, self._killed, self._step = 0, 0.0, False, False, False, 0
         self._output = Output(watch, unwatch, self._write_exit)
         self._ending, self._net = Ending(folder, self._output), -1
         self._cgroup: JobCgroup | None = None
@@ -65,10 +63,11 @@ class Job:
             "dump": self.begin_dump,
             "alive": lambda _o, r: self._waiting(r).heard(),
             "verdict": self.give_verdict,
-            "give_up": lambda _o, r: give_up(self._dump, r),
+            "give_up": lambda _o, r: shimruns.give_up(self._dump, r),
             "hold": lambda _o, _r: self.hold(),
             "release": lambda _o, _r: self.release(),
             "lead": lambda o, _r: self._guard.lead(o),
+            "stay": lambda _o, r: self.stay(bool(r["on"])),
             "unguard": lambda _o, _r: self.unguard(),
             "kill": lambda _o, _r: self.kill(),
         }
@@ -124,7 +123,7 @@ class Job:
                 os.set_inheritable(fd, True)
 
         pid = self._criu(request, inherit, enter, final=False)
-        self._restore = Restore(pid, owner, Path(request["pidfile"]), bool(request.get("whole")))
+        self._restore = Restore.begun(request, pid, owner)
 
     def _prepare(self, request: Request, *, hushed: bool = False) -> launch.LaunchPlan:
         if self._phase != IDLE:
@@ -181,14 +180,17 @@ class Job:
             self._settle_freezer()
         return {}
 
+    def stay(self, on: bool) -> Reply:
+        """Stand still until told otherwise, after a dump too: others hold its threads. The answer: does `hold` keep it so?"""
+        self._stays = on
+        return {**self._settle(), "held": self._held}
+
     def kill(self) -> Reply:
         """Kill everything of the job, whatever is going on, and then end."""
         self._killed = True
         self._kill_tree()
         for running in (self._dump, self._restore):
-            if running is not None and running.pid:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(running.pid, signal.SIGKILL)
+            shimruns.end(running.pid if running is not None else 0)
         if not self._kill_tree():
             raise Refused("some processes of the job can't be killed: they hang in the kernel")
         self.over = True
@@ -230,7 +232,7 @@ class Job:
         self._gate.open_to(uid, gid)
         if (hushed := launch.lends(uid)) and self._tools is not None:  # nft refuses who is root only in effect
             netns.hush(self._tools, self._net)
-            request = without_lock(request)
+            request = shimruns.without_lock(request)
         pid = self._criu(request, fill, enter, final=final)
         self._dump = Dump.begun(request, pid, owner, hushed)
 
@@ -277,6 +279,9 @@ class Job:
             tcp.abort_outside(self._net, netns.INSIDE)
             if self._tools is not None and r is not None:
                 netns.speak(self._tools, self._net)
+            if r is not None and r.stays:
+                self._stays = True
+                shimruns.step_out_and_freeze(self._cgroup, r.stays)
             self._gate.answer(True)
 
     def _frozen(self, d: Dump) -> None:
@@ -298,6 +303,8 @@ class Job:
         if d.final and good:
             self._killed = True
             self._kill_tree()
+        elif self._stays and self._cgroup is not None:
+            self._cgroup.thaw()  # CRIU has it in its hands, and freezes it again when it lets go
         else:
             self._settle_freezer()
         self._gate.answer(good)
@@ -313,17 +320,12 @@ class Job:
         self._dump = None
         if not self._killed:
             self._settle_freezer()
-        reply: Reply = {"frozen_seconds": time.monotonic() - d.seized_at}
-        if d.verdict is None or (d.verdict and not d.final and code != 0):
-            reply = {"ok": False, "error": f"criu dump ended with {code}"}
-        elif not d.verdict:
-            reply["void"] = True
-        self._send(d.owner, reply)
+        self._send(d.owner, d.result(code))
 
     def _settle_freezer(self) -> None:
         """Frozen if it is to be held, else not."""
         if self._cgroup is not None and self._phase == RUNNING:
-            plain = self._cgroup.freeze if self._held else self._cgroup.thaw
+            plain = self._cgroup.freeze if self._held or self._stays else self._cgroup.thaw
             with contextlib.suppress(OSError):
                 (self._guard.grip if self._guard.pressed else plain)()
 
@@ -331,7 +333,8 @@ class Job:
 
     def _criu(self, request: Request, fill: dict[str, int], enter: Callable[[], None], *, final: bool) -> int:
         self._gate.begin(final=final)
-        return spawn(filled([*request["argv"], *self._guard.freezer()], fill), self._folder / "criu.err", enter)
+        argv = shimruns.filled([*request["argv"], *self._guard.freezer()], fill)
+        return shimruns.spawn(argv, self._folder / "criu.err", enter)
 
     def child_ended(self, pid: int, code: int) -> None:
         """A child or an orphan of the job is gone."""
@@ -347,8 +350,7 @@ class Job:
 
     def _restore_ended(self, r: Restore, code: int) -> None:
         self._restore = None
-        with contextlib.suppress(OSError, ValueError):
-            self._root_pid = int(r.pidfile.read_text()) if code == 0 else 0
+        self._root_pid = r.root_pid(code)
         if not self._root_pid or self._killed:
             self._abandon()
             self._send(r.owner, {"ok": False, "error": f"criu restore ended with {code}"})
@@ -391,10 +393,7 @@ class Job:
             self._write_exit()
         if self._restore is not None and self._restore.holds:
             self._resumes()
-        if d is None or d.frozen_at is None:
-            return
-        if d.waits and not d.final and now > d.heard_at + d.verdict_seconds:
-            self._answer_hook(d, False)
-        if d.pid and d.answered_at is not None and now > d.answered_at + CRIU_END_SECONDS:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(d.pid, signal.SIGKILL)
+        if d is not None:
+            if d.forsaken(now):
+                self._answer_hook(d, False)
+            d.end_if_stuck(now)

@@ -6,18 +6,28 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from spotsurfer_agent import launch
+from spotsurfer_agent.cgroup import JobCgroup
+
+CRIU_END_SECONDS = 10.0  # after its verdict CRIU has only to let go
 
 Owner = Any  # whoever asked; answers go back there
 
 
 class Refused(Exception):
     """The request can't be met now; the sentence goes back to who asked."""
+
+
+def end(pid: int) -> None:
+    """Kill a run of CRIU, if it still runs; 0 = there is none."""
+    if pid:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @dataclass(slots=True)
@@ -52,6 +62,22 @@ class Dump:
         """The tree is frozen and nobody has said what to do with it."""
         return self.frozen_at is not None and self.verdict is None
 
+    def forsaken(self, now: float) -> bool:
+        """Its owner has been silent for too long; a final one waits for ever, for its image may be the job by now."""
+        return self.waits and not self.final and now > self.heard_at + self.verdict_seconds
+
+    def end_if_stuck(self, now: float) -> None:
+        """CRIU was told what to do, and did not come to its end."""
+        if self.answered_at is not None and now > self.answered_at + CRIU_END_SECONDS:
+            end(self.pid)
+
+    def result(self, code: int) -> dict[str, Any]:
+        """What its owner is told once CRIU has ended with this code."""
+        if self.verdict is None or (self.verdict and not self.final and code != 0):
+            return {"ok": False, "error": f"criu dump ended with {code}"}
+        frozen = {"frozen_seconds": time.monotonic() - self.seized_at}
+        return frozen if self.verdict else {**frozen, "void": True}
+
 
 @dataclass(slots=True)
 class Restore:
@@ -61,17 +87,41 @@ class Restore:
     owner: Owner
     pidfile: Path
     whole: bool  # the job may only run once all its memory is there
+    stays: tuple[str, ...] = ()  # and not even then, others take it over where it stands: the group of tools
     holds: bool = False  # CRIU stands before the job's first instruction and waits for that
     ended: dict[int, int] = field(default_factory=dict)  # orphans that ended meanwhile: the job may be among them
+
+    @staticmethod
+    def begun(request: dict[str, Any], pid: int, owner: Owner) -> Restore:
+        """The one that was just started for this request."""
+        whole, stays = bool(request.get("whole")), tuple(str(x) for x in request.get("stays", ()))
+        return Restore(pid, owner, Path(request["pidfile"]), whole, stays)
+
+    def root_pid(self, code: int) -> int:
+        """The job's first process once CRIU has ended with this code; 0 = there is none."""
+        with contextlib.suppress(OSError, ValueError):
+            return int(self.pidfile.read_text()) if code == 0 else 0
+        return 0
 
 
 def give_up(d: Dump | None, request: dict[str, Any]) -> dict[str, Any]:
     """End a `criu dump` that hangs before its tree was written; the job runs on then. Raises Refused where there is none."""
     if d is None or d.frozen_at is not None or d.checkpoint != request["checkpoint"]:
         raise Refused("no save hangs")
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(d.pid, signal.SIGKILL)
+    end(d.pid)
     return {}
+
+
+def step_out_and_freeze(group: JobCgroup, entries: Sequence[str]) -> None:
+    """CRIU and its hook leave the job's control group, which is then frozen. Where that fails the job runs, as it does else."""
+    ours = Path("/proc/self/ns/pid").readlink()
+    with contextlib.suppress(OSError):
+        for pid in group.pids():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if Path(f"/proc/{pid}/ns/pid").readlink() == ours:
+                    for entry in entries:
+                        Path(entry).write_text(str(pid))
+        group.freeze()
 
 
 def without_lock(request: dict[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,14 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from spotsurfer_agent import clock, files, manifest, outputs, protocol, stepping
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import Engine, EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.facts import Outcome, Task
 from spotsurfer_agent.gate import Gate
+from spotsurfer_agent.hints import Hints
 from spotsurfer_agent.inputs.goods import Goods
 from spotsurfer_agent.logs import Logs
 from spotsurfer_agent.mailbox import Fenced, Heads, InDoubt, Mailbox
@@ -192,6 +194,7 @@ class Work:
         # Each try has its own number: a manifest that lost its race must never be overwritten by another.
         sequence = max(head.sequence, self.state.memory.save_sequence) + 1
         self.state.update(save_sequence=sequence)
+        self.hints.heard()
         request = SaveRequest(
             checkpoint=protocol.checkpoint_id(self.attempt, sequence),
             epoch=self.attempt,
@@ -210,6 +213,11 @@ class Work:
         self.last_save = saved
         self.state.update(saves=memory.saves + 1, frozen_seconds=memory.frozen_seconds + saved.frozen_seconds)
         return Outcome(task, self.now(), save=saved, kind="hook", note=self.engine.note)
+
+    @property
+    def hints(self) -> Hints:
+        """What the job tells of its own accord."""
+        return Hints(Path(self.engine.scratch()))
 
     def _left_unsaved(self) -> Outcome:
         """Drain a job, or a step of it, that its user runs without checkpoints: it dies here, and begins again elsewhere.

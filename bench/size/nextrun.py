@@ -13,6 +13,8 @@ import numpy as np
 from bench.report import Part, percent, table
 from bench.size.settings import DATA
 from spotsurfer.core.nextsize import next_bytes
+from spotsurfer.ports.size import USABLE
+from spotsurfer.sim.catalogue import MAX_FACTOR
 
 Rule = Callable[[Sequence[float], float], float]  # peaks so far, request -> limit, all in bytes
 MIB, GIB = 1 << 20, 1 << 30
@@ -37,7 +39,7 @@ def run() -> Part:
     ours = found["surf"]["both"]
     keys = {
         "e5_slack": ours["slack"],
-        "e5_oom_share": 0.0,
+        "e5_oom_share": ours["killed"],
         "e5_near_miss_share": ours["exceeded"],
         "e5_oom_share_without_guard": ours["exceeded"],
         "e5_runs": ours["runs"],
@@ -51,15 +53,25 @@ def run() -> Part:
 
 
 def judged(steps: Sequence[Step], rule: Rule) -> dict[str, float]:
-    """Slack: what of all that was given was not used at the peaks. Exceeded: runs that needed more than they were given."""
-    given, used = [], []
+    """Slack: what of all that was given was not used at the peaks. Exceeded: runs that needed more than they were given.
+
+    Killed: those of them for which the guard has no machine either, because it may not be so much larger than was asked for.
+    """
+    given, used, most = [], [], []
     for step in steps:
         for i in range(1, len(step.peaks)):
             given.append(rule(step.peaks[:i], step.request))
             used.append(step.peaks[i])
+            most.append(USABLE * MAX_FACTOR * step.request)
     limit, peak = np.array(given), np.array(used)
+    exceeded = peak > limit
     slack = float(np.maximum(limit - peak, 0).sum() / limit.sum())
-    return {"slack": slack, "exceeded": float((peak > limit).mean()), "runs": len(peak)}
+    return {
+        "slack": slack,
+        "exceeded": float(exceeded.mean()),
+        "killed": float((exceeded & (peak > most)).mean()),
+        "runs": len(peak),
+    }
 
 
 def _surf(peaks: Sequence[float], request: float) -> float:

@@ -1,14 +1,11 @@
 """`surf`: where a job should be, by what it costs to be there: price, hazard by age, restart, move, and time.
 
-With a deadline and known work, a dynamic program over pools (`roaming`) weighs staying, moving, waiting and on-demand.
-Without, there is nothing to wait for: of the pools that are free, the one with the least expected cost of an hour of
-progress,
-
-    (restart and move now + price * l + q * restart after a loss) / l,
-
-with l the expected life of the machine from the pool's present spell on, at most what is left to do, and q the chance
-that it is lost before. Hazards are learned by age, for each pool around what all pools show, from a prior by the
-advisor's band.
+Of the pools that are free it goes where an hour of progress is expected to cost least (`progress`), and leaves a machine only
+for a pool where that is less with the launch and the move. With a deadline and known work, a dynamic program over pools
+(`roaming`) weighs what to do while no machine is held, or an on-demand one: spot, on-demand or waiting; it waits beside pools
+that are free only where they are dearer than the one that it waits for, the wait included. Where a move costs more than an
+hour on spot, the program weighs staying and moving, too. Hazards are learned by age, for each pool around what all pools show,
+from a prior by the advisor's band.
 """
 
 from __future__ import annotations
@@ -25,11 +22,11 @@ from spotsurfer.ports.policy import PauseSeen
 from spotsurfer.ports.purchase import Buy
 from spotsurfer_policies.cheapest import Cheapest
 from spotsurfer_policies.cheapest import make as make_cheapest
+from spotsurfer_policies.progress import HORIZON_SECONDS, rates
 from spotsurfer_policies.roaming import HOUR
-from spotsurfer_policies.weighing import hazards_of, life_of, weighed
+from spotsurfer_policies.weighing import life_of, weighed
 
 RESTART_SECONDS = 300.0  # boot, fetch, restore, where nothing was measured
-HORIZON_SECONDS = 24 * HOUR  # of work, where nobody knows how much is left
 
 
 class Surf(Cheapest):
@@ -39,10 +36,10 @@ class Surf(Cheapest):
         """Spot first, by the expected cost of an hour of progress; ties by pool so that the answer is always the same."""
         del now
         spot = [o for o in offers if o.market is Market.SPOT]
-        rates = self.rates(_seen(job, spot, RESTART_SECONDS)) if spot else []
+        usd = rates(_seen(job, spot, RESTART_SECONDS)) if spot else []
         others = [o for o in offers if o.market is not Market.SPOT]
         others.sort(key=lambda o: (o.price_usd_micros_per_hour, o.pool))
-        return [*(o for _, o in sorted(zip(rates, spot, strict=True), key=lambda x: (x[0], x[1].pool))), *others]
+        return [*(o for _, o in sorted(zip(usd, spot, strict=True), key=lambda x: (x[0], x[1].pool))), *others]
 
     def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
         """Back to spot as `cheapest`; between spot machines where the difference in price pays before the next loss."""
@@ -68,43 +65,35 @@ class Surf(Cheapest):
         return self._with_deadline(view, view.work_left_seconds, view.time_left_seconds)
 
     def _with_deadline(self, view: PlaceView, work: float, left: float) -> Placed:
+        usd = rates(view) if _light(view) else []
+        if usd and view.held is Buy.SPOT:
+            return _cheapest(view, usd)
         options = weighed(view, work, left)
-        usd, _, buy, pool = min(options)
+        cost, _, buy, pool = min(options)
+        best = min(range(len(usd)), key=lambda i: (usd[i], i), default=None)
+        if best is not None and (buy is Buy.SPOT or (buy is Buy.WAIT and view.pools[best].free is not False)):
+            return _cheapest(view, usd)
         if view.at is None and buy is Buy.WAIT:
             return Placed(Buy.WAIT, None, "nothing can be had that is worth it")
         others = [o for o in options if (o[2], o[3]) != (buy, pool)]
-        why = f"expected {usd:.2f} USD to the end" + (f", next best {min(others)[0]:.2f}" if others else "")
+        why = f"expected {cost:.2f} USD to the end" + (f", next best {min(others)[0]:.2f}" if others else "")
         return Placed(buy, pool, why)
 
     def _without_deadline(self, view: PlaceView) -> Placed:
-        rates = self.rates(view)
-        free = [i for i, p in enumerate(view.pools) if p.free is not False]
-        if not free:
+        if all(p.free is False for p in view.pools):
             return Placed(Buy.ON_DEMAND if view.held is Buy.ON_DEMAND else Buy.WAIT, view.at, "no pool is free")
-        best = min(free, key=lambda i: (rates[i], i))
-        return Placed(Buy.SPOT, best, f"an hour of progress costs {rates[best]:.4f} USD")
-
-    def rates(self, view: PlaceView) -> list[float]:
-        """Expected USD for an hour of progress on spot in each pool from now on, whatever it takes to get there included."""
-        hazards = hazards_of(tuple((p.up, p.down, p.band) for p in view.pools))[0]
-        horizon = max(view.work_left_seconds or HORIZON_SECONDS, 60.0)
-        mean = sum(p.spot_usd_per_hour for p in view.pools) / len(view.pools)
-        again = view.restart_seconds / HOUR * mean + 0.5 * sum(p.move_usd for p in view.pools) / len(view.pools)
-        found = []
-        for i, p in enumerate(view.pools):
-            life, lost = life_of(hazards[i], p.spell_seconds if p.free else 0.0, horizon)
-            here = view.held is Buy.SPOT and i == view.at
-            start = (view.owed_seconds if here else view.restart_seconds) / HOUR * p.spot_usd_per_hour
-            move = 0.0 if view.at in (None, i) else p.move_usd
-            hours = max(life / HOUR, 1e-3)
-            found.append(_scarce(p) * (start + move + lost * again) / hours + _scarce(p) * p.spot_usd_per_hour)
-        return found
+        return _cheapest(view, rates(view))
 
 
-def _scarce(pool: PoolView) -> float:
-    """An order in vain costs time: score 10 counts as it is, 1 by half as much again; 5 where nobody knows."""
-    score = min(max(5 if pool.score is None else pool.score, 1), 10)
-    return 1 + 0.5 * (10 - score) / 9 if pool.free is None else 1.0
+def _light(view: PlaceView) -> bool:
+    """A move costs less than an hour on spot: where that is not so, where the job lies matters more than who is cheap now."""
+    return max(p.move_usd for p in view.pools) < min(p.spot_usd_per_hour for p in view.pools)
+
+
+def _cheapest(view: PlaceView, usd: Sequence[float]) -> Placed:
+    """Where an hour of progress costs least, of the pools that may be free; of equal ones the present one, then the first."""
+    best = min((i for i, p in enumerate(view.pools) if p.free is not False), key=lambda i: (usd[i], i != view.at, i))
+    return Placed(Buy.SPOT, best, f"an hour of progress costs {usd[best]:.4f} USD")
 
 
 def _left(job: Job) -> float | None:

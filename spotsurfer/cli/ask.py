@@ -162,6 +162,7 @@ def _now(here: Json) -> list[tuple[str, Any]]:
         ("silent", duration(silent) if silent is not None and silent >= 10 else None),
         ("saved by", protection(here) or None),
         ("processor", here["processor"] or None),
+        ("stage", here.get("stage") or None),
         ("trouble", here["error"]),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from spotsurfer.cli.gpunotes import about_nccl, about_room
 from spotsurfer.cli.screen import money, put, put_json, table
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ def dry_run(client: Client, request: JobRequest, as_json: bool) -> None:
     """Ask and show."""
     from spotsurfer.cli.wire import spec_body
 
-    plan = client.post("/v1/plans", {"spec": spec_body(request.spec)})
+    body = spec_body(request.spec)
+    plan = client.post("/v1/plans", {"spec": body})
     if as_json:
         put_json(plan)
         return
@@ -30,8 +32,11 @@ def dry_run(client: Client, request: JobRequest, as_json: bool) -> None:
     if choices:
         more = f", then {len(choices) - SHOWN} more" if len(choices) > SHOWN else ""
         put(f"\nTried in this order{more}:")
-        columns = ["market", "machine", "zone", "cpu", "GiB", "usd/h", "list", "interrupted"]
+        columns = ["market", "machine", "zone", "cpu", "GiB", "gpu", "usd/h", "list", "interrupted"]
         table(columns, [_row(o) for o in choices[:SHOWN]])
+    for note in (about_nccl(body), about_room(body, choices)):
+        if note:
+            put(f"\n{note}")
     if plan["rejected"]:
         put("\nNot taken:")
         table(["offers", "for example", "why"], _reasons(plan["rejected"]))
@@ -46,7 +51,7 @@ BANDS = ("<5 %", "5-10 %", "10-15 %", "15-20 %", ">20 %")  # of machines in a mo
 
 def _row(o: dict[str, Any]) -> list[str]:
     band = "" if o["interruption_band"] is None else BANDS[o["interruption_band"]]
-    size = [str(o["cpus"]), f"{o['memory_bytes'] / (1 << 30):g}"]
+    size = [str(o["cpus"]), f"{o['memory_bytes'] / (1 << 30):g}", f"{o['gpus']} {o['gpu']}" if o["gpus"] else ""]
     prices = [money(o["usd_micros_per_hour"]), money(o["list_usd_micros_per_hour"])]
     return [o["market"], o["instance_type"], o["zone"], *size, *prices, band]
 

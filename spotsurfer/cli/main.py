@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import spotsurfer
-from spotsurfer.cli import act, ask, backtests, checkpoints, extra, files, host, login, policies, storework, submit, usage
+from spotsurfer.cli import act, ask, backtests, checkpoints, extra, files, hint, host, login, policies, storework, submit, usage
 from spotsurfer.cli.common import CONTEXT, DISK_FULL, SESSION, AsJson, examples
 from spotsurfer.cli.screen import put, put_json, tell
 from spotsurfer.model.errors import DiskFull, SpotsurferError, UsageError
@@ -48,7 +48,7 @@ def version(as_json: AsJson = False) -> None:
         put(f"spotsurfer {spotsurfer.__version__}")
 
 
-for room in (submit, ask, usage, act, checkpoints, storework, files, host, login, backtests, policies, extra):
+for room in (submit, ask, usage, act, checkpoints, storework, files, hint, host, login, backtests, policies, extra):
     room.add(app)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotsurfer.cli.common import SESSION, AsJson, examples
+from spotsurfer.cli.gpunotes import about_nccl
 from spotsurfer.cli.screen import console, put, put_json, tell
 from spotsurfer.model.errors import InputMissing, SpotsurferError, UsageError
 from spotsurfer.units import size as human_size
@@ -44,6 +45,7 @@ def add(app: typer.Typer) -> None:
             "spotsurfer submit assembly.toml --dry-run --type 'm6i.*' --price-max 0.50",
             "spotsurfer submit assembly.toml --deadline 70h --work 48h",
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
+            "spotsurfer submit train.toml --gpus 2 --gpu H100 --dry-run",
             "spotsurfer submit --cpu 1 --mem 1G -- sh -c 'sort big.txt > sorted.txt'",
             "spotsurfer submit --image docker://registry.example/tools/bwa:0.7 --in reads.fq -- bwa index reads.fq",
             "spotsurfer submit --secret API_TOKEN=env:API_TOKEN --secret DB=file:~/db.password -- ./fetch-and-count",
@@ -57,6 +59,8 @@ def submit(  # noqa: PLR0913 - one parameter an option
     name: Annotated[str | None, typer.Option(help="Name of the job.", show_default=False)] = None,
     cpu: Annotated[int | None, typer.Option(help="Processors.", show_default=False)] = None,
     mem: Annotated[str | None, typer.Option(help="Memory, e.g. 4G.", show_default=False)] = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs.", show_default=False)] = None,
+    gpu: Annotated[str | None, typer.Option(help="Which chip, e.g. H100.", show_default=False)] = None,
     inputs: Annotated[list[str] | None, typer.Option("--in", help="Input file, folder or address; repeatable.")] = None,
     outputs: Annotated[list[str] | None, typer.Option("--out", help="Output file or wildcard; repeatable.")] = None,
     folder: Annotated[str | None, typer.Option(help="Folder in which the command runs.", show_default=False)] = None,
@@ -83,6 +87,8 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "name": name,
         "resources.cpu": cpu,
         "resources.memory": mem,
+        "resources.gpus": gpus,
+        "resources.gpu": gpu,
         "inputs": inputs,
         "outputs": outputs,
         "folder": folder,
@@ -211,6 +217,8 @@ def _pieces(file: InputFile, moved: _Moved) -> Iterator[bytes]:
 def _answer(job: dict[str, object], waited: bool, as_json: bool) -> None:
     if (spec := job.get("spec")) and isinstance(spec, dict) and spec.get("secrets"):
         tell(_about_secrets(spec))
+    if isinstance(spec, dict) and (cost := about_nccl(spec)):
+        tell(cost)
     if as_json:
         put_json(job)
     elif not waited:

@@ -16,7 +16,7 @@ from spotsurfer.controller.events import Kind
 from spotsurfer.controller.lookout import Lookout, Said
 from spotsurfer.controller.meters import newest, windows
 from spotsurfer.controller.observe import Observer
-from spotsurfer.ledger.progress import done_seconds
+from spotsurfer.ledger.progress import at_risk_seconds, done_seconds
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import OVER, Attempt
 from spotsurfer.model.market import Offer
@@ -52,9 +52,12 @@ class Chronicle:
         words = {int(a.number): w for a in seen.attempts if (w := self._last.get((a.job, a.number))) is not None}
         reports = [report for _, (_, report) in sorted(words.items())]
         saves = [r.frozen_seconds / r.saves for r in reports if r.saves and r.frozen_seconds]
-        due = job.spec.deadline_seconds is not None
-        done = done_seconds(seen.attempts, words, job.spec.engine != "none", now) if due else 0.0
-        return replace(seen, done_seconds=done, save_seconds=saves[-1] if saves else None)
+        known = replace(seen, save_seconds=saves[-1] if saves else None)
+        if job.spec.deadline_seconds is None:
+            return known
+        saved = job.spec.engine != "none"
+        done = done_seconds(seen.attempts, words, saved, now)
+        return replace(known, done_seconds=done, at_risk_seconds=at_risk_seconds(seen.attempts, words, saved, now))
 
     def record(self, observer: Observer, snapshot: Snapshot, now: datetime) -> None:
         """Write down what changed since the last tick."""
@@ -122,6 +125,8 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
         text = f"{r.notice.kind}: {left:.0f} s left" if left is not None else r.notice.kind
         yield Kind.NOTICE, text, {"kind": r.notice.kind, "seconds_left": left}
     yield from steps_news(before.steps if before is not None else [], r.steps)
+    if r.hint and (before is None or before.hint != r.hint):
+        yield Kind.STAGE, r.hint, {"stage": r.hint}
     save = r.last_save
     if save is not None and (before is None or before.last_save is None or before.last_save.checkpoint != save.checkpoint):
         yield (

@@ -16,6 +16,7 @@ class Kind(StrEnum):
     GRANTED = "granted"
     NOTICE = "notice"
     STEP = "step"  # one of the job's commands began, or ended
+    STAGE = "stage"  # what the job itself says that it does now
     SAVED = "saved"  # a checkpoint became durable
     ASKED = "asked"  # drain, save or go on
     PACED = "paced"  # how often the job is saved from now on, and why

@@ -12,6 +12,7 @@ from spotsurfer_agent.store import StoreError
 from sqlalchemy import Engine
 
 from spotsurfer.controller.annals import Annals
+from spotsurfer.controller.gpuwatch import GpuWatch
 from spotsurfer.controller.lookout import Lookout
 from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.errors import ProviderError
@@ -59,6 +60,7 @@ class Observer:
         self.reports = reports
         self.heads = heads
         self._limits = limits
+        self.gpus = GpuWatch(None, limits.refusal_seconds)
         self.costs = Costs(provider.capabilities.billing)
         self._offers: tuple[Offer, ...] = ()
         self._offers_at: datetime | None = None
@@ -101,6 +103,7 @@ class Observer:
             spent_usd_micros=self.costs.total(),
             limits=self._limits,
             past=past,
+            gpu_drivers=self.gpus.drivers(now),
         )
 
     def instance_of(self, token: str) -> InstanceView | None:
@@ -162,12 +165,15 @@ class Observer:
         alive = [a for a in attempts if a.state not in OVER]
         instances = {a.number: _instance(v) for a in alive if (v := self._listing.get(a.token)) is not None}
         heard = {a.number: h for a in alive if (h := self.reports.heard(job.id, a.number)) is not None}
+        head = self._head(job, alive, now)
+        self.gpus.hear(job, alive, heard, now)
         return JobSeen(
             job=job,
             attempts=attempts,
             instances=instances,
             agents={n: _agent(h) for n, h in heard.items()},
-            head=self._head(job, alive, now),
+            head=head,
+            image_gpus=self.gpus.image(job, head),
             spent_usd_micros=self.costs.of_job(job.id),
             signs={a.number: self._signs(signs[a.instance]) for a in alive if a.instance in signs},
         )

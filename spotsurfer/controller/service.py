@@ -207,6 +207,7 @@ class ControllerService:
             protection=r.protection if r else "",
             unprotected=(r.unprotected or r.unfit) if r else "",
             processor=r.processor if r else "",
+            stage=r.hint if r else "",
             usage=lately(r),
             usd_micros=self._observer.costs.of((a.job, a.number)).usd_micros,
         )

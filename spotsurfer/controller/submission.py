@@ -19,7 +19,8 @@ from sqlalchemy import Engine
 
 from spotsurfer.controller.events import Kind
 from spotsurfer.controller.vault import Vault
-from spotsurfer.core.placement import barred, fits
+from spotsurfer.core import gpus
+from spotsurfer.core.placement import barred, fits, too_little
 from spotsurfer.model.errors import Conflict, DiskFull, InputMissing, JobFileError, NotFound, StoreUnwritable
 from spotsurfer.model.ids import JOB_ID, JobId
 from spotsurfer.model.job import Job, JobSpec, JobState
@@ -158,6 +159,7 @@ class Submission:
             hook_seconds=spec.hook_seconds,
             image=spec.image,
             devices=list(spec.devices),
+            gpus=gpus.asked(spec),
             entry_point=None if spec.entry_point is None else list(spec.entry_point),
             steps=[Step(s.name, list(s.command), s.protect, s.always) for s in spec.steps],
             secrets={name: secret["as"] for name, secret in spec.secrets.items()},
@@ -179,6 +181,12 @@ class Submission:
             )
         cpus = max(o.cpus for o in offers)
         most, asked = (max(o.memory_bytes for o in offers) / GIB, spec.memory_bytes / GIB)
+        if gpus.asked(spec) and (rooms := [o for o in offers if o.cpus >= spec.cpus and o.memory_bytes >= spec.memory_bytes]):
+            had = sorted({f"{o.pool.instance_type}: {o.gpus.count} {o.gpus.chip}" for o in offers if o.gpus.count})
+            raise JobFileError(
+                f"no machine has its GPUs: {too_little(probe, max(rooms, key=lambda o: o.gpus.count))}; "
+                + (f"GPUs are in {', '.join(had[:5])}" if had else "none of the machine types that may be bought has any")
+            )
         raise JobFileError(
             f"no machine has {spec.cpus} CPUs and {asked:.1f} GiB in market {spec.market}: the largest has {cpus} CPUs, "
             f"the one with most memory {most:.0f} GiB; ask for less in [resources]"

@@ -33,6 +33,13 @@ def evidence(snapshot: Snapshot, now: datetime) -> Evidence:
     return {**snapshot.past, **{k: snapshot.past.get(k, Fates()) + f for k, f in alive.items()}}
 
 
-def told(offers: Sequence[Offer], known: Evidence) -> Sequence[Offer]:
-    """The offers, each with the lives of the machines of all jobs that were in its pool."""
-    return [replace(o, lives=known[o.pool, o.market].lives) if (o.pool, o.market) in known else o for o in offers]
+def told(snapshot: Snapshot, known: Evidence) -> Sequence[Offer]:
+    """The offers, each with the lives of the machines of all jobs that were in its pool, and the GPU driver seen there."""
+    told = [replace(o, lives=known[o.pool, o.market].lives) if (o.pool, o.market) in known else o for o in snapshot.offers]
+    drivers = snapshot.gpu_drivers
+    return [_driven(o, drivers.get((o.pool.provider, o.pool.region), "")) if o.gpus.count else o for o in told]
+
+
+def _driven(offer: Offer, driver: str) -> Offer:
+    """All machines of a region boot one image, which has one driver."""
+    return replace(offer, gpus=replace(offer.gpus, driver=driver))

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 
 from spotsurfer.core.case import Case
 from spotsurfer.core.evidence import Evidence
-from spotsurfer.core.purchase import launches
+from spotsurfer.core.purchase import USUAL_SECONDS, launches
 from spotsurfer.model.job import AttemptState, rehearses
 from spotsurfer.model.lives import Fates
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.ports.interval import Interval, SaveView
 
-USUAL_SECONDS = 600.0  # between saves, until a policy said something else
 LEAST_SECONDS, MOST_SECONDS = 30.0, 7 * 86400.0  # whatever a policy says
 GUESS_SECONDS = 10.0  # that a save stops a job for, as long as none was made
 SAME = 0.1  # what differs by less is not told to the agent

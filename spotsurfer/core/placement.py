@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 
+from spotsurfer.core import gpus
+from spotsurfer.model.gpus import Gpus
 from spotsurfer.model.job import Job, MarketChoice, MoveRequest
 from spotsurfer.model.market import Cooldown, Market, Offer
 from spotsurfer.model.money import usd
-from spotsurfer.model.snapshot import Limits
+from spotsurfer.model.snapshot import JobSeen, Limits
 from spotsurfer.ports.policy import Policy
 
 GIB = 1 << 30
@@ -33,7 +35,12 @@ def too_little(job: Job, offer: Offer) -> str | None:
         return f"it has {offer.cpus} processors, the job asks for {job.spec.cpus}"
     if offer.memory_bytes < job.spec.memory_bytes:
         return f"it has {offer.memory_bytes / GIB:.1f} GiB of memory, the job asks for {job.spec.memory_bytes / GIB:.1f}"
-    return None
+    return gpus.lacking(job.spec, offer.gpus)
+
+
+def wrong_gpus(image: Gpus | None, offer: Offer) -> str | None:
+    """Why a checkpoint that was made on these GPUs could not go on there, with both values, or None."""
+    return None if image is None else gpus.unlike(image, offer.gpus)
 
 
 def barred(job: Job, offer: Offer, limits: Limits) -> str | None:
@@ -66,14 +73,15 @@ def serves(move: MoveRequest, offer: Offer) -> bool:
 
 
 def choose(
-    job: Job, offers: Sequence[Offer], cooldowns: Sequence[Cooldown], policy: Policy, now: datetime, limits: Limits
+    seen: JobSeen, offers: Sequence[Offer], cooldowns: Sequence[Cooldown], policy: Policy, now: datetime, limits: Limits
 ) -> tuple[Sequence[Offer], list[tuple[Offer, str]]]:
     """Ranked offers, and those passed over with the reason."""
+    job = seen.job
     passed: list[tuple[Offer, str]] = []
     free: list[Offer] = []
     for offer in offers:
         cool = cooling(offer, cooldowns, now)
-        why = too_little(job, offer) or barred(job, offer, limits)
+        why = too_little(job, offer) or wrong_gpus(seen.image_gpus, offer) or barred(job, offer, limits)
         if why is not None:
             passed.append((offer, why))
         elif cool is not None:

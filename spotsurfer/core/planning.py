@@ -10,7 +10,7 @@ from spotsurfer.core.case import Case, wanted
 from spotsurfer.core.evidence import evidence, told
 from spotsurfer.core.ownership import tried_since
 from spotsurfer.core.pacing import Paced, paced
-from spotsurfer.core.placement import GIB, choose, fits, serves
+from spotsurfer.core.placement import GIB, choose, fits, serves, wrong_gpus
 from spotsurfer.core.purchase import MARKETS, Bought, weighed
 from spotsurfer.core.trusted import Trusted
 from spotsurfer.model.actions import Action, Plan, Rejected, SetWish
@@ -47,7 +47,7 @@ class Planner:
         self._snapshot, self._policy, self._now = snapshot, Trusted(policy), now
         self._purchase, self._interval = purchase, interval
         self._known = evidence(snapshot, now)
-        self._offers = told(snapshot.offers, self._known)
+        self._offers = told(snapshot, self._known)
         self._alarms: list[str] = []
         self.bought: dict[JobId, Bought | None] = {}
         self._planned: list[Offer] = []
@@ -158,7 +158,7 @@ class Planner:
             ranked, purpose = wanted or ranked, f"{purpose}; {bought.why}"
         if not ranked:
             refusing = self._refusing(seen)
-            why = next(iter(refusing.values()), "")
+            why = next(iter(refusing.values()), "") or self._wrong_gpus(seen)
             text = f"no machine that can be had could go on with its checkpoint: {why}" if why else self._none(seen)
             self.note(seen.job.id, text)
             return None
@@ -238,7 +238,7 @@ class Planner:
 
     def _ranked(self, seen: JobSeen) -> Sequence[Offer]:
         s = self._snapshot
-        ranked, passed = choose(seen.job, self._offers, s.cooldowns, self._policy, self._now, s.limits)
+        ranked, passed = choose(seen, self._offers, s.cooldowns, self._policy, self._now, s.limits)
         passed = [(o, why) for o, why in passed if fits(seen.job, o)]  # what is too small will be so each time
         refusing = self._refusing(seen)
         passed += [
@@ -260,6 +260,11 @@ class Planner:
     def _refusing(self, seen: JobSeen) -> dict[str, str]:
         """Machine types that lately could not go on with the job's checkpoint, with the reason."""
         return {a.pool.instance_type: a.reason for a in self._late(seen) if a.restore_refused}
+
+    def _wrong_gpus(self, seen: JobSeen) -> str:
+        """Of the machines that the job could have: why their GPUs are not those of its checkpoint."""
+        there = ((o, wrong_gpus(seen.image_gpus, o)) for o in self._offers if fits(seen.job, o))
+        return next((f"{o.pool.instance_type}: {why}" for o, why in there if why), "")
 
     def _take(self, seen: JobSeen, own: Sequence[Case], offer: Offer, purpose: str, move: int = 0) -> Action | None:
         full = hard.no_machine_left(self._snapshot, len(self._planned))

@@ -17,8 +17,8 @@ from spotsurfer.ports.policy import Policy
 
 def preview(job: Job, snapshot: Snapshot, policy: Policy, now: datetime) -> Preview:
     """The same choice that `decide` would make of the same world."""
-    offers = told(snapshot.offers, evidence(snapshot, now))
-    choices, rejected = choose(job, offers, snapshot.cooldowns, policy, now, snapshot.limits)
+    offers = told(snapshot, evidence(snapshot, now))
+    choices, rejected = choose(JobSeen(job, ()), offers, snapshot.cooldowns, policy, now, snapshot.limits)
     choices = list(choices)
     return Preview(choices, rejected, _obstacle(job, snapshot, choices))
 

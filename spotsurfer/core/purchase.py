@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from spotsurfer.core.deadline import kept, spare_after
-from spotsurfer.core.placement import barred, cooling, fits
+from spotsurfer.core.placement import barred, cooling, fits, wrong_gpus
 from spotsurfer.model.job import HOLDS, WAITS, Attempt, Job, MarketChoice
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Market, Offer, Pool
@@ -25,9 +25,10 @@ from spotsurfer.ports.purchase import Buy, Choice, Moment, Purchase, Terms, View
 SLOTS = 400  # that the time until a deadline is cut into, at most
 SLOT_STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)
 PRICE_STEP, START_STEP = 0.01, 0.05  # prices of spot, as a share of on-demand, and launches, in slots, are rounded to these
-START_SECONDS = 300.0  # that a launch takes as long as this job saw none
+START_SECONDS = 300.0  # that a launch takes as long as no job saw one
 WORST = 3.0  # a launch that goes badly takes so many times as long as usual
 HOUR = 3600.0
+USUAL_SECONDS = 600.0  # between saves, where nobody said anything else
 MARKETS = {Market.SPOT: Buy.SPOT, Market.ON_DEMAND: Buy.ON_DEMAND}
 
 
@@ -85,13 +86,18 @@ def view_of(snapshot: Snapshot, seen: JobSeen, now: datetime) -> View | None:
     spec = seen.job.spec
     if spec.deadline_seconds is None or spec.work_seconds is None or spec.market is not MarketChoice.SPOT_FIRST:
         return None
-    offers = [o for o in snapshot.offers if fits(seen.job, o) and barred(seen.job, o, snapshot.limits) is None]
+    offers = [
+        o
+        for o in snapshot.offers
+        if fits(seen.job, o) and not wrong_gpus(seen.image_gpus, o) and barred(seen.job, o, snapshot.limits) is None
+    ]
     prices = {m: min((o.price_usd_micros_per_hour for o in offers if o.market is m), default=None) for m in Market}
     spot, on_demand = prices[Market.SPOT], prices[Market.ON_DEMAND]
     if spot is None or on_demand is None:
         return None
     slot = slot_seconds(spec.deadline_seconds)
-    start, worst = launches(seen.attempts)
+    own = any(a.granted_at is not None for a in seen.attempts)
+    start, worst = launches(seen.attempts if own else [a for s in snapshot.jobs for a in s.attempts])
     start = START_STEP * slot * math.ceil(start / (START_STEP * slot))
     ratio = max(PRICE_STEP, PRICE_STEP * round(spot / on_demand / PRICE_STEP)) if on_demand else 1.0
     terms = Terms(slot, spec.work_seconds, spec.deadline_seconds, start, ratio * on_demand / 1e6, on_demand / 1e6, worst)
@@ -118,7 +124,7 @@ def slot_seconds(deadline_seconds: float) -> float:
 
 
 def launches(attempts: Sequence[Attempt]) -> tuple[float, float]:
-    """Seconds from an order to a machine that can take the job: as a rule, and where it goes badly. As this job saw it."""
+    """Seconds from an order to a machine that can take the job: as a rule, and where it goes badly."""
     taken = [(a.granted_at - a.planned_at).total_seconds() for a in attempts if a.granted_at is not None]
     usual = float(np.median(taken)) if taken else START_SECONDS
     return usual, max([WORST * usual, *taken])
@@ -165,12 +171,23 @@ def _held(seen: JobSeen, start: float, now: datetime) -> tuple[Buy, float]:
     return Buy.WAIT, 0.0
 
 
+def at_risk(view: View, seen: JobSeen) -> float:
+    """Seconds of work that may have to be done again: a spot machine may go without a word. Who is to go back to spot must be
+    able to afford it until the first save there, or the job would be moved to and fro."""
+    if view.held is Buy.ON_DEMAND:
+        paces = [a.pace_seconds for a in seen.attempts if a.pace_seconds is not None]
+        interval = seen.job.spec.checkpoint_interval_seconds or (paces[-1] if paces else USUAL_SECONDS)
+        return min(interval, view.terms.work_seconds - view.done_seconds)
+    return seen.at_risk_seconds if view.held is Buy.SPOT else 0.0
+
+
 def _moment(view: View, seen: JobSeen, now: datetime) -> Moment:
-    """The same for the rule that keeps deadlines, at the true time and with all work that is done."""
+    """The same for the rule that keeps deadlines, at the true time and with all work that nobody can take any more."""
+    done = done_seconds(seen, view.terms.tick_seconds) - at_risk(view, seen)
     free = view.spot_seen[-1] if view.spot_seen else None
     return Moment(
         (now - seen.job.submitted_at).total_seconds(),
-        np.array([done_seconds(seen, view.terms.tick_seconds)]),
+        np.array([max(done, 0.0)]),
         np.array([view.held], dtype=np.int8),
         np.array([view.owed_seconds]),
         np.array([-1 if free is None else int(free)], dtype=np.int8),

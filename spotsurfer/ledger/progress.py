@@ -30,6 +30,20 @@ def done_seconds(attempts: Sequence[Attempt], told: Mapping[int, tuple[datetime,
     return total
 
 
+def at_risk_seconds(
+    attempts: Sequence[Attempt], told: Mapping[int, tuple[datetime, Report]], saved: bool, now: datetime
+) -> float:
+    """Of `done_seconds`, those that would have to be done again if the job's machine were gone now without a word."""
+    holder = next((a for a in attempts if a.state in HOLDS and a.state is not AttemptState.RESTORING and a.granted_at), None)
+    if holder is None or holder.granted_at is None:
+        return 0.0
+    at, report = told.get(holder.number, (holder.granted_at, None))
+    ran = _ran(holder, now, report)
+    if not saved or report is None or report.save_age_seconds is None:
+        return ran
+    return min(ran, report.save_age_seconds + max(0.0, (now - at).total_seconds()))
+
+
 def _ran(a: Attempt, until: datetime | None, report: Report | None) -> float:
     """From the job's start there until then."""
     if a.granted_at is None or until is None:

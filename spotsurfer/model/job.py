@@ -84,6 +84,8 @@ class JobSpec:
     outputs: tuple[str, ...] = ()  # glob patterns below the folder
     cpus: int = 1
     memory_bytes: int = 1 << 30
+    gpus: int = 0  # that its machine has at least
+    gpu: str = ""  # which chip, as "H100"; "" = any
     market: MarketChoice = MarketChoice.SPOT_FIRST
     checkpoint_interval_seconds: float | None = None  # None = the operator's default
     retries: int = 0  # of a command that fails by itself

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from spotsurfer.model.gpus import NO_GPUS, Gpus
 from spotsurfer.model.lives import UNSEEN, Lives
 
 
@@ -46,6 +47,7 @@ class Offer:
     interruption_band: int | None = None
     placement_score: int | None = None
     lives: Lives = UNSEEN  # of our own machines of this pool and market
+    gpus: Gpus = NO_GPUS
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from spotsurfer.model.gpus import Gpus
 from spotsurfer.model.ids import AttemptNumber, InstanceId
 from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.lives import Fates
@@ -115,7 +116,9 @@ class JobSeen:
     signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
     memory_floor_bytes: int = 0  # less memory was too little before: `job` asks for as much here; 0 = it never was
     done_seconds: float = 0.0  # of its work, those that would not have to be done again
+    at_risk_seconds: float = 0.0  # of these: would have to be done again if its machine were gone now without a word
     save_seconds: float | None = None  # that a save stopped it for, on the last machine that made one
+    image_gpus: Gpus | None = None  # that its newest checkpoint was made on; None = none, or nobody can say
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +163,4 @@ class Snapshot:
     limits: Limits
     spot_seen: Mapping[Pool, Sequence[SpotSeen]] = field(default_factory=dict)  # oldest first
     past: Mapping[tuple[Pool, Market], Fates] = field(default_factory=dict)  # of machines that are gone, of all jobs
+    gpu_drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and region, newest machine

@@ -62,6 +62,7 @@ class AttemptStatus:
     protection: str = ""  # how the job is saved there: criu, app, none; "" = not known
     unprotected: str = ""  # why not better, in one sentence
     processor: str = ""
+    stage: str = ""  # what the job itself says that it does
     usage: Window | None = None  # in the last seconds
 
 

@@ -110,7 +110,8 @@ class _Player:
         if spot is not None and not spot.is_up(self._now):
             self._reclaimed(spot)
             return
-        if memory > here.usable_bytes and self._rescued(memory):
+        if memory > here.usable_bytes:
+            self._rescue()
             return
         speed = min(1.0, here.cores / cores) if cores > 0 else 1.0
         lasts = min(self._left / speed, LOOK_SECONDS - self._seen, np.inf if spot is None else spot.until_change(self._now))
@@ -138,12 +139,13 @@ class _Player:
         elif choice.to is not None:
             self._course = moved(self._course, choice.to, self._now)
 
-    def _rescued(self, memory: float) -> bool:
-        """True: the job was moved; False: nothing is larger, so it is killed again and again, and told once."""
-        course = self._course
-        if self._seen > 0:  # the guard's event carries what was seen so far
-            self._course = replace(course, peak_bytes=max(course.peak_bytes, self._most, memory), cores=self._used / self._seen)
-        to = rescue(self._course, memory, self._now)
+    def _rescue(self) -> None:
+        """Frozen at the guard's level: how much more the job will need is not known then."""
+        level = self._kinds[self._course.here].usable_bytes
+        self._course = replace(self._course, peak_bytes=max(self._course.peak_bytes, self._most, level))
+        if self._seen > 0:
+            self._course = replace(self._course, cores=self._used / self._seen)
+        to = rescue(self._course, level, self._now)
         if to is None:
             raise ValueError("nothing among the types holds the run's peak")
         if self._world.guard:
@@ -153,7 +155,6 @@ class _Player:
             self._piece, self._left = self._image
         self._clear()
         self._move(to, Came.FORCED)
-        return True
 
     def _move(self, to: int, came: Came) -> None:
         self._ride.moves += 1

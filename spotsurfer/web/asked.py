@@ -37,6 +37,8 @@ class SpecBody(Asked):
     outputs: list[str] = []
     cpus: int = 1
     memory_bytes: int = 1 << 30
+    gpus: int = 0
+    gpu: str = ""
     market: MarketChoice = MarketChoice.SPOT_FIRST
     checkpoint_interval_seconds: float | None = None
     retries: int = 0

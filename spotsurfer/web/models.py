@@ -168,6 +168,7 @@ class AttemptOut(Wire):
     protection: str
     unprotected: str
     processor: str
+    stage: str
     usage: UsageOut | None
 
     @classmethod

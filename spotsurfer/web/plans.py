@@ -25,6 +25,9 @@ class OfferOut(m.Wire):
     market: Market
     cpus: int
     memory_bytes: int
+    gpus: int
+    gpu: str
+    gpu_memory_bytes: int
     usd_micros_per_hour: int
     list_usd_micros_per_hour: int
     interruption_band: int | None
@@ -42,6 +45,9 @@ class OfferOut(m.Wire):
             market=o.market,
             cpus=o.cpus,
             memory_bytes=o.memory_bytes,
+            gpus=o.gpus.count,
+            gpu=o.gpus.chip,
+            gpu_memory_bytes=o.gpus.memory_bytes,
             usd_micros_per_hour=o.price_usd_micros_per_hour,
             list_usd_micros_per_hour=o.list_price_usd_micros_per_hour,
             interruption_band=o.interruption_band,

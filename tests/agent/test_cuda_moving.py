@@ -134,6 +134,15 @@ def test_all_gpus_are_mapped_in_order_or_none() -> None:
 def test_nccl_goes_by_sockets_only_where_that_was_asked_for() -> None:
     assert nccl.environment({}) == {} == nccl.environment({nccl.ASKED: "0"})
     assert nccl.environment({nccl.ASKED: nccl.SOCKETS})["NCCL_P2P_DISABLE"] == "1"
+    assert nccl.environment({}, 1) == {} == nccl.environment({nccl.ASKED: "own"}, 2)
+    assert nccl.environment({}, 2) == nccl.SETTINGS
+
+
+def test_the_drivers_version_is_read_off_the_kernel_module(tmp_path: Path) -> None:
+    said = tmp_path / "version"
+    said.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  (x)\nGCC version: 14.2.0\n")
+    assert gpufacts.driver_here(said) == "580.159.04"
+    assert gpufacts.driver_here(tmp_path / "none") == ""
 
 
 def test_programs_that_would_die_of_it_are_known_by_a_library(tmp_path: Path) -> None:

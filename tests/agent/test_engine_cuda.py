@@ -41,6 +41,11 @@ def test_scene(box, scene):
     box.run(scene)
 
 
+@pytest.mark.parametrize("holds", ["held", "running"])
+def test_threads_that_would_end_the_job_while_its_memory_is_out(box, holds):
+    box.run("threaded", holds)
+
+
 # The stages are those of a live save; in "gpu" the side-car locks and copies out, in "resume" it copies back.
 @pytest.mark.parametrize("at", ["gpu", "gpu+0.2", "snapshot", "resume+0.1", "resume+0.3", "upload"])
 def test_kill_the_side_car_at(box, at):

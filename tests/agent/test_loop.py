@@ -74,6 +74,51 @@ def test_live_saves_come_each_interval_and_hold_the_log_first(tmp_path):
     assert world.report(1).saves == 3
 
 
+def test_a_checkpoint_that_the_job_asks_for_comes_once_and_its_stage_is_told(tmp_path):
+    world = World(tmp_path, checkpoint_interval_seconds=3600.0)
+    machine = running(world)
+    folder = machine.folder / "scratch/hints"
+    folder.mkdir(parents=True)
+    (folder / "stage").write_text("align\n")
+    (folder / "checkpoint").touch()
+    world.until(lambda: len(commits(world)) == 1)
+    assert not (folder / "checkpoint").exists()
+    began = world.now
+    world.until(lambda: world.now > began + 120)
+    assert len(commits(world)) == 1
+    assert world.report(1).hint == "align"
+
+
+def test_an_interval_that_changes_is_obeyed_while_the_job_runs_on(tmp_path):
+    world = World(tmp_path, checkpoint_interval_seconds=1000.0)
+    machine = running(world)
+    for _ in range(40):
+        world.turn()
+    assert commits(world) == []
+    world.want(1, Want.RUN, 1, save_every_seconds=10.0)
+    world.until(lambda: len(commits(world)) == 3)
+    soon = world.now
+    assert 40 <= soon - 10_000 < 85
+    world.want(1, Want.RUN, 2, save_every_seconds=60.0)
+    world.until(lambda: len(commits(world)) == 4)
+    assert 55 <= world.now - soon < 75
+    machine.boot()  # the agent alone: what it was told lies in the store
+    again = world.now
+    world.until(lambda: len(commits(world)) == 5)
+    assert 45 <= world.now - again < 75
+    assert machine.shim.output() == b"".join(b"%08d\n" % i for i in range(int(machine.shim.worked))), "it never began again"
+
+
+@pytest.mark.parametrize("nonsense", [0.0, -7.0, 1e-9])
+def test_a_wished_interval_is_never_so_short_that_nothing_else_is_done(tmp_path, nonsense):
+    world = World(tmp_path, checkpoint_interval_seconds=1000.0)
+    running(world)
+    world.want(1, Want.RUN, 1, save_every_seconds=nonsense)
+    begun = world.now
+    world.until(lambda: len(commits(world)) == 5)
+    assert world.now - begun >= 5.0
+
+
 def test_asked_for_checkpoint_comes_once(world):
     running(world)
     world.want(1, Want.RUN, 1, save_at_least=1)

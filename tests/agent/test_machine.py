@@ -146,6 +146,15 @@ def test_interval_counts_from_the_freeze_not_from_the_end_of_the_save():
     assert step(after, facts(now=after.freeze_at + 100.0))[0].name is S.SAVING
 
 
+def test_a_jobs_own_wish_counts_half_a_minute_after_the_save_before():
+    after, _ = step(state(S.SAVING), facts(outcome=ended(Task.LIVE, save=SAVED)))
+    early, late = after.freeze_at + 29.9, after.freeze_at + 30.0
+    assert step(after, facts(now=early, wishes_save=True))[0].name is S.RUNNING
+    assert step(after, facts(now=late))[0].name is S.RUNNING
+    assert step(after, facts(now=late, wishes_save=True))[0].name is S.SAVING
+    assert step(after, facts(now=late, wishes_save=True, unprotected=True))[0].name is S.RUNNING
+
+
 def test_a_failed_live_save_is_tried_again_later_and_later():
     current, waits = state(S.SAVING), []
     now = 2000.0

@@ -90,3 +90,11 @@ def test_each_verdict_is_a_sentence() -> None:
     assert "faster link" in say(replace(FITS, verdict="never"))
     assert "one is made every 300 s" in say(replace(FITS, hastened=True, interval_seconds=300.0))
     assert "without notice" in say(replace(FITS, verdict="no notice", window_seconds=None))
+
+
+def test_stages_that_a_job_tells_become_moments_once() -> None:
+    first, again = replace(REPORT, last_save=None, hint="align"), replace(REPORT, last_save=None, hint="call")
+    assert list(news(None, first)) == [(Kind.STAGE, "align", {"stage": "align"})]
+    assert list(news(first, first)) == []
+    assert [text for _, text, _ in news(first, again)] == ["call"]
+    assert list(news(again, replace(again, hint=""))) == []

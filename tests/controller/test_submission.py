@@ -96,3 +96,8 @@ def test_a_store_that_fails_is_said(submission: Submission, tmp_path: Path) -> N
     (tmp_path / "store" / "jobs").write_text("in the way")
     with pytest.raises(e.StoreUnwritable):
         submission.upload(JOB, "a", iter([b"x"]), 1)
+
+
+def test_gpus_that_no_machine_has_are_said_at_once(submission: Submission) -> None:
+    with pytest.raises(e.JobFileError, match="no machine has its GPUs: it has no GPU, the job asks for 2"):
+        submission.submit(JOB, spec(gpus=2), {})

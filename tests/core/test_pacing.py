@@ -13,7 +13,8 @@ from support.builders import JOB, NOW, POOL, a_head, a_job, a_snapshot, ago, an_
 
 from spotsurfer.core.decide import decide
 from spotsurfer.core.evidence import fates_of
-from spotsurfer.core.pacing import GUESS_SECONDS, LEAST_SECONDS, MOST_SECONDS, USUAL_SECONDS
+from spotsurfer.core.pacing import GUESS_SECONDS, LEAST_SECONDS, MOST_SECONDS
+from spotsurfer.core.purchase import USUAL_SECONDS
 from spotsurfer.model.actions import Ask, Decision, Pace
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import AttemptState, Parent

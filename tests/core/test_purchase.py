@@ -14,6 +14,7 @@ from support.builders import JOB, NOW, POOL, a_head, a_job, a_snapshot, ago, an_
 from spotsurfer.core.decide import decide
 from spotsurfer.core.purchase import slot_seconds, slots, view_of
 from spotsurfer.model.actions import Ask, Decision, Plan, Terminate
+from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState, MarketChoice
 from spotsurfer.model.market import Cooldown, Market
@@ -111,6 +112,33 @@ def test_back_to_spot_and_over_to_on_demand() -> None:
     assert bought(Says(Buy.SPOT), running(Market.ON_DEMAND, job)) is Market.SPOT
     assert bought(Says(Buy.ON_DEMAND), running(Market.SPOT, job)) is Market.ON_DEMAND
     assert bought(Says(Buy.SPOT), running(Market.SPOT, job)) is None
+
+
+def test_a_spot_machine_with_much_to_lose_is_left_in_time() -> None:
+    """It may go without a word: what was not saved would have to be done again, and that takes too long."""
+    late = due(20, 5, gone=15.5)  # 4.5 hours are left; of 5 hours of work 1.5 are done
+    slack = running(Market.SPOT, late, done_seconds=1.5 * HOUR)
+    assert bought(Says(Buy.SPOT), slack) is None, "half an hour to spare even if the launch goes badly"
+    assert bought(Says(Buy.SPOT), replace(slack, at_risk_seconds=600.0)) is None
+    assert bought(Says(Buy.SPOT), replace(slack, at_risk_seconds=3500.0)) is Market.ON_DEMAND
+
+
+def test_nobody_goes_back_to_spot_who_can_not_afford_to_lose_what_is_done_until_the_first_save() -> None:
+    late = due(20, 5, gone=15.5)
+    here = running(Market.ON_DEMAND, late, done_seconds=1.5 * HOUR)
+    often, seldom = (replace(here, attempts=[replace(here.attempts[0], pace_seconds=s)]) for s in (300.0, 4000.0))
+    assert bought(Says(Buy.SPOT), often) is Market.SPOT
+    assert bought(Says(Buy.SPOT), seldom) is None
+
+
+def test_a_jobs_first_launch_is_reckoned_to_take_what_those_of_others_did() -> None:
+    first = seen(job=due(0.4, 0.2, gone=0))
+    assert bought(Says(Buy.SPOT), first) is Market.ON_DEMAND, "a launch may take long as far as anybody knows"
+    other = an_attempt(1, planned_at=ago(230), granted_at=ago(200))
+    known = seen([other], SAVED, job=a_job(id=JobId("other")))
+    decision = decided(Says(Buy.SPOT), first, known)
+    made = next(a for a in decision.actions if isinstance(a, Plan) and a.job == JOB)
+    assert made.offer.market is Market.SPOT
 
 
 def test_who_is_to_wait_leaves_an_on_demand_machine_but_no_spot_one() -> None:

@@ -7,13 +7,16 @@ from datetime import timedelta
 
 import pytest
 from spotsurfer_policies.placement import make
+from spotsurfer_policies.progress import rates
 from support.builders import NOW, POOL, a_job, an_attempt, an_offer
 
 from spotsurfer.core.evidence import fates_of
 from spotsurfer.model.job import AttemptState
 from spotsurfer.model.lives import Lives
 from spotsurfer.model.market import Market, Offer
+from spotsurfer.ports.placement import PlaceView, PoolView
 from spotsurfer.ports.policy import PauseSeen
+from spotsurfer.ports.purchase import Buy
 
 POLICY = make({})
 HOUR = 3600.0
@@ -92,3 +95,37 @@ def test_who_allows_longer_pauses_comes_back_sooner() -> None:
     assert make({}).least_stay(30.0) == pytest.approx(600.0)
     assert make({"pause_share": 0.3}).least_stay(30.0) == pytest.approx(100.0)
     assert make({"stay_seconds": 7}).least_stay(0.0) == 7.0
+
+
+def two(old: PoolView, new: PoolView, held: Buy = Buy.SPOT, left: float = 40 * HOUR) -> PlaceView:
+    return PlaceView((old, new), 600.0, 20 * HOUR, left, 720.0, held, 0)
+
+
+def seen(usd: float, spell: float, move: float = 0.4, free: bool = True) -> PoolView:
+    """A pool whose spells are lost within the hour or last for days."""
+    up = Lives.of([(1200.0, True)] * 12 + [(48 * HOUR, False)] * 2)
+    down = Lives.of([(1800.0, True)] * 12)
+    return PoolView(f"at {usd}", usd, 3.0, free, spell, up, down, move_usd=move)
+
+
+def test_a_spell_that_has_just_begun_is_not_worth_an_old_one() -> None:
+    """A tenth cheaper, but most new spells end within the hour: launch, move and loss would eat it up."""
+    assert make({}).place(two(seen(1.0, 5 * HOUR), seen(0.9, 0.0))).pool == 0
+    assert make({}).place(two(seen(1.0, 5 * HOUR), seen(0.9, 30 * HOUR, move=0.02))).pool == 1
+
+
+def test_time_is_dearer_the_less_there_is_to_spare() -> None:
+    """A dear pool is launched in rather than waited beside when little time is left to spare."""
+    cheap, dear = seen(0.6, 600.0, free=False), seen(1.4, 30 * HOUR)
+    plenty, little = (two(cheap, dear, Buy.WAIT, 20 * HOUR + spare * HOUR) for spare in (200, 1))
+    assert rates(little)[0] > rates(plenty)[0]
+    assert rates(plenty)[0] < rates(plenty)[1]
+    assert rates(little)[0] > rates(little)[1]
+    assert make({}).place(little).buy is Buy.SPOT
+
+
+def test_without_a_deadline_time_costs_nothing() -> None:
+    view = two(seen(1.0, HOUR), seen(1.0, HOUR, free=False), Buy.WAIT)
+    free, gone = rates(replace(view, time_left_seconds=None))
+    assert gone == pytest.approx(rates(replace(view, time_left_seconds=None, pools=(view.pools[0], seen(1.0, 0.0))))[1])
+    assert free < gone

@@ -12,7 +12,7 @@ from spotsurfer_policies.surf import make
 from support.builders import NOW, POOL, a_snapshot, ago, an_attempt, seen
 
 from spotsurfer.controller.almanac import Almanac, spot_now
-from spotsurfer.ledger.progress import done_seconds
+from spotsurfer.ledger.progress import at_risk_seconds, done_seconds
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.ports.purchase import Buy, Terms, View
@@ -86,6 +86,16 @@ def test_progress_is_what_has_not_to_be_done_again() -> None:
     assert done_seconds([drained, lost, runs], said, False, NOW) == pytest.approx(990)
     restoring = replace(runs, state=A.RESTORING)
     assert done_seconds([drained, lost, restoring], {k: v for k, v in said.items() if k < 3}, True, NOW) == pytest.approx(1680)
+
+
+def test_at_risk_is_what_a_machine_that_goes_without_a_word_takes_along() -> None:
+    lost = an_attempt(1, A.RELEASED, granted_at=ago(8000))
+    runs = an_attempt(2, A.RUNNING, granted_at=ago(1000))
+    said = {1: told(ago(7000), "running", 300.0), 2: told(ago(5), "running", 60.0)}
+    assert at_risk_seconds([lost, runs], said, True, NOW) == pytest.approx(65)
+    assert at_risk_seconds([lost, runs], said, False, NOW) == pytest.approx(990), "it can't be saved"
+    assert at_risk_seconds([lost, runs], {}, True, NOW) == pytest.approx(1000), "it has not said that it saved anything"
+    assert at_risk_seconds([lost], said, True, NOW) == 0
 
 
 def test_own_history_becomes_a_trace() -> None:

@@ -41,6 +41,13 @@ def test_next_runs_leave_little_slack() -> None:
     assert keys["e5_slack"] <= SLACK  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(("peak", "killed"), [(20.0, 0.0), (30.0, 1.0)])
+def test_a_run_is_killed_where_the_guard_has_no_machine_either(peak: float, killed: float) -> None:
+    """Four times the 6 GiB that were asked for are the most there is."""
+    found = nextrun.judged([nextrun.Step([2.0**30, peak * 2**30], 6 * 2.0**30)], nextrun.RULES["surf"])
+    assert (found["exceeded"], found["killed"]) == (1.0, killed)
+
+
 def test_all_data_has_its_licence_beside_it() -> None:
     told = (ROOT / "bench/usage/README.md").read_text()
     for path in (ROOT / "bench/usage").glob("*.gz"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from simulation.virtual import Chances
+from simulation.chances import Chances
 from simulation.world import World
 
 from spotsurfer.model.job import HOLDS, WAITS

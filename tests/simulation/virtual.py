@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from simulation.chances import Chances
 from simulation.objects import Objects
 from spotsurfer_agent import protocol
 from spotsurfer_agent.fit import Fit
@@ -25,27 +26,6 @@ class Crash(BaseException):
 
 
 @dataclass
-class Chances:
-    """How often things go wrong; per second unless said otherwise."""
-
-    refused: float = 0.15  # a launch
-    never_boots: float = 0.05  # a launch
-    notice: float = 0.006
-    killed: float = 0.004
-    cut: float = 0.006
-    restore_fails: float = 0.05  # a restore
-    image_bad: float = 0.05  # a second in which memory comes behind a restored job
-    unfit: float = 0.01  # a report of a machine that stands by
-    useless: float = 0.01  # the same, but no machine would fare better
-    registry: float = 0.002  # it stops answering; a minute later it answers again
-    save_fails: float = 0.15  # a final save that was asked for
-    zombie: float = 0.3  # a terminate call that does nothing
-    outage: float = 0.003
-    crash: float = 0.002  # a call of the controller, just before it and just after it
-    command_fails: float = 0.1  # an end of the command
-
-
-@dataclass
 class Machine:
     """An instance and the agent on it."""
 
@@ -53,6 +33,7 @@ class Machine:
     plan: LaunchPlan
     born: datetime
     boots_after: float
+    sure: bool
     visible_after: float
     gone_at: datetime | None = None
     reclaimed: bool = False
@@ -86,6 +67,7 @@ class Agent:
         self.failed, self.error, self.last_saved = 0, "", 0.0
         self.draining_for = 0
         self.error_kind = ""
+        self.restored = 0.0  # seconds that the restore took
         self.arriving = 0  # looks until all memory is there
         self.warm: str | None = None
         self.wanted: str | None = None
@@ -103,7 +85,7 @@ class Agent:
         self.now = now
         # Waiters wait seconds, holders minutes: cut more often, they meet it as often.
         often = 5 if self.state is AgentState.STANDBY else 1
-        if self.cut == 0 and self.rand.random() < self.chances.cut * often:
+        if self.cut == 0 and self.rand.random() < self.chances.cut * often and not self.machine.sure:
             self.cut = self.rand.randint(5, 40)
         self.cut = max(self.cut - 1, 0)
         reachable = self.cut == 0 and not self.store.down
@@ -150,6 +132,7 @@ class Agent:
 
     def _restoring(self) -> None:
         self.busy -= 1
+        self.restored += 1
         if self.busy <= 0:
             broken = self.rand.random() < self.chances.restore_fails
             self.state = AgentState.BROKEN if broken else AgentState.RUNNING
@@ -173,8 +156,12 @@ class Agent:
             self.draining_for = want.sequence if asked and want else 0
         elif self.unprotected:
             return
-        elif self.work - self.last_saved >= SAVE_EVERY or (want is not None and want.save_at_least > self._sequence()):
+        elif self.work - self.last_saved >= self._every() or (want is not None and want.save_at_least > self._sequence()):
             self._commit(final=False)
+
+    def _every(self) -> float:
+        told = self.desired.save_every_seconds if self.desired is not None else None
+        return SAVE_EVERY if told is None else told
 
     @property
     def unprotected(self) -> bool:
@@ -270,6 +257,10 @@ class Agent:
             error=self.error,
             error_kind=self.error_kind,
             cpu_seconds=self.work,
+            saves=self.saves,
+            frozen_seconds=0.1 * self.saves,
+            save_age_seconds=self.work - self.last_saved,
+            restore_seconds=self.restored,
             protection="none" if self.unprotected else "criu",
         )
         self.store.put(protocol.live_key(self.job, self.number), protocol.encode(report))
@@ -318,11 +309,12 @@ class Cloud:
         self._check()
         if plan.token not in self.machines:
             no_spot = self.spot_out and plan.market is Market.SPOT
-            if no_spot or self.rand.random() < self.chances.refused:
+            sure = self.chances.on_demand_sure and plan.market is Market.ON_DEMAND
+            if no_spot or (self.rand.random() < self.chances.refused and not sure):
                 raise NoCapacity(f"no capacity in {plan.pool}")
             never = self.rand.random() < self.chances.never_boots
-            boots = 1e9 if never else self.rand.randint(3, 10)
-            machine = Machine(f"i-{len(self.machines)}", plan, self.clock.now(), boots, self.rand.randint(0, 4))
+            boots = 1e9 if never and not sure else self.rand.randint(*self.chances.boots_seconds)
+            machine = Machine(f"i-{len(self.machines)}", plan, self.clock.now(), boots, sure, self.rand.randint(0, 4))
             self.machines[plan.token] = machine
             self.launches += 1
         return self._view(self.machines[plan.token])
@@ -381,7 +373,7 @@ class Cloud:
         if spot and m.agent.noticed_at is None and self.rand.random() < self.chances.notice:
             m.agent.noticed_at = age
         over = m.agent.noticed_at is not None and age - m.agent.noticed_at >= NOTICE_SECONDS
-        if over or self.rand.random() < self.chances.killed:
+        if over or (self.rand.random() < self.chances.killed and not m.sure):
             self.end(m, reclaimed=spot)
             return
         m.agent.step(age)

@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from typing import Any
 
+from simulation.chances import Chances
 from simulation.objects import Objects
-from simulation.virtual import LEASE_SECONDS, Chances, Cloud, Crash
+from simulation.virtual import LEASE_SECONDS, Cloud, Crash
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import HeadKind
 from spotsurfer_policies.cheapest import Cheapest
@@ -24,6 +25,8 @@ from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, Job, JobSpec, JobState, Wish
 from spotsurfer.model.snapshot import Limits
 from spotsurfer.ports.clock import ManualClock
+from spotsurfer.ports.interval import Interval
+from spotsurfer.ports.purchase import Purchase
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
 from spotsurfer.state.db import open_database
@@ -82,7 +85,17 @@ class Strict(Apply):
 class World:
     """One run: some jobs, one cloud, one store, one controller that may die at any call."""
 
-    def __init__(self, seed: int, jobs: int = 2, work: int = 400, chances: Chances | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        jobs: int = 2,
+        work: int = 400,
+        chances: Chances | None = None,
+        purchase: Purchase | None = None,
+        interval: Interval | None = None,
+        **spec: Any,
+    ) -> None:
+        self.purchase, self.interval, self.spec = purchase, interval, spec
         self.rand = random.Random(seed)
         self.chances = chances or Chances()
         self.clock = ManualClock(START)
@@ -90,9 +103,10 @@ class World:
         self.cloud = Cloud(self.clock, self.store, self.chances, self.rand, work)
         self.engine = open_database(None)
         self.crashes, self.edges = 0, Counter[str]()
+        self.away: list[datetime] = []  # seconds in which the store, the cloud's API or the controller was away
         self.committed: dict[str, float] = {}
         self.most_alive = 0
-        self.users_busy = True
+        self.users_busy = self.users_ask = self.stormy = True
         self.rewinds: dict[JobId, set[str]] = defaultdict(set)
         claim_store(self.store, "fam", "memory:///")
         self._controller()
@@ -102,7 +116,7 @@ class World:
 
     def _submit(self, job: JobId) -> None:
         retries = self.rand.choice([0, 1, 2])
-        spec = JobSpec(name=job, command=("work",), cpus=1, memory_bytes=1 << 30, retries=retries)
+        spec = JobSpec(name=job, command=("work",), cpus=1, memory_bytes=1 << 30, retries=retries, **self.spec)
         with self.engine.begin() as c:
             rows.add_job(c, Job(job, spec, JobState.QUEUED, 1, self.clock.now()))
 
@@ -128,8 +142,9 @@ class World:
             first_cooldown_seconds=5.0,
         )
         policy = Cheapest(stay_seconds=10.0, margin=0.2)
+        policies = Policies(policy, self.purchase, self.interval)
         apply = Strict(ports, observer.instance_of)
-        self.loop = Loop(self.engine, observer, apply, Policies(policy), self.clock, leadership)
+        self.loop = Loop(self.engine, observer, apply, policies, self.clock, leadership)
         self.commands = Commands(self.engine, self.clock, heads, lambda: None)
 
     def maybe_crash(self) -> None:
@@ -149,6 +164,7 @@ class World:
                 self.crashes += 1
                 for _ in range(self.rand.randint(1, 30)):
                     self._pass()
+                    self.away.append(self.clock.now())
                 self._controller()
             self.check()
             if self._over():
@@ -170,6 +186,9 @@ class World:
         self.clock.advance(1)
         if self.users_busy:
             self._weather()
+        outage = self.cloud.outage_until
+        if self.store.down or (outage is not None and outage > self.clock.now()):
+            self.away.append(self.clock.now())
         self.cloud.step()
 
     def _weather(self) -> None:
@@ -177,11 +196,11 @@ class World:
             self.cloud.spot_out = not self.cloud.spot_out
         if self.store.down:
             self.store.down = self.rand.random() > 0.05
-        elif self.rand.random() < 0.001:
+        elif self.rand.random() < 0.001 and self.stormy:
             self.store.down = True
 
     def _users(self) -> None:
-        if not self.users_busy or self.store.down:
+        if not (self.users_busy and self.users_ask) or self.store.down:
             return
         for job in self._jobs():
             wish = self.rand.random()

@@ -150,6 +150,38 @@ def refusals() -> None:
     e.kill()
 
 
+def threaded(holds: str) -> None:
+    """Threads that would end the job while its memory is out: with them held it is saved, restored, and saved again."""
+    machine(slow=0.3)
+    cuda.CudaEngine.holds_threads = holds == "held"
+    e = ladder(job("threads"))
+    work = Path(e.scratch(), "work")
+    shutil.copy(cuda_standin.__file__, work)
+    spin = Path(cuda_standin.__file__).with_name("spin.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(work / "spin.so"), str(spin)], check=True)
+    e.start(job("threads"))
+    turns_pass(e, 3)
+    if holds != "held":
+        refused("save", lambda: e.save(request(1, final=False)))
+        until(lambda: e.status().state is W.EXITED)
+        assert e.status().exit_code == 128 + signal.SIGSEGV, "a thread that runs meanwhile is seen"
+        e.kill()
+        return
+    e.save(request(1, final=False))
+    unharmed(e)
+    assert "not accepted" in refused("save", lambda: e.save(request(2, final=True, commit=lambda _: False)))
+    unharmed(e)
+    e.save(request(3, final=True))
+    e.kill()
+    image = newest(open_store(STORE))
+    assert image.facts["GPU restore threads"]
+    e.restore(image, job("threads"))
+    turns_pass(e, 3)
+    e.save(request(4, final=False))
+    unharmed(e)
+    e.kill()
+
+
 # ---------------------------------------------------------------- failures
 
 

@@ -8,6 +8,7 @@ a folder with `cards.json` (see `lay`); memory in use is a file there. Above `St
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import itertools
 import json
@@ -53,6 +54,7 @@ class Gpu:
 
     def __init__(self, size: int, mode: str = "plain") -> None:
         self._mode, self._calls, self._state = mode, threading.Lock(), "running"
+        self.out = ctypes.c_long(0)  # its memory is out: what runs then, but for the restore thread, is lost
         self._broken, self._name = False, f"mem-{os.getpid()}-{os.urandom(4).hex()}"
         self._memory, self._uuids = b"", cards()["uuids"]
         self._open()
@@ -81,6 +83,9 @@ class Gpu:
     def digest(self) -> str:
         with self._calls:
             return hashlib.sha256((CARDS / self._name).read_bytes()).hexdigest()
+
+    def _thread(self, _request: dict[str, Any]) -> str:
+        return f"SUCCESS {threading.get_native_id()}"
 
     def _serve(self) -> None:
         while True:
@@ -116,6 +121,7 @@ class Gpu:
             return "ILLEGAL_STATE"
         if self._mode == "managed":
             return "NOT_SUPPORTED"
+        self.out.value = 1
         time.sleep(cards().get("slow", 0.0))
         path = CARDS / self._name
         self._memory = b"" if cards().get("lies") else path.read_bytes()
@@ -141,7 +147,7 @@ class Gpu:
         gone.rename(CARDS / self._name) if gone.exists() else (CARDS / self._name).write_bytes(self._memory)
         self._memory, self._uuids = b"", here["uuids"]
         self._open()
-        self._state = "locked"
+        self._state, self.out.value = "locked", 0
         return "SUCCESS"
 
 
@@ -151,6 +157,10 @@ def program(size: int, turns: int, mode: str) -> None:
         print("waits", flush=True)
         time.sleep(0.05)
     gpu = Gpu(size, mode)
+    if mode == "threads":
+        spin = ctypes.CDLL("./spin.so")
+        threading.Thread(target=spin.watch, args=(ctypes.byref(gpu.out),), daemon=True).start()
+        spin.turns(ctypes.byref(gpu.out), ctypes.c_long(turns))
     if mode == "fork" and os.fork() == 0:
         time.sleep(1000)
     for i in range(turns):
@@ -184,6 +194,10 @@ class StandIn:
 
         told = self._ask(pid, "ask_state")
         return told["result"], State(told["state"]) if "state" in told else None
+
+    def restore_thread(self, pid: int) -> tuple[str, str]:
+        result, _, thread = str(self._ask(pid, "thread")["result"]).partition(" ")
+        return result, thread
 
     def lock(self, pid: int, timeout_ms: int) -> str:
         return str(self._ask(pid, "lock", timeout_ms=timeout_ms, refused=self._refuses(timeout_ms))["result"])

@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 
 from spotsurfer_agent import protocol
+from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.ladder import Ladder
+from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.protocol import SelfSave, Spec
 from spotsurfer_agent.store import open_store
 from spotsurfer_agent.tools import Tools
@@ -46,7 +48,7 @@ def ladder(spec: Spec) -> Ladder:
     tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
 
     def make(kind: type[Hosted]) -> Hosted:
-        return kind(BASE, JOB, store, tools)
+        return kind(BASE, JOB, store, tools, origin=Origin(Way("file:///run/store")))
 
     return Ladder(BASE, JOB, store, make)
 

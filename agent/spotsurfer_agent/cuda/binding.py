@@ -23,6 +23,7 @@ LIBRARIES = (
 )
 MANAGEMENT = "libnvidia-ml.so.1"
 SYMBOLS = (
+    "cuCheckpointProcessGetRestoreThreadId",
     "cuCheckpointProcessLock", "cuCheckpointProcessCheckpoint", "cuCheckpointProcessRestore", "cuCheckpointProcessUnlock",
     "cuCheckpointProcessGetState", "CUcheckpointLockArgs", "CUcheckpointRestoreArgs", "CUcheckpointGpuPair", "CUuuid",
 )  # fmt: skip
@@ -74,6 +75,11 @@ class Binding:
         """Of a process."""
         result, *rest = self._cuda.cuCheckpointProcessGetState(pid)
         return _name(result), STATES.get(int(rest[0])) if _name(result) == OK else None
+
+    def restore_thread(self, pid: int) -> tuple[str, str]:
+        """The thread that does what is wanted of a process."""
+        result, *rest = self._cuda.cuCheckpointProcessGetRestoreThreadId(pid)
+        return _name(result), str(int(rest[0])) if _name(result) == OK else ""
 
     def lock(self, pid: int, timeout_ms: int) -> str:
         """Stop its calls."""

@@ -43,6 +43,11 @@ class Sidecar:
         told = self._ask({"verb": "state", "pids": list(pids)})["results"]
         return {int(pid): State(state) for pid, (result, state) in told.items() if result == OK}
 
+    def restore_threads(self, pids: Sequence[int]) -> dict[int, int]:
+        """Of each process, the thread that works when its memory moves. Raises DriverUnfit, SidecarGone."""
+        told = self._ask({"verb": "thread", "pids": list(pids)})["results"]
+        return {int(pid): int(thread) for pid, (result, thread) in told.items() if result == OK}
+
     def call(self, call: Call, pids: Sequence[int], **more: Any) -> dict[int, str]:
         """One call for each process, all at once: their results. Raises DriverUnfit, SidecarGone."""
         told = self._ask({"verb": call.value, "pids": list(pids), **more})["results"]

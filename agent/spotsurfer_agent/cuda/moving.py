@@ -17,6 +17,8 @@ from spotsurfer_agent.cuda import processes, states
 from spotsurfer_agent.cuda.client import Sidecar, SidecarGone
 from spotsurfer_agent.cuda.port import About, DriverUnfit
 from spotsurfer_agent.cuda.states import BACK, OK, Call, State
+from spotsurfer_agent.cuda.stillness import Still
+from spotsurfer_agent.holding import CantHold
 
 LOCK_MS = 400
 LOCK_SECONDS, LOCK_PAUSE_SECONDS = 30.0, 0.1
@@ -53,9 +55,11 @@ class Times:
 class Mover:
     """The GPU memory of one job."""
 
-    def __init__(self, sidecar: Sidecar, folder: Path, now: Callable[[], float] = time.monotonic) -> None:
-        """`folder` is the job's."""
-        self._sidecar, self._marker, self._now = sidecar, folder / MARKER, now
+    def __init__(
+        self, sidecar: Sidecar, folder: Path, now: Callable[[], float] = time.monotonic, still: Still | None = None
+    ) -> None:
+        """`folder` is the job's. `still`: its other threads are held while memory is out; None = they run on."""
+        self._sidecar, self._marker, self._now, self._still = sidecar, folder / MARKER, now, still
         self.times = Times()
 
     # ------------------------------------------------------------ out
@@ -66,8 +70,13 @@ class Mover:
         shimwire.write_durably(self._marker, {"pids": list(pids)})
         try:
             self._lock(pids)
+            if self._still is not None:
+                self._still.begin(self._sidecar.restore_threads(pids))
+                shimwire.write_durably(self._marker, {"pids": list(pids), "spared": list(self._still.spared.items())})
             self._copy(pids)
-        except (CantTakeOut, SidecarGone, DriverUnfit) as e:
+            if self._still is not None:
+                self._still.hand_over()
+        except (CantTakeOut, CantHold, SidecarGone, DriverUnfit) as e:
             self.back(pids)
             raise CantTakeOut(str(e)) from e
 
@@ -123,6 +132,18 @@ class Mover:
 
     def back(self, pids: Sequence[int], pairs: Sequence[tuple[str, str]] = ()) -> None:
         """Let all of them run on, from whatever state they are in; those that are gone are left. Raises CantBringBack."""
+        if self._still is None:
+            self._back(pids, pairs)
+            return
+        try:
+            self._still.take_back(pids)
+            self._back(pids, pairs)
+        except CantHold as e:
+            raise CantBringBack(str(e)) from e
+        finally:
+            self._still.end()
+
+    def _back(self, pids: Sequence[int], pairs: Sequence[tuple[str, str]]) -> None:
         began, deaths = self._now(), 0
         while True:
             try:
@@ -161,6 +182,8 @@ class Mover:
         """Bring back what an agent that is gone took out. Raises CantBringBack."""
         left = shimwire.read_json(self._marker)
         if left is not None:
+            if self._still is not None:
+                self._still.spared = {int(pid): int(thread) for pid, thread in left.get("spared", [])}
             self.back([int(pid) for pid in left["pids"]])
 
     def forget(self) -> None:

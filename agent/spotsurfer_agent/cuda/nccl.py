@@ -1,7 +1,8 @@
 """NCCL so that a job on several GPUs can be saved: between processes by sockets alone.
 
-The driver can't save memory that GPUs share. A job asks for these settings by SPOTSURFER_NCCL=sockets in its environment; what
-it sets itself stays. They cost speed: docs/gpu.md has the figures.
+The driver can't save memory that GPUs share. A job that asks for two GPUs or more gets these settings, and one that has
+SPOTSURFER_NCCL=sockets in its environment; SPOTSURFER_NCCL=own keeps them away. What a job sets itself stays. They cost speed:
+docs/gpu.md has the figures.
 """
 
 from __future__ import annotations
@@ -21,6 +22,6 @@ SETTINGS = {
 }
 
 
-def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """What is added to a job with this environment of its own."""
-    return SETTINGS if own.get(ASKED) == SOCKETS else {}
+def environment(own: Mapping[str, str], gpus: int = 0) -> dict[str, str]:
+    """What is added to a job with this environment of its own that asked for so many GPUs."""
+    return SETTINGS if own.get(ASKED, SOCKETS if gpus > 1 else "") == SOCKETS else {}

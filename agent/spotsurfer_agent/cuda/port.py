@@ -58,6 +58,10 @@ class Driver(Protocol):
         """Of a process; an error where it has no CUDA or is gone. Waits while a call for this process is under way."""
         ...
 
+    def restore_thread(self, pid: int) -> tuple[str, str]:
+        """The thread of a process that does what the next calls want, by its number; the others need not run for it."""
+        ...
+
     def lock(self, pid: int, timeout_ms: int) -> str:
         """Let its submitted work end and stop all further calls; after the timeout it is RUNNING again (NOT_READY)."""
         ...

@@ -4,8 +4,8 @@ It is a process of its own so that a driver that crashes does not take the agent
 the driver takes seconds. Nothing here ends a call of the driver: it ignores being asked to end, and when the agent is gone it
 finishes what it does. There is one at a time: the next one waits for the lock of the one before.
 
-A request is {"verb": "about"} or {"verb": v, "pids": [...]} with v "state", "lock" (and "timeout_ms"), "checkpoint", "restore"
-(and "pairs") or "unlock". The calls for all its processes are made at once: the processes may wait for each other.
+A request is {"verb": "about"} or {"verb": v, "pids": [...]} with v "state", "thread", "lock" (and "timeout_ms"), "checkpoint",
+"restore" (and "pairs") or "unlock". The calls for all its processes are made at once: the processes may wait for each other.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ def _doer(driver: Driver, verb: str, request: Request) -> Callable[[int], tuple[
     }
     if verb == "state":
         return lambda pid: _state(driver, pid)
+    if verb == "thread":
+        return driver.restore_thread
     call = calls[verb]
     return lambda pid: (call(pid), "")
 

@@ -171,6 +171,7 @@ class CriuEngine(Hosted):
                 argv=argv,
                 pidfile=str(work / "pid"),
                 whole=not self._origin_of_chunks().lazy,
+                stays=self._tool_group().entries() if self.holds_threads else [],
                 **resources,
             )
 
@@ -180,6 +181,8 @@ class CriuEngine(Hosted):
             return told
         log.replace(kept)  # for people: what CRIU said about the last failure
         return criu_call.sentence(kept, told)
+
+    holds_threads = False  # of the job, while memory of devices is out: they do not run before it is back
 
     def _place_device(self) -> Device:
         """Memory of the job that is not the machine's."""

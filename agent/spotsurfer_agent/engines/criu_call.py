@@ -25,14 +25,22 @@ NET = "jobnet"
 FREEZE_SECONDS = 60
 
 
-def dump(criu: tuple[str, ...], images: Path, work: Path, folder: Path, mounts: Iterable[Mount], *, final: bool) -> list[str]:
-    """Arguments of a dump; {pid} and {net} are filled in by the shim."""
+def dump(
+    criu: tuple[str, ...], where: tuple[Path, Path, Path], mounts: Iterable[Mount], *, final: bool, frozen: str = ""
+) -> list[str]:
+    """Arguments of a dump; {pid} and {net} are filled in by the shim.
+
+    `where`: folders of the images, of CRIU's own files, and of the job. `frozen`: a control group that is frozen already, holds
+    the whole tree, and is to be frozen again when CRIU lets go.
+    """
+    images, work, folder = where
     outside = [x for m in mounts for x in ("--external", f"mnt[{m.target}]:{m.name}")]
     return [
         *criu, "dump", "--stream", "--tree", "{pid}", "--images-dir", str(images), "--work-dir", str(work),
         "--log-file", "dump.log", "--libdir", str(work / "plugins"), "--action-script", str(folder / shimwire.HOOK),
         "--timeout", str(FREEZE_SECONDS),
         "--external", f"net[{{net}}]:{NET}", *outside, *COMMON, *(["--leave-running"] if not final else []),
+        *(["--freeze-cgroup", frozen] if frozen else []),
     ]  # fmt: skip
 
 

@@ -5,7 +5,8 @@
     restore: compare facts | CRIU, with all memory before the first instruction | copy back by the map of GPUs, unlock
 
 The job's other threads run on while its GPU memory is out: pinned memory stays where it is (a thread wrote into it all the time
-through three saves on an H200, driver 580.159.04). Whatever fails on the way out, the GPU memory goes back.
+through three saves on an H200, driver 580.159.04). With `holds_threads` they are held (`cuda/stillness.py`), which was not
+shown on a real GPU yet. Whatever fails on the way out, the GPU memory goes back.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from spotsurfer_agent.cuda import processes
 from spotsurfer_agent.cuda.client import Sidecar, SidecarGone
 from spotsurfer_agent.cuda.moving import MARKER, CantBringBack, CantTakeOut, Mover, wait_for_room
 from spotsurfer_agent.cuda.port import About, DriverUnfit
+from spotsurfer_agent.cuda.stillness import Still
 from spotsurfer_agent.engines import gpufacts
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.device import NO_DEVICE, Device
@@ -32,6 +35,7 @@ from spotsurfer_agent.pager.plan import Loss
 from spotsurfer_agent.protocol import SaveFacts, Spec
 
 ROOM_SECONDS = 20.0  # a program that just ended gives its GPU memory back only after a while
+STAY_SECONDS = 0.1  # between looks whether a held job was let go
 HOST_SHARE = 1.1  # of the GPU memory must be free in the machine
 
 
@@ -41,6 +45,7 @@ class CudaEngine(CriuEngine):
     name = "criu+cuda"
     guarded = False  # its driver needs the program to run while GPU memory is brought out
     _cuda: tuple[Sidecar, Mover] | None = None
+    _still: Still | None = None
     _device: Device = NO_DEVICE
     _making = threading.Lock()
 
@@ -50,8 +55,14 @@ class CudaEngine(CriuEngine):
             if self._cuda is None:
                 argv = self._tools.cuda or (*self._tools.python, "-m", "spotsurfer_agent.cuda")
                 sidecar = Sidecar(argv, self._folder)
-                self._cuda = sidecar, Mover(sidecar, self._folder)
+                self._still = Still(self._stay) if self.holds_threads else None
+                self._cuda = sidecar, Mover(sidecar, self._folder, still=self._still)
             return self._cuda
+
+    def _stay(self, on: bool) -> None:
+        """The whole job stands still, or is let go; while it is held for another reason that is waited for."""
+        while self._ask("stay", on=on)["held"] and not on:
+            time.sleep(STAY_SECONDS)
 
     # ------------------------------------------------------------ what is there
 
@@ -67,7 +78,9 @@ class CudaEngine(CriuEngine):
             return [], [f"the job uses a GPU, and {e}"]
         names = {pid: f"process {procfs.number_inside(pid)}" for pid in held if Path(f"/proc/{pid}").exists()}
         strange = {names[pid]: device for pid, device in held.items() if pid not in known and pid in names}
-        frail = {names[pid]: library for pid in names if (library := processes.frail_library(pid))}
+        frail = (
+            {} if self.holds_threads else {names[pid]: library for pid in names if (library := processes.frail_library(pid))}
+        )
         found = gpufacts.against(about, strange, frail, shared=processes.shared_by_server())
         return sorted(known), found
 
@@ -86,7 +99,7 @@ class CudaEngine(CriuEngine):
 
     def save(self, request: SaveRequest) -> SaveFacts:
         """As the port says. A job whose GPU memory could not be brought back after a live save is ended: its image is newer."""
-        self._device = _Memory(*self._ready(), self.pids, self.gpu_processes)
+        self._device = _Memory(self._ready(), self._still, self.pids, self.gpu_processes)
         try:
             facts = super().save(request)
         except BaseException:
@@ -138,6 +151,9 @@ class CudaEngine(CriuEngine):
             pids = [pid for pid in self.pids() if procfs.number_inside(pid) in wanted]
             if short := wait_for_room(sidecar, gpufacts.memory_of(image.facts), ROOM_SECONDS):
                 raise CantBringBack(short, for_want_of_room=True)
+            if self._still is not None:
+                inside = {procfs.number_inside(pid): pid for pid in pids}
+                self._still.know({inside[p]: t for p, t in gpufacts.threads_of(image.facts).items() if p in inside})
             mover.back(pids, gpufacts.pairs(image.facts, sidecar.about()))
         except (CantBringBack, DriverUnfit, SidecarGone, OSError) as e:
             self.kill()
@@ -152,17 +168,23 @@ class _Memory:
 
     def __init__(
         self,
-        sidecar: Sidecar,
-        mover: Mover,
+        driver: tuple[Sidecar, Mover],
+        still: Still | None,
         pids: Callable[[], list[int]],
         find: Callable[[Sequence[int]], tuple[list[int], list[str]]],
     ) -> None:
-        self._sidecar, self._mover, self._pids, self._find = sidecar, mover, pids, find
+        (self._sidecar, self._mover), self._still = driver, still
+        self._pids, self._find = pids, find
         self._moved: list[int] = []
         self._facts: dict[str, str] = {}
         self.lost = ""
 
     there = True
+
+    @property
+    def stays(self) -> bool:
+        """Its group is frozen."""
+        return self._still is not None and bool(self._moved)
 
     @property
     def bytes(self) -> int:
@@ -194,6 +216,8 @@ class _Memory:
         except (CantTakeOut, DriverUnfit, SidecarGone) as e:
             raise EngineError("save", f"the job can't be saved now, it runs on: {e}") from e
         self._facts = gpufacts.of(about) | gpufacts.of_job(about, [procfs.number_inside(pid) for pid in pids])
+        spared = {} if self._still is None else self._still.spared
+        self._facts |= gpufacts.of_threads({procfs.number_inside(p): procfs.number_inside(t) for p, t in spared.items()})
 
     def _room(self) -> None:
         need, free = int(self.bytes * HOST_SHARE), free_bytes()

@@ -19,6 +19,11 @@ class Device(Protocol):
         """That will come into memory of the job on top of what it has."""
         ...
 
+    @property
+    def stays(self) -> bool:
+        """Since `out` the whole job stands still, and stays so until `back`."""
+        ...
+
     def out(self, progress: Callable[[str], None]) -> None:
         """Before the freeze. Raises EngineError("save"); the job runs on then."""
         ...
@@ -50,7 +55,7 @@ class Device(Protocol):
 class NoDevice:
     """The job has none."""
 
-    there = False
+    there = stays = False
     bytes, out_seconds, back_seconds, lost = 0, 0.0, 0.0, ""
 
     def out(self, progress: Callable[[str], None]) -> None:

@@ -1,13 +1,18 @@
-"""GPUs in the facts of an image: what is compared, what is told, and how the GPUs then map to the GPUs now. Pure."""
+"""GPUs in the facts of an image: what is compared, what is told, and how the GPUs then map to the GPUs now. Pure,
+but for `driver_here`."""
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from spotsurfer_agent.cuda.port import About
 
 CHIP, COUNT, DRIVER = "GPU", "GPU count", "GPU driver"  # compared: see `needs.RULES`
 UUIDS, MEMORY, PROCESSES = "GPU uuids", "GPU memory in use", "GPU processes"
+THREADS = "GPU restore threads"  # process:thread, of an image whose other threads were held
 NONE = "none"
 
 
@@ -28,9 +33,31 @@ def of_job(about: About, processes: Iterable[int]) -> dict[str, str]:
     }
 
 
+@functools.cache
+def driver_here(said: Path = Path("/proc/driver/nvidia/version")) -> str:
+    """Version of this machine's GPU driver as its kernel module says; empty where there is none. Asks no driver."""
+    try:
+        first = said.read_text(errors="replace").partition("\n")[0]
+    except OSError:
+        return ""
+    found = re.search(r"\b\d{3,4}\.\d+(?:\.\d+)?\b", first)
+    return found[0] if found else ""
+
+
 def processes_of(facts: Mapping[str, str]) -> set[int]:
     """Numbers, inside, of the processes whose GPU memory is in the image."""
     return {int(x) for x in facts.get(PROCESSES, "").split()}
+
+
+def of_threads(spared: Mapping[int, int]) -> dict[str, str]:
+    """Restore threads by process, both by their numbers inside."""
+    return {THREADS: " ".join(f"{pid}:{thread}" for pid, thread in sorted(spared.items()))} if spared else {}
+
+
+def threads_of(facts: Mapping[str, str]) -> dict[int, int]:
+    """The reverse; empty: no thread was held."""
+    pairs = (x.partition(":") for x in facts.get(THREADS, "").split())
+    return {int(pid): int(thread) for pid, _, thread in pairs}
 
 
 def memory_of(facts: Mapping[str, str]) -> list[int]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import jobroot, launch, netns, scratch, sealed, secretbag, segments, shimwire, trees
+from spotsurfer_agent import hints, jobroot, launch, netns, scratch, sealed, secretbag, segments, shimwire, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
@@ -256,7 +256,7 @@ class Hosted(abc.ABC):
         begin = self.world.beginning(spec, self._scratch.path)
         who = begin.account
         bag = self.bag(spec)
-        for name in () if owned else ("work", "home"):  # what ran before has given its files to whom it liked
+        for name in () if owned else ("work", "home", hints.INSIDE):  # what ran before has given its files to whom it liked
             scratch.own(self._scratch.path / name, who.uid, who.gid)
         environment = {
             "PATH": PATH,
@@ -266,10 +266,12 @@ class Hosted(abc.ABC):
             "USER": who.name,
             "SPOTSURFER_JOB": self._job,
             **cpucap.environment(spec.cpu),
-            **nccl.environment(spec.environment),
+            **nccl.environment(spec.environment, spec.gpus),
             **spec.environment,
             **bag.environment,
         }
+        hints.lay(self._scratch.path)
+        environment = hints.environment(environment, str(self._base))
         argv = [f"{self._base}/{self._init()}", "-g", "--", *begin.words]
         plan = self._frame(argv=argv, environment=environment, folder=begin.folder)
         plan = dataclasses.replace(plan, uid=who.uid, gid=who.gid, groups=who.groups)

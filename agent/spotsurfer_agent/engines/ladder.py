@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from spotsurfer_agent import protocol, shimwire, stepping
+from spotsurfer_agent import hints, protocol, shimwire, stepping
 from spotsurfer_agent.engines import hooks, inspect, needs, preflight
 from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.criu import CriuEngine
@@ -163,6 +163,8 @@ class Ladder:
                 self.note = f"after_restore: {e}"
 
     def _before_freeze(self, spec: Spec, request: SaveRequest) -> None:
+        limit = hints.URGENT_SECONDS if request.urgent else min(hints.FREEZE_SECONDS, spec.hook_seconds)
+        self.note = hints.Hints(Path(self.scratch())).call_before_freeze(limit)
         if not spec.before_freeze:
             return
         if request.pressed:

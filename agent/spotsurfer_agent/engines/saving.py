@@ -227,7 +227,8 @@ class Saving:
 
     def _freeze(self, talk: shimwire.Conversation, intake: Intake) -> dict[str, object]:
         r, at = self._request, self._at
-        argv = criu_call.dump(at.tools.criu, self._images, self._work, at.folder, at.mounts, final=r.final)
+        where, frozen = (self._images, self._work, at.folder), at.cgroup.freezer if at.device.stays else ""
+        argv = criu_call.dump(at.tools.criu, where, at.mounts, final=r.final, frozen=frozen)
         if r.final:
             intake.pages.release()
         self._began = time.monotonic()

@@ -14,6 +14,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from spotsurfer.model.gpus import NO_GPUS, Gpus
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.model.money import from_usd
 from spotsurfer_providers.catalog import instance_types
@@ -32,15 +33,26 @@ class TypeSeen:
     name: str
     cpus: int
     memory_bytes: int
+    gpus: Gpus = NO_GPUS
 
 
 def types_of(pages: Iterable[Mapping[str, Any]]) -> dict[str, TypeSeen]:
     """Types of DescribeInstanceTypes by name."""
     found = [t for page in pages for t in page["InstanceTypes"]]
     return {
-        t["InstanceType"]: TypeSeen(t["InstanceType"], t["VCpuInfo"]["DefaultVCpus"], t["MemoryInfo"]["SizeInMiB"] * _MIB)
+        t["InstanceType"]: TypeSeen(
+            t["InstanceType"], t["VCpuInfo"]["DefaultVCpus"], t["MemoryInfo"]["SizeInMiB"] * _MIB, _gpus(t)
+        )
         for t in found
     }
+
+
+def _gpus(kind: Mapping[str, Any]) -> Gpus:
+    """NVIDIA's of one sort; a type whose GPUs are of several sorts, or parts of one, has none that can be asked for."""
+    found = [g for g in kind.get("GpuInfo", {}).get("Gpus", ()) if g.get("Manufacturer") == "NVIDIA" and g.get("Count", 0) > 0]
+    if len(found) != 1:
+        return NO_GPUS
+    return Gpus(found[0].get("Name", ""), found[0]["Count"], found[0].get("MemoryInfo", {}).get("SizeInMiB", 0) * _MIB)
 
 
 def spot_prices(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
@@ -107,9 +119,9 @@ def offers_of(
         pool, size = Pool("aws", region, zone, name), (kind.cpus, kind.memory_bytes)
         known = instance_types().get(name)
         band = known.interruption_band if known is not None else None
-        offers.append(Offer(pool, Market.ON_DEMAND, price, price, *size))
+        offers.append(Offer(pool, Market.ON_DEMAND, price, price, *size, gpus=kind.gpus))
         if (zone, name) in spot:
-            offers.append(Offer(pool, Market.SPOT, spot[zone, name], price, *size, band, scores.get(zone)))
+            offers.append(Offer(pool, Market.SPOT, spot[zone, name], price, *size, band, scores.get(zone), gpus=kind.gpus))
     return offers
 
 

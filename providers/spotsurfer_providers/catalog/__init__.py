@@ -11,6 +11,7 @@ from decimal import Decimal
 from importlib import resources
 from types import MappingProxyType
 
+from spotsurfer.model.gpus import NO_GPUS, Gpus
 from spotsurfer.model.money import from_usd
 
 _MIB = 1024 * 1024
@@ -24,7 +25,7 @@ class InstanceType:
     cpus: int
     memory_bytes: int
     architecture: str
-    gpus: int
+    gpus: Gpus
     network_bits_per_second: int | None
     on_demand_usd_micros_per_hour: int
     spot_savings_percent: int | None
@@ -52,12 +53,20 @@ def _type(row: dict[str, str]) -> InstanceType:
         cpus=int(row["vcpu"]),
         memory_bytes=int(row["memory_mib"]) * _MIB,
         architecture=row["arch"],
-        gpus=_optional(row["gpu_count"]) or 0,
+        gpus=_gpus(row),
         network_bits_per_second=None if network is None else network * 1_000_000,
         on_demand_usd_micros_per_hour=from_usd(Decimal(row["ondemand_usd_per_hour_us_east_1"])),
         spot_savings_percent=_optional(row["spot_savings_pct_us_east_1_2025_06"]),
         interruption_band=_optional(row["interruption_band_us_east_1_2025_06"]),
     )
+
+
+def _gpus(row: dict[str, str]) -> Gpus:
+    """NVIDIA's alone: others can be neither asked for nor saved. A part of one counts as none."""
+    name, count = row["gpu_name"], _optional(row["gpu_count"]) or 0
+    if not count or name.startswith("radeon"):
+        return NO_GPUS
+    return Gpus(name, count, (_optional(row["gpu_memory_mib"]) or 0) * _MIB)
 
 
 def _optional(text: str) -> int | None:

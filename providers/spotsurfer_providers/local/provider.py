@@ -80,7 +80,7 @@ class LocalProvider:
         base = kind.spot_usd_micros_per_hour if market is Market.SPOT else listed
         factor = Decimal(repr(scenario.price_factor(self._plot, pool, market, at)))
         price = int((base * factor).to_integral_value(ROUND_HALF_UP))
-        return Offer(pool, market, price, listed, kind.cpus, kind.memory_bytes)
+        return Offer(pool, market, price, listed, kind.cpus, kind.memory_bytes, gpus=kind.gpus)
 
     # ------------------------------------------------------------ instances
 

@@ -1,0 +1,43 @@
+"""`hint`: what a job's own script tells. The agent lays a small script of this name into jobs; this one does the same."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spotsurfer.cli.common import CONTEXT, examples
+from spotsurfer.cli.screen import tell
+
+NOBODY = "Nobody was told: this is no job of spotsurfer."
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    stages = ("spotsurfer hint stage align", "spotsurfer hint stage 'variant calling'")
+    wish = "spotsurfer hint checkpoint"
+    hint = typer.Typer(
+        no_args_is_help=True,
+        help="For a job's own script: tell its stage, or ask for a checkpoint.",
+        epilog=examples(stages[0], wish),
+        context_settings=CONTEXT,
+    )
+    hint.command(epilog=examples(*stages))(stage)
+    hint.command(epilog=examples(wish))(checkpoint)
+    app.add_typer(hint, name="hint")
+
+
+def stage(name: Annotated[str, typer.Argument(help="What the job does now, in a few words.")]) -> None:
+    """Tell what the job does now: `show` shows it, the job's history keeps it."""
+    from spotsurfer_agent.helper import spotsurfer_job
+
+    if not spotsurfer_job.stage(name):
+        tell(NOBODY)
+
+
+def checkpoint() -> None:
+    """Ask for a checkpoint soon; returns at once."""
+    from spotsurfer_agent.helper import spotsurfer_job
+
+    if not spotsurfer_job.please_checkpoint():
+        tell(NOBODY)
