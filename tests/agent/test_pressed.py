@@ -143,6 +143,7 @@ class Group:
     def freeze(self) -> None:
         self.done.append("frozen")
 
+    @property
     def freezer(self) -> str:
         return "/freezer"
 
