@@ -18,7 +18,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test test-programs test-environments test-aws checkov lint format types layers check docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size
+.PHONY: help setup runtime demo test test-programs test-environments test-aws checkov lint format types layers check docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-gpu demo-gpu
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -58,6 +58,22 @@ bench-checkpoint: setup ## benchmark of the checkpoint engine beside plain CRIU,
 
 bench-policies: setup ## policies on recorded markets against baselines and hindsight, writes build/bench/policies.json, docs/policies.md (10 minutes)
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m bench.policies $(if $(ONLY),--only $(ONLY)) $(if $(EVERY),--every $(EVERY))
+
+# On a machine with GPUs, without a network: the agent's runtime is in build/runtime, PYTHON_GPU has the jobs' libraries.
+GPU_PYTHON = build/runtime/current/bin/spotsurfer-python -c "import runpy, sys; sys.path[:0] = ['$(CURDIR)/agent', '$(CURDIR)/tests', \
+	'$(CURDIR)']; del sys.argv[0]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+PYTHON_GPU ?= $(shell command -v python3)
+RUNS ?= pytorch:1 pytorch:10 pytorch:40 jax_program:1:hold
+
+bench-gpu: ## jobs on this machine's GPUs, and the same by hand; RUNS="pytorch:40", FLAGS="--compact" (root, GPUs; 15 minutes)
+	@mkdir -p build/bench
+	@$(GPU_PYTHON) bench.gpu $(RUNS) --by-hand plain,again,compacted,touched $(FLAGS) --python $(PYTHON_GPU) \
+		--out build/bench/gpu.json --verbose
+	@echo "written to build/bench/gpu.json; python -m bench.gpu.page makes the tables of docs/gpu.md from bench/results/gpu.json"
+
+demo-gpu: ## a training job from a notice to its next step in a new box; GB=4; STANDIN=1: without a GPU (root; minutes)
+	@mkdir -p build
+	@$(GPU_PYTHON) bench.gpu.demo $(if $(STANDIN),--standin --gb 0.02 --threads 2,--gb $(or $(GB),4)) --python $(PYTHON_GPU)
 
 bench-size: setup ## size policies on recorded runs, writes build/bench/size.json and the tables of docs/size.md (3 minutes)
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m bench.size $(if $(ONLY),--only $(ONLY))

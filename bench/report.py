@@ -52,4 +52,4 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def percent(value: float, signed: bool = False) -> str:
     """A share for people."""
-    return f"{100 * value:{'+' if signed else ''}.1f}"
+    return f"{round(100 * value, 1) + 0.0:{'+' if signed else ''}.1f}"  # + 0.0: there is no "-0.0" for people

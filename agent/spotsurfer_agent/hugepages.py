@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+COMPACT = Path("/proc/sys/vm/compact_memory")
 ALWAYS = "always"
+COMPACTS = False  # before GPU memory comes out: not shown to be worth its time yet; `bench.gpu --compact` tries it
 
 
 @contextlib.contextmanager
@@ -25,6 +27,13 @@ def everywhere() -> Iterator[None]:
     finally:
         if before not in ("", ALWAYS):
             _set(before)
+
+
+def make_room() -> None:
+    """Where that is wanted, have the kernel move what is in the way of huge pages. Takes seconds; the job runs meanwhile."""
+    if COMPACTS:
+        with contextlib.suppress(OSError):
+            COMPACT.write_text("1")
 
 
 def _now() -> str:

@@ -66,8 +66,8 @@ class Job:
             "give_up": lambda _o, r: shimruns.give_up(self._dump, r),
             "hold": lambda _o, _r: self.hold(),
             "release": lambda _o, _r: self.release(),
-            "lead": lambda o, _r: self._guard.lead(o),
             "stay": lambda _o, r: self.stay(bool(r["on"])),
+            "lead": lambda o, _r: self._guard.lead(o),
             "unguard": lambda _o, _r: self.unguard(),
             "kill": lambda _o, _r: self.kill(),
         }

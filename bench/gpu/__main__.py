@@ -16,35 +16,26 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.gpu.box import command
+
 HERE = Path(__file__).parent
 PROGRAMS = ("pytorch", "transformer", "jax_program", "cupy_program", "cuda", "server", "nccl")
 # JAX takes three quarters of each GPU otherwise, more than the machine's memory has room for.
 SETTINGS = {"nccl": {"SPOTSURFER_NCCL": "sockets"}, "jax_program": {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}}
-SET_UP = """
-set -e
-mount --make-rprivate /
-mount -t proc proc /proc
-{runtime}/bin/ip link set lo up
-mount -t tmpfs base /var/lib/spotsurfer
-mount -t tmpfs run /run
-mkdir /run/store /run/share
-mount --bind {work}/store /run/store
-mount --bind {work}/share /run/share
-mount -t tmpfs tmp /tmp
-cd /run/share
-exec {runtime}/bin/spotsurfer-python -m bench.gpu.scenes "$1" "$2"
-"""
 Row = dict[str, Any]
 
 
 def main() -> int:
     """Exit code 0: all that was asked for came back identical."""
     options = _parser().parse_args()
+    options.runtime = options.runtime.resolve()
     Path("/var/lib/spotsurfer").mkdir(exist_ok=True)
-    Path("/sys/kernel/mm/transparent_hugepage/enabled").write_text("always" if options.huge else "madvise")
+    if not options.standin:
+        Path("/sys/kernel/mm/transparent_hugepage/enabled").write_text("always" if options.huge else "madvise")
     rows: list[Row] = []
     for run in options.runs:
-        name, _, size = run.partition(":")
+        name, size, *flags = [*run.split(":"), ""][:3]
+        options.hold = "hold" in flags
         began = time.monotonic()
         try:
             rows.append(_row(name, float(size or 1), options))
@@ -61,6 +52,7 @@ def _row(name: str, size: float, options: argparse.Namespace) -> Row:
     work = options.work
     shutil.rmtree(work, ignore_errors=True)
     (work / "store").mkdir(parents=True)
+    hand = _machine("by hand", plan, options) if options.by_hand else None
     saved = _machine("save", plan, options)
     restored = _machine("restore", plan, options)
     shutil.rmtree(work / "store")
@@ -81,9 +73,23 @@ def _row(name: str, size: float, options: argparse.Namespace) -> Row:
         "sent_share": second["new_bytes"] / second["image_bytes"] if second else None,
         "floor_share": second["new_share"] if second else None,
         "identical": same, "command": f"python -m bench.gpu {' '.join(sys.argv[1:])}", "date": options.date,
-        "device": restored["facts"]["GPU"], "driver": restored["facts"]["GPU driver"], "engine": saved["rung"],
+        "device": _device(restored, options), "driver": restored["facts"]["GPU driver"], "engine": saved["rung"],
+        **({} if hand is None else _beside(hand, live, final)),
         "saves": saved["saves"], "differs": None if same else _differs(whole, plain["out"], restored),
     }  # fmt: skip
+
+
+def _device(restored: Row, options: argparse.Namespace) -> str:
+    return "a stand-in, no GPU" if options.standin else str(restored["facts"]["GPU"])
+
+
+def _beside(hand: Row, live: Row, final: Row) -> Row:
+    """Ours against the sum of the copy and the streamed dump by hand, in the same run."""
+    whole = hand["out_seconds"] + hand["dump_seconds"]
+    ratios = {"durable_ratio": final["durable_seconds"] / whole}
+    if live["kind"] == "live":
+        ratios["live_ratio"] = live["frozen_seconds"] / whole
+    return {"by_hand": hand, **ratios}
 
 
 def _differs(ours: str, theirs: str, restored: Row) -> Row:
@@ -93,6 +99,11 @@ def _differs(ours: str, theirs: str, restored: Row) -> Row:
 
 
 def _plan(name: str, size: float, options: argparse.Namespace) -> Row:
+    if options.standin:
+        program = HERE.parents[1] / "tests/support/cuda_standin.py"
+        words = ["program", str(int(size * 2**30)), str(options.steps), "plain"]
+        job = {"command": ["/usr/bin/python3", program.name, *words], "files": [str(program)], "environment": {}}
+        return _with(job, options)
     command, files = [options.python, f"{name}.py", str(size), str(options.steps)], [str(HERE / f"programs/{name}.py")]
     if name == "cuda":
         program = Path("/opt/cuda-program")
@@ -100,10 +111,15 @@ def _plan(name: str, size: float, options: argparse.Namespace) -> Row:
         if not program.exists():
             subprocess.run(["nvcc", "-O2", "-arch=native", "-o", str(program), str(source)], check=True)
         command, files = ["./cuda-program", str(int(size * 2**30)), str(options.steps * 3), "pinned"], [str(program)]
-    return {
-        "command": command, "files": files, "environment": SETTINGS.get(name, {}), "saves": options.saves.split(","),
+    return _with({"command": command, "files": files, "environment": SETTINGS.get(name, {})}, options)
+
+
+def _with(job: Row, options: argparse.Namespace) -> Row:
+    return job | {
+        "saves": options.saves.split(","),
         "first": options.first, "between": options.between, "threads": options.threads, "compression": options.compression,
-        "memory_bytes": options.memory_gb << 30, "swap": options.swap,
+        "memory_bytes": options.memory_gb << 30, "swap": options.swap, "by_hand": options.by_hand,
+        "hold": options.hold, "compact": options.compact, "standin": options.standin,
     }  # fmt: skip
 
 
@@ -112,12 +128,10 @@ def _machine(scene: str, plan: Row, options: argparse.Namespace) -> Row:
     share = options.work / "share"
     shutil.rmtree(share, ignore_errors=True)
     share.mkdir()
-    text = SET_UP.format(runtime=options.runtime, work=options.work)
     environment = {**os.environ, "SPOTSURFER_PREFIX": str(options.runtime / "prefix")}
-    argv = ["unshare", "--pid", "--fork", "--mount", "--net", "--ipc", "--uts", "--kill-child", "bash", "-c", text, "-"]
-    done = subprocess.run(
-        [*argv, scene, json.dumps(plan)], env=environment, capture_output=True, text=True, timeout=options.limit, check=False
-    )
+    module, words = ("bench.gpu.byhand", ()) if scene == "by hand" else ("bench.gpu.scenes", (scene,))
+    argv = command(options.runtime, options.work / "store", share, module, *words, json.dumps(plan))
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=options.limit, check=False)
     progress = share / "progress"
     if progress.exists() and options.verbose:
         print("".join(f"  {scene}: {x}\n" for x in progress.read_text().splitlines()), end="", flush=True)
@@ -128,7 +142,9 @@ def _machine(scene: str, plan: Row, options: argparse.Namespace) -> Row:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
-    parser.add_argument("runs", nargs="+", metavar="PROGRAM[:GB]", help=f"{', '.join(PROGRAMS)}; and how much GPU memory")
+    parser.add_argument(
+        "runs", nargs="+", metavar="PROGRAM[:GB[:hold]]", help=f"{', '.join(PROGRAMS)}; how much GPU memory; other threads held"
+    )
     parser.add_argument(
         "--runtime", type=Path, default=Path("build/runtime/current"), help="the agent's, unpacked (default %(default)s)"
     )
@@ -147,6 +163,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for one machine")
     parser.add_argument("--huge", action=argparse.BooleanOptionalAction, default=True, help="transparent huge pages everywhere")
     parser.add_argument("--swap", action="store_true", help="what was on one GPU comes back on another")
+    parser.add_argument("--by-hand", default="", metavar="LIST", help="first without the agent: plain,again,compacted,touched")
+    parser.add_argument("--compact", action="store_true", help="the kernel makes huge blocks before GPU memory comes out")
+    parser.add_argument("--standin", action="store_true", help="the tests' stand-in takes the driver's and the program's place")
     parser.add_argument("--date", default="")
     parser.add_argument("--verbose", action="store_true")
     return parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import hugepages, protocol
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.cuda import processes
@@ -25,12 +26,16 @@ from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.protocol import SaveFacts, Spec
 from spotsurfer_agent.store import open_store
 from spotsurfer_agent.tools import Tools
+from support import cuda_scenes, cuda_standin
 from support.engine_kit import BASE, JOB, STORE, W, newest, output, request
+
+from bench.gpu.memory import Pages, pages
 
 SHARE = Path("/run/share")
 START_SECONDS, END_SECONDS = 300.0, 400.0
 PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
 Plan = dict[str, Any]
+SEEN: dict[str, Pages] = {}  # stage of a save -> the machine's memory when it began
 
 
 class Machine:
@@ -42,6 +47,10 @@ class Machine:
         self.store = open_store(STORE)
         self.store.create(protocol.spec_key(JOB), protocol.encode(self.spec))
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
+        CudaEngine.holds_threads, hugepages.COMPACTS = bool(plan["hold"]), bool(plan["compact"])
+        if plan["standin"]:
+            cuda_scenes.machine()
+            tools = dataclasses.replace(tools, cuda=(sys.executable, str(cuda_standin.__file__)))
 
         def make(kind: type[Hosted]) -> Hosted:
             engine = kind(BASE, JOB, self.store, tools, origin=Origin(Way(STORE)))
@@ -77,7 +86,10 @@ class Machine:
 
 
 def _stage(name: str) -> None:
-    say(f"{time.monotonic():.2f} {name}")
+    now = SEEN[name] = pages()
+    free = f"{now.free >> 20} free, {now.free_huge >> 20} of it in huge blocks"
+    sizes = f"{now.anonymous >> 20} MB in use, {now.huge >> 20} huge; {free}"
+    say(f"{time.monotonic():.2f} {name}: {sizes}")
 
 
 def say(text: str) -> None:
@@ -108,7 +120,8 @@ def save(plan: Plan) -> Plan:
 def _figures(m: Machine, facts: SaveFacts, seconds: float) -> Plan:
     times, bases = m.cuda._ready()[1].times, m.cuda._bases
     moved = {"lock": times.lock, "tries": times.tries, "gpu_bytes": times.bytes}
-    shares = {"new_share": bases.new_share}
+    came = SEEN["freeze"].since(SEEN["gpu"]).told(times.bytes)
+    shares = {"new_share": bases.new_share, **came}
     return {**{n: getattr(facts, n) for n in SaveFacts.__slots__}, **moved, **shares, "call_seconds": seconds}
 
 

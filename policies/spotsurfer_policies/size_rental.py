@@ -16,7 +16,7 @@ from spotsurfer.ports.size import Came, Moment, SizeChoice, SizeTerms
 
 Floats = npt.NDArray[np.float64]
 GIB = float(1 << 30)
-MEMORY_ROOM = 1.03  # a type fits if it holds so much more than is needed
+MEMORY_ROOM = 1.01  # a type fits if it holds so much more than is needed; the guard stands behind it
 SATURATED = 0.97  # of the cores: then the wish for more is hidden
 FELL_SHARE, FELL_BYTES = 1.05, 0.5 * GIB  # memory that is so far below the minute's peak has just fallen
 FIRST = 0.2  # of the regret: enough to leave the type that was asked for, for a cheaper one that holds the peak so far

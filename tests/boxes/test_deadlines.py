@@ -81,7 +81,8 @@ def test_a_deadline_is_kept_where_who_waits_for_spot_misses_it(tmp_path: Path) -
 
 
 def test_a_job_comes_back_from_on_demand_to_spot_and_gains(tmp_path: Path) -> None:
-    with fleet(tmp_path / "fleet", config=settings(tmp_path, LATE)) as world:
+    config = settings(tmp_path, LATE).replace('checkpoint_interval = "{interval}s"\n', "")
+    with fleet(tmp_path / "fleet", config=config) as world:
         job = world.submit(1500)
         ended = world.wait_end(job, 200)
         world.assert_identical(job)
@@ -93,6 +94,10 @@ def test_a_job_comes_back_from_on_demand_to_spot_and_gains(tmp_path: Path) -> No
         print(f"{ended['usd_micros']} micro-dollars; on-demand alone: {staying:.0f}; {told(world, ended)}")
         assert ended["usd_micros"] < staying
         assert ended["usd_micros"] < ended["usd_micros_on_demand"]
+        wished = {m["attempt"]: m["data"]["interval_seconds"] for m in world.moments(job, "paced")}
+        assert set(wished) == {a["number"] for a in held}, "nobody named an interval, so the policy did"
+        assert held[1]["pace_seconds"] >= 30
+        assert "a save stops the job for" in held[1]["pace_why"]
 
 
 def told(world: Fleet, job: dict[str, Any]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from spotsurfer_policies.cheapest import Cheapest
 from spotsurfer_providers.aws.market import types_of
 from spotsurfer_providers.catalog import instance_types
+from spotsurfer_providers.local import devices
 from support.builders import NOW, POOL, a_head, a_job, a_snapshot, an_offer, seen
 
 from spotsurfer.core import gpus
@@ -142,6 +144,16 @@ def test_the_catalogue_knows_nvidias_gpus_alone() -> None:
     assert known["g5.12xlarge"].gpus == Gpus("a10g", 4, 22888 << 20)
     assert known["p5.4xlarge"].gpus.count == 1
     assert known["m6i.large"].gpus == known["g4ad.xlarge"].gpus == known["gr6f.4xlarge"].gpus == NO_GPUS
+
+
+def test_a_box_has_the_hosts_gpus_whatever_its_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "DEV", tmp_path)
+    assert devices.gpus_of_host() == NO_GPUS
+    (tmp_path / "nvidia0").symlink_to("/dev/null")
+    (tmp_path / "nvidia1").symlink_to("/dev/null")
+    (tmp_path / "nvidiactl").symlink_to("/dev/null")
+    assert devices.gpus_of_host() == Gpus(count=2)
+    assert gpus.unlike(replace(IMAGE, count=2), Gpus(count=2)) is None, "the chip is the agent's to compare"
 
 
 def test_gpus_of_ec2s_answer() -> None:

@@ -119,6 +119,13 @@ def test_an_earlier_run_is_worth_something_and_a_wrong_one_costs_nearly_nothing(
     assert after(usage((60, 0.1, 0.1))) <= 1.02 * first
 
 
+def test_a_job_that_just_fits_is_not_left_on_the_type_of_twice_the_price() -> None:
+    small = usage((36000, 0.985 * SMALL.usable_bytes / GIB, 2))
+    ride = play(size_policy("surf", {}), World(small, TERMS))
+    assert (ride.moves, ride.near_misses) == (1, 0)
+    assert ride.usd < 1.1 * best_fixed(World(small, TERMS)).usd
+
+
 def test_who_pays_for_time_is_not_stretched() -> None:
     world = World(periodic(), replace(TERMS, threads=4))
     plain = play(size_policy("surf", {"stretch": False}), world)

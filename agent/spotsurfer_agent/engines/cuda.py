@@ -206,6 +206,7 @@ class _Memory:
             raise EngineError("save", f"the job can't be saved: {against[0]}")
         try:
             self._room()
+            hugepages.make_room()
             about = self._sidecar.about()
             self._moved = pids
             with hugepages.everywhere():

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from spotsurfer.model.gpus import NO_GPUS, Gpus
 from spotsurfer_providers.local import kernel
 
 DEV = Path("/dev")
@@ -31,6 +32,12 @@ def of_host() -> list[Device]:
     """Those of this host that a box gets, too."""
     paths = [DEV / name for name in USUAL] + [p for pattern in GRAPHICS for p in sorted(DEV.glob(pattern))]
     return [of(str(p)) for p in paths if p.is_char_device()]  # not every host has each
+
+
+def gpus_of_host() -> Gpus:
+    """NVIDIA's of this host: each box has all of them, whatever its type would have elsewhere. Their chip is not asked for."""
+    count = sum(p.is_char_device() for p in DEV.glob("nvidia[0-9]*"))
+    return Gpus(count=count) if count else NO_GPUS
 
 
 def of(path: str) -> Device:

@@ -30,7 +30,7 @@ from spotsurfer.ports.provider import (
     StoreAccess,
 )
 from spotsurfer_providers.catalog import instance_types
-from spotsurfer_providers.local import network, orders, scenario, tidy
+from spotsurfer_providers.local import devices, network, orders, scenario, tidy
 from spotsurfer_providers.local.cgroups import Hierarchy
 from spotsurfer_providers.local.gateway import BUCKET
 from spotsurfer_providers.local.host import check_host
@@ -80,7 +80,7 @@ class LocalProvider:
         base = kind.spot_usd_micros_per_hour if market is Market.SPOT else listed
         factor = Decimal(repr(scenario.price_factor(self._plot, pool, market, at)))
         price = int((base * factor).to_integral_value(ROUND_HALF_UP))
-        return Offer(pool, market, price, listed, kind.cpus, kind.memory_bytes, gpus=kind.gpus)
+        return Offer(pool, market, price, listed, kind.cpus, kind.memory_bytes, gpus=devices.gpus_of_host())
 
     # ------------------------------------------------------------ instances
 
