@@ -56,6 +56,11 @@ class Guard:
         self._kernel, self._look_at, self.pressed = None, None, None
 
     @property
+    def grips(self) -> bool:
+        """It is to stand still now; who leads its threads is waited for."""
+        return self.pressed is not None and self._leader is None
+
+    @property
     def seconds(self) -> float | None:
         """Until it has to look again; None = when it is told."""
         return None if self._look_at is None else max(self._look_at - time.monotonic(), 0.0)
@@ -97,7 +102,7 @@ class Guard:
 
     def grip(self) -> None:
         """Stand still, whoever sleeps for want of memory, too. Idempotent. Raises OSError."""
-        if self._cgroup is None or self._kernel is None or self.pressed is None or self._leader is not None:
+        if self._cgroup is None or self._kernel is None or self.pressed is None or not self.grips:
             return
         self._cgroup.ask_to_freeze()
         self._kernel.lift()  # who sleeps at the wall can't be frozen: it takes a page and stops there

@@ -327,7 +327,7 @@ class Job:
         if self._cgroup is not None and self._phase == RUNNING:
             plain = self._cgroup.freeze if self._held or self._stays else self._cgroup.thaw
             with contextlib.suppress(OSError):
-                (self._guard.grip if self._guard.pressed else plain)()
+                (self._guard.grip if self._guard.grips else plain)()
 
     # ------------------------------------------------------------ children
 

@@ -42,11 +42,6 @@ def test_it_goes_on_elsewhere_as_if_nothing_had_been(tmp_path):
     assert (tmp_path / "store/said").read_bytes() == expected(1024)
 
 
-@pytest.mark.parametrize("rate", [50, 200])
-def test_it_may_be_being_saved_just_then(box, rate):
-    box.run("pressed_in_a_save", rate)
-
-
 @pytest.mark.parametrize("scene", ["failing_save", "page_cache"])
 def test_scene(box, scene):
     box.run(scene)

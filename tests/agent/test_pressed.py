@@ -143,6 +143,7 @@ class Group:
     def freeze(self) -> None:
         self.done.append("frozen")
 
+    @property
     def freezer(self) -> str:
         return "/freezer"
 
@@ -164,8 +165,7 @@ class Pressing:
     def at_wall(self) -> bool:
         return False
 
-    def lift(self) -> None:
-        self.levels = None  # type: ignore[assignment]
+    def lift(self) -> None: ...
 
     def close(self) -> None: ...
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
 import hashlib
 import os
 import shutil
@@ -14,7 +12,6 @@ from pathlib import Path
 
 from spotsurfer_agent import cgroup, memory, shimwire
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.protocol import NearMiss, Spec
 from support import growing_job
 from support.engine_kit import BASE, JOB, W, engine, newest, output, refused, request, stands_still, until
@@ -139,21 +136,6 @@ def failing_save() -> None:
     e.kill()
 
 
-def pressed_in_a_save(rate: str) -> None:
-    """It comes to the press while it is saved live: that save ends, well or not, and the final one is made."""
-    faulthandler.dump_traceback_later(60, exit=True)
-    limit(SMALL)
-    e = engine()
-    begin(e, grower(SIZE, rate))
-    number, base = 1, None
-    while e.status().near_miss is None:
-        with contextlib.suppress(EngineError):
-            base = e.save(request(number, final=False, base=base)).checkpoint
-        number += 1
-    pressed(e)
-    assert e.save(replace(request(number, final=True, base=base), pressed=True)).kind == "final"
-
-
 def page_cache() -> None:
     """Files that fill the memory are no reason: the kernel gives it back, and the job ends by itself."""
     limit(SMALL)
@@ -165,7 +147,7 @@ def page_cache() -> None:
     e.kill()
 
 
-SCENES = {f.__name__: f for f in (frozen_in_time, saved, goes_on, failing_save, page_cache, pressed_in_a_save)}
+SCENES = {f.__name__: f for f in (frozen_in_time, saved, goes_on, failing_save, page_cache)}
 
 if __name__ == "__main__":
     os.environ["PYTHONUNBUFFERED"] = "1"
