@@ -107,8 +107,22 @@ def await_stop(tid: int) -> None:
 
 
 def let_go(tid: int) -> None:
-    """A thread that was seized goes on. Raises OSError."""
-    _ask(_DETACH, tid)
+    """A thread that was seized goes on; one that has ended is gone then. Raises OSError."""
+    try:
+        _ask(_DETACH, tid)
+    except ProcessLookupError:
+        _reap(tid)
+
+
+def _reap(tid: int) -> None:
+    """Hear of a thread's end: that is told to its tracer alone, and before it was heard its process can't end."""
+    end = time.monotonic() + _HOLD_SECONDS
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < end:
+            found, status = os.waitpid(tid, _WALL | os.WNOHANG)
+            if found and not os.WIFSTOPPED(status):
+                return
+            time.sleep(_LOOK_SECONDS)
 
 
 def _instruction(pid: int) -> int:
