@@ -325,7 +325,7 @@ print(ctypes.CDLL(None, use_errno=True).syscall(425, 1, 0), ctypes.get_errno(), 
         if e.status().exit_code
         else output(e).decode().splitlines()
     )
-    assert lines[0] == "['.spotsurfer', 'home', 'shm', 'tmp', 'work'] ['0', '1', '2', '3'] 1 1", lines
+    assert lines[0] == "['.spotsurfer', 'hints', 'home', 'shm', 'tmp', 'work'] ['0', '1', '2', '3'] 1 1", lines
     assert lines[1].startswith("-1 0 ") or lines[1].startswith("-1 38 "), lines
     assert "SPOTSURFER_JOB" in lines[1] and "MINE" in lines[1] and "TMPDIR" not in lines[1]
     e.kill()
