@@ -48,6 +48,6 @@ def test_it_ends_identical_on_a_larger_machine(world: Fleet) -> None:
     world.assert_identical(job)
     world.assert_one_owner(job)
     windows = world.client.get(f"/v1/jobs/{job}/usage")["windows"]
-    assert max(w["resident_bytes"] for w in windows) > 1290 << 20
+    assert max(w["resident_bytes"] for w in windows) > 1250 << 20  # a look a second: the last mebibytes may be missed
     assert {w["attempt"] for w in windows} == {1, max(a["number"] for a in ended["attempts"] if a["granted_at"])}
     assert 10 << 20 < max(w["growth_bytes_per_second"] for w in windows) < 400 << 20
