@@ -50,4 +50,5 @@ def test_it_ends_identical_on_a_larger_machine(world: Fleet) -> None:
     windows = world.client.get(f"/v1/jobs/{job}/usage")["windows"]
     assert max(w["resident_bytes"] for w in windows) > 1250 << 20  # a look a second: the last mebibytes may be missed
     assert {w["attempt"] for w in windows} == {1, max(a["number"] for a in ended["attempts"] if a["granted_at"])}
-    assert 10 << 20 < max(w["growth_bytes_per_second"] for w in windows) < 400 << 20
+    grew = [w["growth_bytes_per_second"] for w in windows if w["attempt"] == 1]  # on the other its memory was brought first
+    assert 10 << 20 < max(grew) < 400 << 20
