@@ -60,7 +60,7 @@ def test_a_job_brings_its_root_and_surfs_on_although_the_tag_moves(tmp_path, sto
 
 
 def test_what_the_image_says_of_its_program_counts_where_the_job_says_nothing(box):
-    home, path = "/var/lib/spotsurfer/home", "/opt/bin:/usr/bin"
+    home, path = "/var/lib/spotsurfer/home", "/opt/bin:/usr/bin:/var/lib/spotsurfer/.spotsurfer/bin"
     lines = [
         f"1234 1234 1234 77 /srv/tool {home} big {path}",
         f"0 77 77 /var/lib/spotsurfer/work/deep {home} small {path}",

@@ -71,7 +71,7 @@ def test_a_failing_command_keeps_its_code_and_log_and_its_retries(world: Fleet) 
 
 
 def test_three_at_once_each_surfing(world: Fleet) -> None:
-    jobs = [world.submit(250, name=f"three-{i}") for i in range(3)]
+    jobs = [world.submit(500, name=f"three-{i}") for i in range(3)]
     for job in jobs:
         world.wait_line(job, 20)
         world.client.post(f"/v1/jobs/{job}/move", {})

@@ -52,6 +52,6 @@ def test_a_page_is_written(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     played(52, 0.2, "--html", str(page))
     text = page.read_text()
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 4
     assert "surf" in text
     assert "http" not in text
