@@ -26,6 +26,29 @@ class CgroupError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryFiles:
+    """Names of a memory controller's files, and of fields in its `memory.stat` (cgroup-v1/memory.rst, cgroup-v2.rst)."""
+
+    limit: str
+    used: str
+    anonymous: str
+    shared: str
+    idle: str  # page cache that was not used lately
+    active: str
+
+    def page_cache(self, folder: Path) -> int:
+        """Bytes of a group that give way when memory is short. Raises OSError, ValueError."""
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return sum(int(stat.get(name, 0)) for name in (self.idle, self.active))
+
+
+V1_MEMORY = MemoryFiles(
+    "memory.limit_in_bytes", "memory.usage_in_bytes", "total_rss", "total_shmem", "total_inactive_file", "total_active_file"
+)
+V2_MEMORY = MemoryFiles("memory.max", "memory.current", "anon", "shmem", "inactive_file", "active_file")
+
+
+@dataclass(frozen=True, slots=True)
 class JobCgroup:
     """`folders`: controller -> the job's folder in the v1 hierarchy; the one named "" is v2."""
 
@@ -138,8 +161,8 @@ class JobCgroup:
         """Memory of it; where no memory controller is at hand, the resident pages of its processes, shared ones split."""
         with contextlib.suppress(OSError, ValueError, KeyError):
             if UNIFIED in self.folders:
-                return int(self._read("memory.current"))
-            return int(Path(self.folders["memory"], "memory.usage_in_bytes").read_text())
+                return int(self._read(V2_MEMORY.used))
+            return int(Path(self.folders["memory"], V1_MEMORY.used).read_text())
         return sum(_resident_bytes(pid) for pid in self.pids())
 
     @property

@@ -8,10 +8,7 @@ from pathlib import Path
 
 from spotsurfer_agent import cgroup
 
-# By hierarchy: limit, usage, and what of the usage gives way when memory is short.
-_V2 = ("memory.max", "memory.current", ("inactive_file", "active_file"))
-_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
-
+_HIERARCHIES = (cgroup.V2_MEMORY, cgroup.V1_MEMORY)
 _SCORE = Path("/proc/self/oom_score_adj")
 LEAST_PRECIOUS = "1000"  # see proc(5)
 
@@ -23,7 +20,7 @@ def free_bytes() -> int:
 
 def whole_bytes() -> int:
     """Memory of this machine, or as much of it as the control groups of this process allow."""
-    limits = [n for folder in _own_folders() for name in (_V2[0], _V1[0]) if (n := _number(folder / name)) is not None]
+    limits = [n for folder in _own_folders() for h in _HIERARCHIES if (n := _number(folder / h.limit)) is not None]
     return min([_machine("MemTotal:"), *limits])
 
 
@@ -63,12 +60,10 @@ def _own_folders() -> Iterator[Path]:
 
 
 def _left(folder: Path) -> int:
-    for limit, usage, soft in (_V2, _V1):
+    for files in _HIERARCHIES:
         try:
-            allowed = int((folder / limit).read_text())
-            used = int((folder / usage).read_text())
-            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            allowed, used = int((folder / files.limit).read_text()), int((folder / files.used).read_text())
+            return max(0, allowed - used + files.page_cache(folder))
         except (OSError, ValueError):  # another hierarchy, or "max"
             continue
-        return max(0, allowed - used + sum(int(stat.get(name, 0)) for name in soft))
     return 1 << 62

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from spotsurfer_agent.cgroup import UNIFIED
+from spotsurfer_agent.cgroup import UNIFIED, V1_MEMORY, V2_MEMORY
 
 PRESS_SHARE = 0.95  # of the machine's memory
 RESERVE_BYTES, RESERVE_SHARE = 320 << 20, 0.3125  # for agent and CRIU while the job is saved; on a small machine this share
@@ -131,11 +131,11 @@ class Old:
 
     def need(self) -> int:
         """As the port says."""
-        return self.used() - _sum(self._folder, ("total_inactive_file", "total_active_file"))
+        return self.used() - V1_MEMORY.page_cache(self._folder)
 
     def used(self) -> int:
         """As the port says."""
-        return int((self._folder / "memory.usage_in_bytes").read_text())
+        return int((self._folder / V1_MEMORY.used).read_text())
 
     def at_wall(self) -> bool:
         """As the port says."""
@@ -180,11 +180,11 @@ class Unified:
 
     def need(self) -> int:
         """As the port says."""
-        return self.used() - _sum(self._folder, ("inactive_file", "active_file"))
+        return self.used() - V2_MEMORY.page_cache(self._folder)
 
     def used(self) -> int:
         """As the port says."""
-        return int((self._folder / "memory.current").read_text())
+        return int((self._folder / V2_MEMORY.used).read_text())
 
     def at_wall(self) -> bool:
         """As the port says."""
@@ -201,8 +201,3 @@ class Unified:
             self._poll.close()
             os.close(self._file)
         self._poll, self._file = None, -1
-
-
-def _sum(folder: Path, names: tuple[str, ...]) -> int:
-    stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-    return sum(int(stat.get(name, 0)) for name in names)

@@ -14,7 +14,7 @@ from spotsurfer_agent.shimruns import Owner
 
 
 class Guard:
-    """Of one job. `pressed` is true from when it had to be frozen until somebody calls `drop`."""
+    """Of one job. `pressed` is true from when it had to be frozen until `end`."""
 
     def __init__(
         self, watch: Callable[[int, Callable[[], None]], None], unwatch: Callable[[int], None], press: Callable[[], object]

@@ -51,10 +51,10 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file.", show_default=False)]
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, content: str | bytes) -> None:
     """A whole file. Raises UsageError where it can't be written; a full disk is told of as everywhere (`main`)."""
     try:
-        path.write_text(text)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as e:
         if e.errno in DISK_FULL:
             raise

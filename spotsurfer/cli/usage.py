@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
+from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples, write
 from spotsurfer.cli.screen import pairs, put, put_json, tell
 from spotsurfer.units import duration, size
 
@@ -42,10 +42,10 @@ def usage(
     windows: list[Json] = SESSION.client().get(job_path(job, "usage"))["windows"]
     if csv is not None:
         text = "\n".join([",".join(COLUMNS), *seconds(windows)]) + "\n"
-        csv.write_bytes(gzip.compress(text.encode(), mtime=0) if csv.suffix == ".gz" else text.encode())
+        write(csv, gzip.compress(text.encode(), mtime=0) if csv.suffix == ".gz" else text)
         tell(f"{csv}: {sum(w['seconds'] for w in windows):.0f} s of {job}.")
     if page is not None:
-        page.write_text(drawn(job, windows))
+        write(page, drawn(job, windows))
         tell(f"{page}: {len(windows)} windows of {job}.")
     if as_json:
         put_json({"windows": windows})

@@ -213,22 +213,12 @@ class Apply:
 
     def _ask(self, action: Ask) -> Effect:
         attempt = self._load(action.job, action.attempt)
-        sequence = attempt.desired_sequence + 1
         partial = max(action.partial, attempt.desired_partial)
-        desired = Desired(
-            sequence,
-            Want(action.want),
-            action.save_at_least,
-            action.seconds_left,
-            action.reason,
-            partial,
-            attempt.pace_seconds,
-        )
-        self._p.store.put(protocol.desired_key(action.job, action.attempt), protocol.encode(desired))
+        changes = {"desired_want": action.want, "desired_save": action.save_at_least, "desired_partial": partial}
+        changes["desired_sequence"] = attempt.desired_sequence + 1
+        self._tell(replace(attempt, **changes), Want(action.want), action.reason, action.seconds_left)  # type: ignore[arg-type]
 
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
-            changes = {"desired_sequence": sequence, "desired_want": action.want, "desired_save": action.save_at_least}
-            changes["desired_partial"] = partial
             if action.event is None:
                 saved = rows.save_attempt(c, replace(attempt, **changes))  # type: ignore[arg-type]
             else:
@@ -245,9 +235,7 @@ class Apply:
         if action.seconds == attempt.pace_seconds:
             return lambda c: (_keep(c, after, action.reason), None)
         after = replace(after, desired_sequence=attempt.desired_sequence + 1)
-        a = after
-        told = Desired(a.desired_sequence, Want.RUN, a.desired_save, None, action.reason, a.desired_partial, a.pace_seconds)
-        self._p.store.put(protocol.desired_key(action.job, action.attempt), protocol.encode(told))
+        self._tell(after, Want.RUN, action.reason)
 
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
             saved = rows.save_attempt(c, after)
@@ -255,6 +243,11 @@ class Apply:
             return said, lambda: self._p.nudge(attempt)
 
         return record
+
+    def _tell(self, a: Attempt, want: Want, why: str, seconds_left: float | None = None) -> None:
+        """Put what its agent is to do where it looks for it."""
+        told = Desired(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds)
+        self._p.store.put(protocol.desired_key(a.job, a.number), protocol.encode(told))
 
     def _mark(self, c: Connection, action: Mark) -> str:
         attempt = rows.load_attempt(c, action.job, action.attempt)

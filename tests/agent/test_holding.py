@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.holding import CantHold, Holder, thread_of
 from support.tree import ROOT
 
@@ -102,26 +103,24 @@ def test_a_thread_is_found_by_its_number(program: Program) -> None:
 
 @pytest.mark.boxes
 def test_threads_of_a_frozen_group_are_held_before_their_next_instruction(program: Program) -> None:
-    freezer = Path("/sys/fs/cgroup/freezer")
-    if not freezer.is_dir():
-        pytest.skip("needs the freezer of control groups v1")
-    group = freezer / f"held-{os.getpid()}"
-    group.mkdir()
+    group = JobCgroup.below_own(f"held-{os.getpid()}")
+    group.create()
     pid, holder = program.process.pid, Holder()
     try:
-        (group / "cgroup.procs").write_text(str(pid))
+        for entry in group.entries():
+            Path(entry).write_text(str(pid))
         holder.hold([pid], {program.threads()[2]})
-        (group / "freezer.state").write_text("FROZEN")
+        group.ask_to_freeze()
         holder.release()  # handed over: the group keeps them
         assert program.ran() == []
         before = program.counts()
-        holder.hold([pid], {program.threads()[2]}, thaw=lambda: (group / "freezer.state").write_text("THAWED"))
+        holder.hold([pid], {program.threads()[2]}, thaw=group.thaw)
         assert program.ran() == [2]
         after = program.counts()
         assert [before[i] == after[i] for i in (0, 1, 3)] == [True] * 3
     finally:
         holder.release()
-        (group / "freezer.state").write_text("THAWED")
+        group.thaw()
         program.process.kill()
         program.process.wait()
-        group.rmdir()
+        group.remove()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent.cgroup import UNIFIED
+from spotsurfer_agent.cgroup import UNIFIED, V1_MEMORY, V2_MEMORY
 from spotsurfer_agent.netns import PEER
 
 READ_BYTES = 1 << 14
@@ -75,7 +75,7 @@ class Meters:
         nowhere = Path("/nowhere")
         own = group.get(UNIFIED, nowhere)
         memory = own if self._v2 else group.get("memory", nowhere)
-        names = _V2 if self._v2 else _V1
+        names = V2_MEMORY if self._v2 else V1_MEMORY
         self._cpu = Pinned(own / "cpu.stat" if self._v2 else group.get("cpuacct", nowhere) / "cpuacct.usage")
         self._used, self._stat = Pinned(memory / names.used), Pinned(memory / "memory.stat")
         self._swap = Pinned(memory / "memory.swap.current") if self._v2 else None
@@ -111,21 +111,6 @@ class Meters:
         for file in files:
             if file is not None:
                 file.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """Of files and fields of a memory controller."""
-
-    used: str
-    anonymous: str
-    shared: str
-    idle: str  # page cache that was not used lately
-    active: str
-
-
-_V1 = _Names("memory.usage_in_bytes", "total_rss", "total_shmem", "total_inactive_file", "total_active_file")
-_V2 = _Names("memory.current", "anon", "shmem", "inactive_file", "active_file")
 
 
 def _number(text: str) -> int | None:
