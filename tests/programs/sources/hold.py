@@ -13,7 +13,7 @@ import time
 
 
 def device() -> object:
-    return os.open("/dev/loop-control", os.O_RDWR)
+    return os.open("/dev/fuse", os.O_RDWR)
 
 
 def outside() -> object:
