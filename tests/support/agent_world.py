@@ -174,9 +174,8 @@ class FakeEngine:
         codes = dict(enumerate(shim.codes)) if shim.codes else {0: shim.exit_code}
         code = codes.get(shim.step, 0) if shim.phase is WorkloadState.EXITED else None
         log = {"out": len(shim.output()), "err": 0}
-        cpu, miss = shim.worked - shim.cpu_from, shim.near_miss
-        lost = shim.lost_because
-        return Status(shim.phase, code, shim.held, cpu, 1, log, shim.pending, lost_because=lost, step=shim.step, near_miss=miss)
+        cpu, lost, miss = shim.worked - shim.cpu_from, shim.lost_because, shim.near_miss
+        return Status(shim.phase, code, shim.held, cpu, 1, log, shim.pending, None, lost, step=shim.step, near_miss=miss)
 
     def hold(self) -> None:
         self.shim.advance()
