@@ -169,12 +169,11 @@ class FakeEngine:
         self._trip("restored")
 
     def status(self) -> Status:
-        shim = self.shim
-        shim.advance()
-        codes = dict(enumerate(shim.codes)) if shim.codes else {0: shim.exit_code}
+        (shim := self.shim).advance()
+        codes = dict(enumerate(shim.codes or [shim.exit_code]))
         code = codes.get(shim.step, 0) if shim.phase is WorkloadState.EXITED else None
-        log = {"out": len(shim.output()), "err": 0}
-        cpu, lost, miss = shim.worked - shim.cpu_from, shim.lost_because, shim.near_miss
+        log, cpu = {"out": len(shim.output()), "err": 0}, shim.worked - shim.cpu_from
+        lost, miss = shim.lost_because, shim.near_miss
         return Status(shim.phase, code, shim.held, cpu, 1, log, shim.pending, None, lost, step=shim.step, near_miss=miss)
 
     def hold(self) -> None:
