@@ -122,6 +122,7 @@ class UsageOut(Wire):
     gpu_share: float | None
     gpu_memory_bytes: float | None
     gpu_watts: float | None
+    arriving_bytes: float | None
 
 
 class AttemptOut(Wire):
@@ -218,6 +219,7 @@ class JobOut(Wire):
     checkpoints: list[str]
     moves: int
     steps: list[StepOut]
+    size: str
     image_digest: str
     forecast: ForecastOut | None
     move: MoveOut | None
