@@ -44,6 +44,10 @@ class Chronicle:
         for _, report in self._last.values():
             self._learn(report)
 
+    def words(self, attempts: Sequence[Attempt]) -> dict[AttemptNumber, Report]:
+        """The last report of each attempt of a job, of those that ever spoke."""
+        return {a.number: self._last[a.job, a.number][1] for a in attempts if (a.job, a.number) in self._last}
+
     def reckoned(self, snapshot: Snapshot, now: datetime) -> Snapshot:
         """The snapshot with what agents said before: how much work is done, and what a save cost. Asks the database nothing."""
         return replace(snapshot, jobs=[self._reckoned(seen, now) for seen in snapshot.jobs])
