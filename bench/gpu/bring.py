@@ -9,6 +9,7 @@ half times as much memory as the job.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -34,7 +35,16 @@ def main() -> int:
     """Exit code 0: no restore brought a wrong page."""
     options = _parser().parse_args()
     place = Place(options.runtime.resolve(), options.work, options.limit, options.verbose)
-    hugepages.SETTING.write_text("always" if options.huge else "madvise")
+    with hugepages.everywhere() if options.huge else contextlib.nullcontext():
+        rows = _rows(place, options)
+    shutil.rmtree(options.work, ignore_errors=True)
+    for r in rows:
+        print(f"{r['kind']:8} {r['processors']:3} processors {r['seconds']:7.2f} s {r['gb_s']:6.2f} GB/s, "
+              f"{100 * r['huge_share']:3.0f} % huge pages, {r['wrong']} wrong pages")  # fmt: skip
+    return int(any(r["wrong"] for r in rows))
+
+
+def _rows(place: Place, options: argparse.Namespace) -> list[Row]:
     rows: list[Row] = []
     for kind in options.kinds.split(","):
         shutil.rmtree(options.work, ignore_errors=True)
@@ -42,12 +52,9 @@ def main() -> int:
         processors = [int(x) for x in options.processors.split(",")]
         plan = {"gb": options.gb, "kind": kind, "processors": processors if kind == "alone" else processors[-1:]}
         rows += played(place, kind, "bench.gpu.bring", "inside", json.dumps(plan))["rows"]
+        options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(rows, indent=1))
-    shutil.rmtree(options.work, ignore_errors=True)
-    for r in rows:
-        print(f"{r['kind']:8} {r['processors']:3} processors {r['seconds']:7.2f} s {r['gb_s']:6.2f} GB/s, "
-              f"{100 * r['huge_share']:3.0f} % huge pages, {r['wrong']} wrong pages")  # fmt: skip
-    return int(any(r["wrong"] for r in rows))
+    return rows
 
 
 def inside(plan: Row) -> Row:
