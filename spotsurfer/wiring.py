@@ -130,7 +130,11 @@ class _Base:
 
 def _assemble(settings: Settings, base: _Base) -> Controller:
     heads, reports = Heads(base.store), Reports(base.store)
-    limits = replace(settings.limits.as_limits(), rebalance=base.provider.capabilities.rebalance)
+    limits = replace(
+        settings.limits.as_limits(),
+        rebalance=base.provider.capabilities.rebalance,
+        checkpoint_seconds=settings.agent.checkpoint_interval,
+    )
     own = settings.controller
     observer = _observer(settings, base, (heads, reports), limits)
     logins = _logins(settings, base, observer)
