@@ -58,6 +58,7 @@ ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 ENGINES = ("auto", "criu", "app", "none")
 TCP_MODES = ("close", "keep", "forbid")
 CPU_CAPS = ("any", "portable", "x86-64-v2", "x86-64-v3")
+SIZE_OFF = "off"  # instead of a size policy: the job stays on what was asked for
 SENT_SECRETS = ("file", "env")  # read where the job is submitted
 FETCHED_SECRETS = ("aws-secretsmanager", "gcp-secret")  # read by the controller, with its own credentials
 SECRET_FORMS = ("environment", "file")
@@ -69,6 +70,13 @@ class Wish(StrEnum):
     RUN = "run"
     HOLD = "hold"
     CANCEL = "cancel"
+
+
+class HeldBy(StrEnum):
+    """Who wanted a held job to be held, which says who lets it go on; see `core.suspension`."""
+
+    USER = ""  # its user, or a limit of theirs: its user alone
+    IDLE = "idle"  # the controller: a connection to its front, or its user
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +126,12 @@ class JobSpec:
     entry_point: tuple[str, ...] | None = None  # instead of the image's
     devices: tuple[str, ...] = ()  # of the machine, by their CDI names: "nvidia.com/gpu=all"
     registry_auth: str = ""  # where its containers-auth.json was: "file:PATH" or "env:NAME"; no value
+    size_policy: str = ""  # says on which type of machine it should be: a policy's name, SIZE_OFF; "" = the operator's
+    size_memory_min_bytes: int | None = None  # that a size policy may choose from; None = any
+    size_memory_max_bytes: int | None = None  # None = some times what was asked for
+    size_cpus_min: int | None = None
+    size_cpus_max: int | None = None
+    size_parameters: dict[str, str | int | float | bool] = field(default_factory=dict)  # of its size policy
     secrets_in_plain_images: bool = False  # its user bears that checkpoints with them in memory are not encrypted
 
     @property
@@ -174,6 +188,7 @@ class Job:
     submitted_at: datetime
     wish: Wish = Wish.RUN
     reason: str = ""  # of the wish or of the end, for people
+    held_by: HeldBy = HeldBy.USER  # while the wish is HOLD
     move: MoveRequest | None = None
     moves_asked: int = 0
     save_at_least: int = 0  # the user asked for a live checkpoint of at least this sequence

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from spotsurfer.model.job import AttemptState, JobState, Wish
+from spotsurfer.model.job import AttemptState, HeldBy, JobState, Wish
 from spotsurfer.model.market import Market
 from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Machine, Moment, OutputFile, Why
 from spotsurfer.web.asked import SpecBody
@@ -122,6 +122,7 @@ class UsageOut(Wire):
     gpu_share: float | None
     gpu_memory_bytes: float | None
     gpu_watts: float | None
+    arriving_bytes: float | None
 
 
 class AttemptOut(Wire):
@@ -209,6 +210,7 @@ class JobOut(Wire):
     note: str
     wish: Wish
     reason: str
+    held_by: HeldBy
     submitted_at: datetime
     ended_at: datetime | None
     exit_code: int | None
@@ -217,6 +219,7 @@ class JobOut(Wire):
     checkpoints: list[str]
     moves: int
     steps: list[StepOut]
+    size: str
     image_digest: str
     forecast: ForecastOut | None
     move: MoveOut | None
