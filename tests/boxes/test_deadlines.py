@@ -43,6 +43,7 @@ def settings(folder: Path, market: str, purchase: str = "surf") -> str:
     file = folder / "scenario.toml"
     file.write_text(market)
     scripted = CONFIG.replace("[provider.local]", f'[provider.local]\nscenario = "{file}"')
+    scripted = scripted.replace("[limits]", "[limits]\ndeadline_reserve_seconds = 0")  # nothing is away here
     return scripted + f'[policy]\npurchase = "{purchase}"\n[policy.cheapest]\nstay_seconds = 5\n'
 
 
