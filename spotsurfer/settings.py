@@ -88,6 +88,7 @@ class LimitsSection(Section):
     lease_margin_seconds: Seconds = 15.0
     boot_limit_seconds: Interval = 600.0
     listing_lag_seconds: Seconds = 30.0
+    deadline_reserve_seconds: Seconds = 300.0
     drain_reserve_seconds: Seconds = 300.0
     restore_failures_max: int = Field(2, ge=1)
     launch_failures_max: int = Field(20, ge=1)

@@ -129,9 +129,18 @@ class _Base:
     key: StoreKey
 
 
+def _limits(settings: Settings, base: _Base) -> Limits:
+    """What decisions must keep to: the operator's limits, and what else of the settings they go by."""
+    return replace(
+        settings.limits.as_limits(),
+        rebalance=base.provider.capabilities.rebalance,
+        checkpoint_seconds=settings.agent.checkpoint_interval,
+    )
+
+
 def _assemble(settings: Settings, base: _Base) -> Controller:
     heads, reports = Heads(base.store), Reports(base.store)
-    limits = replace(settings.limits.as_limits(), rebalance=base.provider.capabilities.rebalance)
+    limits = _limits(settings, base)
     own = settings.controller
     observer = _observer(settings, base, (heads, reports), limits)
     logins = _logins(settings, base, observer)

@@ -17,6 +17,7 @@ from spotsurfer.model.job import AttemptState, rehearses
 from spotsurfer.model.lives import Fates
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.ports.interval import Interval, SaveView
+from spotsurfer.units import duration
 
 LEAST_SECONDS, MOST_SECONDS = 30.0, 7 * 86400.0  # whatever a policy says
 GUESS_SECONDS = 10.0  # that a save stops a job for, as long as none was made
@@ -128,20 +129,14 @@ def _asked(interval: Interval, view: SaveView) -> tuple[float, str]:
 def explained(seconds: float, view: SaveView, alarm: str) -> str:
     """The interval with its numbers, in one sentence."""
     if alarm:
-        return f"saved every {_long(seconds)}, as usual: {alarm}"
+        return f"saved every {duration(seconds)}, as usual: {alarm}"
     watched = sum(view.lives.watched)
-    lost = f"{view.lives.losses:.0f} machines like this one were lost in {_long(watched)}"
+    lost = f"{view.lives.losses:.0f} machines like this one were lost in {duration(watched)}"
     lost += f", {view.noticed} of them saved in time, {view.unnoticed} not" if view.noticed + view.unnoticed else ""
     fits = "leaves time for a final save" if view.final_seconds <= view.notice_seconds else "leaves no time for a final save"
     notice = f"a notice {fits}" if view.notice_seconds > 0 else "no notice is reckoned with"
-    left = "" if view.left_seconds is None else f"; {_long(view.left_seconds)} of work are left"
+    left = "" if view.left_seconds is None else f"; {duration(view.left_seconds)} of work are left"
     return (
-        f"saved every {_long(seconds)}: this machine is {_long(view.age_seconds)} old, a save stops the job for "
+        f"saved every {duration(seconds)}: this machine is {duration(view.age_seconds)} old, a save stops the job for "
         f"{view.save_seconds:.1f} s, a restart takes {view.restart_seconds:.0f} s, {lost}, {notice}{left}"
     )
-
-
-def _long(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

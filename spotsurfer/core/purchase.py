@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -19,7 +19,7 @@ from spotsurfer.core.placement import barred, cooling, fits, wrong_gpus
 from spotsurfer.model.job import HOLDS, WAITS, Attempt, Job, MarketChoice
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Market, Offer, Pool
-from spotsurfer.model.snapshot import JobSeen, Snapshot, SpotSeen
+from spotsurfer.model.snapshot import JobSeen, Limits, Snapshot, SpotSeen
 from spotsurfer.ports.purchase import Buy, Choice, Moment, Purchase, Terms, View
 
 SLOTS = 400  # that the time until a deadline is cut into, at most
@@ -28,6 +28,7 @@ PRICE_STEP, START_STEP = 0.01, 0.05  # prices of spot, as a share of on-demand, 
 START_SECONDS = 300.0  # that a launch takes as long as no job saw one
 WORST = 3.0  # a launch that goes badly takes so many times as long as usual
 HOUR = 3600.0
+RESERVE_SHARE = 0.1  # of the time to spare, at most, is kept for times in which nothing can be ordered
 USUAL_SECONDS = 600.0  # between saves, where nobody said anything else
 MARKETS = {Market.SPOT: Buy.SPOT, Market.ON_DEMAND: Buy.ON_DEMAND}
 
@@ -49,9 +50,10 @@ def weighed(snapshot: Snapshot, seen: JobSeen, purchase: Purchase, now: datetime
     if view is None:
         return None
     choice, alarm = _asked(purchase, view)
-    moment = _moment(view, seen, now)
-    spare = float(spare_after(np.array([choice.buy], dtype=np.int8), moment, view.terms)[0])
-    buy = Buy(int(kept(np.array([choice.buy], dtype=np.int8), moment, view.terms)[0]))
+    moment, terms = _moment(view, seen, snapshot.limits, now), _promised(view.terms, snapshot.limits)
+    want = np.array([choice.buy], dtype=np.int8)
+    spare = float(spare_after(want, moment, terms)[0])
+    buy = Buy(int(kept(want, moment, terms)[0]))
     if buy is Buy.ON_DEMAND and choice.buy is not buy:
         why = (
             f"the deadline would be at risk ({spare / HOUR:.1f} h to spare after another slot): on-demand, whatever costs least"
@@ -171,19 +173,26 @@ def _held(seen: JobSeen, start: float, now: datetime) -> tuple[Buy, float]:
     return Buy.WAIT, 0.0
 
 
-def at_risk(view: View, seen: JobSeen) -> float:
+def _promised(terms: Terms, limits: Limits) -> Terms:
+    """With the deadline that is kept: a little sooner than the job's, for the cloud's API or the store may be away then."""
+    most = RESERVE_SHARE * max(terms.deadline_seconds - terms.work_seconds, 0.0)
+    return replace(terms, deadline_seconds=terms.deadline_seconds - min(limits.deadline_reserve_seconds, most))
+
+
+def at_risk(view: View, seen: JobSeen, limits: Limits) -> float:
     """Seconds of work that may have to be done again: a spot machine may go without a word. Who is to go back to spot must be
     able to afford it until the first save there, or the job would be moved to and fro."""
     if view.held is Buy.ON_DEMAND:
         paces = [a.pace_seconds for a in seen.attempts if a.pace_seconds is not None]
-        interval = seen.job.spec.checkpoint_interval_seconds or (paces[-1] if paces else USUAL_SECONDS)
+        last = paces[-1] if paces else USUAL_SECONDS
+        interval = seen.job.spec.checkpoint_interval_seconds or limits.checkpoint_seconds or last
         return min(interval, view.terms.work_seconds - view.done_seconds)
     return seen.at_risk_seconds if view.held is Buy.SPOT else 0.0
 
 
-def _moment(view: View, seen: JobSeen, now: datetime) -> Moment:
+def _moment(view: View, seen: JobSeen, limits: Limits, now: datetime) -> Moment:
     """The same for the rule that keeps deadlines, at the true time and with all work that nobody can take any more."""
-    done = done_seconds(seen, view.terms.tick_seconds) - at_risk(view, seen)
+    done = done_seconds(seen, view.terms.tick_seconds) - at_risk(view, seen, limits)
     free = view.spot_seen[-1] if view.spot_seen else None
     return Moment(
         (now - seen.job.submitted_at).total_seconds(),

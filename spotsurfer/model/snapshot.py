@@ -148,6 +148,7 @@ class Limits:
     budget_usd_micros: int | None = None
     price_max_usd_micros: int | None = None  # of a machine, an hour; dearer ones are not bought
     instance_types: tuple[str, ...] = ()  # wildcards: others are not bought; none = all may be
+    deadline_reserve_seconds: float = 300.0  # before a deadline, for times in which nothing can be ordered (`core.purchase`)
     drain_reserve_seconds: float = 300.0  # what saving and releasing a machine may still cost
     restore_failures_max: int = 2  # of one checkpoint, before the one before is taken
     refusal_seconds: float = 1800.0  # a machine type that could not go on with a job is left alone by it for so long
@@ -156,6 +157,7 @@ class Limits:
     release_again_seconds: float = 60.0  # after so long the order to end a machine is repeated
     warm_wait_seconds: float = 300.0  # a machine that stands by gets so long to fetch before the old one drains; 0 = none
     precopy_gain_seconds: float = 1.0  # a live save before a move must shorten its pause by so much
+    checkpoint_seconds: float | None = None  # between saves of jobs that name none; None = the interval policy decides
     rebalance: str = "ignore"  # what the cloud's advice to leave a machine leads to: "ignore", "checkpoint", "move"
 
     @property

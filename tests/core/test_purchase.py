@@ -18,7 +18,7 @@ from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState, MarketChoice
 from spotsurfer.model.market import Cooldown, Market
-from spotsurfer.model.snapshot import JobSeen, SpotSeen
+from spotsurfer.model.snapshot import JobSeen, Limits, SpotSeen
 from spotsurfer.ports.purchase import Buy, Choice, Purchase, View
 
 HOUR = 3600.0
@@ -87,6 +87,15 @@ def test_waiting_ends_when_the_deadline_asks() -> None:
     assert "at risk" in str(plan(decided(Says(Buy.WAIT), seen(job=job))))
 
 
+def test_a_reserve_is_kept_for_times_in_which_nothing_can_be_ordered() -> None:
+    """Time to spare: 15 hours at first, and nearly none when on-demand has to be bought."""
+    world = seen(job=due(20, 5, gone=14.5))
+    assert bought(Says(Buy.WAIT), world, limits=Limits(deadline_reserve_seconds=0.0)) is None
+    assert bought(Says(Buy.WAIT), world, limits=Limits(deadline_reserve_seconds=0.5 * HOUR)) is Market.ON_DEMAND
+    early = seen(job=due(20, 5, gone=13))
+    assert bought(Says(Buy.WAIT), early, limits=Limits(deadline_reserve_seconds=5 * HOUR)) is None, "a tenth of it at most"
+
+
 def test_on_demand_that_is_refused_is_no_reason_to_hold_nothing() -> None:
     cool = replace(COOL, market=Market.ON_DEMAND)
     assert bought(Says(Buy.WAIT), seen(job=due(20, 5, gone=16)), cooldowns=[cool]) is Market.SPOT
@@ -128,6 +137,9 @@ def test_nobody_goes_back_to_spot_who_can_not_afford_to_lose_what_is_done_until_
     here = running(Market.ON_DEMAND, late, done_seconds=1.5 * HOUR)
     often, seldom = (replace(here, attempts=[replace(here.attempts[0], pace_seconds=s)]) for s in (300.0, 4000.0))
     assert bought(Says(Buy.SPOT), often) is Market.SPOT
+    never_asked = replace(here, attempts=[replace(here.attempts[0], pace_seconds=None)])
+    assert bought(Says(Buy.SPOT), never_asked, limits=Limits(checkpoint_seconds=300.0)) is Market.SPOT
+    assert bought(Says(Buy.SPOT), never_asked, limits=Limits(checkpoint_seconds=4000.0)) is None, "the operator's interval"
     assert bought(Says(Buy.SPOT), seldom) is None
 
 
