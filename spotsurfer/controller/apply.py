@@ -324,7 +324,7 @@ class Apply:
         changed = replace(job, move=None) if action.clear_move else job
         changed = replace(changed, rewind=None) if action.clear_rewind else changed
         if action.wish is not None:
-            changed = replace(changed, wish=action.wish, reason=action.reason)
+            changed = replace(changed, wish=action.wish, reason=action.reason, held_by=action.held_by)
         saved = rows.save_job(c, changed)
         return self._say(c, Kind.WISH, saved, action.reason, wish=str(action.wish) if action.wish else None)
 

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from spotsurfer.controller.events import Kind
 from spotsurfer.model.errors import Conflict, NotFound, Unprotected
 from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import ENDED, HOLDS, Job, JobState, MoveRequest, Rewind, Wish
+from spotsurfer.model.job import ENDED, HOLDS, HeldBy, Job, JobState, MoveRequest, Rewind, Wish
 from spotsurfer.model.market import Market
 from spotsurfer.model.transitions import JOB, JobEvent, advance
 from spotsurfer.ports.clock import Clock
@@ -41,8 +41,9 @@ class Commands:
         self.poke = poke
 
     def hold(self, job: str) -> Job:
-        """Drain and keep in storage."""
-        return self._change(job, "suspend", lambda j: replace(j, wish=Wish.HOLD, reason="by its user", move=None))
+        """Drain and keep in storage, until its user lets it go on."""
+        hold = {"wish": Wish.HOLD, "held_by": HeldBy.USER, "reason": "by its user", "move": None}
+        return self._change(job, "suspend", lambda j: replace(j, **hold))  # type: ignore[arg-type]
 
     def resume(self, job: str) -> Job:
         """Undo a hold; what failed before it is tried again."""
@@ -50,7 +51,7 @@ class Commands:
         def change(row: Job) -> Job:
             if row.wish is not Wish.HOLD:
                 raise Conflict(f"job {row.id} is not suspended: it is {row.state}")
-            return replace(row, wish=Wish.RUN, reason="", resumed_at=self._clock.now())
+            return replace(row, wish=Wish.RUN, held_by=HeldBy.USER, reason="", resumed_at=self._clock.now())
 
         return self._change(job, "resume", change)
 
@@ -72,6 +73,7 @@ class Commands:
             job,
             state=state,
             wish=Wish.RUN,
+            held_by=HeldBy.USER,
             reason="",
             move=None,
             exit_code=None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spotsurfer.model.job import ENDED, HOLDS, WAITS, Attempt, AttemptState, Job, JobState, Wish
+from spotsurfer.model.job import ENDED, HOLDS, WAITS, Attempt, AttemptState, HeldBy, Job, JobState, Wish
 
 OF_HOLDER = {
     AttemptState.RESTORING: "restoring",
@@ -20,7 +20,11 @@ OF_WAITER = {
 
 
 def phase(job: Job, attempts: Sequence[Attempt]) -> str:
-    """One word: queued, ordering, booting, waiting, starting, restoring, running, saving, moving, suspending, or a state."""
+    """One word: queued, ordering, booting, waiting, starting, restoring, running, saving, moving, suspending,
+    suspended (by the controller, for a while), or a state.
+    """
+    if job.state is JobState.HELD and job.held_by is not HeldBy.USER:
+        return "suspended"
     if job.state in ENDED or job.state is JobState.HELD:
         return str(job.state)
     holder = next((a for a in attempts if a.state in HOLDS), None)

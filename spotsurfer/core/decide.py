@@ -9,11 +9,12 @@ from datetime import datetime
 from spotsurfer.core import exits
 from spotsurfer.core.attempts import UNUSABLE, Plans, decide_attempt
 from spotsurfer.core.case import Case, cases, finished, wanted
-from spotsurfer.core.limits import over_budget
+from spotsurfer.core.limits import out_of_memory, over_budget
 from spotsurfer.core.moves import in_transit, leaving
 from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, passed_over, ready, tried_since, unsafe
 from spotsurfer.core.planning import Planner
 from spotsurfer.core.rewind import going_back
+from spotsurfer.core.suspension import coming_back, failed_drain
 from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Mark, Pace, Retry, SetWish, Sweep
 from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
@@ -88,7 +89,7 @@ def _of_job(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case], planner: Pla
     if job.wish is Wish.CANCEL:
         return Close(job.id, head.number, job.reason or "cancelled")
     if job.wish is Wish.HOLD:
-        return _of_hold(seen, own)
+        return coming_back(snapshot, seen, own) or _of_hold(seen, own)
     if job.state is JobState.HELD:
         return EndJob(job.id, JobEvent.RESUMED, "resumed")
     return _of_limits(snapshot, seen, own)
@@ -123,7 +124,7 @@ def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> Action
     money = over_budget(snapshot, seen)
     if money is not None:
         return SetWish(job.id, Wish.HOLD, money)
-    if (why := _unusable(own)) is not None:
+    if (why := _unusable(own) or out_of_memory(snapshot, seen)) is not None:
         return SetWish(job.id, Wish.HOLD, why)
     never_ran = _never_ran(own)
     if len(never_ran) >= snapshot.limits.launch_failures_max:
@@ -167,7 +168,7 @@ def _settled_move(seen: JobSeen, own: Sequence[Case]) -> Action | None:
         return SetWish(job.id, None, "moved", clear_move=True)
     if serving and all(c.attempt.state in (A.REFUSED, A.RELEASING, A.RELEASED, A.LOST) for c in serving):
         return SetWish(job.id, None, f"the move failed: {serving[-1].attempt.reason}", clear_move=True)
-    failed = _failed_drain(own)
+    failed = failed_drain(own)
     return None if failed is None else SetWish(job.id, None, f"the move failed, the job runs on: {failed}", clear_move=True)
 
 
@@ -178,19 +179,11 @@ def _settled_rewind(seen: JobSeen, own: Sequence[Case]) -> Action | None:
         return None
     if going_back(seen) is None:
         return SetWish(job.id, None, f"it went back to checkpoint {job.rewind.checkpoint}", clear_rewind=True)
-    failed = _failed_drain(own)
+    failed = failed_drain(own)
     if failed is None:
         return None
     why = f"going back to {job.rewind.checkpoint} failed, the job runs on: {failed}"
     return SetWish(job.id, None, why, clear_rewind=True)
-
-
-def _failed_drain(own: Sequence[Case]) -> str | None:
-    """What the holder says of the final save that was asked for and failed; None where none did."""
-    holder = next((c for c in own if c.attempt.state is A.DRAINING), None)
-    if holder is None or holder.agent is None or holder.agent.notice_id is not None:
-        return None
-    return holder.agent.error if holder.agent.drain_failed == holder.attempt.desired_sequence != 0 else None
 
 
 def _grant(

@@ -175,7 +175,7 @@ class Planner:
         if most >= floor:
             return NO_MACHINE
         larger = f"it waits for one with {floor / GIB:.1f} GiB; the largest on offer has {most / GIB:.1f}"
-        return f"its memory was about to end on a smaller machine, so {larger}"
+        return f"its memory ended, or was about to, on a smaller machine, so {larger}"
 
     def _for_move(self, seen: JobSeen, own: Sequence[Case]) -> Action | None:
         move = seen.job.move

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
-from spotsurfer.model.job import Wish
+from spotsurfer.model.job import HeldBy, Wish
 from spotsurfer.model.market import Offer
 from spotsurfer.model.transitions import AttemptEvent, JobEvent
 
@@ -118,13 +118,14 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class SetWish:
-    """A limit holds the job, or an order of its user (a move, going back) is settled."""
+    """A limit or the controller holds the job or lets it go on, or an order of its user (a move, going back) is settled."""
 
     job: JobId
     wish: Wish | None
     reason: str
     clear_move: bool = False
     clear_rewind: bool = False
+    held_by: HeldBy = HeldBy.USER  # of the wish HOLD
 
 
 @dataclass(frozen=True, slots=True)

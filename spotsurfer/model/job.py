@@ -72,6 +72,13 @@ class Wish(StrEnum):
     CANCEL = "cancel"
 
 
+class HeldBy(StrEnum):
+    """Who wanted a held job to be held, which says who lets it go on; see `core.suspension`."""
+
+    USER = ""  # its user, or a limit of theirs: its user alone
+    IDLE = "idle"  # the controller: a connection to its front, or its user
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """What was asked. Sizes in bytes, money in micro-dollars."""
@@ -181,6 +188,7 @@ class Job:
     submitted_at: datetime
     wish: Wish = Wish.RUN
     reason: str = ""  # of the wish or of the end, for people
+    held_by: HeldBy = HeldBy.USER  # while the wish is HOLD
     move: MoveRequest | None = None
     moves_asked: int = 0
     save_at_least: int = 0  # the user asked for a live checkpoint of at least this sequence

@@ -128,6 +128,7 @@ class JobSeen:
     spent_usd_micros: int = 0
     signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
     memory_floor_bytes: int = 0  # less memory was too little before: `job` asks for as much here; 0 = it never was
+    memory_kills: frozenset[AttemptNumber] = frozenset()  # attempts that ended because the kernel killed the job for memory
     done_seconds: float = 0.0  # of its work, those that would not have to be done again
     at_risk_seconds: float = 0.0  # of these: would have to be done again if its machine were gone now without a word
     save_seconds: float | None = None  # that a save stopped it for, on the last machine that made one

@@ -8,7 +8,19 @@ from datetime import datetime
 from typing import Any
 
 from spotsurfer.model.goods import InputFetch, SharedMount
-from spotsurfer.model.job import Attempt, AttemptState, Job, JobSpec, JobState, MarketChoice, MoveRequest, Parent, Rewind, Wish
+from spotsurfer.model.job import (
+    Attempt,
+    AttemptState,
+    HeldBy,
+    Job,
+    JobSpec,
+    JobState,
+    MarketChoice,
+    MoveRequest,
+    Parent,
+    Rewind,
+    Wish,
+)
 from spotsurfer.model.market import Cooldown, Market, Pool
 from spotsurfer.model.steps import JobStep
 
@@ -46,7 +58,7 @@ def job_to_row(job: Job) -> dict[str, Any]:
     row["move"] = None if job.move is None else _move_to_doc(job.move)
     row["rewind"] = None if job.rewind is None else dataclasses.asdict(job.rewind)
     row["parent"] = None if job.parent is None else dataclasses.asdict(job.parent)
-    row["state"], row["wish"] = str(job.state), str(job.wish)
+    row["state"], row["wish"], row["held_by"] = str(job.state), str(job.wish), str(job.held_by)
     row |= {name: text_of(getattr(job, name)) for name in JOB_TIMES}
     return row
 
@@ -58,7 +70,7 @@ def job_from_row(row: Any) -> Job:
     values["move"] = None if row["move"] is None else _move_from_doc(row["move"])
     values["rewind"] = None if row["rewind"] is None else Rewind(**row["rewind"])
     values["parent"] = None if row["parent"] is None else Parent(**row["parent"])
-    values["state"], values["wish"] = JobState(row["state"]), Wish(row["wish"])
+    values["state"], values["wish"], values["held_by"] = JobState(row["state"]), Wish(row["wish"]), HeldBy(row["held_by"])
     values |= {name: instant(row[name]) for name in JOB_TIMES}
     return Job(**values)
 

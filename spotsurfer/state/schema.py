@@ -16,6 +16,7 @@ job = Table(
     Column("state", String, nullable=False, index=True),
     Column("wish", String, nullable=False),
     Column("reason", Text, nullable=False),
+    Column("held_by", String, nullable=False, server_default=""),
     Column("submitted_at", String, nullable=False),
     Column("ended_at", String),
     Column("exit_code", Integer),
@@ -67,6 +68,15 @@ attempt = Table(
     Column("pace_seconds", Float),
     Column("pace_saves", Integer, nullable=False, server_default="-1"),
     Column("pace_why", Text, nullable=False, server_default=""),
+)
+
+# Which port of the controller's host stands for a port of a job: the same one for as long as the job lives.
+front = Table(
+    "front",
+    metadata,
+    Column("job", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("listens", Integer, nullable=False, unique=True),
 )
 
 # What was going to be done: written before the effect, finished after it. An open entry is done again at start-up.

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from spotsurfer.model.job import AttemptState, JobState, Wish
+from spotsurfer.model.job import AttemptState, HeldBy, JobState, Wish
 from spotsurfer.model.market import Market
 from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Machine, Moment, OutputFile, Why
 from spotsurfer.web.asked import SpecBody
@@ -210,6 +210,7 @@ class JobOut(Wire):
     note: str
     wish: Wish
     reason: str
+    held_by: HeldBy
     submitted_at: datetime
     ended_at: datetime | None
     exit_code: int | None

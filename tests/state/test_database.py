@@ -13,7 +13,7 @@ from alembic.migration import MigrationContext
 from support.builders import NOW, a_job, an_attempt
 
 from spotsurfer.model.errors import ControllerRunning, NotFound, SpotsurferError
-from spotsurfer.model.job import Job, JobState, MoveRequest
+from spotsurfer.model.job import HeldBy, Job, JobState, MoveRequest
 from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal, market
@@ -48,7 +48,7 @@ def test_one_controller_a_folder(tmp_path: Path) -> None:
 def full_job() -> Job:
     move = MoveRequest(2, NOW, "m6i.large", Market.SPOT)
     spec = {"inputs": ("a", "b"), "tags": {"x": "y"}, "on_end": ("mail", "me")}
-    return a_job(spec, move=move, ended_at=NOW + timedelta(seconds=1), exit_code=3)
+    return a_job(spec, move=move, held_by=HeldBy.IDLE, ended_at=NOW + timedelta(seconds=1), exit_code=3)
 
 
 def test_rows_round_trip() -> None:

@@ -1,0 +1,51 @@
+"""The controller suspends a job by itself, with a reason, and lets it go on again. Pure.
+
+`suspended` is the wish; what follows is what follows a user's own: the final save, the release of the machine, HELD. `held_by`
+says who wanted it. A user's `suspend` takes such a job over, a user's `resume` ends any suspension. What the controller itself
+looks at while a job sleeps is a row of BACK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from spotsurfer.core.case import Case
+from spotsurfer.model.actions import SetWish
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.job import HeldBy, Wish
+from spotsurfer.model.snapshot import JobSeen, Snapshot
+
+# Who suspended -> why the job should go on now, or None. Without a row others wake it: its user, or a connection.
+BACK: Mapping[HeldBy, Callable[[Snapshot, JobSeen], str | None]] = {}
+
+
+def suspended(seen: JobSeen, by: HeldBy, why: str) -> SetWish:
+    """Save the job, give its machine back, and keep it until `by` or its user lets it go on."""
+    return SetWish(seen.job.id, Wish.HOLD, why, held_by=by)
+
+
+def can_be(holder: Case) -> bool:
+    """The job runs and could be saved just now: nothing is lost with its machine."""
+    agent = holder.agent
+    if holder.attempt.state is not A.RUNNING or agent is None or holder.unsaved or holder.noticed or agent.frozen:
+        return False
+    return bool(agent.protection) and agent.error_kind not in ("save", "store")
+
+
+def coming_back(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> SetWish | None:
+    """Whether a job that the controller suspended goes on: it could not be saved, or its reason to sleep is over."""
+    job = seen.job
+    if job.held_by is HeldBy.USER:
+        return None
+    if (failed := failed_drain(own)) is not None:
+        return SetWish(job.id, Wish.RUN, f"it could not be suspended ({job.reason}), and runs on: {failed}")
+    why = BACK[job.held_by](snapshot, seen) if job.held_by in BACK else None
+    return None if why is None else SetWish(job.id, Wish.RUN, why)
+
+
+def failed_drain(own: Sequence[Case]) -> str | None:
+    """What the holder says of the final save that was asked for and failed; None where none did."""
+    holder = next((c for c in own if c.attempt.state is A.DRAINING), None)
+    if holder is None or holder.agent is None or holder.agent.notice_id is not None:
+        return None
+    return holder.agent.error if holder.agent.drain_failed == holder.attempt.desired_sequence != 0 else None
