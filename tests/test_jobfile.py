@@ -81,6 +81,27 @@ def test_the_reference_of_keys_is_complete() -> None:
     assert {field for field, _ in KEYS.values()} | {"fetches"} == {f.name for f in dataclasses.fields(JobSpec)}
 
 
+def test_a_size_policy_its_bounds_and_parameters(tmp_path: Path) -> None:
+    text = """command = "prog"
+[size]
+policy = "surf"
+memory_max = "8G"
+cpu_max = 4
+parameters = { stretch = true }
+"""
+    spec = read_jobfile(write(tmp_path, text)).spec
+    assert (spec.size_policy, spec.size_memory_max_bytes, spec.size_cpus_max) == ("surf", 8 << 30, 4)
+    assert spec.size_parameters == {"stretch": True}
+    for wrong, said in (
+        ('memory_max = "512M"', "less than resources.memory"),
+        ("cpu_min = 2", "at most resources.cpu, 1"),
+        ("parameters = { stretch = true }", "name it"),
+        ('police = "surf"', "unknown key"),
+    ):
+        with pytest.raises(JobFileError, match=said):
+            read_jobfile(write(tmp_path, f'command = "prog"\n[size]\n{wrong}\n'))
+
+
 def test_a_text_is_split_into_words_and_never_given_to_a_shell(tmp_path: Path) -> None:
     request = read_jobfile(write(tmp_path, """command = "prog 'a b' $HOME; rm *" """))
     assert request.spec.command == ("prog", "a b", "$HOME;", "rm", "*")

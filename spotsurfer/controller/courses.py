@@ -72,7 +72,7 @@ class Courses:
         `words`: last reports of a job. `floored`: the same jobs, as they are where no size policy has a say.
         """
         pairs = zip(snapshot.jobs, floored, strict=True)
-        jobs = [self._sized(snapshot, s, words, now) or f if self._policy_of(s) else f for s, f in pairs]
+        jobs = [_over(f, self._sized(snapshot, s, words, now)) if self._policy_of(s) else f for s, f in pairs]
         self._said = {s.job.id: s.size.why for s in jobs if s.size is not None}
         self._rides = {job: ride for job, ride in self._rides.items() if job in self._said}
         return replace(snapshot, jobs=jobs)
@@ -216,6 +216,13 @@ class _Judge:
         memory = ride.memory[asks.name]
         spec = replace(seen.job.spec, cpus=int(asks.cores), memory_bytes=memory)
         return replace(seen, job=replace(seen.job, spec=spec), size=size, memory_floor_bytes=memory if rescue else 0)
+
+
+def _over(floored: JobSeen, sized: JobSeen | None) -> JobSeen:
+    """What the size policy has a say in is as it says; all else is known of the job in any case."""
+    if sized is None:
+        return floored
+    return replace(floored, job=sized.job, size=sized.size, memory_floor_bytes=sized.memory_floor_bytes)
 
 
 def _unsized(seen: JobSeen, alarm: str) -> JobSeen:

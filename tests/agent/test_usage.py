@@ -71,6 +71,17 @@ def test_windows_are_slices_of_the_clock_with_peaks_means_and_growth():
     assert (growing.number, growing.seconds, growing.stalled_cpu) == (12, 4.0, None)
 
 
+def test_memory_that_is_brought_back_is_no_growth_and_is_said():
+    g = Gathering()
+    for at, resident, missing in ((100, 10, 90), (101, 60, 40), (102, 100, None), (103, 107, None)):
+        g.add(at, sample(0.0, resident), Totals() if at == 100 else None, arriving_bytes=missing)
+    [window] = [Window.from_row(r) for r in g.rows(103.0)]
+    assert (window.growth_bytes_per_second, window.arriving_bytes) == (7.0, 90.0)
+    g.add(110, sample(0.0, 107), Totals())
+    g.add(111, sample(0.0, 109))
+    assert Window.from_row(g.rows(111.0)[-1]).arriving_bytes is None
+
+
 def test_a_gap_belongs_to_no_window_and_old_ones_go():
     g = Gathering()
     for at in (*range(100, 105), *range(300, 300 + 10 * KEPT + 15)):

@@ -187,3 +187,21 @@ def test_policies_of_one_name_take_what_is_theirs_of_its_table() -> None:
     assert _policies(Settings.model_validate(both)).interval is not None
     with pytest.raises(ConfigError, match="wrong"):
         _policies(Settings.model_validate({"policy": {"surf": {"wrong": 1}}}))
+
+
+def test_the_operators_size_policy_and_its_table() -> None:
+    off = _policies(Settings()).sizes
+    assert off is not None
+    assert off.usual == "off"
+    both = {"policy": {"size": "surf", "surf": {"stretch": True, "strange": 0.05}}, "size": {"moves_per_hour": 4}}
+    sizes = _policies(Settings.model_validate(both)).sizes
+    assert sizes is not None
+    assert (sizes.usual, sizes.rules.moves_per_hour) == ("surf", 4)
+    usual: Any = sizes.make("surf", {})
+    own: Any = sizes.make("surf", {"stretch": False})
+    assert usual._rental._stretch
+    assert not own._rental._stretch, "the job's own wins"
+    with pytest.raises(ConfigError, match="stretch, true or false"):
+        _policies(Settings.model_validate({"policy": {"size": "surf", "surf": {"stretch": 5}}}))
+    with pytest.raises(ValueError, match="10, 20, 30 or 60"):
+        Settings.model_validate({"size": {"look_seconds": 25}})
