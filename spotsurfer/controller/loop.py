@@ -16,6 +16,7 @@ from spotsurfer.controller.almanac import Almanac
 from spotsurfer.controller.apply import Apply
 from spotsurfer.controller.chronicle import Chronicle
 from spotsurfer.controller.events import Kind
+from spotsurfer.controller.idleness import Idleness
 from spotsurfer.controller.leadership import Leadership
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
@@ -63,6 +64,7 @@ class Loop:
         self._clock = clock
         self._leadership = leadership
         self._chronicle = Chronicle(engine)
+        self.idleness = Idleness(engine)
         self._notes: dict[JobId, str] = {}
         self._one_at_a_time = threading.Lock()
         self.last_tick_at: datetime | None = None
@@ -76,7 +78,8 @@ class Loop:
             self._leadership.check()
             snapshot = self._chronicle.reckoned(self._almanac.noted(self._observer.look(now), now), now)
             self._chronicle.record(self._observer, snapshot, now)
-            self.last_seen = snapshot = self._chronicle.sized(snapshot)
+            snapshot = self.idleness.noted(self._chronicle.sized(snapshot), self._observer.changed, now)
+            self.last_seen = snapshot
             chosen = self._policies
             decision = decide(snapshot, chosen.placement, now, chosen.purchase, chosen.interval)
             self._alert(decision.alarms, now)

@@ -11,6 +11,7 @@ from spotsurfer.jobcheck import problems
 from spotsurfer.model.errors import JobFileError
 from spotsurfer.model.job import JobSpec, MarketChoice
 from spotsurfer.model.market import Market
+from spotsurfer.model.ports import JobPort
 from spotsurfer.model.steps import main_command
 from spotsurfer.web.goods import FetchBody, MountBody, to_goods
 from spotsurfer.web.steps import StepBody, to_steps
@@ -22,6 +23,14 @@ class Asked(BaseModel):
     """Base of everything received: unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class PortBody(Asked):
+    """A port that a job listens on."""
+
+    model_config = ConfigDict(extra="forbid", from_attributes=True)
+    name: str
+    port: int
 
 
 class SpecBody(Asked):
@@ -72,12 +81,17 @@ class SpecBody(Asked):
     registry_auth: str = ""
     secrets: dict[str, dict[str, str]] = {}
     secrets_in_plain_images: bool = False
+    ports: list[PortBody] = []
+    idle_seconds: float | None = None
+    idle_cpu: float = 0.05
+    idle_gpu: float = 0.05
 
     def to_spec(self) -> JobSpec:
         """The noun; raises JobFileError naming the key for values that no job may have."""
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in self.model_dump().items()
         }
+        values |= {"ports": tuple(JobPort(p.name, p.port) for p in self.ports)}
         values |= {"steps": to_steps(self.steps), **to_goods(self.fetches, self.mounts)}
         spec = JobSpec(**{**values, "command": values["command"] or main_command(values["steps"])})
         for key, why in problems(spec):
