@@ -50,7 +50,7 @@ def address(world: Fleet, job: str) -> str:
     return str(world.wait(found, "an address", 20))
 
 
-def asked(at: str, seconds: float = 90) -> str:
+def asked(at: str, seconds: float = 180) -> str:
     """What the job answers; a connection is held until it can."""
     link = http.client.HTTPConnection(at, timeout=seconds)
     try:
@@ -68,7 +68,7 @@ def asleep(world: Fleet, job: str) -> Json:
         gone = all(a["state"] in ("released", "refused") for a in shown["attempts"])
         return shown if shown["phase"] == "suspended" and gone else None
 
-    seen: Json = world.wait(found, "sleep", 90)
+    seen: Json = world.wait(found, "sleep", 180)
     return seen
 
 
