@@ -117,8 +117,23 @@ def _numbers(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if spec.price_max_usd_micros is not None and spec.price_max_usd_micros <= 0:
         yield "price_max_usd", "is nothing: no machine costs so little"
     yield from _deadline(spec)
+    yield from _size(spec)
     if "" in spec.instance_types:
         yield "resources.instance_types", 'has an empty name, expected names or wildcards like "m6i.*"'
+
+
+def _size(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Bounds of its size policy: what was asked for is within, so that the job can begin there."""
+    for name, least, asked, most in (
+        ("cpu", spec.size_cpus_min, spec.cpus, spec.size_cpus_max),
+        ("memory", spec.size_memory_min_bytes, spec.memory_bytes, spec.size_memory_max_bytes),
+    ):
+        if least is not None and not 0 < least <= asked:
+            yield f"size.{name}_min", f"is {least}, expected more than 0 and at most resources.{name}, {asked}"
+        if most is not None and most < asked:
+            yield f"size.{name}_max", f"is {most}, less than resources.{name}, {asked}: the job begins on what it asks for"
+    if spec.size_parameters and not spec.size_policy:
+        yield "size.parameters", 'are of a policy: name it, like policy = "surf"'
 
 
 def _deadline(spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -95,6 +95,12 @@ def _table(value: object) -> dict[str, str]:
     return {str(k): v if isinstance(v, str) else str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
 
 
+def _parameters(value: object) -> dict[str, str | int | float | bool]:
+    if not isinstance(value, dict) or not all(isinstance(v, str | int | float) for v in value.values()):
+        raise ValueError(f"is {value!r}, expected a table of numbers and texts, like {{ stretch = true }}")
+    return {str(k): v for k, v in value.items()}
+
+
 def _secrets(value: object) -> dict[str, dict[str, str]]:
     if not isinstance(value, dict):
         raise ValueError(f'is {value!r}, expected a table, like {{ TOKEN = "env:TOKEN" }}')
@@ -157,6 +163,12 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "resources.memory": ("memory_bytes", parse_bytes),
     "resources.gpus": ("gpus", _count),
     "resources.gpu": ("gpu", _text),
+    "size.policy": ("size_policy", _text),
+    "size.memory_min": ("size_memory_min_bytes", parse_bytes),
+    "size.memory_max": ("size_memory_max_bytes", parse_bytes),
+    "size.cpu_min": ("size_cpus_min", _count),
+    "size.cpu_max": ("size_cpus_max", _count),
+    "size.parameters": ("size_parameters", _parameters),
     "engine": ("engine", _text),
     "tcp": ("tcp", _text),
     "cpu": ("cpu", _text),
@@ -181,6 +193,7 @@ TABLES = {  # of keys, with an example
     "resources": 'cpu = 2, memory = "4G"',
     "app": 'signal = "USR1", done_file = "state.ckpt"',
     "idle": 'suspend_after = "30m"',
+    "size": 'policy = "surf"',
 }
 
 

@@ -21,8 +21,10 @@ from spotsurfer.fields import AbsolutePath, Interval, Seconds, Section, UsdMicro
 from spotsurfer.front.section import FrontSection
 from spotsurfer.hints import did_you_mean
 from spotsurfer.model.errors import ConfigError
+from spotsurfer.model.job import SIZE_OFF
 from spotsurfer.model.snapshot import Limits
 from spotsurfer.places import DATA_DIR, SOCKET_NAME, find_config, read_config
+from spotsurfer.sizesection import SizeSection
 from spotsurfer.ssh.section import SshSection
 from spotsurfer.tomllines import line_of
 from spotsurfer.units import parse_seconds
@@ -186,11 +188,12 @@ class ProviderSection(_Chosen):
 
 
 class PolicySection(_Chosen):
-    """[policy]: which machine, what is bought for a deadline, how often is saved; [policy.<name>] goes to that policy."""
+    """[policy]: which machine, what is bought for a deadline, how often is saved, which size; [policy.<name>] is that one's."""
 
     name: str = "cheapest"
     purchase: str = "surf"
     interval: str = "surf"
+    size: str = SIZE_OFF
 
 
 class HooksSection(Section):
@@ -229,6 +232,7 @@ class Settings(BaseSettings):
     retention: RetentionSection = Field(default_factory=lambda: RetentionSection.model_validate({}))
     provider: ProviderSection = Field(default_factory=ProviderSection)
     policy: PolicySection = Field(default_factory=PolicySection)
+    size: SizeSection = Field(default_factory=lambda: SizeSection.model_validate({}))
     hooks: HooksSection = Field(default_factory=HooksSection)
     secrets: SecretsSection = Field(default_factory=SecretsSection)
     front: FrontSection = Field(default_factory=lambda: FrontSection.model_validate({}))
@@ -367,15 +371,16 @@ def _check_variables(environment: Mapping[str, str]) -> None:
 
 def _check_plugins(settings: Settings, source: _Source) -> None:
     """A table or name that belongs to no installed plug-in is a typing error."""
-    groups = (plugins.POLICIES, plugins.PURCHASE, plugins.INTERVAL, plugins.PROVIDERS)
-    policy, purchase, interval, providers = (frozenset(plugins.plugins(g)) for g in groups)
+    groups = (plugins.POLICIES, plugins.PURCHASE, plugins.INTERVAL, plugins.SIZE, plugins.PROVIDERS)
+    policy, purchase, interval, size, providers = (frozenset(plugins.plugins(g)) for g in groups)
     wanted = [
         ("provider", "name", settings.provider.name, providers),
         ("policy", "name", settings.policy.name, policy),
         ("policy", "purchase", settings.policy.purchase, purchase),
         ("policy", "interval", settings.policy.interval, interval),
+        ("policy", "size", settings.policy.size, size | {SIZE_OFF}),
         *(("provider", name, name, providers) for name in settings.provider.model_extra or {}),
-        *(("policy", name, name, policy | purchase | interval) for name in settings.policy.model_extra or {}),
+        *(("policy", name, name, policy | purchase | interval | size) for name in settings.policy.model_extra or {}),
     ]
     for section, key, name, known in wanted:
         if name not in known:

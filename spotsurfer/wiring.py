@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
 from spotsurfer.controller.commands import FRONT, Commands
+from spotsurfer.controller.courses import Sizes
 from spotsurfer.controller.fronts import FrontDoors, Sources, port_statuses
 from spotsurfer.controller.gpuwatch import GpuWatch
 from spotsurfer.controller.guarded import Guarded
@@ -41,9 +42,9 @@ from spotsurfer.controller.vault import Vault
 from spotsurfer.core.purchase import USUAL_SECONDS
 from spotsurfer.front.house import Front, Rules
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
-from spotsurfer.model.job import Attempt, Job
+from spotsurfer.model.job import SIZE_OFF, Attempt, Job
 from spotsurfer.model.snapshot import Limits
-from spotsurfer.plugins import INTERVAL, POLICIES, PURCHASE
+from spotsurfer.plugins import INTERVAL, POLICIES, PURCHASE, SIZE
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.parameters import parameters_of
 from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
@@ -265,6 +266,7 @@ def _provider(settings: Settings, family: str, clock: Clock) -> Provider:
 def _policies(settings: Settings) -> Policies:
     chosen = settings.policy
     names = {POLICIES: chosen.name, PURCHASE: chosen.purchase, INTERVAL: chosen.interval}
+    names |= {} if chosen.size == SIZE_OFF else {SIZE: chosen.size}
     takes = {group: {p.name for p in parameters_of(plugins.plugin(group, name))} for group, name in names.items()}
 
     def made(group: str) -> Any:
@@ -274,7 +276,20 @@ def _policies(settings: Settings) -> Policies:
         return plugins.made(group, names[group], {k: v for k, v in table if k not in others})
 
     asked = settings.agent.checkpoint_interval is not None  # the operator has decided
-    return Policies(made(POLICIES), made(PURCHASE), None if asked else made(INTERVAL))
+    if SIZE in names:
+        made(SIZE)  # refused at the start, not at the first job
+    return Policies(made(POLICIES), made(PURCHASE), None if asked else made(INTERVAL), _sizes(settings))
+
+
+def _sizes(settings: Settings) -> Sizes:
+    """Size policies are made for a job: its parameters win over the operator's table."""
+
+    def make(name: str, parameters: Mapping[str, object]) -> Any:
+        takes = {p.name for p in parameters_of(plugins.plugin(SIZE, name))}
+        usual = {k: v for k, v in settings.policy.table_of(name).items() if k in takes}
+        return plugins.made(SIZE, name, {**usual, **parameters})
+
+    return Sizes(make, settings.policy.size, settings.size.as_rules())
 
 
 def runtime_of(settings: Settings) -> Runtime:

@@ -35,17 +35,33 @@ class MemoryFiles:
     shared: str
     idle: str  # page cache that was not used lately
     active: str
+    most: str  # the highest use so far; page cache counts
+    kills: str  # the file with a line `oom_kill`
 
     def page_cache(self, folder: Path) -> int:
         """Bytes of a group that give way when memory is short. Raises OSError, ValueError."""
         stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
         return sum(int(stat.get(name, 0)) for name in (self.idle, self.active))
 
+    def killed(self, folder: Path) -> int:
+        """Processes of a group that the kernel ended for want of memory, since it was made. Raises OSError, ValueError."""
+        told = dict(line.split() for line in (folder / self.kills).read_text().splitlines())
+        return int(told.get("oom_kill", 0))
+
 
 V1_MEMORY = MemoryFiles(
-    "memory.limit_in_bytes", "memory.usage_in_bytes", "total_rss", "total_shmem", "total_inactive_file", "total_active_file"
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    "total_rss",
+    "total_shmem",
+    "total_inactive_file",
+    "total_active_file",
+    "memory.max_usage_in_bytes",
+    "memory.oom_control",
 )
-V2_MEMORY = MemoryFiles("memory.max", "memory.current", "anon", "shmem", "inactive_file", "active_file")
+V2_MEMORY = MemoryFiles(
+    "memory.max", "memory.current", "anon", "shmem", "inactive_file", "active_file", "memory.peak", "memory.events"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +180,16 @@ class JobCgroup:
                 return int(self._read(V2_MEMORY.used))
             return int(Path(self.folders["memory"], V1_MEMORY.used).read_text())
         return sum(_resident_bytes(pid) for pid in self.pids())
+
+    def memory_ended(self) -> int | None:
+        """The most that it ever held, if the kernel killed a process of it for want of memory; None = it did not."""
+        files, controller = (V2_MEMORY, UNIFIED) if UNIFIED in self.folders else (V1_MEMORY, "memory")
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            folder = Path(self.folders[controller])
+            if files.killed(folder):
+                most = folder / files.most  # kernels before 5.19 don't tell it on v2
+                return int(most.read_text()) if most.exists() else self.memory_bytes()
+        return None
 
     @property
     def freezer(self) -> str:

@@ -327,13 +327,18 @@ class Agent:
         except (EngineError, OSError) as e:
             log.warning("the job's state can't be seen: %s", e)
         if (usage := self._given.usage) is not None:
-            usage.look() if self._status.state is WorkloadState.RUNNING else usage.rest()
+            runs = self._status.state is WorkloadState.RUNNING
+            usage.look(self._status.arriving_bytes) if runs else usage.rest()
 
     def _missed(self) -> NearMiss | None:
-        """That the job stands still for want of memory; remembered, for reports tell it when it is long gone."""
+        """That the job stands still for want of memory; remembered, for reports tell it when it is long gone.
+
+        Of one that the kernel killed only that: nothing stands there.
+        """
         miss = self._status.near_miss
         if miss is not None:
             self._given.state.update(near_miss=dataclasses.asdict(miss))
+            miss = None if miss.killed else miss
         self.work.pressed = miss is not None
         return miss
 

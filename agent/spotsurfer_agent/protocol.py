@@ -234,12 +234,13 @@ class SaveFacts:
 
 @dataclass(frozen=True, slots=True)
 class NearMiss:
-    """The job was frozen because its memory was about to end. Bytes."""
+    """The job was frozen because its memory was about to end; or that came too late, and the kernel killed it. Bytes."""
 
     machine_bytes: int  # memory of the machine
     limit_bytes: int  # at which jobs are frozen there
-    used_bytes: int  # by the job when it was, page cache not counted
+    used_bytes: int  # by the job when it was, page cache not counted; of one that was killed the most ever, with it
     stop_seconds: float = 0.0  # from the kernel's word until all of it stood still
+    killed: bool = False  # by the kernel: what ran since the newest checkpoint is lost
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,10 @@ def run() -> Part:
     spot = at_spot_prices(plain)
     known = with_history(spot, plain.usage.times(*EARLIER))
     request, fixed = play(Stay(), plain), best_fixed(plain)
-    markets = _markets()
-    asked = [play(Stay(), replace(spot, spot=m)) for m in markets]
-    ridden = [play(surf(), replace(spot, spot=m)) for m in markets]
-    best = _best_fixed_on_spot(spot, markets)
+    windows = markets()
+    asked = [play(Stay(), replace(spot, spot=m)) for m in windows]
+    ridden = [play(surf(), replace(spot, spot=m)) for m in windows]
+    best = _best_fixed_on_spot(spot, windows)
     ours = {
         "on-demand, off": [request],
         "on-demand, off, best fixed type": [fixed],
@@ -39,7 +39,7 @@ def run() -> Part:
         "spot, off": asked,
         "spot, off, best fixed type": best,
         "spot, on": ridden,
-        AGAIN: [play(surf(), replace(known, spot=m)) for m in markets[::EVERY]],
+        AGAIN: [play(surf(), replace(known, spot=m)) for m in windows[::EVERY]],
     }
     rows = {name: _figures(rides, request.usd, fixed.usd, spot if "spot" in name else plain) for name, rides in ours.items()}
     total = rows["spot, on"]
@@ -51,13 +51,14 @@ def run() -> Part:
         "poster_total_saving_after_an_earlier_run": rows[AGAIN]["saving_against_request"],
         "poster_total_saving_best_fixed_after_an_earlier_run": rows[AGAIN]["saving_against_best_fixed"],
         "poster_best_possible_against_best_fixed": 1 - optimum(spot).usd / fixed.usd,
-        "poster_windows": len(markets),
+        "poster_windows": len(windows),
         "poster": [{"row": name, "theirs_usd": THEIRS.get(name), **figures} for name, figures in rows.items()],
     }
     return Part(keys, {"size-poster": _table(rows)})
 
 
-def _markets() -> list[SpotTimes]:
+def markets() -> list[SpotTimes]:
+    """The recorded market, a window each."""
     trace = read_trace(MARKETS / "zones-2023.csv.gz")
     up = trace.up[:, trace.pools.index(POOL)]
     ticks = int(2 * HOURS * 3600 / TICK_SECONDS)

@@ -20,7 +20,7 @@ MEMORY_ROOM = 1.01  # a type fits if it holds so much more than is needed; the g
 SATURATED = 0.97  # of the cores: then the wish for more is hidden
 FELL_SHARE, FELL_BYTES = 1.05, 0.5 * GIB  # memory that is so far below the minute's peak has just fallen
 FIRST = 0.2  # of the regret: enough to leave the type that was asked for, for a cheaper one that holds the peak so far
-DEARER, CHEAPER = 1.5, 1.5  # a pair's threshold times or by so much, after moves that did not pay, and that did
+DEARER, CHEAPER = 1.5, 2.0  # a pair's threshold times or by so much, after moves that did not pay, and that did
 MOST, LEAST = 6.0, 0.4  # of a pair's threshold
 HOUR = 3600.0
 

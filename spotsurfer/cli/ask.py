@@ -102,6 +102,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("image", _image(job)),
         ("secrets", _secrets(spec)),
         ("asked for", f"{spec['cpus']} CPUs, {size(spec['memory_bytes'])}, market {spec['market']}"),
+        ("size", job.get("size") or None),
         ("submitted", when(job["submitted_at"])),
         ("deadline", _deadline(job)),
         ("forecast", _forecast(job.get("forecast"))),
@@ -223,9 +224,12 @@ def why(
     if as_json:
         put_json(decisions)
         return
-    here = current(SESSION.client().get(job_path(job)))
+    now = SESSION.client().get(job_path(job))
+    here = current(now)
     if here and here["unprotected"]:
         put(f"It is saved by {protection(here)}.")
+    if now.get("size"):
+        put(f"Its size policy: {now['size']}.")
     if not decisions:
         put("Nothing was decided about it yet.")
     for decision in decisions:

@@ -38,10 +38,15 @@ class Chronicle:
         self._engine = engine
         self._prices: dict[Key, int] = {}
         self._floors: dict[str, int] = {}  # job -> bytes of memory that near misses showed to be needed
+        self._kills: dict[str, frozenset[AttemptNumber]] = {}  # job -> attempts that ended because memory did
         with engine.connect() as connection:
             self._last = market.last_words(connection)
         for _, report in self._last.values():
             self._learn(report)
+
+    def words(self, attempts: Sequence[Attempt]) -> dict[AttemptNumber, Report]:
+        """The last report of each attempt of a job, of those that ever spoke."""
+        return {a.number: self._last[a.job, a.number][1] for a in attempts if (a.job, a.number) in self._last}
 
     def reckoned(self, snapshot: Snapshot, now: datetime) -> Snapshot:
         """The snapshot with what agents said before: how much work is done, and what a save cost. Asks the database nothing."""
@@ -80,6 +85,7 @@ class Chronicle:
 
     def _sized(self, seen: JobSeen) -> JobSeen:
         floor, spec = self._floors.get(seen.job.id, 0), seen.job.spec
+        seen = replace(seen, memory_kills=self._kills.get(seen.job.id, frozenset()))
         if floor <= spec.memory_bytes:
             return seen
         return replace(seen, job=replace(seen.job, spec=replace(spec, memory_bytes=floor)), memory_floor_bytes=floor)
@@ -87,6 +93,8 @@ class Chronicle:
     def _learn(self, r: Report) -> None:
         if r.near_miss is not None:
             self._floors[r.job] = max(self._floors.get(r.job, 0), floor_bytes(r.near_miss))
+            if r.near_miss.killed:
+                self._kills[r.job] = self._kills.get(r.job, frozenset()) | {AttemptNumber(r.attempt)}
 
     def _price_steps(self, alive: Sequence[Attempt], offers: Sequence[Offer]) -> Iterator[tuple[Key, int]]:
         now_at = {(o.pool, o.market): o.price_usd_micros_per_hour for o in offers}
@@ -146,7 +154,8 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
     if fit is not None and (known is None or (fit.verdict, fit.hastened) != (known.verdict, known.hastened)):
         yield Kind.FIT, say(fit), fit_data(fit)
     if r.near_miss is not None and (before is None or before.near_miss != r.near_miss):
-        yield Kind.NEAR_MISS, miss_text(r.near_miss), dataclasses.asdict(r.near_miss)
+        kind = Kind.OUT_OF_MEMORY if r.near_miss.killed else Kind.NEAR_MISS
+        yield kind, miss_text(r.near_miss), dataclasses.asdict(r.near_miss)
     was_frozen = before is not None and before.frozen
     if r.frozen and not was_frozen:
         yield Kind.FROZEN, "held still: the agent can't be sure to own the job", {}
@@ -169,7 +178,12 @@ def steps_news(before: Sequence[StepRun], now: Sequence[StepRun]) -> Iterator[tu
 
 
 def miss_text(miss: NearMiss) -> str:
-    """A near miss in one sentence."""
+    """A near miss, or worse, in one sentence."""
+    if miss.killed:
+        return (
+            f"the kernel killed it, because the {size(miss.machine_bytes)} of its machine ended; "
+            f"the next one has at least {size(floor_bytes(miss))}"
+        )
     return (
         f"frozen after {1e3 * miss.stop_seconds:.0f} ms, because its memory was about to end: it used {size(miss.used_bytes)}, "
         f"jobs are frozen at {size(miss.limit_bytes)} of this machine's {size(miss.machine_bytes)}"

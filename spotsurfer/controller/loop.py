@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 from spotsurfer.controller.almanac import Almanac
 from spotsurfer.controller.apply import Apply
 from spotsurfer.controller.chronicle import Chronicle
+from spotsurfer.controller.courses import Courses, Sizes
 from spotsurfer.controller.events import Kind
 from spotsurfer.controller.idleness import Idleness
 from spotsurfer.controller.leadership import Leadership
@@ -42,11 +43,12 @@ TOLD_AGAIN = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What says what is worth it: which machine, what is bought for jobs with a deadline, how often jobs are saved."""
+    """What says what is worth it: which machine, what is bought for deadlines, how often jobs are saved, and their size."""
 
     placement: Policy
     purchase: Purchase | None = None
     interval: Interval | None = None
+    sizes: Sizes | None = None
 
 
 class Loop:
@@ -65,6 +67,7 @@ class Loop:
         self._leadership = leadership
         self._chronicle = Chronicle(engine)
         self.idleness = Idleness(engine)
+        self._courses = None if policies.sizes is None else Courses(engine, policies.sizes)
         self._notes: dict[JobId, str] = {}
         self._one_at_a_time = threading.Lock()
         self.last_tick_at: datetime | None = None
@@ -78,7 +81,7 @@ class Loop:
             self._leadership.check()
             snapshot = self._chronicle.reckoned(self._almanac.noted(self._observer.look(now), now), now)
             self._chronicle.record(self._observer, snapshot, now)
-            snapshot = self.idleness.noted(self._chronicle.sized(snapshot), self._observer.changed, now)
+            snapshot = self.idleness.noted(self._sized(snapshot, now), self._observer.changed, now)
             self.last_seen = snapshot
             chosen = self._policies
             decision = decide(snapshot, chosen.placement, now, chosen.purchase, chosen.interval)
@@ -87,6 +90,13 @@ class Loop:
             self._explain(decision, done, now)
             self._note(now)
             return decision
+
+    def _sized(self, snapshot: Snapshot, now: datetime) -> Snapshot:
+        """With each job asking for what it needs: as its size policy says, else as near misses showed."""
+        floored = self._chronicle.sized(snapshot)
+        if self._courses is None:
+            return floored
+        return self._courses.sized(snapshot, lambda seen: self._chronicle.words(seen.attempts), floored.jobs, now)
 
     def _carry_out(self, actions: Sequence[Action]) -> dict[JobId, list[str]]:
         done: dict[JobId, list[str]] = defaultdict(list)
@@ -167,6 +177,10 @@ class Loop:
         except Exception as e:  # a policy is somebody else's code: a question about a job must not fail for it
             log.error("policy.failed", error=f"{type(e).__name__}: {e}", job=job)
             return None
+
+    def size_of(self, job: JobId) -> str:
+        """What its size policy says of a job, with the numbers; "" where none is asked."""
+        return "" if self._courses is None else self._courses.said(job)
 
     def note_of(self, job: JobId) -> str:
         """Why a job waits, from the last decision."""

@@ -175,6 +175,7 @@ class ControllerService:
             steps=self._steps(job, attempts, reports) if head is None else self._steps_of(job, attempts, reports),
             forecast=None if head is None or job.state in ENDED else self._loop.forecast(job.id),
             ports=() if job.state in ENDED else self._ports(job),
+            size=self._loop.size_of(job.id),
             image_digest="" if head is None else self._images.of(job.id, job.spec.image),
         )
 

@@ -10,7 +10,7 @@ from spotsurfer.core import exits
 from spotsurfer.core.attempts import UNUSABLE, Plans, decide_attempt
 from spotsurfer.core.case import Case, cases, finished, wanted
 from spotsurfer.core.idle import idle
-from spotsurfer.core.limits import over_budget
+from spotsurfer.core.limits import out_of_memory, over_budget
 from spotsurfer.core.moves import in_transit, leaving
 from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, passed_over, ready, tried_since, unsafe
 from spotsurfer.core.planning import Planner
@@ -125,7 +125,7 @@ def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> Action
     money = over_budget(snapshot, seen)
     if money is not None:
         return SetWish(job.id, Wish.HOLD, money)
-    if (why := _unusable(own)) is not None:
+    if (why := _unusable(own) or out_of_memory(snapshot, seen)) is not None:
         return SetWish(job.id, Wish.HOLD, why)
     never_ran = _never_ran(own)
     if len(never_ran) >= snapshot.limits.launch_failures_max:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from spotsurfer.core.ownership import tried_since
+from spotsurfer.core.placement import GIB
 from spotsurfer.model.job import OVER, Attempt, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Offer
 from spotsurfer.model.money import for_seconds, usd
 from spotsurfer.model.snapshot import JobSeen, Limits, Snapshot
+
+MEMORY_KILLS_MAX = 3  # each time the next machine has half as much memory again
+MORE = "submit it with more in [resources] memory, or allow larger machines and resume"
 
 
 def machines(seen: Iterable[JobSeen]) -> list[Attempt]:
@@ -34,6 +39,21 @@ def over_budget(snapshot: Snapshot, seen: JobSeen) -> str | None:
     if own is not None and mine >= own:
         return f"the job's budget of {usd(own)} USD would be passed"
     return None
+
+
+def out_of_memory(snapshot: Snapshot, seen: JobSeen) -> str | None:
+    """Why a job that the kernel killed for want of memory must be held: too often, or there is no more. None = it goes on."""
+    kills = [a for a in seen.attempts if a.number in seen.memory_kills and tried_since(seen.job, a)]
+    last = max((a.number for a in kills), default=None)
+    if last is None or any(a.number > last and (a.granted_at or a.state not in OVER) for a in seen.attempts):
+        return None
+    if len(kills) >= MEMORY_KILLS_MAX:
+        return f"the kernel killed it {len(kills)} times because memory ended; {MORE}"
+    most = max((o.memory_bytes for o in snapshot.offers), default=seen.memory_floor_bytes)
+    if most >= seen.memory_floor_bytes:
+        return None
+    had = f"it needs {seen.memory_floor_bytes / GIB:.1f} GiB, and the largest machine on offer has {most / GIB:.1f}"
+    return f"the kernel killed it because memory ended; {had}; {MORE}"
 
 
 def no_machine_left(snapshot: Snapshot, planned: int) -> str | None:

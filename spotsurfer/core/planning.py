@@ -12,6 +12,7 @@ from spotsurfer.core.ownership import tried_since
 from spotsurfer.core.pacing import Paced, paced
 from spotsurfer.core.placement import GIB, choose, fits, serves, wrong_gpus
 from spotsurfer.core.purchase import MARKETS, Bought, weighed
+from spotsurfer.core.resize import SIZED, of_size
 from spotsurfer.core.trusted import Trusted
 from spotsurfer.model.actions import Action, Plan, Rejected, SetWish
 from spotsurfer.model.ids import AttemptNumber, JobId
@@ -76,6 +77,9 @@ class Planner:
             return True  # a policy's move that has begun is not argued about again; a failed save ends it
         if holder.unsaved:
             return False
+        if waiter.attempt.purpose.startswith(SIZED):
+            size = waiter.seen.size  # wished for once it is kept, as long as it holds the job
+            return size is not None and waiter.attempt.pool.instance_type in size.holds
         bought = self._weighed(waiter.seen)
         if bought is not None:
             return waiter.attempt.market is not holder.attempt.market and MARKETS[waiter.attempt.market] is bought.buy
@@ -171,7 +175,7 @@ class Planner:
         if most >= floor:
             return NO_MACHINE
         larger = f"it waits for one with {floor / GIB:.1f} GiB; the largest on offer has {most / GIB:.1f}"
-        return f"its memory was about to end on a smaller machine, so {larger}"
+        return f"its memory ended, or was about to, on a smaller machine, so {larger}"
 
     def _for_move(self, seen: JobSeen, own: Sequence[Case]) -> Action | None:
         move = seen.job.move
@@ -192,6 +196,11 @@ class Planner:
         if (why := self._in_vain(seen)) is not None:
             self.reject(seen.job.id, "a cheaper machine", why)
             return None
+        if seen.size is not None and seen.size.wanted and not holder.advised:
+            offer = of_size(seen.size, holder.attempt.market, self._ranked(seen))
+            if offer is not None:
+                return self._take(seen, own, offer, f"{SIZED}: {seen.size.why}")
+            self.reject(seen.job.id, f"to {seen.size.kind}", "it can't be had now at the price that was reckoned with")
         bought = None if holder.advised else self._weighed(seen)
         if bought is not None:
             return self._for_price(seen, own, holder, bought)
@@ -228,6 +237,7 @@ class Planner:
     def alarms(self) -> tuple[str, ...]:
         """What policies did wrong in this decision."""
         told = [b.alarm for b in self.bought.values() if b is not None and b.alarm]
+        told += [s.size.alarm for s in self._snapshot.jobs if s.size is not None and s.size.alarm]
         return tuple(dict.fromkeys([*self._policy.alarms, *told, *self._alarms]))
 
     def _reason_to_move(self, seen: JobSeen, holder: Case, there: Offer) -> str | None:

@@ -17,6 +17,17 @@ RESERVE = 2  # rescues that there is room for after a wish
 
 
 @dataclass(frozen=True, slots=True)
+class SizeRules:
+    """The operator's, for jobs that run. `look_seconds` is a multiple of what a window of usage covers."""
+
+    look_seconds: float = 60.0
+    moves_per_hour: int = MOVES_PER_HOUR
+    cool_down_seconds: float = 0.0
+    cpu_factor: float = 4.0  # times the processors that were asked for, at most
+    memory_factor: float = 4.0
+
+
+@dataclass(frozen=True, slots=True)
 class Course:
     """One run so far. `moved`: when, in seconds since it began, during the last hour; `alarm`: what the policy did wrong."""
 
@@ -29,13 +40,14 @@ class Course:
     cores: float = 0.0  # last seen
     moved: tuple[float, ...] = field(default=())
     alarm: str = ""
+    rest_seconds: float = 0.0  # after a move wishes are not heard for so long
 
     def moves_in_last_hour(self, now: float) -> int:
         """Those that count at this moment."""
         return sum(now - m < HOUR for m in self.moved)
 
 
-def begin(policy: Size, terms: SizeTerms, moves_per_hour: int = MOVES_PER_HOUR) -> Course:
+def begin(policy: Size, terms: SizeTerms, moves_per_hour: int = MOVES_PER_HOUR, rest_seconds: float = 0.0) -> Course:
     """Raises ValueError for a limit that would leave no way up after a move down."""
     if moves_per_hour <= RESERVE:
         raise ValueError(f"moves_per_hour must be at least {RESERVE + 1}: after a move down, {RESERVE} are kept for the way up")
@@ -44,11 +56,11 @@ def begin(policy: Size, terms: SizeTerms, moves_per_hour: int = MOVES_PER_HOUR) 
         alarm = "" if _known(start, terms) else f"the size policy began on {start!r:.40}, which there is not"
     except Exception as e:  # somebody else's code: the job goes on where it was asked to be
         memory, start, alarm = None, terms.start, f"the size policy failed to begin: {type(e).__name__}: {e}"
-    return Course(terms, moves_per_hour, terms.start if alarm else start, memory, alarm=alarm)
+    return Course(terms, moves_per_hour, terms.start if alarm else start, memory, alarm=alarm, rest_seconds=rest_seconds)
 
 
-def look(policy: Size, course: Course, moment: Moment, now: float) -> tuple[Course, SizeChoice]:
-    """Ask, and let through what may be. `now`: seconds since the run began."""
+def look(policy: Size, course: Course, moment: Moment, now: float, guarded: bool = True) -> tuple[Course, SizeChoice]:
+    """Ask, and let through what may be. `now`: seconds since the run began; `guarded`: the guard watches the job."""
     course = replace(
         course,
         peak_bytes=max(course.peak_bytes, moment.memory_max_bytes),
@@ -65,9 +77,23 @@ def look(policy: Size, course: Course, moment: Moment, now: float) -> tuple[Cour
         choice = SizeChoice(up, "the job foretold that it needs more memory")
     if choice.to is None or choice.to == moment.here:
         return course, SizeChoice(None, choice.why)
-    if not moment.free and course.moves_in_last_hour(now) + 1 + RESERVE > course.moves_per_hour:
-        return course, SizeChoice(None, f"not more than {course.moves_per_hour} moves an hour")
-    return course, choice
+    return course, allowed(course, choice, moment, now, guarded)
+
+
+def allowed(course: Course, choice: SizeChoice, moment: Moment, now: float, guarded: bool) -> SizeChoice:
+    """The choice, or to stay where a rule forbids it."""
+    kinds = course.terms.kinds
+    if choice.to is None:
+        return choice
+    if not guarded and kinds[choice.to].memory_bytes < kinds[moment.here].memory_bytes:
+        return SizeChoice(None, "nobody would hold the job before its memory ends: it gets no less")
+    if moment.free:
+        return choice
+    if course.moves_in_last_hour(now) + 1 + RESERVE > course.moves_per_hour:
+        return SizeChoice(None, f"not more than {course.moves_per_hour} moves an hour")
+    if course.moved and now - course.moved[-1] < course.rest_seconds:
+        return SizeChoice(None, f"it was moved {now - course.moved[-1]:.0f} s ago and rests for {course.rest_seconds:.0f}")
+    return choice
 
 
 def rescue(course: Course, memory_bytes: float, now: float) -> int | None:

@@ -59,6 +59,7 @@ ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 ENGINES = ("auto", "criu", "app", "none")
 TCP_MODES = ("close", "keep", "forbid")
 CPU_CAPS = ("any", "portable", "x86-64-v2", "x86-64-v3")
+SIZE_OFF = "off"  # instead of a size policy: the job stays on what was asked for
 SENT_SECRETS = ("file", "env")  # read where the job is submitted
 FETCHED_SECRETS = ("aws-secretsmanager", "gcp-secret")  # read by the controller, with its own credentials
 SECRET_FORMS = ("environment", "file")
@@ -130,6 +131,12 @@ class JobSpec:
     idle_seconds: float | None = None  # suspended after so long without work; None = never
     idle_cpu: float = 0.05  # processors in use that count as none
     idle_gpu: float = 0.05  # share of the time in which its GPUs work that counts as none
+    size_policy: str = ""  # says on which type of machine it should be: a policy's name, SIZE_OFF; "" = the operator's
+    size_memory_min_bytes: int | None = None  # that a size policy may choose from; None = any
+    size_memory_max_bytes: int | None = None  # None = some times what was asked for
+    size_cpus_min: int | None = None
+    size_cpus_max: int | None = None
+    size_parameters: dict[str, str | int | float | bool] = field(default_factory=dict)  # of its size policy
     secrets_in_plain_images: bool = False  # its user bears that checkpoints with them in memory are not encrypted
 
     @property

@@ -116,6 +116,19 @@ class HeadSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeSeen:
+    """Where the size policy wants the job: `job` asks for what that type has. The numbers behind it are in `why`."""
+
+    here: str  # the type that it is on, or was last
+    kind: str  # the type that it should be on
+    wanted: bool  # it is to be moved there
+    holds: frozenset[str]  # types with room for what it uses now
+    usd_micros_per_hour: int  # of `kind`, as was reckoned
+    why: str
+    alarm: str = ""  # what the policy did wrong
+
+
+@dataclass(frozen=True, slots=True)
 class JobSeen:
     """A job with all that is known of it. `head` is None where the store could not be read."""
 
@@ -127,10 +140,12 @@ class JobSeen:
     spent_usd_micros: int = 0
     signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
     memory_floor_bytes: int = 0  # less memory was too little before: `job` asks for as much here; 0 = it never was
+    memory_kills: frozenset[AttemptNumber] = frozenset()  # attempts that ended because the kernel killed the job for memory
     done_seconds: float = 0.0  # of its work, those that would not have to be done again
     at_risk_seconds: float = 0.0  # of these: would have to be done again if its machine were gone now without a word
     save_seconds: float | None = None  # that a save stopped it for, on the last machine that made one
     quiet: QuietSeen | None = None  # None = nobody asked, or nothing was told
+    size: SizeSeen | None = None  # None = it stays on what was asked for, or nothing is known yet
     image_gpus: Gpus | None = None  # that its newest checkpoint was made on; None = none, or nobody can say
 
 

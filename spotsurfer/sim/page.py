@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
-from spotsurfer.sim.outcome import Comparison
 from spotsurfer.sim.plots import Lines, Plot, Series, Stripes
 
 WIDTH, HEIGHT, LEFT, TOP = 760, 300, 64, 12
@@ -19,13 +18,14 @@ STYLE = (
 )
 
 
-def page(comparison: Comparison, columns: Sequence[str], rows: Sequence[Sequence[str]], plots: Sequence[Plot]) -> str:
-    """The whole page as HTML; all text of others is escaped."""
-    settings = ", ".join(f"{escape(str(k))} {escape(str(v))}" for k, v in comparison.settings.items())
+def page(
+    title: str, about: Mapping[str, object], columns: Sequence[str], rows: Sequence[Sequence[str]], plots: Sequence[Plot]
+) -> str:
+    """The whole page as HTML; all text of others is escaped. `about`: under which settings the figures hold, and notes."""
+    told = ", ".join(f"{escape(str(k))} {escape(str(v))}" for k, v in about.items())
     head = "".join(f"<th>{escape(c)}</th>" for c in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-    about = f"<p>{settings}. Intervals are 95 % of a bootstrap over windows.</p><table><tr>{head}</tr>{body}</table>"
-    return _whole(comparison.title, about, plots)
+    return _whole(title, f"<p>{told}.</p><table><tr>{head}</tr>{body}</table>", plots)
 
 
 def plain(title: str, plots: Sequence[Plot]) -> str:

@@ -53,7 +53,7 @@ class Held:
 
 @dataclass(slots=True)
 class Ride:
-    """What came of one run. `held`: machines, which overlap during moves."""
+    """What came of one run. `held`: machines, which overlap during moves. `used`: from which second on, bytes, cores wanted."""
 
     usd: float = 0.0
     moves: int = 0
@@ -63,6 +63,7 @@ class Ride:
     elapsed_seconds: float = 0.0
     moved_at: list[float] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
+    used: list[tuple[float, float, float]] = field(default_factory=list)
     alarm: str = ""
 
 
@@ -107,6 +108,7 @@ class _Player:
         usage, here = self._world.usage, self._kinds[self._course.here]
         memory, cores = float(usage.memory_bytes[self._piece]), float(usage.cores[self._piece])
         spot = self._world.spot
+        self._ride.used.append((self._now, memory, cores))
         if spot is not None and not spot.is_up(self._now):
             self._reclaimed(spot)
             return
@@ -211,8 +213,9 @@ def fixed(kind: int, world: World) -> Ride | None:
     usd = fixed_usd(world.terms.kinds[kind], world.usage)
     if usd is None:
         return None
-    elapsed = float((world.usage.seconds * _stretch(world.terms.kinds[kind], world.usage)).sum())
-    return Ride(usd, elapsed_seconds=elapsed, held=[Held(kind, 0.0, elapsed)])
+    ends = (world.usage.seconds * _stretch(world.terms.kinds[kind], world.usage)).cumsum()
+    used = list(zip([0.0, *ends[:-1].tolist()], *_asked(world.usage), strict=True))
+    return Ride(usd, elapsed_seconds=float(ends[-1]), held=[Held(kind, 0.0, float(ends[-1]))], used=used)
 
 
 def best_fixed(world: World) -> Ride:
@@ -241,16 +244,23 @@ def optimum(world: World) -> Ride:
 
 
 def _told(world: World, choice: npt.NDArray[np.int64], piece: Floats, start: int, usd: float) -> Ride:
-    ride, here, now = Ride(usd), int(choice[0, start]), 0.0
-    for i in range(len(piece)):
+    ride, here, now, since = Ride(usd), int(choice[0, start]), 0.0, 0.0
+    for i, (memory, cores) in enumerate(zip(*_asked(world.usage), strict=True)):
         to = int(choice[i, here])
         if to != here:
             ride.moved_at.append(now)
-            now += world.terms.move_seconds
-        here = to
+            ride.held.append(Held(here, since, now + world.terms.move_seconds))
+            here, since, now = to, now, now + world.terms.move_seconds
+        ride.used.append((now, memory, cores))
         now += float(piece[i, here])
+    ride.held.append(Held(here, since, now))
     ride.moves, ride.elapsed_seconds = len(ride.moved_at), now
     return ride
+
+
+def _asked(usage: Usage) -> tuple[list[float], list[float]]:
+    """Bytes and cores by piece."""
+    return usage.memory_bytes.tolist(), usage.cores.tolist()
 
 
 def _stretch(kind: Kind, usage: Usage) -> Floats:

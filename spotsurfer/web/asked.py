@@ -7,9 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from spotsurfer import plugins
+from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import problems
-from spotsurfer.model.errors import JobFileError
-from spotsurfer.model.job import JobSpec, MarketChoice
+from spotsurfer.model.errors import ConfigError, JobFileError
+from spotsurfer.model.job import SIZE_OFF, JobSpec, MarketChoice
 from spotsurfer.model.market import Market
 from spotsurfer.model.ports import JobPort
 from spotsurfer.model.steps import main_command
@@ -85,6 +87,12 @@ class SpecBody(Asked):
     idle_seconds: float | None = None
     idle_cpu: float = 0.05
     idle_gpu: float = 0.05
+    size_policy: str = ""
+    size_memory_min_bytes: int | None = None
+    size_memory_max_bytes: int | None = None
+    size_cpus_min: int | None = None
+    size_cpus_max: int | None = None
+    size_parameters: dict[str, bool | int | float | str] = {}
 
     def to_spec(self) -> JobSpec:
         """The noun; raises JobFileError naming the key for values that no job may have."""
@@ -96,7 +104,21 @@ class SpecBody(Asked):
         spec = JobSpec(**{**values, "command": values["command"] or main_command(values["steps"])})
         for key, why in problems(spec):
             raise JobFileError(f"{key} {why}.")
+        _check_policy(spec)
         return spec
+
+
+def _check_policy(spec: JobSpec) -> None:
+    """Raises JobFileError for a size policy that is not installed here, or refuses its parameters."""
+    if spec.size_policy in ("", SIZE_OFF):
+        return
+    known = plugins.plugins(plugins.SIZE)
+    if spec.size_policy not in known:
+        raise JobFileError(f"size.policy is {spec.size_policy!r}. {did_you_mean(spec.size_policy, [SIZE_OFF, *known])}")
+    try:
+        plugins.made(plugins.SIZE, spec.size_policy, spec.size_parameters)
+    except ConfigError as e:
+        raise JobFileError(f"size.parameters: {e}.") from None
 
 
 class NameBody(Asked):

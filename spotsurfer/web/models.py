@@ -122,6 +122,7 @@ class UsageOut(Wire):
     gpu_share: float | None
     gpu_memory_bytes: float | None
     gpu_watts: float | None
+    arriving_bytes: float | None
 
 
 class AttemptOut(Wire):
@@ -227,6 +228,7 @@ class JobOut(Wire):
     moves: int
     steps: list[StepOut]
     ports: list[PortOut]
+    size: str
     image_digest: str
     forecast: ForecastOut | None
     move: MoveOut | None

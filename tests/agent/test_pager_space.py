@@ -170,3 +170,23 @@ def test_memory_comes_later_only_where_that_helps():
     assert "go on to do so" in choice.plain_because(*_tree(3, True, True), choice.Machine(True, 9 * GIB), at_once=False)
     assert choice.plain_because(*_tree(3, True, False), free, at_once=False) == ""
     assert "little memory" in choice.plain_because({}, {}, free)
+
+
+def test_a_few_equal_pages_do_not_leave_all_memory_to_one_processor():
+    """A main process on a GPU and three workers that were started alike: equal pages of the libraries that they loaded."""
+    library = GIB // 64
+    rows = {f"pages-{i}.img": [(0, GIB, i, 0), (GIB, library, 9, PAGE * i)] for i in range(1, 5)}
+    files = {name: Extents.of(extents) for name, extents in rows.items()}
+    maps = {i: Pagemap(f"pages-{i}.img", (PageRun(0x1000, (GIB + library) // PAGE, 0, True),)) for i in range(1, 5)}
+    roomy, tight = choice.Machine(True, 9 * GIB), choice.Machine(True, 4 * GIB)
+    assert choice.plain_because(maps, files, roomy, at_once=False) == ""
+    assert "copy each" in choice.plain_because(maps, files, tight, at_once=False)
+    twice = {name: Extents.of([*extents, (2 * GIB, GIB // 4, 10, 0)]) for name, extents in rows.items()}
+    assert "go on to do so" in choice.plain_because(maps, twice, roomy, at_once=False)
+    assert choice.plain_because(maps, twice, roomy) == ""
+
+
+def test_pages_that_one_process_holds_twice_are_no_sharing():
+    within = {"pages-1.img": Extents.of([(0, GIB, 1, 0), (GIB, GIB, 1, 0)]), "pages-2.img": Extents.of([(0, GIB, 2, 0)])}
+    maps = {i: Pagemap(f"pages-{i}.img", (PageRun(0x1000, GIB // PAGE, 0, True),)) for i in (1, 2)}
+    assert choice.plain_because(maps, within, choice.Machine(True, 1 << 20), at_once=False) == ""

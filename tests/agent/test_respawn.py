@@ -23,7 +23,8 @@ from spotsurfer_agent import respawn
 folder = pathlib.Path(sys.argv[1])
 n = len(list(folder.glob("start-*"))) + 1
 beat = respawn.beater()
-(folder / f"start-{n}").write_text(f"{os.getpid()} {os.environ.get(respawn.BEAT_VARIABLE)}")
+(folder / "new").write_text(f"{os.getpid()} {os.environ.get(respawn.BEAT_VARIABLE)}")
+(folder / "new").rename(folder / f"start-{n}")
 plan = folder / str(n)
 exec((plan if plan.exists() else folder / "0").read_text())
 """

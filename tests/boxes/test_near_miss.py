@@ -1,11 +1,11 @@
-"""A job grows past the memory of its machine: frozen, saved, continued on a larger one, and never killed."""
+"""A job grows past the memory of its machine: frozen, saved, continued on a larger one, and never killed if it can be saved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from support.fleet import CONFIG, MARKS, Fleet, fleet
+from support.fleet import CONFIG, MARKS, Fleet, Json, fleet
 
 pytestmark = MARKS
 SMALL, LARGE = "t3.micro", "t3.small"  # 1 and 2 GiB
@@ -35,17 +35,43 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield made
 
 
-def test_it_ends_identical_on_a_larger_machine(world: Fleet) -> None:
-    job = world.submit(1300, pause=0.02, text=GROWS)
+def grown(world: Fleet, job: str) -> Json:
+    """The job when it has ended as if nothing had been, after its start on the small machine."""
     ended = world.wait_end(job, 240)
     assert (ended["state"], ended["exit_code"]) == ("succeeded", 0)
-    ran = [a["instance_type"] for a in ended["attempts"] if a["granted_at"]]
-    assert ran == [SMALL, LARGE]
+    assert [a["instance_type"] for a in ended["attempts"] if a["granted_at"]] == [SMALL, LARGE]
+    world.assert_identical(job)
+    return ended
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("time", range(1, 21))
+def test_twenty_times_out_of_twenty(world: Fleet, time: int) -> None:
+    """At 50 MB a second past the memory of its machine, whenever the looks of guard and agent fall."""
+    job = world.submit(1100, pause=0.018 + time / 1e5, text=GROWS)
+    grown(world, job)
+    assert len(world.moments(job, "near miss")) == 1
+    assert not world.moments(job, "out of memory")
+
+
+def test_one_without_checkpoints_is_killed_and_begins_again_where_there_is_more(world: Fleet) -> None:
+    job = world.submit(1100, pause=0, text=GROWS, engine="none")
+    ended = grown(world, job)
+    assert not world.moments(job, "near miss")
+    [killed] = world.moments(job, "out of memory")
+    assert killed["text"].startswith("the kernel killed it, because the 1.0 GiB of its machine ended")
+    assert killed["data"]["used_bytes"] > 700 << 20
+    assert "the kernel killed it" in next(a["reason"] for a in ended["attempts"] if a["instance_type"] == SMALL)
+    assert not world.moments(job, "retry")
+
+
+def test_it_ends_identical_on_a_larger_machine(world: Fleet) -> None:
+    job = world.submit(1300, pause=0.02, text=GROWS)
+    ended = grown(world, job)
     missed = world.moments(job, "near miss")
     assert len(missed) == 1
     assert missed[0]["data"]["machine_bytes"] == 1 << 30
     assert missed[0]["data"]["used_bytes"] < 1 << 30
-    world.assert_identical(job)
     world.assert_one_owner(job)
     windows = world.client.get(f"/v1/jobs/{job}/usage")["windows"]
     assert max(w["resident_bytes"] for w in windows) > 1250 << 20  # a look a second: the last mebibytes may be missed

@@ -39,6 +39,20 @@ def test_people_get_a_table() -> None:
     assert "optimum" in result.stdout
 
 
+def test_the_page_has_the_table_and_a_timeline_for_each_policy(tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    words = ("--hours", "6", "--policy", "surf,best-fixed,optimum", "--html", str(page))
+    result = call(*SCALE[:4], *words, *TYPES)
+    assert result.exit_code == 0, result.output
+    text = page.read_text()
+    for policy in ("surf", "best-fixed", "optimum"):
+        assert f"<td>{policy}</td>" in text
+        assert f"<h2>{policy}: memory</h2><svg" in text
+        assert f"<h2>{policy}: cores</h2><svg" in text
+    assert "bootstrap" not in text
+    assert "nan" not in text
+
+
 def test_without_the_guard_jobs_are_killed() -> None:
     result = call(*SCALE, *TYPES, "--no-guard", "--policy", "surf", "--json")
     assert json.loads(result.stdout)["policies"]["surf"]["oom"] > 0

@@ -104,6 +104,19 @@ def test_a_near_miss_is_told_once_and_the_job_asks_for_more_from_then_on() -> No
     assert snapshot.jobs[0].memory_floor_bytes == snapshot.jobs[0].job.spec.memory_bytes == 12 << 30
 
 
+def test_a_kill_for_memory_is_told_as_such_and_counted_by_attempt() -> None:
+    killed = report(near_miss=replace(MISS, killed=True))
+    [(kind, text)] = [(kind, text) for kind, text, _ in news(report(), killed) if kind is not Kind.ALERT]
+    assert kind is Kind.OUT_OF_MEMORY
+    assert text == "the kernel killed it, because the 8.0 GiB of its machine ended; the next one has at least 12.0 GiB"
+    engine = open_database(None)
+    with engine.begin() as c:
+        rows.add_job(c, a_job())
+        market.set_usage(c, killed, NOW)
+    [job] = Chronicle(engine).sized(a_snapshot(seen())).jobs
+    assert (job.memory_kills, job.memory_floor_bytes) == (frozenset({killed.attempt}), 12 << 30)
+
+
 def test_a_window_is_its_row() -> None:
     window = Window.from_row(row(7, 1234.5))
     assert Window.from_row(window.to_row()) == window

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from spotsurfer_policies.cheapest import Cheapest
 from support.builders import NOW, POOL, a_head, a_job, a_snapshot, an_agent, an_attempt, an_offer, seen
 
 from spotsurfer.core.decide import decide
+from spotsurfer.core.limits import MEMORY_KILLS_MAX
 from spotsurfer.core.planning import PRESSED
-from spotsurfer.model.actions import Action, Ask, Decision, Plan
+from spotsurfer.model.actions import Action, Ask, Decision, Plan, SetWish
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.job import Wish
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import JobSeen
 
@@ -50,6 +53,46 @@ def test_a_machine_that_was_ordered_before_is_let_go() -> None:
     acted: list[Action] = [a for a in decision.actions if getattr(a, "attempt", None) == 2]
     assert acted
     assert not any(isinstance(a, Ask) for a in acted)
+
+
+def killed(times: int, **changes: object) -> JobSeen:
+    """The kernel killed the job so often; its next machine must have 12 GiB."""
+    gone = [an_attempt(n, A.RELEASED, granted_at=NOW) for n in range(1, times + 1)]
+    kills = frozenset(a.number for a in gone)
+    return seen(gone, a_head(), memory_floor_bytes=FLOOR, memory_kills=kills, **({"job": NEEDS_MORE} | changes))  # type: ignore[arg-type]
+
+
+def test_one_that_the_kernel_killed_goes_on_where_there_is_more() -> None:
+    plan = planned(decided(killed(1), [an_offer(), LARGE]))
+    assert plan is not None
+    assert plan.offer == LARGE
+
+
+def held(decision: Decision) -> str:
+    wish = next((a for a in decision.actions if isinstance(a, SetWish)), None)
+    assert wish is not None
+    assert wish.wish is Wish.HOLD
+    return wish.reason
+
+
+def test_it_is_held_when_that_did_not_help() -> None:
+    assert "killed it 3 times" in held(decided(killed(MEMORY_KILLS_MAX), [an_offer(), LARGE]))
+
+
+def test_it_is_held_where_there_is_nothing_larger() -> None:
+    assert "12.0 GiB, and the largest machine on offer has 8.0" in held(decided(killed(1), [an_offer()]))
+    assert planned(decided(killed(1), [])) is None  # nothing is known of what there is: it waits
+
+
+def test_one_that_runs_on_is_not_held_because_offers_are_gone() -> None:
+    world = killed(1)
+    on = replace(world, attempts=[*world.attempts, an_attempt(2, pool=LARGE.pool)], agents={2: an_agent()})
+    assert not [a for a in decided(on, [an_offer()]).actions if isinstance(a, SetWish)]
+
+
+def test_who_resumes_it_gets_new_tries() -> None:
+    again = replace(NEEDS_MORE, resumed_at=NOW + timedelta(seconds=1))
+    assert planned(decided(killed(MEMORY_KILLS_MAX, job=again), [an_offer(), LARGE])) is not None
 
 
 def test_one_that_is_large_enough_is_kept_until_the_job_runs_on_after_all() -> None:

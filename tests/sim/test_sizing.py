@@ -85,6 +85,16 @@ def test_the_optimum_is_that_of_all_plans() -> None:
         assert optimum(world).usd <= best_fixed(world).usd + 1e-12
 
 
+def test_what_was_held_and_used_is_told_of_each_ride() -> None:
+    world = World(periodic(), TERMS)
+    for ride in (play(size_policy("surf", {}), world), optimum(world), best_fixed(world)):
+        paid = sum(world.terms.kinds[h.kind].usd_per_hour * (h.end - h.begin) for h in ride.held) / 3600
+        assert paid == pytest.approx(ride.usd)
+        assert ride.held[-1].end == pytest.approx(ride.elapsed_seconds)
+        assert max(memory for _, memory, _ in ride.used) == world.usage.memory_bytes.max()
+        assert [at for at, _, _ in ride.used] == sorted(at for at, _, _ in ride.used)
+
+
 def _cost(load: Usage, plan: tuple[int, ...]) -> float | None:
     usd, kinds = 0.0, TERMS.kinds
     for i, k in enumerate(plan):

@@ -57,6 +57,7 @@ class Shim:
     codes: list[int] = field(default_factory=list)  # of the job's steps, each as long as `length`; 0 where there is none
     step: int = 0
     near_miss: protocol.NearMiss | None = None
+    lost_because: str = ""
     mark: bytes = b"%08d\n"  # a line, by its number; nine bytes
 
     @property
@@ -168,13 +169,12 @@ class FakeEngine:
         self._trip("restored")
 
     def status(self) -> Status:
-        shim = self.shim
-        shim.advance()
-        codes = dict(enumerate(shim.codes)) if shim.codes else {0: shim.exit_code}
+        (shim := self.shim).advance()
+        codes = dict(enumerate(shim.codes or [shim.exit_code]))
         code = codes.get(shim.step, 0) if shim.phase is WorkloadState.EXITED else None
-        log = {"out": len(shim.output()), "err": 0}
-        cpu, miss = shim.worked - shim.cpu_from, shim.near_miss
-        return Status(shim.phase, code, shim.held, cpu, 1, log, shim.pending, step=shim.step, near_miss=miss)
+        log, cpu = {"out": len(shim.output()), "err": 0}, shim.worked - shim.cpu_from
+        lost, miss = shim.lost_because, shim.near_miss
+        return Status(shim.phase, code, shim.held, cpu, 1, log, shim.pending, None, lost, step=shim.step, near_miss=miss)
 
     def hold(self) -> None:
         self.shim.advance()

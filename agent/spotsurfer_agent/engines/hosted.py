@@ -22,7 +22,7 @@ from spotsurfer_agent.cuda import nccl
 from spotsurfer_agent.cuda.moving import MARKER
 from spotsurfer_agent.engines import cpucap, hooks, needs, preflight
 from spotsurfer_agent.engines.base import Bases
-from spotsurfer_agent.engines.keeper import Keeper, near_miss
+from spotsurfer_agent.engines.keeper import Keeper, killed, near_miss
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.engines.restoring import Origin, arrival
 from spotsurfer_agent.engines.world import PATH, World
@@ -161,6 +161,9 @@ class Hosted(abc.ABC):
 
     def status(self) -> Status:
         """The workload now."""
+        return killed(self._seen(), self._cgroup())
+
+    def _seen(self) -> Status:
         try:
             told = self._ask("status")
         except (shimwire.ShimGone, shimwire.ShimRefused):

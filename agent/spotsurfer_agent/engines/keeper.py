@@ -14,7 +14,7 @@ from typing import Any
 
 from spotsurfer_agent import memory, scopes, shimwire
 from spotsurfer_agent.cgroup import JobCgroup
-from spotsurfer_agent.engines.port import EngineError
+from spotsurfer_agent.engines.port import EngineError, Status, WorkloadState
 from spotsurfer_agent.oomguard import Levels
 from spotsurfer_agent.protocol import NearMiss
 from spotsurfer_agent.tools import Tools
@@ -22,6 +22,7 @@ from spotsurfer_agent.tools import Tools
 SHIM_START_SECONDS = 20.0
 ASK_SECONDS = 120.0
 GROUPS = "cgroup.json"
+KILLED = "the kernel killed it, because this machine's memory ended; the next attempt goes on from the last checkpoint"
 
 
 class Keeper:
@@ -106,4 +107,16 @@ def near_miss(told: object) -> NearMiss | None:
     """What a shim's status tells of a job that it froze for want of memory; one that knows no guard tells nothing."""
     if not isinstance(told, dict):
         return None
-    return NearMiss(**{f.name: told[f.name] for f in dataclasses.fields(NearMiss)})
+    return NearMiss(**{f.name: told[f.name] for f in dataclasses.fields(NearMiss) if f.name in told})
+
+
+def killed(status: Status, group: JobCgroup) -> Status:
+    """The same; but a command that failed after the kernel killed processes of it for want of memory did not end: it was lost.
+
+    One that ended well all the same did not need them.
+    """
+    if status.state is not WorkloadState.EXITED or not status.exit_code or (most := group.memory_ended()) is None:
+        return status
+    machine = memory.whole_bytes()
+    miss = NearMiss(machine, machine, most, killed=True)
+    return dataclasses.replace(status, state=WorkloadState.LOST, exit_code=None, lost_because=KILLED, near_miss=miss)

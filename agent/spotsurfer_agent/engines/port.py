@@ -54,7 +54,7 @@ class Status:
     lost_because: str = ""  # LOST: what is known of it, a sentence
     image_is_bad: bool = False  # LOST: every restore from the same checkpoint would end so
     step: int = 0  # of the job's steps: the one that runs, or ended
-    near_miss: NearMiss | None = None  # frozen, because its memory was about to end
+    near_miss: NearMiss | None = None  # frozen, because its memory was about to end; or LOST, because it did
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,7 @@ class Pager:
             server.run()
         except lazy.CriuGone as e:
             raise (streamer.failure(CRIU_ENDS_SECONDS) or e) from None
+        log.info("all memory is there: %d MB by %d threads, %d faults", total * PAGE >> 20, feeder.threads, server.told.faults)
         fresh = self._folder / f"{ORDER}.new"
         fresh.write_bytes(order.learned())
         fresh.replace(self._folder / ORDER)

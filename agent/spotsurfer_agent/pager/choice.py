@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.extents import Extents
@@ -12,7 +14,9 @@ from spotsurfer_agent.pager.layout import is_aligned
 
 SMALL_BYTES = 16 << 20  # so little is there before anybody notices
 SHARE = 0.5  # of the pages must be of the kind that can come later
-MEMORY_SHARE = 0.9  # of what is free may be taken by children that share nothing any more
+MEMORY_SHARE = 0.9  # of what is free may be taken by processes that share nothing any more
+CHUNK_BITS = 32  # no chunk is that long
+COPIES_SHARE = 1 / 16  # of a job's memory may come to be there twice, where the only gain is time
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,8 @@ def plain_because(maps: Mapping[int, Pagemap], files: Mapping[str, Extents], mac
     """Why CRIU puts all memory there; empty where that is done by ourselves, with all processors.
 
     `maps`: the pages of each process; `files`: what the files of pages consist of; `at_once`: the job runs meanwhile, which is
-    worth a copy of what its processes share.
+    worth a copy of all that its processes share. Where it waits, little of it may be copied, but not nothing: programs that
+    were started alike hold equal pages and share none, and CRIU brings all memory by one processor.
     """
     lazy = sum(m.lazy_pages for m in maps.values()) * PAGE
     everything = _pages(files.values()) * PAGE
@@ -39,8 +44,11 @@ def plain_because(maps: Mapping[int, Pagemap], files: Mapping[str, Extents], mac
         return "most memory is shared or belongs to files"
     if not all(is_aligned(files[m.file]) for m in maps.values() if m.file in files):
         return "pages of the image are cut in pieces"
-    if len(maps) > 1 and (not at_once or lazy > MEMORY_SHARE * machine.free_bytes) and _shares(maps, files):
-        return "its processes share memory, and " + ("there is too little for a copy each" if at_once else "go on to do so")
+    copies = _copied_bytes([files[m.file] for m in maps.values() if m.file in files])
+    if copies and lazy > MEMORY_SHARE * machine.free_bytes:
+        return "its processes share memory, and there is too little for a copy each"
+    if copies > COPIES_SHARE * lazy and not at_once:
+        return "its processes share memory, and go on to do so"
     return ""
 
 
@@ -49,7 +57,16 @@ def _pages(files: Iterable[Extents]) -> int:
     return sum(e.bytes for e in files) // PAGE
 
 
-def _shares(maps: Mapping[int, Pagemap], files: Mapping[str, Extents]) -> bool:
-    """Whether processes hold equal pages: those are what a fork left to both."""
-    named = [set(files[m.file].chunks()) for m in maps.values() if m.file in files]
-    return sum(len(x) for x in named) > len(set[int]().union(*named))
+def _copied_bytes(held: Sequence[Extents]) -> int:
+    """What processes that share nothing any more have more than once: equal pages are what a fork left to both."""
+    return sum(_distinct(e) for e in held) - _distinct(*held) if len(held) > 1 else 0
+
+
+def _distinct(*held: Extents) -> int:
+    """Bytes of chunks that these refer to, each counted once."""
+    rows = np.concatenate([e.table[:, [2, 3, 1]] for e in held]).astype(np.int64)
+    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+    begins = (rows[:, 0] << CHUNK_BITS) + rows[:, 1]
+    ends = begins + rows[:, 2]
+    before = np.concatenate(([0], np.maximum.accumulate(ends)[:-1]))
+    return int(np.maximum(ends - np.maximum(begins, before), 0).sum())

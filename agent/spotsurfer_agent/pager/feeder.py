@@ -62,9 +62,15 @@ class Feeder:
 
         A thread for each processor: more only take turns. Where fetches wait for the store there come to be up to `threads`.
         """
-        self._threads_max = threads
-        for _ in range(min(threads, len(os.sched_getaffinity(0)))):
+        processors = len(os.sched_getaffinity(0))
+        self._threads_max = max(threads, processors)
+        for _ in range(processors):
             self._add()
+
+    @property
+    def threads(self) -> int:
+        """So many there came to be."""
+        return self._threads
 
     def _add(self) -> None:
         self._threads += 1

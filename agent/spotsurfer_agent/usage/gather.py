@@ -33,6 +33,7 @@ class Gathering:
     def __init__(self) -> None:
         self._rows: deque[Row] = deque(maxlen=KEPT)
         self._samples: list[tuple[float, Sample]] = []
+        self._arriving: list[int | None] = []  # of each sample
         self._gpus: list[GpuSample] = []
         self._before: tuple[float, Totals] | None = None
         self._open: Window | None = None
@@ -41,11 +42,19 @@ class Gathering:
         """A sample of this moment begins a window."""
         return not self._samples or number_of(at) != number_of(self._samples[-1][0])
 
-    def add(self, at: float, sample: Sample, totals: Totals | None = None, gpus: Sequence[GpuSample] = ()) -> None:
-        """`at` is monotonic. `totals` where it was due: they close the window before."""
+    def add(
+        self,
+        at: float,
+        sample: Sample,
+        totals: Totals | None = None,
+        gpus: Sequence[GpuSample] = (),
+        arriving_bytes: int | None = None,
+    ) -> None:
+        """`at` is monotonic. `totals` where it was due: they close the window before. `arriving_bytes`: None = all is there."""
         if totals is not None:
-            self._close(at, sample, totals)
+            self._close(at, sample, totals, arriving_bytes)
         self._samples.append((at, sample))
+        self._arriving.append(arriving_bytes)
         self._gpus.extend(gpus)
 
     def rows(self, at: float, totals: Totals | None = None) -> list[Row]:
@@ -53,15 +62,16 @@ class Gathering:
         open_now = self._window(at, totals) if len(self._samples) > 1 else None
         return [*self._rows, *([open_now.to_row()] if open_now is not None else [])]
 
-    def _close(self, at: float, sample: Sample, totals: Totals) -> None:
+    def _close(self, at: float, sample: Sample, totals: Totals, arriving_bytes: int | None) -> None:
         if self._samples:
             number = number_of(self._samples[-1][0])
             if number_of(at) == number + 1:  # this sample ends it; after a gap it says nothing of that window
                 self._samples.append((at, sample))
+                self._arriving.append(arriving_bytes)
             window = self._window(at, totals, number)
             if window is not None:
                 self._rows.append(window.to_row())
-        self._samples, self._gpus, self._before = [], [], (at, totals)
+        self._samples, self._arriving, self._gpus, self._before = [], [], [], (at, totals)
 
     def _window(self, at: float, totals: Totals | None, number: int | None = None) -> Window | None:
         if len(self._samples) < 2:
@@ -70,20 +80,24 @@ class Gathering:
         seconds, all_of = end - begin, [s for _, s in self._samples]
         if seconds <= 0:
             return None
-        steps = [(b[0] - a[0], a[1], b[1]) for a, b in pairwise(self._samples) if b[0] > a[0]]
+        pairs = zip(pairwise(self._samples), self._arriving, strict=False)
+        steps = [(b[0] - a[0], a[1], b[1], brought) for (a, b), brought in pairs if b[0] > a[0]]
+        # Memory that is brought back is no growth: the job had it where it was before.
+        grown = [(b.resident_bytes - a.resident_bytes) / s for s, a, b, brought in steps if brought is None]
         swaps = [s.swap_bytes for s in all_of if s.swap_bytes is not None]
         return Window(
             number=number_of(begin) if number is None else number,
             seconds=seconds,
             cpu_cores=max(last.cpu_seconds - first.cpu_seconds, 0.0) / seconds,
-            cpu_cores_max=max(max(b.cpu_seconds - a.cpu_seconds, 0.0) / s for s, a, b in steps),
+            cpu_cores_max=max(max(b.cpu_seconds - a.cpu_seconds, 0.0) / s for s, a, b, _ in steps),
             memory_bytes=max(s.memory_bytes for s in all_of),
             resident_bytes=max(s.resident_bytes for s in all_of),
             resident_last_bytes=last.resident_bytes,
             working_bytes=max(s.working_bytes for s in all_of),
             cache_bytes=max(s.cache_bytes for s in all_of),
-            growth_bytes_per_second=max(0.0, *((b.resident_bytes - a.resident_bytes) / s for s, a, b in steps)),
+            growth_bytes_per_second=max([0.0, *grown]),
             swap_bytes=max(swaps, default=None),
+            arriving_bytes=max((b for b in self._arriving if b is not None), default=None),
             **self._grown(at, totals),
             **self._gpu(),
         )

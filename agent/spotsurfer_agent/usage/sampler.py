@@ -32,8 +32,8 @@ class Sampler:
         self._gathering, self._lock = Gathering(), threading.Lock()  # reports are written by another thread
         self._next_at = float("-inf")
 
-    def look(self) -> None:
-        """The job runs: take a sample if one is due."""
+    def look(self, arriving_bytes: int | None = None) -> None:
+        """The job runs: take a sample if one is due. `arriving_bytes`: of its memory, still being brought here."""
         now = self._now()
         if now < self._next_at - EARLY_SECONDS:
             return
@@ -44,7 +44,7 @@ class Sampler:
             return
         totals = meters.totals() if self._gathering.due(now) else None
         with self._lock:
-            self._gathering.add(now, sample, totals, self._gpus())
+            self._gathering.add(now, sample, totals, self._gpus(), arriving_bytes)
 
     def rest(self) -> None:
         """Nothing of the job runs: its groups may be removed. Idempotent."""

@@ -44,6 +44,7 @@ class Window:
     gpu_share: float | None = None  # of the time in which a GPU worked, mean of all GPUs
     gpu_memory_bytes: float | None = None  # of all GPUs
     gpu_watts: float | None = None  # of all GPUs, mean
+    arriving_bytes: float | None = None  # still missing at most, after a restore: what is resident is not all that it uses
 
     def to_row(self) -> Row:
         """Numbers in the order of the fields, as short as they can be said."""

@@ -94,5 +94,11 @@ def _page(path: Path, comparison: Comparison, found: dict[str, dict[str, object]
 
     columns = list(dict.fromkeys(c for one in found.values() for c in one if c != "intervals_95"))
     cells = [[name, *(_cell(c, one) for c in columns)] for name, one in found.items()]
-    write(path, page(comparison, ["policy", *columns], cells, plots))
+    about = {**comparison.settings, "intervals:": "95 % of a bootstrap over windows"}
+    save_page(path, page(comparison.title, about, ["policy", *columns], cells, plots))
+
+
+def save_page(path: Path, text: str) -> None:
+    """Write the page, and say where it is. Raises OutputExists, OSError as `write` does."""
+    write(path, text)
     tell(f"The page is {path}.")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotsurfer.cli.backtests.options import Policies, names_of
-from spotsurfer.cli.backtests.show import Settings, progress, settings_of
+from spotsurfer.cli.backtests.show import Html, Settings, progress, save_page, settings_of
 from spotsurfer.cli.common import AsJson, examples
 from spotsurfer.cli.screen import put, put_json, table
 from spotsurfer.model.errors import UsageError
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from spotsurfer.sim.sizing import World
     from spotsurfer.sim.usage import Usage
 
+TITLE = "A run on machines of changing size"
+COLUMNS = ("usd", "moves", "near_misses", "oom", "stretch", "saving_against_best_fixed")
 DEFAULT_POLICIES = "surf,threshold,best-fixed,optimum"
 LINES = (
     "spotsurfer backtest size --usage U.csv.gz --scale-memory 60GiB --scale-cores 8 --hours 24 --move-seconds 60 "
     "--types 'c6i.*,m6i.*,r6i.*' --request r6i.4xlarge --json",
     "spotsurfer backtest size --usage U.csv --types 'm6i.*' --request m6i.xlarge --set surf.stretch=true",
-    "spotsurfer backtest size --usage today.csv --history yesterday.csv --types 'r6i.*' --request r6i.2xlarge --hours 24",
+    "spotsurfer backtest size --usage today.csv --history yesterday.csv --types 'r6i.*' --request r6i.2xlarge --html run.html",
 )
 
 
@@ -52,10 +55,14 @@ def size(  # noqa: PLR0913 - one parameter an option
     max_memory_factor: Annotated[float, typer.Option(min=1, help="The same for memory.")] = 4.0,
     spot: Annotated[bool, typer.Option("--spot", help="Spot prices (on-demand less the advisor's saving).")] = False,
     guard: Annotated[bool, typer.Option(help="Freeze and move up at 95 % of memory; without, the job is killed.")] = True,
+    html: Html = None,
     catalog: Annotated[str, typer.Option(help="Installed catalogue of types and prices.")] = "aws-us-east-1",
     as_json: AsJson = False,
 ) -> None:
-    """Play a recorded run on machines of changing size: dollars, moves, near misses, and how far it was stretched."""
+    """Play a recorded run on machines of changing size: dollars, moves, near misses, and how far it was stretched.
+
+    The page of --html has the timeline of each policy: what the run wanted, and what its machine had.
+    """
     from spotsurfer.ports.size import SizeTerms
     from spotsurfer.sim.catalogue import allowed, kinds_like
     from spotsurfer.sim.sizecontest import compare
@@ -74,7 +81,9 @@ def size(  # noqa: PLR0913 - one parameter an option
     world = World(run, SizeTerms(kinds, start, move_seconds, wide, earlier), guard, moves_per_hour=moves_per_hour)
     with progress("policies") as step:
         rides = compare(world, names_of(policy), step, settings_of(settings))
-    _show(rides, world, usage, as_json)
+    _show(rides, _told(world, usage), as_json)
+    if html is not None:
+        _page(html, rides, world, usage)
 
 
 def _scaled(raw: Usage, hours: float | None, memory: str | None, cores: float | None) -> Usage:
@@ -88,8 +97,8 @@ def _scaled(raw: Usage, hours: float | None, memory: str | None, cores: float | 
     return raw.scaled(hours, peak, cores)
 
 
-def _show(rides: Rides, world: World, usage: Path, as_json: bool) -> None:
-    told = {
+def _told(world: World, usage: Path) -> dict[str, object]:
+    return {
         "usage": usage.name,
         "hours": round(world.usage.total_seconds / 3600, 4),
         "peak_gib": round(float(world.usage.memory_bytes.max()) / 2**30, 3),
@@ -99,19 +108,34 @@ def _show(rides: Rides, world: World, usage: Path, as_json: bool) -> None:
         "types": len(world.terms.kinds),
         "guard": world.guard,
     }
+
+
+def _show(rides: Rides, told: Mapping[str, object], as_json: bool) -> None:
     found = rides.figures()
     if as_json:
-        put_json({"title": "A run on machines of changing size", "settings": told, "policies": found})
+        put_json({"title": TITLE, "settings": told, "policies": found})
         return
-    put("A run on machines of changing size")
+    put(TITLE)
     put(", ".join(f"{key} {value}" for key, value in told.items()))
     put()
-    columns = ["usd", "moves", "near_misses", "oom", "stretch", "saving_against_best_fixed"]
-    rows = [[name, *(_cell(c, one[c]) for c in columns)] for name, one in found.items()]
-    table(["policy", *(c.replace("_", " ") for c in columns)], rows)
+    table(*_rows(rides))
     for name, one in found.items():
         if "alarm" in one:
             put(f"{name}: {one['alarm']}")
+
+
+def _rows(rides: Rides) -> tuple[list[str], list[list[str]]]:
+    """Headings, and a row a policy."""
+    rows = [[name, *(_cell(c, one[c]) for c in COLUMNS)] for name, one in rides.figures().items()]
+    return ["policy", *(c.replace("_", " ") for c in COLUMNS)], rows
+
+
+def _page(path: Path, rides: Rides, world: World, usage: Path) -> None:
+    from spotsurfer.sim.page import page
+    from spotsurfer.sim.sizelines import plots
+
+    columns, rows = _rows(rides)
+    save_page(path, page(TITLE, _told(world, usage), columns, rows, plots(rides.by_policy, world.terms.kinds)))
 
 
 def _cell(column: str, value: object) -> str:

@@ -1,0 +1,224 @@
+"""Asks size policies where running jobs should be, with what the jobs used; remembers where each stands.
+
+Nothing of it is kept: a controller that starts anew asks again with the same history (`state.usages`) and hears the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from spotsurfer_agent.oomguard import Levels
+from spotsurfer_agent.protocol import Report
+from spotsurfer_agent.usage.window import WINDOW_SECONDS, merged
+from sqlalchemy import Engine
+
+from spotsurfer.core import resize
+from spotsurfer.core.resize import Look, Sizing
+from spotsurfer.core.size import SizeRules
+from spotsurfer.model.ids import AttemptNumber, JobId
+from spotsurfer.model.job import HOLDS, SIZE_OFF, Attempt, rehearses
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.snapshot import JobSeen, SizeSeen, Snapshot
+from spotsurfer.ports.service import UsageSeen
+from spotsurfer.ports.size import Size, cheapest_holding
+from spotsurfer.state import usages
+
+LOOK_SECONDS = 10.0  # between two questions for what is new of a job
+BEFORE = timedelta(seconds=60)  # windows are placed on our clock by when they were heard of: not to the second
+KEPT = timedelta(hours=24)  # of a run that are told to a policy that begins anew
+GUARDED = "criu"  # the rung on which jobs are frozen before their memory ends
+Words = Mapping[AttemptNumber, Report]
+Make = Callable[[str, Mapping[str, object]], Size]  # raises ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What says where running jobs should be. `usual`: for jobs that name no policy; "off" = they stay on what they asked."""
+
+    make: Make
+    usual: str = SIZE_OFF
+    rules: SizeRules = field(default_factory=SizeRules)
+
+
+@dataclass(slots=True)
+class _Ride:
+    """One job's. `told`: up to which slices of usage the policy knows it; `memory`: bytes of each type that may be chosen."""
+
+    policy: Size
+    sizing: Sizing
+    memory: Mapping[str, int]
+    owners: int  # machines that had the job
+    due: datetime
+    told: tuple[int, int] = (0, -1)
+
+
+class Courses:
+    """One a controller."""
+
+    def __init__(self, engine: Engine, sizes: Sizes) -> None:
+        self._engine, self._sizes = engine, sizes
+        self._slices = max(int(sizes.rules.look_seconds // WINDOW_SECONDS), 1)
+        self._rides: dict[JobId, _Ride] = {}
+        self._said: dict[JobId, str] = {}
+
+    def sized(
+        self, snapshot: Snapshot, words: Callable[[JobSeen], Words], floored: Sequence[JobSeen], now: datetime
+    ) -> Snapshot:
+        """The snapshot with each sized job asking for what it should have, and with why.
+
+        `words`: last reports of a job. `floored`: the same jobs, as they are where no size policy has a say.
+        """
+        pairs = zip(snapshot.jobs, floored, strict=True)
+        jobs = [self._sized(snapshot, s, words, now) or f if self._policy_of(s) else f for s, f in pairs]
+        self._said = {s.job.id: s.size.why for s in jobs if s.size is not None}
+        self._rides = {job: ride for job, ride in self._rides.items() if job in self._said}
+        return replace(snapshot, jobs=jobs)
+
+    def said(self, job: JobId) -> str:
+        """What the policy says of a job, with its numbers; "" where none is asked."""
+        return self._said.get(job, "")
+
+    def _policy_of(self, seen: JobSeen) -> str:
+        name = seen.job.spec.size_policy or self._sizes.usual
+        return "" if name == SIZE_OFF or rehearses(seen.job) else name
+
+    def _sized(self, snapshot: Snapshot, seen: JobSeen, words: Callable[[JobSeen], Words], now: datetime) -> JobSeen | None:
+        try:
+            ride = self._ride(snapshot, seen, now)
+        except Exception as e:  # somebody else's code makes it: whatever it raises must not stop the fleet
+            return _unsized(seen, f"the size policy can't be had: {type(e).__name__}: {e}")
+        if ride is None:
+            return None
+        said = words(seen)
+        if now >= ride.due:
+            ride.due = now + timedelta(seconds=LOOK_SECONDS if self._slices > 1 else 1)
+            self._learn(ride, seen, said)
+        return _Judge(self._sizes.rules, snapshot, seen, said, now).judged(ride)
+
+    def _ride(self, snapshot: Snapshot, seen: JobSeen, now: datetime) -> _Ride | None:
+        """What is known of the job's run; begun anew where types or prices are others than before. Raises ConfigError."""
+        ride, had = self._rides.get(seen.job.id), resize.owners(seen.attempts)
+        if ride is not None and ride.owners == len(had) and now < ride.due:
+            return ride
+        rules = self._sizes.rules
+        terms = resize.terms_of(seen, snapshot.offers, snapshot.limits, rules, lambda m: Levels.of(m).press)
+        if terms is None:
+            return None
+        if ride is None or not resize.alike(ride.sizing.course.terms, terms):
+            policy = self._sizes.make(self._policy_of(seen), seen.job.spec.size_parameters)
+            memory = {o.pool.instance_type: o.memory_bytes for o in snapshot.offers}
+            sizing = resize.begun(policy, terms, rules, had[0].granted_at or now)
+            ride = self._rides[seen.job.id] = _Ride(policy, sizing, memory, len(had), now)
+        ride.owners = len(had)
+        return ride
+
+    def _learn(self, ride: _Ride, seen: JobSeen, words: Words) -> None:
+        """Show the policy what is new; the newest slices may still grow."""
+        last = ride.sizing.last
+        since = max(a.since for a in seen.attempts) - KEPT if last is None else last.at - BEFORE
+        with self._engine.connect() as connection:
+            windows = usages.read(connection, seen.job.id, since)
+        missed = {number for number, report in words.items() if report.near_miss is not None}
+        for key, look in looks(windows, self._slices):
+            if key > ride.told:
+                ride.told = key
+                if look is not None:
+                    ride.sizing = resize.looked(ride.policy, ride.sizing, look, seen.attempts, missed)
+
+
+def looks(windows: Sequence[UsageSeen], slices: int) -> Iterator[tuple[tuple[int, int], Look | None]]:
+    """Closed groups of windows, each with its key; None where memory was only being brought back.
+
+    Windows that were merged, as older ones are, keep their groups where `slices` divides what was merged.
+    """
+    groups = [(key, list(some)) for key, some in groupby(windows, key=lambda u: (u.attempt, u.window.number // slices))]
+    for key, some in groups[:-1]:
+        whole = [u for u in some if u.window.arriving_bytes is None and u.window.seconds > 0]
+        if not whole:
+            yield key, None
+            continue
+        one, end = merged([u.window for u in whole]), whole[-1]
+        at = end.at + timedelta(seconds=end.window.seconds)
+        yield key, Look(key[0], at, one.seconds, one.resident_last_bytes, one.resident_bytes, one.cpu_cores)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """What is to be done with a job now."""
+
+    rules: SizeRules
+    snapshot: Snapshot
+    seen: JobSeen
+    words: Words
+    now: datetime
+
+    def judged(self, ride: _Ride) -> JobSeen | None:
+        """The job with where it should be."""
+        newest = resize.owners(self.seen.attempts)[-1]
+        here = resize.index_of(ride.sizing.course.terms, newest.pool.instance_type)
+        if here is None:
+            return None
+        sizing = replace(ride.sizing, course=replace(ride.sizing.course, here=here))
+        said, agent = self.words.get(newest.number), self.seen.agents.get(newest.number)
+        guarded = said is not None and said.protection == GUARDED
+        miss = said.near_miss if said is not None else None
+        if miss is not None and (newest.state is not A.RUNNING or (agent is not None and agent.pressed)):
+            to = resize.rescue(sizing, self.seen.attempts, miss.used_bytes, self.now)
+            return self._told(ride, sizing, to, "its memory was about to end there", rescue=True)
+        if self._changes(newest):
+            to = resize.chance(ride.policy, sizing, self._need(sizing), self._open(), guarded)
+            return self._told(ride, sizing, to, "it has to change machines")
+        choice = resize.wish(sizing, self.seen.attempts, self.now, guarded)
+        to = here if choice.to is None else choice.to
+        return self._told(ride, sizing, to, choice.why, wanted=choice.to is not None)
+
+    def _changes(self, newest: Attempt) -> bool:
+        """Nobody has the job, or the cloud takes its machine."""
+        agent = self.seen.agents.get(newest.number)
+        noticed = agent is not None and agent.notice_id is not None and agent.notice_kind == "interruption"
+        signs = self.seen.signs.get(newest.number, ())
+        return newest.state not in HOLDS or noticed or any(s.sign == "interruption" for s in signs)
+
+    def _need(self, sizing: Sizing) -> float:
+        """What must have room: what it uses, and the newest checkpoint, which may be older and larger."""
+        saves = [r.last_save for _, r in sorted(self.words.items()) if r.last_save is not None]
+        used = sizing.last.memory_bytes if sizing.last is not None else 0.0
+        return max(used, saves[-1].image_bytes if saves else 0.0)
+
+    def _open(self) -> Collection[str]:
+        cools = {(c.pool, c.market) for c in self.snapshot.cooldowns if c.until > self.now}
+        return {o.pool.instance_type for o in self.snapshot.offers if (o.pool, o.market) not in cools}
+
+    def _told(
+        self, ride: _Ride, sizing: Sizing, to: int | None, why: str, *, wanted: bool = False, rescue: bool = False
+    ) -> JobSeen | None:
+        """The job asks for what type `to` has; None: nothing that may be chosen will do."""
+        if to is None:
+            return None
+        course, seen, last = sizing.course, self.seen, sizing.last
+        kinds, used = course.terms.kinds, last.memory_bytes if last is not None else 0.0
+        moves = len(resize.moved_at(seen.attempts, sizing.began, self.now))
+        size = SizeSeen(
+            here=kinds[course.here].name,
+            kind=kinds[to].name,
+            wanted=wanted,
+            holds=frozenset(k.name for k in kinds if k.usable_bytes >= used),
+            usd_micros_per_hour=round(kinds[to].usd_per_hour * resize.MICROS),
+            why=resize.explained(sizing, to, why, self.rules, moves),
+            alarm=course.alarm,
+        )
+        asks = kinds[to]
+        if seen.job.move is not None and not rescue:  # its user knows best
+            asks = kinds[cheapest_holding(kinds, self._need(sizing), 0.0) or 0]
+        memory = ride.memory[asks.name]
+        spec = replace(seen.job.spec, cpus=int(asks.cores), memory_bytes=memory)
+        return replace(seen, job=replace(seen.job, spec=spec), size=size, memory_floor_bytes=memory if rescue else 0)
+
+
+def _unsized(seen: JobSeen, alarm: str) -> JobSeen:
+    """As if nobody had asked; told of."""
+    here = resize.owners(seen.attempts)[-1].pool.instance_type
+    return replace(seen, size=SizeSeen(here, here, False, frozenset(), 0, alarm, alarm))

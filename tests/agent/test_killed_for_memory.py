@@ -1,0 +1,87 @@
+"""A job that the kernel killed for want of memory did not end: the agent says so, and it goes on elsewhere with more."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from spotsurfer_agent.cgroup import UNIFIED, JobCgroup
+from spotsurfer_agent.engines.keeper import KILLED, killed, near_miss
+from spotsurfer_agent.engines.port import Status, WorkloadState
+from spotsurfer_agent.protocol import AgentState as S
+from spotsurfer_agent.protocol import NearMiss
+from support.agent_world import World, running
+
+FAILED = Status(WorkloadState.EXITED, 137)
+MISS = NearMiss(1 << 30, 1 << 30, 1 << 30, killed=True)
+
+
+@pytest.fixture(params=["memory", UNIFIED], ids=["v1", "v2"])
+def group(request, tmp_path):
+    return JobCgroup({request.param: str(tmp_path), "freezer": str(tmp_path)} if request.param else {UNIFIED: str(tmp_path)})
+
+
+def tell(tmp_path, kills: int) -> None:
+    (tmp_path / "memory.oom_control").write_text(f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n")
+    (tmp_path / "memory.events").write_text(f"low 0\nhigh 3\nmax 9\noom 1\noom_kill {kills}\n")
+    for name in ("memory.max_usage_in_bytes", "memory.peak"):
+        (tmp_path / name).write_text(f"{900 << 20}\n")
+
+
+def test_a_command_that_failed_after_a_kill_is_lost_and_not_over(group, tmp_path):
+    tell(tmp_path, 1)
+    seen = killed(FAILED, group)
+    assert (seen.state, seen.exit_code, seen.lost_because) == (WorkloadState.LOST, None, KILLED)
+    assert seen.near_miss is not None
+    assert (seen.near_miss.killed, seen.near_miss.used_bytes) == (True, 900 << 20)
+    assert seen.near_miss.machine_bytes > 0
+
+
+def test_one_of_an_older_kernel_tells_what_it_can(group, tmp_path):
+    tell(tmp_path, 1)
+    for name in ("memory.max_usage_in_bytes", "memory.peak"):
+        (tmp_path / name).unlink()
+    for name in ("memory.usage_in_bytes", "memory.current"):
+        (tmp_path / name).write_text("7\n")
+    seen = killed(FAILED, group)
+    assert seen.near_miss is not None
+    assert seen.near_miss.used_bytes == 7
+
+
+@pytest.mark.parametrize(
+    ("status", "kills"),
+    [
+        (FAILED, 0),  # it failed by itself
+        (dataclasses.replace(FAILED, exit_code=0), 1),  # it did without what was killed
+        (Status(WorkloadState.RUNNING), 1),  # it may yet
+    ],
+)
+def test_anything_else_is_what_it_was(group, tmp_path, status, kills):
+    tell(tmp_path, kills)
+    assert killed(status, group) == status
+
+
+def test_where_no_memory_is_counted_nothing_is_said(tmp_path):
+    assert killed(FAILED, JobCgroup({"freezer": str(tmp_path)})) == FAILED
+    assert killed(FAILED, JobCgroup({UNIFIED: str(tmp_path / "gone")})) == FAILED
+
+
+def test_a_shim_of_before_tells_no_kill():
+    told = dataclasses.asdict(MISS)
+    del told["killed"]
+    assert near_miss(told) == dataclasses.replace(MISS, killed=False)
+
+
+def test_the_attempt_ends_and_its_report_says_why(tmp_path):
+    world = World(tmp_path)
+    machine = running(world)
+    world.until(lambda: machine.shim.worked > 5)
+    agent = machine.agent
+    assert agent is not None
+    machine.shim.near_miss, machine.shim.phase, machine.shim.lost_because = MISS, WorkloadState.LOST, KILLED
+    world.until(lambda: agent.over)
+    report = world.report(1)
+    assert (report.state, report.near_miss, report.pressed) == (S.BROKEN, MISS, False)
+    assert (report.error, report.error_kind) == (KILLED, "lost")
+    assert not world.heads()[-1].final
+    assert world.heads()[-1].done is None

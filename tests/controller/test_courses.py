@@ -1,0 +1,202 @@
+"""Size policies asked live: what they are shown, what becomes of their wishes, and what a bad one can't do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from spotsurfer_agent.protocol import SaveFacts
+from support.builders import JOB
+from support.rides import GIB, Ride, asks
+
+from spotsurfer.controller.courses import looks
+from spotsurfer.core.resize import SIZED
+from spotsurfer.core.size import SizeRules
+from spotsurfer.model.job import SIZE_OFF, MoveRequest
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.ports.size import Came, Moment, Size, SizeChoice, SizeTerms
+from spotsurfer.sim.sizecontest import size_policy
+from spotsurfer.state import usages
+
+QUICK = SizeRules(look_seconds=10.0)
+SMALL, MEDIUM, LARGE = 0, 1, 2
+
+
+class Says:
+    """Wishes what the last moment's memory is a key of; remembers what it was shown."""
+
+    def __init__(self, by_gib: Mapping[int, Any] | None = None) -> None:
+        self.by_gib, self.moments = by_gib or {}, list[Moment]()
+
+    def begin(self, terms: SizeTerms) -> tuple[int, int]:
+        self.terms = terms
+        return 0, terms.start
+
+    def look(self, memory: int, moment: Moment) -> tuple[int, SizeChoice]:
+        self.moments.append(moment)
+        said = self.by_gib.get(round(moment.memory_bytes / GIB))
+        if isinstance(said, Exception):
+            raise said
+        return memory, said if isinstance(said, SizeChoice) else SizeChoice(said, "so it is" if said is not None else "")
+
+
+class Waits(Says):
+    """Moves only where that is free."""
+
+    def look(self, memory: int, moment: Moment) -> tuple[int, SizeChoice]:
+        return memory, SizeChoice(SMALL if moment.free else None, "it costs nothing" if moment.free else "")
+
+
+def riding(policy: Size, **more: Any) -> Ride:
+    return Ride(lambda _n, _p: policy, **{"rules": QUICK, "boots": 1, **more})
+
+
+def use(ride: Ride, gib: float, slices: int = 4, cores: float = 1.0, **more: Any) -> None:
+    for _ in range(slices):
+        ride.use(gib * GIB, cores, **more)
+
+
+def test_a_wish_becomes_a_planned_move_with_its_numbers() -> None:
+    says = Says({1: SMALL})
+    ride = riding(says)
+    use(ride, 1.0)
+    assert ride.kind == "a.small"
+    assert ride.here.purpose.startswith(f"{SIZED}: a.small instead of a.medium: in 10 s it used 1.00 GiB at most")
+    assert "so it is; 0.0500 instead of 0.1000 USD an hour; 0 of 12 moves" in ride.here.purpose
+    assert [m.came for m in says.moments][-2:] == [Came.STAYED, Came.PLANNED]
+
+
+def test_it_is_shown_types_as_large_as_their_guard_leaves_them_and_not_too_large_ones() -> None:
+    says = Says()
+    use(riding(says, job=asks(memory_bytes=4 * GIB, cpus=2)), 1.0)
+    assert [k.name for k in says.terms.kinds] == ["a.small", "a.medium"]  # a.large has eight times the memory
+    assert says.terms.kinds[SMALL].usable_bytes == pytest.approx(4 * GIB - (320 << 20), rel=1e-6)
+
+
+def test_memory_that_grows_past_a_machine_goes_up_and_comes_down_again() -> None:
+    ride = riding(size_policy("surf", {}), start="a.large", job=asks(memory_bytes=16 * GIB, cpus=2))
+    ran = [ride.kind]
+    for gib in (1.0, 20.0, 1.0, 20.0, 1.0):
+        for _ in range(60):
+            use(ride, gib, 1)
+            ran += [ride.kind] if ride.kind != ran[-1] else []
+    assert ran == ["a.large", "a.small", "a.large", "a.small", "a.large", "a.small"]
+    assert ride.near_misses == 3  # the first time it stopped half-way: a peak that nobody had seen
+    assert ride.most_in_an_hour() == 6
+
+
+def test_a_near_miss_goes_where_the_highest_peak_so_far_has_room() -> None:
+    ride = riding(Says({1: SMALL}), start="a.large", job=asks(memory_bytes=16 * GIB))
+    use(ride, 20.0)
+    use(ride, 1.0)
+    assert ride.kind == "a.small"
+    use(ride, 5.0)  # a.medium would hold that
+    assert (ride.kind, ride.near_misses) == ("a.large", 1)
+    assert ride.snapshot().memory_floor_bytes == 0, "it may come down again"
+
+
+@pytest.mark.parametrize("wish", [SizeChoice(9), SizeChoice(-1), "small", KeyError("x"), ValueError("y")])
+def test_nonsense_moves_nobody_and_is_told(wish: Any) -> None:
+    said = SizeChoice(wish) if isinstance(wish, str) else wish  # type: ignore[arg-type]
+    ride = riding(Says({1: said}))
+    use(ride, 1.0)
+    assert (ride.kind, len(ride.attempts)) == ("a.medium", 1)
+    assert any("the size policy" in a for a in ride.alarms)
+
+
+def test_one_that_can_not_be_made_moves_nobody_and_is_told() -> None:
+    def broken(_: str, __: Mapping[str, object]) -> Size:
+        raise OSError("no such model")
+
+    ride = Ride(broken)
+    use(ride, 1.0)
+    assert len(ride.attempts) == 1
+    assert "can't be had: OSError: no such model" in ride.alarms[0]
+
+
+def test_without_the_guard_it_gets_no_less_memory() -> None:
+    ride = riding(Says({1: SMALL, 2: LARGE}), protection="app")
+    use(ride, 1.0)
+    assert ride.kind == "a.medium"
+    use(ride, 2.0)
+    assert ride.kind == "a.large"
+
+
+def test_it_is_off_where_nobody_asks_for_it() -> None:
+    for policy in ("", SIZE_OFF):
+        ride = riding(Says({1: SMALL}), job=asks(size_policy=policy))
+        use(ride, 1.0)
+        assert len(ride.attempts) == 1
+
+
+def test_memory_that_is_only_brought_back_is_not_shown() -> None:
+    says = Says({1: SMALL, 5: LARGE})
+    ride = riding(says)
+    use(ride, 1.0, 3, arriving=3.0 * GIB)
+    use(ride, 5.0, 1, arriving=1.0)
+    assert (says.moments, len(ride.attempts)) == ([], 1)
+    use(ride, 3.0)
+    assert [round(m.memory_bytes / GIB) for m in says.moments] == [3, 3, 3]
+
+
+def test_a_controller_that_starts_anew_learns_the_same() -> None:
+    ride = riding(size_policy("surf", {}), start="a.large", job=asks(memory_bytes=16 * GIB, cpus=2))
+    for gib in (1.0, 20.0, 2.0):
+        use(ride, gib, 20)
+    before = ride.snapshot().size
+    ride.anew()
+    assert ride.snapshot().size == before
+    assert before is not None
+
+
+def test_no_more_moves_than_are_allowed_and_a_rest_after_each() -> None:
+    ride = riding(Says({1: SMALL, 2: MEDIUM}), rules=SizeRules(10.0, moves_per_hour=5))
+    for _ in range(8):
+        use(ride, 1.0)
+        use(ride, 2.0)
+    assert len(ride.ordered_at) == 3  # two are kept for rescues
+    assert "not more than 5 moves an hour" in str(ride.snapshot().size)
+    rests = riding(Says({1: SMALL, 2: MEDIUM}), rules=SizeRules(10.0, cool_down_seconds=600))
+    use(rests, 1.0)
+    use(rests, 2.0)
+    assert (rests.kind, len(rests.ordered_at)) == ("a.small", 1)
+    assert "rests for 600" in str(rests.snapshot().size)
+
+
+def test_a_reclaim_is_a_free_chance() -> None:
+    ride = riding(Waits(), start="a.large", job=asks(memory_bytes=16 * GIB))
+    use(ride, 2.0)
+    assert len(ride.attempts) == 1
+    ride.attempts = [replace(ride.attempts[0], state=A.RELEASED, reclaimed=True)]
+    asked = ride.snapshot()
+    assert asked.size is not None
+    assert (asked.size.kind, asked.job.spec.memory_bytes) == ("a.small", 4 * GIB)
+
+
+def test_what_was_saved_must_have_room_where_it_goes_on() -> None:
+    ride = riding(Says({1: SMALL}), start="a.large", job=asks(memory_bytes=16 * GIB), boots=60)
+    use(ride, 1.0, 3)
+    ride.words[1] = replace(ride.words[1], last_save=SaveFacts("1", 1, "live", 20 * GIB, 1, 0.1, 1.0))
+    ride.attempts = [replace(ride.attempts[0], state=A.RELEASED)]
+    assert ride.snapshot().job.spec.memory_bytes == 32 * GIB
+
+
+def test_its_users_move_is_obeyed() -> None:
+    ride = riding(Says(), start="a.large", job=replace(asks(), move=MoveRequest(1, asks().submitted_at, "a.small")))
+    use(ride, 1.0, 2)
+    assert ride.kind == "a.small"
+
+
+def test_windows_that_were_thinned_are_the_same_looks() -> None:
+    ride = riding(Says(), rules=SizeRules(60.0))
+    for i in range(60):
+        use(ride, 1.0 + i % 4, 1)
+    with ride.engine.begin() as c:
+        before = list(looks(usages.read(c, JOB), 6))
+        usages.thin(c, ride.now + timedelta(hours=2))
+        after = list(looks(usages.read(c, JOB), 6))
+    assert [look for _, look in before] == [look for _, look in after]
+    assert len(before) == 10
