@@ -137,7 +137,6 @@ class _Base:
 def _assemble(settings: Settings, base: _Base) -> Controller:
     heads, reports = Heads(base.store), Reports(base.store)
     limits = replace(settings.limits.as_limits(), rebalance=base.provider.capabilities.rebalance)
-    own = settings.controller
     observer = _observer(settings, base, (heads, reports), limits)
     logins = _logins(settings, base, observer)
     hooks = Hooks(base.engine, base.clock, settings.hooks.on_end)
@@ -162,7 +161,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         failure.append(error)
         stopped.set()
 
-    schedule = Schedule(loop.tick, (own.tick_seconds, own.hurry_seconds), fatal)
+    schedule = Schedule(loop.tick, (settings.controller.tick_seconds, settings.controller.hurry_seconds), fatal)
     hooks.again()
     shop = Shop(base.engine, base.clock, base.store, heads, base.key.keys_of, base.leadership.check)
     submission, kept = _submission(settings, base, observer), settings.retention
