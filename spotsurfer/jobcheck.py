@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from spotsurfer import jobgoods, jobimage, jobsteps
+from spotsurfer import jobfront, jobgoods, jobimage, jobsteps
 from spotsurfer.hints import did_you_mean
 from spotsurfer.model.job import (
     CPU_CAPS,
@@ -46,6 +46,7 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from _secrets(spec)
     yield from jobimage.problems(spec)
     yield from jobgoods.problems(spec.fetches, spec.mounts)
+    yield from jobfront.problems(spec)
     yield from jobsteps.problems(spec.steps, spec.command, saves_itself=spec.saves_itself)
 
 

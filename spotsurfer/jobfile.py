@@ -13,6 +13,7 @@ from spotsurfer_agent.images import REGISTRY_AUTH
 
 from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import NAME, problems
+from spotsurfer.jobfront import read_ports, read_share
 from spotsurfer.jobgoods import read_inputs, read_mounts, split
 from spotsurfer.jobimage import read_auth
 from spotsurfer.jobinputs import InputFile, expand
@@ -183,11 +184,16 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "app.done_exit": ("app_done_exit", _count),
     "app.restart_command": ("app_restart_command", _command),
     "steps": ("steps", read_steps),
+    "ports": ("ports", read_ports),
+    "idle.suspend_after": ("idle_seconds", parse_seconds),
+    "idle.cpu": ("idle_cpu", read_share),
+    "idle.gpu": ("idle_gpu", read_share),
 }
 TABLES = {  # of keys, with an example
     "resources": 'cpu = 2, memory = "4G"',
-    "size": 'policy = "surf"',
     "app": 'signal = "USR1", done_file = "state.ckpt"',
+    "idle": 'suspend_after = "30m"',
+    "size": 'policy = "surf"',
 }
 
 

@@ -40,6 +40,11 @@ class Event(StrEnum):
     ACCESS_HANDED = "access.handed"
     ACCESS_FAILED = "access.failed"
     NUDGE_FAILED = "nudge.failed"
+    FRONT_OPENED = "front.opened"
+    FRONT_TAKEN = "front.taken"
+    FRONT_FULL = "front.full"
+    FRONT_WOKE = "front.woke"
+    FRONT_TROUBLE = "front.trouble"
     ERRAND_FAILED = "errand.failed"
 
 

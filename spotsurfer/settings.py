@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from spotsurfer import plugins
 from spotsurfer.fields import AbsolutePath, Interval, Seconds, Section, UsdMicros, one_of
+from spotsurfer.front.section import FrontSection
 from spotsurfer.hints import did_you_mean
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.job import SIZE_OFF
@@ -235,6 +236,7 @@ class Settings(BaseSettings):
     size: SizeSection = Field(default_factory=lambda: SizeSection.model_validate({}))
     hooks: HooksSection = Field(default_factory=HooksSection)
     secrets: SecretsSection = Field(default_factory=SecretsSection)
+    front: FrontSection = Field(default_factory=lambda: FrontSection.model_validate({}))
     ssh: SshSection = Field(default_factory=lambda: SshSection.model_validate({}))
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)
 

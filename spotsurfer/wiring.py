@@ -20,8 +20,9 @@ from spotsurfer import authorities, plugins, storekey
 from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
-from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.commands import FRONT, Commands
 from spotsurfer.controller.courses import Sizes
+from spotsurfer.controller.fronts import FrontDoors, Sources, port_statuses
 from spotsurfer.controller.gpuwatch import GpuWatch
 from spotsurfer.controller.guarded import Guarded
 from spotsurfer.controller.hooks import Hooks
@@ -39,6 +40,7 @@ from spotsurfer.controller.service import ControllerService, Identity, Parts
 from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
 from spotsurfer.core.purchase import USUAL_SECONDS
+from spotsurfer.front.house import Front, Rules
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF, Attempt, Job
 from spotsurfer.model.snapshot import Limits
@@ -71,6 +73,7 @@ class Controller:
     loop: Loop
     schedule: Schedule
     background: Background
+    front: Front
     stopped: threading.Event
     failure: list[BaseException]
     _lock: int
@@ -79,9 +82,11 @@ class Controller:
         """Begin to tick."""
         self.schedule.start()
         self.background.start()
+        self.front.start()
 
     def stop(self) -> None:
         """End after the tick under way; jobs and machines go on without us."""
+        self.front.stop()
         self.background.stop()
         self.schedule.stop()
         os.close(self._lock)
@@ -141,7 +146,6 @@ def _limits(settings: Settings, base: _Base) -> Limits:
 def _assemble(settings: Settings, base: _Base) -> Controller:
     heads, reports = Heads(base.store), Reports(base.store)
     limits = _limits(settings, base)
-    own = settings.controller
     observer = _observer(settings, base, (heads, reports), limits)
     logins = _logins(settings, base, observer)
     hooks = Hooks(base.engine, base.clock, settings.hooks.on_end)
@@ -166,7 +170,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         failure.append(error)
         stopped.set()
 
-    schedule = Schedule(loop.tick, (own.tick_seconds, own.hurry_seconds), fatal)
+    schedule = Schedule(loop.tick, (settings.controller.tick_seconds, settings.controller.hurry_seconds), fatal)
     hooks.again()
     shop = Shop(base.engine, base.clock, base.store, heads, base.key.keys_of, base.leadership.check)
     submission, kept = _submission(settings, base, observer), settings.retention
@@ -194,9 +198,22 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         partials=Partials(base.engine, base.store, _heard(observer)),
         images=ImageDigests(base.store),
         logins=logins,
+        ports=lambda job: port_statuses(base.engine, job, settings.front.address),
     )
+    front = _front(settings, base, (observer, loop, commands))
     service = ControllerService(identity, parts)
-    return Controller(service, loop, schedule, background, stopped, failure, base.lock)
+    return Controller(service, loop, schedule, background, front, stopped, failure, base.lock)
+
+
+def _front(settings: Settings, base: _Base, parts: tuple[Observer, Loop, Commands]) -> Front:
+    observer, loop, commands = parts
+    ways = (lambda: loop.last_seen, observer.instance_of, lambda job: commands.resume(job, FRONT))
+    sources = Sources(base.engine, base.clock, base.provider, *ways)
+    own = settings.front
+    doors = FrontDoors(sources, own.range, own.machines == "public")
+    front = Front(Rules(own.address, own.wait, own.connections_max), doors)
+    loop.idleness.connections = front.connections
+    return front
 
 
 def _observer(settings: Settings, base: _Base, seen: tuple[Heads, Reports], limits: Limits) -> Observer:

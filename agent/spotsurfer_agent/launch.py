@@ -42,6 +42,7 @@ class LaunchPlan:
     hides: bool = False  # it was given secrets, in whatever form
 
     step: int = 0  # of the job's steps: told again when it ends
+    ports: list[int] = field(default_factory=list)  # of the job, reached from outside of its network
 
     def mounts(self) -> list[jobroot.Mount]:
         """What is mounted below the job's root."""

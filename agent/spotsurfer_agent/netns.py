@@ -2,7 +2,8 @@
 
 Inside: loopback and one interface with a fixed address and a fixed hardware address, so that a restored socket finds what it
 was bound to. Outside: NAT through the agent's namespace. Link-local addresses can't be reached from inside: there the metadata
-service hands out the machine's credentials.
+service hands out the machine's credentials. From outside a job is reached at the ports that it declared and no other, each
+under a port of the machine that is no job's choice (DOOR): a job can't take the place of what the machine itself listens on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from spotsurfer_agent import linux
@@ -19,6 +21,8 @@ INSIDE, OUTSIDE, LENGTH = "10.201.0.2", "10.201.0.1", 30
 HARDWARE = "02:73:70:6f:74:02"
 LINK, PEER = "eth0", "ssjob0"
 TABLE = "spotsurfer_job"
+# The machine's port for the first port that a job declared; the second has the next. No system gives these out by itself.
+DOOR = 20400
 RULES = f"""
 table ip {TABLE} {{
   chain guard {{
@@ -31,6 +35,14 @@ table ip {TABLE} {{
     ip saddr {INSIDE} oifname != "{PEER}" masquerade
   }}
 }}
+"""
+WAY_IN = f"""
+table ip {TABLE} {{{{
+  chain way_in {{{{
+    type nat hook prerouting priority dstnat; policy accept;
+    {{doors}}
+  }}}}
+}}}}
 """
 
 
@@ -61,8 +73,10 @@ class NetworkError(OSError):
     """The job's network could not be prepared."""
 
 
-def prepare(tools: Tools) -> int:
-    """Make the job's network namespace; returns a descriptor that keeps it alive. Raises NetworkError."""
+def prepare(tools: Tools, ports: Sequence[int] = ()) -> int:
+    """Make the job's network namespace; returns a descriptor that keeps it alive. `ports`: of the job, to be reached from
+    outside. Raises NetworkError.
+    """
     remove(tools)
     fd = _namespace()
     try:
@@ -94,12 +108,20 @@ def prepare(tools: Tools) -> int:
         for words in [*inside, "route add unreachable 169.254.0.0/16"]:
             _run([*tools.ip, *words.split()], fd)
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-        _run([*tools.nft, "-f", "-"], feed=RULES)
+        _run([*tools.nft, "-f", "-"], feed=RULES + way_in(ports))
     except OSError as e:
         os.close(fd)
         remove(tools)
         raise NetworkError(e.errno, f"the job's network can't be prepared: {e.strerror}") from e
     return fd
+
+
+def way_in(ports: Sequence[int]) -> str:
+    """Rules by which a job is reached at its ports; none where it declared none."""
+    doors = [
+        f'iifname != "{PEER}" tcp dport {door} dnat to {INSIDE}:{port};' for door, port in enumerate(map(int, ports), DOOR)
+    ]
+    return WAY_IN.format(doors=" ".join(doors)) if doors else ""
 
 
 def hush(tools: Tools, net: int) -> None:

@@ -152,6 +152,7 @@ class Spec:
     devices: list[str] = field(default_factory=list)  # of the machine, by their CDI names, for a job with an image
     gpus: int = 0  # that the job asked for: with two or more NCCL goes by sockets, see `cuda.nccl`
     steps: list[Step] = field(default_factory=list)  # what runs one after the other; empty = `command` alone
+    ports: list[int] = field(default_factory=list)  # that it listens on for others, see `netns.DOOR`
     step: int = 0  # which of them this is about: set by the agent, see `stepping.at`
     secrets: dict[str, str] = field(default_factory=dict)  # name -> sealed.ENVIRONMENT or sealed.FILE; values are sealed
 

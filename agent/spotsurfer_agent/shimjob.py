@@ -133,7 +133,7 @@ class Job:
         self._cgroup, self._step = JobCgroup(dict(request["cgroup"])), plan.step
         self._levels, self._phase = request.get("guard"), STARTING
         try:
-            self._net = netns.prepare(self._tools)
+            self._net = netns.prepare(self._tools, plan.ports)
             if hushed:
                 netns.hush(self._tools, self._net)
             self._output.open(self._folder / "log", request["log"])

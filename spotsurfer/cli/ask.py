@@ -109,11 +109,19 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("ended", when(job["ended_at"]) if job["ended_at"] else None),
         ("exit code", job["exit_code"]),
         ("failures", f"{job['failures']} of {spec['retries']} retries used" if job["failures"] else None),
+        *((f"port {p['name']}", f"{p['address'] or 'no address yet'}, {p['port']} in the job") for p in job["ports"]),
+        ("suspended", _asleep(job)),
         ("checkpoint", job["checkpoint"]),
         ("moves", job["moves"]),
         ("pauses", _pauses(job)),
         ("spent", f"{money(job['usd_micros'])} USD (on-demand: {money(job['usd_micros_on_demand'])})"),
     ]
+
+
+def _asleep(job: Json) -> str | None:
+    """What its user wants done with a job that does nothing."""
+    after = job["spec"].get("idle_seconds")
+    return None if after is None else f"after {duration(after)} without work"
 
 
 def _deadline(job: Json) -> str | None:

@@ -79,6 +79,9 @@ def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
         if not listen.startswith(("127.", "[::1]", "localhost:")):
             advice = "HTTP without TLS: put a TLS proxy or an SSH tunnel in front"
             Log("serve").warning(Event.SERVE_OPEN_TO_NETWORK, listen=listen, advice=advice)
+    if not settings.front.address.startswith(("127.", "::1", "localhost")):
+        advice = "whoever reaches a job's port there can wake the job, and speaks to the job itself"
+        Log("serve").warning(Event.SERVE_OPEN_TO_NETWORK, listen=settings.front.address, advice=advice)
     return found
 
 

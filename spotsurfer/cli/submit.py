@@ -33,6 +33,8 @@ Work = Annotated[str | None, typer.Option(help="Time it takes if nothing interru
 PriceMax = Annotated[
     str | None, typer.Option("--price-max", help="US dollars an hour that its machine may cost.", show_default=False)
 ]
+Ports = Annotated[list[int] | None, typer.Option("--port", help="Port on which it listens for others; repeatable.")]
+SuspendAfter = Annotated[str | None, typer.Option(help="Suspended after so long without work, e.g. 30m.", show_default=False)]
 Types = Annotated[list[str] | None, typer.Option("--type", help="Machine type or wildcard, like 'm6i.*'; repeatable.")]
 
 
@@ -48,6 +50,7 @@ def add(app: typer.Typer) -> None:
             "spotsurfer submit train.toml --gpus 2 --gpu H100 --dry-run",
             "spotsurfer submit --cpu 1 --mem 1G -- sh -c 'sort big.txt > sorted.txt'",
             "spotsurfer submit --image docker://registry.example/tools/bwa:0.7 --in reads.fq -- bwa index reads.fq",
+            "spotsurfer submit --port 8888 --suspend-after 30m -- jupyter server --ip=0.0.0.0 --port=8888",
             "spotsurfer submit --secret API_TOKEN=env:API_TOKEN --secret DB=file:~/db.password -- ./fetch-and-count",
         )
     )(submit)
@@ -78,6 +81,8 @@ def submit(  # noqa: PLR0913 - one parameter an option
     deadline: Deadline = None,
     work: Work = None,
     instance_types: Types = None,
+    ports: Ports = None,
+    suspend_after: SuspendAfter = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be launched, and why.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; exit code 16 if it fails.")] = False,
     as_json: AsJson = False,
@@ -106,10 +111,11 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "deadline": deadline,
         "work": work,
         "resources.instance_types": instance_types,
+        "ports": ports,
+        "idle.suspend_after": suspend_after,
         "command": SESSION.tail,
     }
-    request = _request(jobfile, {key: value for key, value in given.items() if value not in (None, [], {})})
-    _hand_over(request, dry_run, wait, as_json)
+    _hand_over(_request(jobfile, given), dry_run, wait, as_json)
 
 
 def _hand_over(request: JobRequest, dry_only: bool, wait: bool, as_json: bool) -> None:
@@ -145,10 +151,11 @@ def send(client: Client, request: JobRequest) -> dict[str, object]:
         raise
 
 
-def _request(jobfile: Path | None, given: dict[str, object]) -> JobRequest:
+def _request(jobfile: Path | None, options: dict[str, object]) -> JobRequest:
     from spotsurfer.jobfile import Origin, make_request, read_jobfile
     from spotsurfer.jobgoods import is_elsewhere
 
+    given = {key: value for key, value in options.items() if value not in (None, [], {})}
     if jobfile is not None:
         # Paths on the command line are relative to where the user stands, those in the file to the file.
         if isinstance(paths := given.get("inputs"), list):

@@ -20,6 +20,7 @@ from spotsurfer.state import timeline
 from spotsurfer.store.heads import Heads, chosen
 
 TRIES = 5
+USER, FRONT = "its user", "a connection to its front"
 
 
 class Commands:
@@ -45,15 +46,15 @@ class Commands:
         hold = {"wish": Wish.HOLD, "held_by": HeldBy.USER, "reason": "by its user", "move": None}
         return self._change(job, "suspend", lambda j: replace(j, **hold))  # type: ignore[arg-type]
 
-    def resume(self, job: str) -> Job:
-        """Undo a hold; what failed before it is tried again."""
+    def resume(self, job: str, who: str = USER) -> Job:
+        """Undo a hold; what failed before it is tried again. A connection wakes only what the controller put to sleep."""
 
         def change(row: Job) -> Job:
-            if row.wish is not Wish.HOLD:
+            if row.wish is not Wish.HOLD or (who == FRONT and row.held_by is HeldBy.USER):
                 raise Conflict(f"job {row.id} is not suspended: it is {row.state}")
             return replace(row, wish=Wish.RUN, held_by=HeldBy.USER, reason="", resumed_at=self._clock.now())
 
-        return self._change(job, "resume", change)
+        return self._change(job, "resume", change, who)
 
     def go_back(self, job: str, checkpoint: str) -> Job:
         """Go on from a checkpoint of the user's choice: a held, ended or running job. Conflict, NotFound."""
@@ -131,8 +132,8 @@ class Commands:
         if job.state is not JobState.ACTIVE or not any(a.state in HOLDS for a in attempts):
             raise Conflict(f"job {job.id} is {job.state} and not on a machine now: try again when it runs")
 
-    def _change(self, name: str, what: str, change: Callable[[Job], Job]) -> Job:
-        return self._retried(lambda: self._once(name, what, change))
+    def _change(self, name: str, what: str, change: Callable[[Job], Job], who: str = USER) -> Job:
+        return self._retried(lambda: self._once(name, what, change, who))
 
     def _retried(self, once: Callable[[], Job]) -> Job:
         """Again where somebody else wrote the row meanwhile; then wake the loop."""
@@ -147,7 +148,7 @@ class Commands:
             return saved
         raise AssertionError("unreachable")
 
-    def _once(self, name: str, what: str, change: Callable[[Job], Job]) -> Job:
+    def _once(self, name: str, what: str, change: Callable[[Job], Job], who: str) -> Job:
         with self._engine.connect() as connection:
             job = rows.find_job(connection, name)
         if job.state in ENDED or job.wish is Wish.CANCEL:
@@ -156,6 +157,6 @@ class Commands:
         changed = change(job)
         with self._engine.begin() as connection:
             saved = rows.save_job(connection, changed)
-            moment = Moment(self._clock.now(), JobId(job.id), None, str(Kind.WISH), f"{what}, asked by its user")
+            moment = Moment(self._clock.now(), JobId(job.id), None, str(Kind.WISH), f"{what}, asked by {who}")
             timeline.add(connection, moment)
         return saved

@@ -8,6 +8,7 @@ in a row; while it is open nothing is called. Then one call is let through: it c
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -106,6 +107,10 @@ class Guarded:
     def describe(self) -> Listing:
         """See Provider."""
         return self.call("describe", self._provider.describe)
+
+    def outlet(self, instance: InstanceId) -> socket.socket:
+        """See Provider."""
+        return self._provider.outlet(instance)
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:
         """See Provider."""

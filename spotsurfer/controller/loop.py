@@ -17,6 +17,7 @@ from spotsurfer.controller.apply import Apply
 from spotsurfer.controller.chronicle import Chronicle
 from spotsurfer.controller.courses import Courses, Sizes
 from spotsurfer.controller.events import Kind
+from spotsurfer.controller.idleness import Idleness
 from spotsurfer.controller.leadership import Leadership
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
@@ -65,6 +66,7 @@ class Loop:
         self._clock = clock
         self._leadership = leadership
         self._chronicle = Chronicle(engine)
+        self.idleness = Idleness(engine)
         self._courses = None if policies.sizes is None else Courses(engine, policies.sizes)
         self._notes: dict[JobId, str] = {}
         self._one_at_a_time = threading.Lock()
@@ -79,7 +81,8 @@ class Loop:
             self._leadership.check()
             snapshot = self._chronicle.reckoned(self._almanac.noted(self._observer.look(now), now), now)
             self._chronicle.record(self._observer, snapshot, now)
-            self.last_seen = snapshot = self._sized(snapshot, now)
+            snapshot = self.idleness.noted(self._sized(snapshot, now), self._observer.changed, now)
+            self.last_seen = snapshot
             chosen = self._policies
             decision = decide(snapshot, chosen.placement, now, chosen.purchase, chosen.interval)
             self._alert(decision.alarms, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -29,7 +29,7 @@ from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobSpec, JobState, r
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import HeadSeen, Limits, SpotSeen
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, UsageSeen, Why
+from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, PortStatus, UsageSeen, Why
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import market, spots, timeline, usages
 from spotsurfer.store.heads import NONE, Heads
@@ -64,6 +64,7 @@ class Parts:
     partials: Partials
     images: ImageDigests
     logins: Logins
+    ports: Callable[[Job], Sequence[PortStatus]] = lambda _: ()
 
 
 class ControllerService:
@@ -79,6 +80,7 @@ class ControllerService:
         self._output = parts.output
         self._images = parts.images
         self._commands = parts.commands
+        self._ports = parts.ports
         self._submission = parts.submission
 
         self.new_job_id = parts.submission.new_job_id
@@ -172,6 +174,7 @@ class ControllerService:
             moves=moves(attempts),
             steps=self._steps(job, attempts, reports) if head is None else self._steps_of(job, attempts, reports),
             forecast=None if head is None or job.state in ENDED else self._loop.forecast(job.id),
+            ports=() if job.state in ENDED else self._ports(job),
             size=self._loop.size_of(job.id),
             image_digest="" if head is None else self._images.of(job.id, job.spec.image),
         )

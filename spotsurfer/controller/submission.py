@@ -162,6 +162,7 @@ class Submission:
             gpus=gpus.asked(spec),
             entry_point=None if spec.entry_point is None else list(spec.entry_point),
             steps=[Step(s.name, list(s.command), s.protect, s.always) for s in spec.steps],
+            ports=[p.port for p in spec.ports],
             secrets={name: secret["as"] for name, secret in spec.secrets.items()},
         )
         if not self._store.create(protocol.spec_key(job), protocol.encode(wire)):

@@ -9,6 +9,7 @@ from datetime import datetime
 from spotsurfer.core import exits
 from spotsurfer.core.attempts import UNUSABLE, Plans, decide_attempt
 from spotsurfer.core.case import Case, cases, finished, wanted
+from spotsurfer.core.idle import idle
 from spotsurfer.core.limits import out_of_memory, over_budget
 from spotsurfer.core.moves import in_transit, leaving
 from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, passed_over, ready, tried_since, unsafe
@@ -130,7 +131,7 @@ def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> Action
     if len(never_ran) >= snapshot.limits.launch_failures_max:
         why = f"{len(never_ran)} machines in a row never got the job to run; the last: {never_ran[-1]}"
         return SetWish(job.id, Wish.HOLD, why)
-    return _settled_move(seen, own) or _settled_rewind(seen, own)
+    return _settled_move(seen, own) or _settled_rewind(seen, own) or idle(seen, own)
 
 
 def _unusable(own: Sequence[Case]) -> str | None:

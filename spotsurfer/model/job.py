@@ -9,6 +9,7 @@ from enum import StrEnum
 from spotsurfer.model.goods import InputFetch, SharedMount
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
 from spotsurfer.model.market import Market, Pool
+from spotsurfer.model.ports import JobPort
 from spotsurfer.model.steps import JobStep
 
 
@@ -126,6 +127,10 @@ class JobSpec:
     entry_point: tuple[str, ...] | None = None  # instead of the image's
     devices: tuple[str, ...] = ()  # of the machine, by their CDI names: "nvidia.com/gpu=all"
     registry_auth: str = ""  # where its containers-auth.json was: "file:PATH" or "env:NAME"; no value
+    ports: tuple[JobPort, ...] = ()  # on which it listens for others
+    idle_seconds: float | None = None  # suspended after so long without work; None = never
+    idle_cpu: float = 0.05  # processors in use that count as none
+    idle_gpu: float = 0.05  # share of the time in which its GPUs work that counts as none
     size_policy: str = ""  # says on which type of machine it should be: a policy's name, SIZE_OFF; "" = the operator's
     size_memory_min_bytes: int | None = None  # that a size policy may choose from; None = any
     size_memory_max_bytes: int | None = None  # None = some times what was asked for

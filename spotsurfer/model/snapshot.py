@@ -87,6 +87,18 @@ class SpotSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class QuietSeen:
+    """A job that uses next to nothing, as its last machine told and as its front knows."""
+
+    since: datetime  # from then on its windows of usage show no work
+    until: datetime  # the newest one ended then
+    cpu_cores: float = 0.0  # in use since then, mean
+    gpus_known: bool = False  # its machine has GPUs, and they did not work either
+    connections: int = 0  # open or waiting, on all of its ports
+    last_closed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HeadSeen:
     """The newest entry of a job's head log and the checkpoints it ever committed, oldest first."""
 
@@ -132,6 +144,7 @@ class JobSeen:
     done_seconds: float = 0.0  # of its work, those that would not have to be done again
     at_risk_seconds: float = 0.0  # of these: would have to be done again if its machine were gone now without a word
     save_seconds: float | None = None  # that a save stopped it for, on the last machine that made one
+    quiet: QuietSeen | None = None  # None = nobody asked, or nothing was told
     size: SizeSeen | None = None  # None = it stays on what was asked for, or nothing is known yet
     image_gpus: Gpus | None = None  # that its newest checkpoint was made on; None = none, or nobody can say
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -145,6 +146,13 @@ class Provider(Protocol):
 
     def describe(self) -> Listing:
         """All instances of this controller family, ended ones for at least some minutes."""
+        ...
+
+    def outlet(self, instance: InstanceId) -> socket.socket:
+        """A TCP socket, not connected yet, from which the instance's address can be reached. The caller closes it.
+
+        Asks no cloud. Raises ProviderError where there is no way to it now.
+        """
         ...
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:

@@ -67,6 +67,15 @@ class AttemptStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class PortStatus:
+    """A port of a job, and the front's address for it; "" = none yet, or not any more."""
+
+    name: str
+    port: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """A job with everything `show` prints. `note` says in a sentence what it is doing or waiting for."""
 
@@ -81,6 +90,7 @@ class JobStatus:
     moves: int
     steps: Sequence[StepRun] = ()  # those that began, as the newest machine or the head log tells
     forecast: Forecast | None = None  # of an open job with a deadline
+    ports: Sequence[PortStatus] = ()
     size: str = ""  # what its size policy says, with the numbers; "" = none is asked
     image_digest: str = ""  # what the name of its container image is pinned to; "" = none, or not known (yet)
 

@@ -22,6 +22,7 @@ from spotsurfer.model.job import (
     Wish,
 )
 from spotsurfer.model.market import Cooldown, Market, Pool
+from spotsurfer.model.ports import JobPort
 from spotsurfer.model.steps import JobStep
 
 
@@ -47,6 +48,7 @@ def spec_from_doc(doc: Mapping[str, Any]) -> JobSpec:
     goods = {
         "fetches": tuple(InputFetch(**f) for f in doc.get("fetches", ())),
         "mounts": tuple(SharedMount(**m) for m in doc.get("mounts", ())),
+        "ports": tuple(JobPort(**p) for p in doc.get("ports", ())),
     }
     return JobSpec(**{**doc, **lists, **goods, "steps": steps, "market": MarketChoice(doc["market"])})
 

@@ -13,6 +13,7 @@ from spotsurfer.jobcheck import problems
 from spotsurfer.model.errors import ConfigError, JobFileError
 from spotsurfer.model.job import SIZE_OFF, JobSpec, MarketChoice
 from spotsurfer.model.market import Market
+from spotsurfer.model.ports import JobPort
 from spotsurfer.model.steps import main_command
 from spotsurfer.web.goods import FetchBody, MountBody, to_goods
 from spotsurfer.web.steps import StepBody, to_steps
@@ -24,6 +25,14 @@ class Asked(BaseModel):
     """Base of everything received: unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class PortBody(Asked):
+    """A port that a job listens on."""
+
+    model_config = ConfigDict(extra="forbid", from_attributes=True)
+    name: str
+    port: int
 
 
 class SpecBody(Asked):
@@ -74,6 +83,10 @@ class SpecBody(Asked):
     registry_auth: str = ""
     secrets: dict[str, dict[str, str]] = {}
     secrets_in_plain_images: bool = False
+    ports: list[PortBody] = []
+    idle_seconds: float | None = None
+    idle_cpu: float = 0.05
+    idle_gpu: float = 0.05
     size_policy: str = ""
     size_memory_min_bytes: int | None = None
     size_memory_max_bytes: int | None = None
@@ -86,6 +99,7 @@ class SpecBody(Asked):
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in self.model_dump().items()
         }
+        values |= {"ports": tuple(JobPort(p.name, p.port) for p in self.ports)}
         values |= {"steps": to_steps(self.steps), **to_goods(self.fetches, self.mounts)}
         spec = JobSpec(**{**values, "command": values["command"] or main_command(values["steps"])})
         for key, why in problems(spec):

@@ -200,6 +200,14 @@ class ForecastOut(Wire):
     usd: float
 
 
+class PortOut(Wire):
+    """A port of a job and where it is answered: "address:port"; "" = nowhere now."""
+
+    name: str
+    port: int
+    address: str
+
+
 class JobOut(Wire):
     """A job with everything there is to know at a glance."""
 
@@ -219,6 +227,7 @@ class JobOut(Wire):
     checkpoints: list[str]
     moves: int
     steps: list[StepOut]
+    ports: list[PortOut]
     size: str
     image_digest: str
     forecast: ForecastOut | None
@@ -239,6 +248,7 @@ class JobOut(Wire):
             "spec": SpecBody.model_validate(status.job.spec),
             "attempts": [AttemptOut.of(a) for a in status.attempts],
             "checkpoints": list(status.checkpoints),
+            "ports": [PortOut.model_validate(p) for p in status.ports],
         }
         return cls.model_validate(parts)
 

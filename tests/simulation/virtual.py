@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -335,6 +336,9 @@ class Cloud:
         now = self.clock.now()
         shown = [m for m in self.machines.values() if (now - m.born).total_seconds() >= m.visible_after]
         return Listing([self._view(m) for m in shown], complete=True)
+
+    def outlet(self, instance: InstanceId) -> socket.socket:
+        raise AssertionError("nobody connects to these machines")
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:
         return StoreAccess("memory:///", {})

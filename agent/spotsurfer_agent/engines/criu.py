@@ -155,7 +155,7 @@ class CriuEngine(Hosted):
         files = self.bag(spec).files
         uid, gid = self.owner(spec) if files else (0, 0)
         plan = self._frame(argv=[], environment={}, folder="/")
-        return dataclasses.replace(plan, uid=uid, gid=gid, secrets=files, step=spec.step)
+        return dataclasses.replace(plan, uid=uid, gid=gid, secrets=files, step=spec.step, ports=spec.ports)
 
     def _run_restore(self, image: Manifest, where: tuple[Path, Path], plan: launch.LaunchPlan, *, lazy: bool) -> None:
         images, work = where

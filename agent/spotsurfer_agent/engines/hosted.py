@@ -278,7 +278,7 @@ class Hosted(abc.ABC):
         argv = [f"{self._base}/{self._init()}", "-g", "--", *begin.words]
         plan = self._frame(argv=argv, environment=environment, folder=begin.folder)
         plan = dataclasses.replace(plan, uid=who.uid, gid=who.gid, groups=who.groups)
-        return dataclasses.replace(plan, secrets=bag.files, hides=bool(spec.secrets), step=spec.step)
+        return dataclasses.replace(plan, secrets=bag.files, hides=bool(spec.secrets), step=spec.step, ports=spec.ports)
 
     def _frame(self, *, argv: list[str], environment: dict[str, str], folder: str) -> launch.LaunchPlan:
         return launch.LaunchPlan(

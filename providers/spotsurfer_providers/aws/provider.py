@@ -6,6 +6,7 @@ and its answer would hide which pools refused. Each call is made once where it c
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -146,6 +147,11 @@ class AwsProvider:
         return view
 
     # ---- the store
+
+    def outlet(self, instance: InstanceId) -> socket.socket:
+        """A plain one: the network decides."""
+        del instance
+        return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:
         """The store's address; what may be done there comes with `credentials`."""

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import threading
+from collections.abc import Callable
 
 from spotsurfer.model.errors import HostUnfit
 from spotsurfer_providers.local import kernel
@@ -74,17 +75,24 @@ def set_carrier(up: bool) -> None:
 
 
 def listening_socket(address: str, port: int, netns_of: int | None = None) -> socket.socket:
-    """A listening TCP socket in the caller's network namespace or in that of process `netns_of`.
+    """A listening TCP socket in the caller's network namespace or in that of process `netns_of`."""
+    return _made_in(netns_of, lambda: socket.create_server((address, port), backlog=128))
 
-    A socket stays in the namespace it was made in, so only a short-lived thread has to go there.
-    """
+
+def plain_socket(netns_of: int) -> socket.socket:
+    """A TCP socket in the network namespace of process `netns_of`. Raises OSError."""
+    return _made_in(netns_of, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+
+
+def _made_in(netns_of: int | None, how: Callable[[], socket.socket]) -> socket.socket:
+    """A socket stays in the namespace it was made in, so only a short-lived thread has to go there. Raises OSError."""
     made: list[socket.socket | OSError] = []
 
     def make() -> None:
         try:
             if netns_of is not None:
                 _enter(netns_of)
-            made.append(socket.create_server((address, port), backlog=128))
+            made.append(how())
         except OSError as e:
             made.append(e)
 

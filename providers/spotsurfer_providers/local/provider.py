@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import re
+import socket
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
@@ -40,6 +41,7 @@ from spotsurfer_providers.local.settings import LocalSettings
 from spotsurfer_providers.local.supervisor_process import make_box, reap
 
 USER_DATA_BYTES_MAX = 16 << 10
+OUTLET_SECONDS = 5.0
 _BOX_ID = re.compile(r"box-[0-9a-f]{12}")
 _STATES = {
     BoxState.STARTING: InstanceState.PENDING,
@@ -184,6 +186,17 @@ class LocalProvider:
         return views, complete
 
     # ------------------------------------------------------------ the rest
+
+    def outlet(self, instance: InstanceId) -> socket.socket:
+        """A socket at the cloud's end of the box's link."""
+        folder = BoxFolder(self._home.boxes / instance)
+        if not _BOX_ID.fullmatch(instance) or not folder.path.is_dir():
+            raise ProviderError(f"there is no box {instance}")
+        try:
+            told = orders.ask(folder.path, {"order": "status"}, OUTLET_SECONDS)
+            return network.plain_socket(int(told["supervisor"]))
+        except (orders.NoAnswer, OSError, ValueError, KeyError) as e:
+            raise ProviderError(f"{instance} can't be reached: {e}") from e
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:
         """A folder as S3 through the box's gateway, which knows job and attempt from the box's tags; others as they are."""

@@ -151,7 +151,8 @@ class Supervisor:
         elif name != "status":
             raise ValueError(f"no order {name!r}")
         action = self.metadata.action_at
-        return {"ok": True, "pid": self.box.pid if self.box else None, "action_at": action.isoformat() if action else None}
+        pid = self.box.pid if self.box else None
+        return {"ok": True, "pid": pid, "supervisor": os.getpid(), "action_at": action.isoformat() if action else None}
 
     def _set_link(self, what: Mapping[str, Any]) -> None:
         if self.box is None:
