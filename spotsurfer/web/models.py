@@ -161,6 +161,7 @@ class AttemptOut(Wire):
     pause_seconds: float | None
     pace_seconds: float | None
     pace_why: str
+    gave_way_to: str
     fit: FitOut | None
     fit_text: str
     warm: WarmOut | None
@@ -221,6 +222,7 @@ class JobOut(Wire):
     steps: list[StepOut]
     size: str
     image_digest: str
+    level: int
     forecast: ForecastOut | None
     move: MoveOut | None
     usd_micros: int
