@@ -18,12 +18,12 @@ from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import Held, JobSeen, Snapshot
 
 
-def levels(snapshot: Snapshot, claims: Container[JobId], now: datetime) -> dict[JobId, int]:
-    """Of each job: its priority and what it gained, in whole steps. `claims`: who could have a machine and has none."""
+def levels(snapshot: Snapshot, waiting: Container[JobId], now: datetime) -> dict[JobId, int]:
+    """Of each job: its priority and what it gained, in whole steps. `waiting`: who could have a machine and does not run."""
     limits = snapshot.limits
     held = [*snapshot.held, *(h for s in snapshot.jobs for h in _held(s, now))]
     first: dict[int, JobSeen] = {}
-    for seen in sorted((s for s in snapshot.jobs if s.job.id in claims), key=lambda s: _age(s.job)):
+    for seen in sorted((s for s in snapshot.jobs if s.job.id in waiting), key=lambda s: _age(s.job)):
         first.setdefault(seen.job.spec.priority, seen)
     found = {}
     for seen in snapshot.jobs:

@@ -53,7 +53,8 @@ def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
     if not wants:
         return Contest()
     urgent = frozenset(s.job.id for s in snapshot.jobs if s.job.id in wants and _pressing(s, now))
-    known = Contest(levels(snapshot, wants, now), urgent)
+    waiting = {*wants, *(s.job.id for s in snapshot.jobs if _boots(s))}
+    known = Contest(levels(snapshot, waiting, now), urgent)
     ours = [
         Claim(s.job.id, s.job.spec.priority, known.level(s), s.job.submitted_at, wants[s.job.id])
         for s in snapshot.jobs
@@ -80,6 +81,12 @@ def suspended_for(attempts: Sequence[Attempt]) -> str:
     """The job for which a job without a machine gave up the last one; "" = it did not."""
     owned = [a for a in attempts if a.granted_at is not None]
     return max(owned, key=lambda a: a.number).gave_way_to if owned else ""
+
+
+def _boots(seen: JobSeen) -> bool:
+    """The job waits for the machine that was bought for it: until it has it, it is as starved as before."""
+    states = {a.state for a in seen.attempts}
+    return wanted(seen) and bool(states & WAITS) and not states & HOLDS
 
 
 def _stays(seen: JobSeen) -> Use:

@@ -212,6 +212,13 @@ def test_a_starved_job_takes_the_machine_and_gives_it_back() -> None:
     assert drains(decided(busy, queued(job("low", 0, 10 * STEP)))) == {}
 
 
+def test_who_was_starved_keeps_what_it_gained_while_its_machine_boots() -> None:
+    boots = seen([an_attempt(1, A.BOOTING, job=JobId("low"))], job=job("low", 0, 11 * STEP))
+    gave = gone("high", 12 * STEP, 20, gave_way_to="low")
+    decision = decided(boots, queued(job("high", 10, 20 * STEP), gave))
+    assert not [a for a in decision.actions if isinstance(a, Terminate)]
+
+
 def test_came_back() -> None:
     never = (gone("low", 900, 800),)
     gave = (gone("low", 900, 800, gave_way_to="high"),)
