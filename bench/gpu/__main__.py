@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,12 +15,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.gpu.box import command
+from bench.gpu.box import Place, played
 
 HERE = Path(__file__).parent
 PROGRAMS = ("pytorch", "transformer", "jax_program", "cupy_program", "cuda", "server", "nccl")
-# JAX takes three quarters of each GPU otherwise, more than the machine's memory has room for.
-SETTINGS = {"nccl": {"SPOTSURFER_NCCL": "sockets"}, "jax_program": {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}}
+# JAX takes three quarters of each GPU otherwise, more than the machine's memory has room for; and each process would choose by
+# measuring how it multiplies, so that two undisturbed runs may differ.
+JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_deterministic_ops=true"}
+SETTINGS = {"nccl": {"SPOTSURFER_NCCL": "sockets"}, "jax_program": JAX}
 Row = dict[str, Any]
 
 
@@ -42,7 +43,7 @@ def main() -> int:
         except Exception as e:  # the next program may work
             rows.append({"name": name, "size": size, "error": str(e)[-1500:], "identical": False})
         rows[-1]["took_seconds"] = round(time.monotonic() - began, 1)
-        print(json.dumps({k: v for k, v in rows[-1].items() if k != "saves"}), flush=True)
+        print(json.dumps({k: v for k, v in rows[-1].items() if k not in ("saves", "brought")}), flush=True)
         options.out.write_text(json.dumps(rows, indent=1))
     return 0 if all(r["identical"] for r in rows) else 1
 
@@ -60,7 +61,7 @@ def _row(name: str, size: float, options: argparse.Namespace) -> Row:
     plain = _machine("undisturbed", plan, options)
     whole = saved["out"][: len(plain["out"])] if not restored["out"] else saved["out"] + restored["out"]
     same = restored["code"] in (0, 7) and whole == plain["out"]
-    final, second = saved["saves"][-1], next((s for s in saved["saves"][1:] if s["kind"] == "live"), None)
+    final, second = saved["saves"][-1], next(iter(saved["saves"][1:]), None)
     gpu_bytes = max(s["gpu_bytes"] for s in saved["saves"])
     live = saved["saves"][0]
     return {
@@ -71,7 +72,7 @@ def _row(name: str, size: float, options: argparse.Namespace) -> Row:
         "cuda_out_gb_s": gpu_bytes / 1e9 / (final["device_out_seconds"] - final["lock"]),
         "cuda_back_gb_s": gpu_bytes / 1e9 / restored["back"],
         "sent_share": second["new_bytes"] / second["image_bytes"] if second else None,
-        "floor_share": second["new_share"] if second else None,
+        "floor_share": saved["floor"], "brought": restored["brought"],
         "identical": same, "command": f"python -m bench.gpu {' '.join(sys.argv[1:])}", "date": options.date,
         "device": _device(restored, options), "driver": restored["facts"]["GPU driver"], "engine": saved["rung"],
         **({} if hand is None else _beside(hand, live, final)),
@@ -124,20 +125,9 @@ def _with(job: Row, options: argparse.Namespace) -> Row:
 
 
 def _machine(scene: str, plan: Row, options: argparse.Namespace) -> Row:
-    """One scene on a machine of its own, which is gone when this returns."""
-    share = options.work / "share"
-    shutil.rmtree(share, ignore_errors=True)
-    share.mkdir()
-    environment = {**os.environ, "SPOTSURFER_PREFIX": str(options.runtime / "prefix")}
+    """One scene on a machine of its own."""
     module, words = ("bench.gpu.byhand", ()) if scene == "by hand" else ("bench.gpu.scenes", (scene,))
-    argv = command(options.runtime, options.work / "store", share, module, *words, json.dumps(plan))
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=options.limit, check=False)
-    progress = share / "progress"
-    if progress.exists() and options.verbose:
-        print("".join(f"  {scene}: {x}\n" for x in progress.read_text().splitlines()), end="", flush=True)
-    if done.returncode:
-        raise RuntimeError(f"{scene} ended with {done.returncode}: {done.stdout[-500:]} {done.stderr[-1500:]}")
-    return dict(json.loads((share / "figures.json").read_text()))
+    return played(Place(options.runtime, options.work, options.limit, options.verbose), scene, module, *words, json.dumps(plan))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -166,7 +156,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--by-hand", default="", metavar="LIST", help="first without the agent: plain,again,compacted,touched")
     parser.add_argument("--compact", action="store_true", help="the kernel makes huge blocks before GPU memory comes out")
     parser.add_argument("--standin", action="store_true", help="the tests' stand-in takes the driver's and the program's place")
-    parser.add_argument("--date", default="")
+    parser.add_argument(
+        "--date", default=time.strftime("%Y-%m-%d", time.gmtime()), help="of the rows (default today, %(default)s)"
+    )
     parser.add_argument("--verbose", action="store_true")
     return parser
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 TREE = Path(__file__).resolve().parents[2]
 # The tree may lie below /tmp, which is empty in the machine.
@@ -34,3 +40,29 @@ def command(runtime: Path, store: Path, share: Path, module: str, *words: str) -
     text = SET_UP.format(runtime=runtime, store=store, share=share, tree=TREE, start=start)
     apart = ["unshare", "--pid", "--fork", "--mount", "--net", "--ipc", "--uts", "--kill-child"]
     return [*apart, "bash", "-c", text, "-", *words]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where machines are made: the runtime, the folder of store and share, seconds for one, whether to tell how it goes."""
+
+    runtime: Path
+    work: Path
+    limit: float = 300.0
+    verbose: bool = False
+
+
+def played(place: Place, name: str, module: str, *words: str) -> dict[str, Any]:
+    """The figures of one machine, which is gone when this returns. Raises RuntimeError, subprocess.TimeoutExpired."""
+    share = place.work / "share"
+    shutil.rmtree(share, ignore_errors=True)
+    share.mkdir(parents=True)
+    environment = {**os.environ, "SPOTSURFER_PREFIX": str(place.runtime / "prefix")}
+    argv = command(place.runtime, place.work / "store", share, module, *words)
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=place.limit, check=False)
+    progress = share / "progress"
+    if progress.exists() and place.verbose:
+        print("".join(f"  {name}: {x}\n" for x in progress.read_text().splitlines()), end="", flush=True)
+    if done.returncode:
+        raise RuntimeError(f"{name} ended with {done.returncode}: {done.stdout[-500:]} {done.stderr[-1500:]}")
+    return dict(json.loads((share / "figures.json").read_text()))

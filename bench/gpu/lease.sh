@@ -3,9 +3,13 @@
 #
 #   sh bench/gpu/lease.sh pack          build/gpu-runtime.tar.xz from build/runtime/current (make runtime): 60 MB that travel with the tree
 #   OUT=folder sh bench/gpu/lease.sh run    in the tree there, as root, within ten minutes; rows and logs go to $OUT
+#   OUT=folder sh bench/gpu/lease.sh run forty bring     only these parts
 #
-# In order of worth: what slows 40 GB (by hand beside ours), JAX with its threads held, from a notice to the next training step,
-# a real driver asked what the stand-in promises.
+# Parts, in this order: `forty` 40 GB, saved live, then for the last time, restored, with the same by hand; `again` what a second save
+# sends, programs that need no held threads; `jax3` JAX three times, and what runs without it, all with their threads held; `bring` a
+# job without a GPU brought back on 2 to 16 processors. Not run unless they are named: `demo` from a notice to the next training
+# step, `driver` a real driver asked what the stand-in promises. When LIMIT seconds are over (590) a part is cut off, and what is
+# left is not begun; rows that were done until then are there.
 set -eu
 cd "$(dirname "$0")/../.."
 tree=$(pwd -P)
@@ -19,8 +23,12 @@ pack() {
 part() { # NAME SECONDS WORDS…: one part, whose failure does not end the others
     name=$1 limit=$2
     shift 2
-    echo "== $name"
+    case " $wanted " in *" $name "*) ;; *) return 0 ;; esac
     began=$(date +%s)
+    left=$((until - began))
+    echo "== $name"
+    [ "$left" -ge 20 ] || { echo "   not begun: $left s are left"; return 0; }
+    [ "$limit" -le "$left" ] || limit=$left
     timeout --kill-after=10 "$limit" "$@" > "$OUT/$name.log" 2>&1 || echo "   ended with $?"
     echo "   $(($(date +%s) - began)) s"
     tail -n 12 "$OUT/$name.log" | cut -c 1-600
@@ -28,11 +36,13 @@ part() { # NAME SECONDS WORDS…: one part, whose failure does not end the other
 
 run() { # STANDIN=1: a try of this script itself, on any host
     : "${OUT:?where results go}"
+    mkdir -p "$OUT"
+    wanted=${*:-forty again jax3 bring} until=$(($(date +%s) + ${LIMIT:-590}))
     runtime=$tree/build/runtime/current
     [ -x "$runtime/bin/spotsurfer-python" ] || { mkdir -p "$runtime" && tar -C "$runtime" -xf "$packed"; }
-    size=40 small=4 extra=""
+    size=40 small=4 bring=20 extra=""
     if [ -n "${STANDIN:-}" ]; then
-        size=0.02 small=0.02 extra="--standin --threads 2"
+        size=0.02 small=0.02 bring=0.2 extra="--standin --threads 2"
     else
         sysctl -q -w kernel.io_uring_disabled=2 || true
     fi
@@ -42,14 +52,20 @@ run() { # STANDIN=1: a try of this script itself, on any host
 runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     python=$(command -v python3)
     set -- "$runtime/bin/spotsurfer-python" -c "$start"
+    rows="--python $python --runtime $runtime --verbose"
     # shellcheck disable=SC2086 # flags are words
-    part forty 340 "$@" bench.gpu "pytorch:$size" --saves final --steps 250 --between 10 --by-hand plain,again,compacted $extra \
-        --python "$python" --runtime "$runtime" --verbose --out "$OUT/forty.json"
-    [ -n "$extra" ] || part jax 100 "$@" bench.gpu jax_program:1:hold --steps 200 --between 15 --python "$python" \
-        --runtime "$runtime" --verbose --out "$OUT/jax.json"
+    part forty 330 "$@" bench.gpu "pytorch:$size" --saves live,final --steps 600 --between 10 --by-hand plain $extra $rows \
+        --out "$OUT/forty.json"
+    # shellcheck disable=SC2086
+    part again 170 "$@" bench.gpu cupy_program:1 cuda:1 server:1 --steps 150 --first 10 --between 20 $extra $rows \
+        --out "$OUT/again.json"
+    # shellcheck disable=SC2086
+    part jax3 300 "$@" bench.gpu jax_program:1:hold pytorch:1:hold transformer:2:hold jax_program:1:hold jax_program:1:hold \
+        --steps 150 --first 10 --between 15 $extra $rows --out "$OUT/jax3.json"
+    part bring 150 "$@" bench.gpu.bring --gb "$bring" --runtime "$runtime" --verbose --out "$OUT/bring.json"
     # shellcheck disable=SC2086
     part demo 80 "$@" bench.gpu.demo --gb "$small" $extra --python "$python" --runtime "$runtime" --out "$OUT/demo.json"
-    [ -n "$extra" ] || part driver 45 env SPOTSURFER_TEST_CUDA=real PYTHONPATH="$tree/agent:$tree/tests" "$python" -m pytest -q \
+    part driver 45 env SPOTSURFER_TEST_CUDA=real PYTHONPATH="$tree/agent:$tree/tests" "$python" -m pytest -q \
         -p no:cacheprovider tests/agent/test_cuda_driver.py
 }
 

@@ -37,6 +37,7 @@ def measured(rows: Iterable[Row]) -> str:
             continue
         live = f"{r['frozen_seconds']:.1f} s" if r["saves"][0]["kind"] == "live" else NONE
         sent = f"{100 * r['sent_share']:.2g} %" if r.get("sent_share") is not None else NONE
+        sent += f", least {100 * r['floor_share']:.2g} %" if r.get("floor_share") is not None else NONE
         same = "yes" if r["identical"] else "**no**"
         speed = f"{r['cuda_out_gb_s']:.1f} / {r['cuda_back_gb_s']:.1f} GB/s"
         sizes = f"{r['gpu_bytes'] / 1e9:.1f} GB | {r['image_bytes'] / 1e9:.1f} GB"

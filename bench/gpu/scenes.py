@@ -29,10 +29,12 @@ from spotsurfer_agent.tools import Tools
 from support import cuda_scenes, cuda_standin
 from support.engine_kit import BASE, JOB, STORE, W, newest, output, request
 
+from bench.gpu import floor
 from bench.gpu.memory import Pages, pages
 
 SHARE = Path("/run/share")
 START_SECONDS, END_SECONDS = 300.0, 400.0
+STAND_BY_SECONDS = 1.0  # a pager loads its modules meanwhile
 PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
 Plan = dict[str, Any]
 SEEN: dict[str, Pages] = {}  # stage of a save -> the machine's memory when it began
@@ -53,7 +55,7 @@ class Machine:
             tools = dataclasses.replace(tools, cuda=(sys.executable, str(cuda_standin.__file__)))
 
         def make(kind: type[Hosted]) -> Hosted:
-            engine = kind(BASE, JOB, self.store, tools, origin=Origin(Way(STORE)))
+            engine = kind(BASE, JOB, self.store, tools, origin=Origin(Way(STORE), lazy=plan.get("lazy", True)))
             engine.limit(Limits(2 << 30, plan["threads"], compression=plan["compression"]), plan["memory_bytes"])
             return engine
 
@@ -114,7 +116,8 @@ def save(plan: Plan) -> Plan:
         if kind == "live":
             last = facts.checkpoint
             m.wait_step(m.step() + plan["between"])
-    return {"saves": found, "out": output(m.engine).decode(), "step": m.step(), "rung": newest(m.store).engine}
+    told = {"saves": found, "out": output(m.engine).decode(), "step": m.step(), "rung": newest(m.store).engine}
+    return {**told, "floor": floor.of(m.store, [s["checkpoint"] for s in found[:2]])}
 
 
 def _figures(m: Machine, facts: SaveFacts, seconds: float) -> Plan:
@@ -136,6 +139,8 @@ def restore(plan: Plan) -> Plan:
     image = newest(m.store)
     if why := m.engine.unfit(image):  # also what a machine that stands by does: the driver is attached
         raise AssertionError(why)
+    m.engine.expect(image)  # likewise
+    time.sleep(STAND_BY_SECONDS)
     if plan["swap"]:
         gpufacts.pairs = _swapped
     began = time.monotonic()
@@ -147,6 +152,8 @@ def restore(plan: Plan) -> Plan:
         time.sleep(0.01)
     first = time.monotonic() - began
     say(f"restored in {seconds:.2f} s, first output after {first:.2f} s")
+    brought = pager_says()
+    say("\n".join(brought))
     end = time.monotonic() + END_SECONDS
     while m.engine.status().state is not W.EXITED:
         assert m.engine.status().state is W.RUNNING, m.engine.status()
@@ -155,7 +162,12 @@ def restore(plan: Plan) -> Plan:
     status = m.engine.status()
     back = m.cuda._ready()[1].times.back
     told = {"code": status.exit_code, "out": output(m.engine).decode(), "err": output(m.engine, "err").decode()[-2000:]}
-    return {"seconds": seconds, "first_output_seconds": first, "back": back, **told, "facts": image.facts}
+    return {"seconds": seconds, "first_output_seconds": first, "back": back, **told, "facts": image.facts, "brought": brought}
+
+
+def pager_says() -> list[str]:
+    """How memory came, and when: what the pager wrote down."""
+    return [x for x in (BASE / "job/pager.log").read_text(errors="replace").splitlines() if " INFO " in x]
 
 
 def undisturbed(plan: Plan) -> Plan:

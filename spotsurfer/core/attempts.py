@@ -106,6 +106,8 @@ def gone(c: Case, _: Plans) -> Action | None:
     if c.attempt.state in (A.DRAINED, A.FINISHED, A.LOST):
         return _terminate(c, "the machine has ended")
     why = "the cloud took the machine" if c.instance is not None and c.instance.reclaimed else "the machine is gone"
+    if c.agent is not None and c.agent.state == "broken" and c.agent.error:
+        why = c.agent.error  # its agent ended it, and had said why
     return _mark(c, E.INSTANCE_GONE, why)
 
 

@@ -146,10 +146,12 @@ def test_the_drivers_version_is_read_off_the_kernel_module(tmp_path: Path) -> No
 
 
 def test_programs_that_would_die_of_it_are_known_by_a_library(tmp_path: Path) -> None:
-    assert processes.frail_library(A) == ""
+    assert processes.frail_library(A) is None
     library = tmp_path / "xla_cuda_plugin.so"
     library.write_bytes(bytes(4096))
     with library.open("rb") as f, mmap.mmap(f.fileno(), 4096, prot=mmap.PROT_READ):
-        assert processes.frail_library(A) == "JAX"
+        frail = processes.frail_library(A)
+        assert frail is not None
+        assert frail.name == "JAX"
     found = gpufacts.against(About(), {}, {"process 2": "JAX"}, shared=True)
     assert ["JAX" in found[0], "MPS" in found[1]] == [True, True]

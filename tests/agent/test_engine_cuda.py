@@ -36,14 +36,14 @@ def test_what_can_not_be_saved_is_said_and_nobody_is_harmed(box, mode, told):
     box.run("cant", mode, f'"{told}"')
 
 
-@pytest.mark.parametrize("scene", ["retried", "late", "taken", "unclear"])
+@pytest.mark.parametrize("scene", ["retried", "late", "taken", "unclear", "moved"])
 def test_scene(box, scene):
     box.run(scene)
 
 
-@pytest.mark.parametrize("holds", ["held", "running"])
-def test_threads_that_would_end_the_job_while_its_memory_is_out(box, holds):
-    box.run("threaded", holds)
+@pytest.mark.parametrize("how", ["held", "known", "refused", "running"])
+def test_threads_that_would_end_the_job_while_its_memory_is_out(box, how):
+    box.run("threaded", how)
 
 
 # The stages are those of a live save; in "gpu" the side-car locks and copies out, in "resume" it copies back.

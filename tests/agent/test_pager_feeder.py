@@ -8,6 +8,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from spotsurfer_agent.pager.feeder import Feeder, Wanted
 from spotsurfer_agent.pager.layout import Layout
 from spotsurfer_agent.pager.turns import Turns
@@ -51,6 +52,16 @@ def test_a_store_that_is_far_is_asked_for_more_at_once() -> None:
 
 def test_a_store_that_is_near_is_not() -> None:
     assert most_at_once(0.0005) == PROCESSORS
+
+
+def test_a_restore_that_the_job_waits_for_has_a_thread_for_each_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
+    for patient, threads in ((False, 12), (True, 8)):
+        layout: Any = SimpleNamespace(files={}, uses=lambda _: [])
+        feeder = Feeder(cast("Layout", layout), lambda _: b"", lambda *_: None, patient=patient)
+        feeder.start(8)
+        assert feeder.threads == threads
+        feeder.stop()
 
 
 def test_many_are_there_together_and_one_alone_is_let_in_first() -> None:

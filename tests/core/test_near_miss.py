@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 from spotsurfer_policies.cheapest import Cheapest
-from support.builders import NOW, POOL, a_head, a_job, a_snapshot, an_agent, an_attempt, an_offer, seen
+from support.builders import NOW, POOL, a_head, a_job, a_snapshot, an_agent, an_attempt, an_instance, an_offer, seen
 
 from spotsurfer.core.decide import decide
 from spotsurfer.core.limits import MEMORY_KILLS_MAX
 from spotsurfer.core.planning import PRESSED
-from spotsurfer.model.actions import Action, Ask, Decision, Plan, SetWish
+from spotsurfer.model.actions import Action, Ask, Decision, Mark, Plan, SetWish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import Wish
 from spotsurfer.model.market import Offer
@@ -66,6 +66,12 @@ def test_one_that_the_kernel_killed_goes_on_where_there_is_more() -> None:
     plan = planned(decided(killed(1), [an_offer(), LARGE]))
     assert plan is not None
     assert plan.offer == LARGE
+
+
+def test_the_attempt_tells_why_it_ended_though_its_machine_is_gone_already() -> None:
+    said = an_agent("broken", error="the kernel killed it", error_kind="lost")
+    world = seen([an_attempt(1)], a_head(), agents={1: said}, instances={1: an_instance(gone=True)})
+    assert [a.reason for a in decided(world, []).actions if isinstance(a, Mark)] == ["the kernel killed it"]
 
 
 def held(decision: Decision) -> str:

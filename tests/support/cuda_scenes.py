@@ -15,7 +15,7 @@ from pathlib import Path
 
 from spotsurfer_agent import protocol
 from spotsurfer_agent.access.opening import Way
-from spotsurfer_agent.cuda import moving
+from spotsurfer_agent.cuda import moving, processes
 from spotsurfer_agent.engines import cuda
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.ladder import Ladder
@@ -27,8 +27,11 @@ from spotsurfer_agent.tools import Tools
 from support import cuda_standin
 from support.engine_kit import BASE, JOB, STORE, W, keep_output, newest, output, refused, request, turns_pass, until
 
+from bench.gpu import floor
+
 agents: list[Ladder] = []
 SIZE, TURNS = 24 << 20, 250
+SENT_ABOVE_SHARE = 0.03
 NODES = "null zero full random urandom tty ptmx loop-control"
 MACHINE = f"""
 set -e
@@ -150,10 +153,30 @@ def refusals() -> None:
     e.kill()
 
 
-def threaded(holds: str) -> None:
-    """Threads that would end the job while its memory is out: with them held it is saved, restored, and saved again."""
+def moved() -> None:
+    """Memory that comes to lie elsewhere at each save is sent once: a second save sends what is new, wherever it lies."""
+    machine()
+    e = begun("moves")
+    live = e.save(request(1, final=False))
+    turns_pass(e, 3)
+    second = e.save(request(2, final=False, base=live.checkpoint))
+    lies = [x.split()[1] for x in output(e).decode().splitlines() if x.startswith("lies")]
+    assert len(set(lies)) == 2, lies
+    least = floor.of(open_store(STORE), [live.checkpoint, second.checkpoint])
+    assert least is not None
+    assert least < 0.3, least  # most of it did not change
+    assert second.new_bytes / second.image_bytes <= least + SENT_ABOVE_SHARE, (second, least)
+    e.kill()
+
+
+def threaded(how: str) -> None:
+    """Threads that would end the job while its memory is out: with them held it is saved, restored, and saved again.
+
+    `how`: those of all jobs are "held", those of a library that is "known" to need it, or none ("running"); or it is "refused".
+    """
     machine(slow=0.3)
-    cuda.CudaEngine.holds_threads = holds == "held"
+    cuda.CudaEngine.holds_threads = how == "held"
+    processes.FRAIL = {"/spin.so": processes.Frail("Spin", held=how == "known")} if how in ("known", "refused") else {}
     e = ladder(job("threads"))
     work = Path(e.scratch(), "work")
     shutil.copy(cuda_standin.__file__, work)
@@ -161,7 +184,12 @@ def threaded(holds: str) -> None:
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(work / "spin.so"), str(spin)], check=True)
     e.start(job("threads"))
     turns_pass(e, 3)
-    if holds != "held":
+    if how == "refused":
+        assert "Spin, whose threads would end it" in refused("save", lambda: e.save(request(1, final=False)))
+        unharmed(e)
+        e.kill()
+        return
+    if how == "running":
         refused("save", lambda: e.save(request(1, final=False)))
         until(lambda: e.status().state is W.EXITED)
         assert e.status().exit_code == 128 + signal.SIGSEGV, "a thread that runs meanwhile is seen"

@@ -58,9 +58,15 @@ class Mover:
     def __init__(
         self, sidecar: Sidecar, folder: Path, now: Callable[[], float] = time.monotonic, still: Still | None = None
     ) -> None:
-        """`folder` is the job's. `still`: its other threads are held while memory is out; None = they run on."""
+        """`folder` is the job's. `still` holds its other threads while memory is out, where `holds` says so."""
         self._sidecar, self._marker, self._now, self._still = sidecar, folder / MARKER, now, still
+        self.holds = False
         self.times = Times()
+
+    @property
+    def still(self) -> Still | None:
+        """What holds the threads of this move; None = they run on."""
+        return self._still if self.holds else None
 
     # ------------------------------------------------------------ out
 
@@ -70,12 +76,12 @@ class Mover:
         shimwire.write_durably(self._marker, {"pids": list(pids)})
         try:
             self._lock(pids)
-            if self._still is not None:
-                self._still.begin(self._sidecar.restore_threads(pids))
-                shimwire.write_durably(self._marker, {"pids": list(pids), "spared": list(self._still.spared.items())})
+            if (still := self.still) is not None:
+                still.begin(self._sidecar.restore_threads(pids))
+                shimwire.write_durably(self._marker, {"pids": list(pids), "spared": list(still.spared.items())})
             self._copy(pids)
-            if self._still is not None:
-                self._still.hand_over()
+            if still is not None:
+                still.hand_over()
         except (CantTakeOut, CantHold, SidecarGone, DriverUnfit) as e:
             self.back(pids)
             raise CantTakeOut(str(e)) from e
@@ -132,16 +138,16 @@ class Mover:
 
     def back(self, pids: Sequence[int], pairs: Sequence[tuple[str, str]] = ()) -> None:
         """Let all of them run on, from whatever state they are in; those that are gone are left. Raises CantBringBack."""
-        if self._still is None:
+        if (still := self.still) is None:
             self._back(pids, pairs)
             return
         try:
-            self._still.take_back(pids)
+            still.take_back(pids)
             self._back(pids, pairs)
         except CantHold as e:
             raise CantBringBack(str(e)) from e
         finally:
-            self._still.end()
+            still.end()
 
     def _back(self, pids: Sequence[int], pairs: Sequence[tuple[str, str]]) -> None:
         began, deaths = self._now(), 0
@@ -182,8 +188,10 @@ class Mover:
         """Bring back what an agent that is gone took out. Raises CantBringBack."""
         left = shimwire.read_json(self._marker)
         if left is not None:
-            if self._still is not None:
-                self._still.spared = {int(pid): int(thread) for pid, thread in left.get("spared", [])}
+            spared = {int(pid): int(thread) for pid, thread in left.get("spared", [])}
+            self.holds = bool(spared)
+            if self.still is not None:
+                self.still.spared = spared
             self.back([int(pid) for pid in left["pids"]])
 
     def forget(self) -> None:

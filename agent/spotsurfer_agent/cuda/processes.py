@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_agent import procfs
 
 DEVICES = "/dev/nvidia"
-# Part of a mapped file's name -> its name. JAX (0.11, driver 580.159.04) ended by signal 11 during a save.
-FRAIL = {"/xla_cuda": "JAX"}
 SERVER_OF_MANY = "nvidia-cuda-mps"  # as the kernel cuts it: MPS
+
+
+@dataclass(frozen=True, slots=True)
+class Frail:
+    """A library whose threads end their process where they run while its GPU memory is out."""
+
+    name: str
+    held: bool  # with its threads held it was shown to survive on a real GPU: so it is saved; else it is refused
+
+
+# Part of a mapped file's name -> what it is. JAX (0.11, driver 580.159.04) ended by signal 11 during a save.
+FRAIL = {"/xla_cuda": Frail("JAX", held=False)}
 
 
 def present() -> bool:
@@ -33,12 +44,12 @@ def _held(pid: int) -> str:
     return next((name for _, name in procfs.descriptors(pid) if name.startswith(DEVICES)), "")
 
 
-def frail_library(pid: int) -> str:
-    """What a process has loaded whose threads end it while its GPU memory is out; empty = nothing that is known."""
+def frail_library(pid: int) -> Frail | None:
+    """What a process has loaded whose threads end it while its GPU memory is out; None = nothing that is known."""
     with contextlib.suppress(OSError):
         maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-        return next((name for mark, name in FRAIL.items() if mark in maps), "")
-    return ""
+        return next((frail for mark, frail in FRAIL.items() if mark in maps), None)
+    return None
 
 
 def resident_bytes(pids: Iterable[int]) -> int:

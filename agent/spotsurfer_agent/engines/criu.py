@@ -171,7 +171,7 @@ class CriuEngine(Hosted):
                 argv=argv,
                 pidfile=str(work / "pid"),
                 whole=not self._origin_of_chunks().lazy,
-                stays=self._tool_group().entries() if self.holds_threads else [],
+                stays=self._tool_group().entries() if self._stays(image) else [],
                 **resources,
             )
 
@@ -182,7 +182,9 @@ class CriuEngine(Hosted):
         log.replace(kept)  # for people: what CRIU said about the last failure
         return criu_call.sentence(kept, told)
 
-    holds_threads = False  # of the job, while memory of devices is out: they do not run before it is back
+    def _stays(self, image: Manifest) -> bool:  # noqa: ARG002 -- an engine with devices asks the image
+        """Whether a job that is restored must not run yet when CRIU is done: memory of its devices is still out."""
+        return False
 
     def _place_device(self) -> Device:
         """Memory of the job that is not the machine's."""

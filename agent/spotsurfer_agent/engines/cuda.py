@@ -5,8 +5,8 @@
     restore: compare facts | CRIU, with all memory before the first instruction | copy back by the map of GPUs, unlock
 
 The job's other threads run on while its GPU memory is out: pinned memory stays where it is (a thread wrote into it all the time
-through three saves on an H200, driver 580.159.04). With `holds_threads` they are held (`cuda/stillness.py`), which was not
-shown on a real GPU yet. Whatever fails on the way out, the GPU memory goes back.
+through three saves on an H200, driver 580.159.04). Those of a library that `processes.FRAIL` lists as one that needs it are
+held (`cuda/stillness.py`); with `holds_threads` those of every job. Whatever fails on the way out, the GPU memory goes back.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class CudaEngine(CriuEngine):
 
     name = "criu+cuda"
     guarded = False  # its driver needs the program to run while GPU memory is brought out
+    holds_threads = False  # of every job, while its GPU memory is out; for measurements
     _cuda: tuple[Sidecar, Mover] | None = None
-    _still: Still | None = None
     _device: Device = NO_DEVICE
     _making = threading.Lock()
 
@@ -55,8 +55,7 @@ class CudaEngine(CriuEngine):
             if self._cuda is None:
                 argv = self._tools.cuda or (*self._tools.python, "-m", "spotsurfer_agent.cuda")
                 sidecar = Sidecar(argv, self._folder)
-                self._still = Still(self._stay) if self.holds_threads else None
-                self._cuda = sidecar, Mover(sidecar, self._folder, still=self._still)
+                self._cuda = sidecar, Mover(sidecar, self._folder, still=Still(self._stay))
             return self._cuda
 
     def _stay(self, on: bool) -> None:
@@ -78,9 +77,8 @@ class CudaEngine(CriuEngine):
             return [], [f"the job uses a GPU, and {e}"]
         names = {pid: f"process {procfs.number_inside(pid)}" for pid in held if Path(f"/proc/{pid}").exists()}
         strange = {names[pid]: device for pid, device in held.items() if pid not in known and pid in names}
-        frail = (
-            {} if self.holds_threads else {names[pid]: library for pid in names if (library := processes.frail_library(pid))}
-        )
+        libraries = {name: processes.frail_library(pid) for pid, name in names.items()}
+        frail = {name: x.name for name, x in libraries.items() if x is not None and not (x.held or self.holds_threads)}
         found = gpufacts.against(about, strange, frail, shared=processes.shared_by_server())
         return sorted(known), found
 
@@ -99,7 +97,7 @@ class CudaEngine(CriuEngine):
 
     def save(self, request: SaveRequest) -> SaveFacts:
         """As the port says. A job whose GPU memory could not be brought back after a live save is ended: its image is newer."""
-        self._device = _Memory(self._ready(), self._still, self.pids, self.gpu_processes)
+        self._device = _Memory(self._ready(), self._must_hold, self.pids, self.gpu_processes)
         try:
             facts = super().save(request)
         except BaseException:
@@ -111,6 +109,10 @@ class CudaEngine(CriuEngine):
             self._ready()[1].forget()
         self._lose()
         return facts
+
+    def _must_hold(self, pids: Sequence[int]) -> bool:
+        """Whether the threads of these processes would end them while their memory is out."""
+        return self.holds_threads or any(processes.frail_library(pid) for pid in pids)
 
     def _place_device(self) -> Device:
         return self._device
@@ -139,6 +141,10 @@ class CudaEngine(CriuEngine):
         """The driver touches all of the GPU memory at once, so nothing may come behind the running job."""
         return dataclasses.replace(super()._origin_of_chunks(), lazy=False)
 
+    def _stays(self, image: Manifest) -> bool:
+        """Its threads were held when it was saved, and are until its GPU memory is back."""
+        return bool(gpufacts.threads_of(image.facts))
+
     def _restore(self, image: Manifest, spec: Spec) -> None:
         with hugepages.everywhere():
             super()._restore(image, spec)
@@ -151,9 +157,10 @@ class CudaEngine(CriuEngine):
             pids = [pid for pid in self.pids() if procfs.number_inside(pid) in wanted]
             if short := wait_for_room(sidecar, gpufacts.memory_of(image.facts), ROOM_SECONDS):
                 raise CantBringBack(short, for_want_of_room=True)
-            if self._still is not None:
+            mover.holds = self._stays(image)
+            if mover.still is not None:
                 inside = {procfs.number_inside(pid): pid for pid in pids}
-                self._still.know({inside[p]: t for p, t in gpufacts.threads_of(image.facts).items() if p in inside})
+                mover.still.know({inside[p]: t for p, t in gpufacts.threads_of(image.facts).items() if p in inside})
             mover.back(pids, gpufacts.pairs(image.facts, sidecar.about()))
         except (CantBringBack, DriverUnfit, SidecarGone, OSError) as e:
             self.kill()
@@ -169,11 +176,11 @@ class _Memory:
     def __init__(
         self,
         driver: tuple[Sidecar, Mover],
-        still: Still | None,
+        must_hold: Callable[[Sequence[int]], bool],
         pids: Callable[[], list[int]],
         find: Callable[[Sequence[int]], tuple[list[int], list[str]]],
     ) -> None:
-        (self._sidecar, self._mover), self._still = driver, still
+        (self._sidecar, self._mover), self._must_hold = driver, must_hold
         self._pids, self._find = pids, find
         self._moved: list[int] = []
         self._facts: dict[str, str] = {}
@@ -184,7 +191,7 @@ class _Memory:
     @property
     def stays(self) -> bool:
         """Its group is frozen."""
-        return self._still is not None and bool(self._moved)
+        return self._mover.holds and bool(self._moved)
 
     @property
     def bytes(self) -> int:
@@ -208,7 +215,7 @@ class _Memory:
             self._room()
             hugepages.make_room()
             about = self._sidecar.about()
-            self._moved = pids
+            self._moved, self._mover.holds = pids, self._must_hold(pids)
             with hugepages.everywhere():
                 self._mover.out(pids)
         except CantBringBack as e:
@@ -217,7 +224,7 @@ class _Memory:
         except (CantTakeOut, DriverUnfit, SidecarGone) as e:
             raise EngineError("save", f"the job can't be saved now, it runs on: {e}") from e
         self._facts = gpufacts.of(about) | gpufacts.of_job(about, [procfs.number_inside(pid) for pid in pids])
-        spared = {} if self._still is None else self._still.spared
+        spared = {} if self._mover.still is None else self._mover.still.spared
         self._facts |= gpufacts.of_threads({procfs.number_inside(p): procfs.number_inside(t) for p, t in spared.items()})
 
     def _room(self) -> None:

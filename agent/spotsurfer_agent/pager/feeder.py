@@ -60,11 +60,13 @@ class Feeder:
     def start(self, threads: int) -> None:
         """Begin to serve what is wanted; nothing is fetched ahead yet.
 
-        A thread for each processor: more only take turns. Where fetches wait for the store there come to be up to `threads`.
+        A thread for each processor: more only take turns; of many processors a running job keeps some. Where fetches wait for
+        the store there come to be up to `threads`.
         """
         processors = len(os.sched_getaffinity(0))
-        self._threads_max = max(threads, processors)
-        for _ in range(processors):
+        at_first = min(threads, processors) if self._patient else processors
+        self._threads_max = max(threads, at_first)
+        for _ in range(at_first):
             self._add()
 
     @property
