@@ -12,6 +12,7 @@ from spotsurfer.model.job import (
     CPU_CAPS,
     ENGINES,
     FETCHED_SECRETS,
+    PRIORITY_MAX,
     SECRET_FORMS,
     SENT_SECRETS,
     TCP_MODES,
@@ -99,16 +100,18 @@ def leaves_folder(path: str) -> str:
 
 
 def _numbers(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    if not 1 <= spec.cpus <= CPUS_MAX:
-        yield "resources.cpu", f"is {spec.cpus}, expected 1 to {CPUS_MAX}"
+    for key, value, least, most in (
+        ("resources.cpu", spec.cpus, 1, CPUS_MAX),
+        ("resources.gpus", spec.gpus, 0, GPUS_MAX),
+        ("retries", spec.retries, 0, RETRIES_MAX),
+        ("priority", spec.priority, -PRIORITY_MAX, PRIORITY_MAX),
+    ):
+        if not least <= value <= most:
+            yield key, f"is {value}, expected {least} to {most}"
     if spec.memory_bytes < MEMORY_MIN_BYTES:
         yield "resources.memory", f"is {spec.memory_bytes} bytes, expected at least {MEMORY_MIN_BYTES >> 20}M"
-    if not 0 <= spec.gpus <= GPUS_MAX:
-        yield "resources.gpus", f"is {spec.gpus}, expected 0 to {GPUS_MAX}"
     if spec.gpu and not GPU_NAME.fullmatch(spec.gpu):
         yield "resources.gpu", f"is {spec.gpu!r}, expected a chip's name like 'H100' or 'A10G'"
-    if not 0 <= spec.retries <= RETRIES_MAX:
-        yield "retries", f"is {spec.retries}, expected 0 to {RETRIES_MAX}"
     interval = spec.checkpoint_interval_seconds
     if interval is not None and interval < INTERVAL_MIN_SECONDS:
         yield "checkpoint_interval", f"is {interval:g} seconds, expected at least {INTERVAL_MIN_SECONDS:g}"

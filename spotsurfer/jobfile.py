@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from spotsurfer.jobinputs import InputFile, expand
 from spotsurfer.jobsecrets import read
 from spotsurfer.jobsteps import read_steps
 from spotsurfer.model.errors import InputMissing, JobFileError
-from spotsurfer.model.job import JobSpec, MarketChoice
+from spotsurfer.model.job import PRIORITIES, JobSpec, MarketChoice
 from spotsurfer.model.steps import main_command
 from spotsurfer.tomllines import line_of
 from spotsurfer.units import parse_bytes, parse_seconds, parse_usd
@@ -133,6 +134,14 @@ def _market(value: object) -> MarketChoice:
         raise ValueError(f"is {value!r}. {did_you_mean(str(value), list(MarketChoice))}") from None
 
 
+def _priority(value: object) -> int:
+    if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]+", value):
+        if value in PRIORITIES:
+            return PRIORITIES[value]
+        raise ValueError(f"is {value!r}, expected {', '.join(PRIORITIES)} or a whole number")
+    return _count(int(value) if isinstance(value, str) else value)
+
+
 # THE keys of a job file: key -> (name in JobSpec, parser).
 KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "name": ("name", _text),
@@ -151,6 +160,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "tags": ("tags", _table),
     "user": ("user", _text),
     "market": ("market", _market),
+    "priority": ("priority", _priority),
     "checkpoint_interval": ("checkpoint_interval_seconds", parse_seconds),
     "retries": ("retries", _count),
     "budget_usd": ("budget_usd_micros", parse_usd),

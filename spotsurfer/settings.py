@@ -82,6 +82,10 @@ class LimitsSection(Section):
     """[limits]: what no job may pass, and how long silence is borne."""
 
     instances_max: int = Field(20, ge=1)
+    gpus_max: int | None = Field(None, ge=0)
+    hourly_max_usd: Annotated[UsdMicros, Field(gt=0)] | None = None
+    ageing_seconds: Interval = 600.0
+    stay_seconds: Interval = 120.0
     budget_usd: UsdMicros | None = None
     price_max_usd: Annotated[UsdMicros, Field(gt=0)] | None = None
     instance_types: tuple[Annotated[str, Field(min_length=1)], ...] = ()
@@ -102,8 +106,8 @@ class LimitsSection(Section):
 
     def as_limits(self) -> Limits:
         """The same as the value that `decide` sees."""
-        values = self.model_dump(exclude={"budget_usd", "price_max_usd", "cooldown_seconds"})
-        return Limits(**values, budget_usd_micros=self.budget_usd, price_max_usd_micros=self.price_max_usd)
+        money = {f"{name}_micros": getattr(self, name) for name in ("budget_usd", "price_max_usd", "hourly_max_usd")}
+        return Limits(**self.model_dump(exclude={"budget_usd", "price_max_usd", "hourly_max_usd", "cooldown_seconds"}), **money)
 
 
 class AgentSection(Section):

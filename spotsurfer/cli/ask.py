@@ -11,7 +11,7 @@ import typer
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
 from spotsurfer.cli.screen import money, pairs, put, put_json, table, when
 from spotsurfer.cli.usage import lately
-from spotsurfer.model.job import HOLDS, WAITS, AttemptState
+from spotsurfer.model.job import HOLDS, PRIORITIES, WAITS, AttemptState
 from spotsurfer.units import duration, size
 
 Json = dict[str, Any]
@@ -38,7 +38,12 @@ def list_jobs(
     elif not answer["jobs"]:
         put("No jobs. `spotsurfer submit --help` shows how to make one.")
     else:
-        table(["job", "phase", "machine", "cpu", "saved by", "at risk", "spent"], [_row(job) for job in answer["jobs"]])
+        jobs, columns = answer["jobs"], ["job", "phase", "machine", "cpu", "saved by", "at risk", "spent"]
+        ranks = [str(job["level"]) for job in jobs]
+        if set(ranks) == {"0"}:
+            table(columns, [_row(job) for job in jobs])
+        else:
+            table([*columns, "priority"], [[*_row(job), rank] for job, rank in zip(jobs, ranks, strict=True)])
 
 
 def _row(job: Json) -> list[str]:
@@ -102,6 +107,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("image", _image(job)),
         ("secrets", _secrets(spec)),
         ("asked for", f"{spec['cpus']} CPUs, {size(spec['memory_bytes'])}, market {spec['market']}"),
+        ("priority", _priority(job)),
         ("size", job.get("size") or None),
         ("submitted", when(job["submitted_at"])),
         ("deadline", _deadline(job)),
@@ -122,6 +128,15 @@ def _asleep(job: Json) -> str | None:
     """What its user wants done with a job that does nothing."""
     after = job["spec"].get("idle_seconds")
     return None if after is None else f"after {duration(after)} without work"
+
+
+def _priority(job: Json) -> str | None:
+    """Its number and name, and what it gained by waiting; nothing where both are ordinary."""
+    given, now = job["spec"]["priority"], job["level"]
+    if given == now == 0:
+        return None
+    name = next((f" ({name})" for name, number in PRIORITIES.items() if number == given), "")
+    return f"{given}{name}" + (f", {now} by waiting" if now != given else "")
 
 
 def _deadline(job: Json) -> str | None:

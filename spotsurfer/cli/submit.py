@@ -35,6 +35,9 @@ PriceMax = Annotated[
 ]
 Ports = Annotated[list[int] | None, typer.Option("--port", help="Port on which it listens for others; repeatable.")]
 SuspendAfter = Annotated[str | None, typer.Option(help="Suspended after so long without work, e.g. 30m.", show_default=False)]
+Priority = Annotated[
+    str | None, typer.Option(help="low, normal, high or a number; matters where limits leave no room.", show_default=False)
+]
 Types = Annotated[list[str] | None, typer.Option("--type", help="Machine type or wildcard, like 'm6i.*'; repeatable.")]
 
 
@@ -47,6 +50,7 @@ def add(app: typer.Typer) -> None:
             "spotsurfer submit assembly.toml --dry-run --type 'm6i.*' --price-max 0.50",
             "spotsurfer submit assembly.toml --deadline 70h --work 48h",
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
+            "spotsurfer submit answer.toml --priority high",
             "spotsurfer submit train.toml --gpus 2 --gpu H100 --dry-run",
             "spotsurfer submit --cpu 1 --mem 1G -- sh -c 'sort big.txt > sorted.txt'",
             "spotsurfer submit --image docker://registry.example/tools/bwa:0.7 --in reads.fq -- bwa index reads.fq",
@@ -83,6 +87,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
     instance_types: Types = None,
     ports: Ports = None,
     suspend_after: SuspendAfter = None,
+    priority: Priority = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be launched, and why.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; exit code 16 if it fails.")] = False,
     as_json: AsJson = False,
@@ -111,10 +116,9 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "deadline": deadline,
         "work": work,
         "resources.instance_types": instance_types,
-        "ports": ports,
-        "idle.suspend_after": suspend_after,
         "command": SESSION.tail,
     }
+    given |= {"ports": ports, "idle.suspend_after": suspend_after, "priority": priority}
     _hand_over(_request(jobfile, given), dry_run, wait, as_json)
 
 

@@ -215,7 +215,7 @@ class Apply:
         attempt = self._load(action.job, action.attempt)
         partial = max(action.partial, attempt.desired_partial)
         changes = {"desired_want": action.want, "desired_save": action.save_at_least, "desired_partial": partial}
-        changes["desired_sequence"] = attempt.desired_sequence + 1
+        changes |= {"desired_sequence": attempt.desired_sequence + 1, "gave_way_to": action.gives_way_to}
         self._tell(replace(attempt, **changes), Want(action.want), action.reason, action.seconds_left)  # type: ignore[arg-type]
 
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
@@ -284,6 +284,7 @@ class Apply:
         def record(c: Connection) -> tuple[str, None]:
             if AttemptEvent.TERMINATE_CALLED in ATTEMPT[attempt.state]:
                 found = {} if attempt.launched_at or not view else {"instance": view.id, "launched_at": view.launched_at}
+                found |= {"gave_way_to": action.gives_way_to} if action.gives_way_to else {}
                 self._step(c, attempt, AttemptEvent.TERMINATE_CALLED, action.reason, **found)
             return f"terminate: {action.reason}", None
 

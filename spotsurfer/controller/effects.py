@@ -55,6 +55,7 @@ def planned(plan: Plan, family: str, now: datetime) -> Attempt:
         planned_at=now,
         purpose=plan.reason,
         for_move=plan.for_move,
+        gpus=offer.gpus.count,
     )
 
 

@@ -69,6 +69,7 @@ class Loop:
         self.idleness = Idleness(engine)
         self._courses = None if policies.sizes is None else Courses(engine, policies.sizes)
         self._notes: dict[JobId, str] = {}
+        self._levels: dict[JobId, int] = {}
         self._one_at_a_time = threading.Lock()
         self.last_tick_at: datetime | None = None
         self.last_error = ""
@@ -88,6 +89,7 @@ class Loop:
             self._alert(decision.alarms, now)
             done = self._carry_out(decision.actions)
             self._explain(decision, done, now)
+            self._levels = dict(decision.levels)
             self._note(now)
             return decision
 
@@ -177,6 +179,10 @@ class Loop:
         except Exception as e:  # a policy is somebody else's code: a question about a job must not fail for it
             log.error("policy.failed", error=f"{type(e).__name__}: {e}", job=job)
             return None
+
+    def level_of(self, job: Job) -> int:
+        """Its priority with what it gained by waiting, from the last decision."""
+        return self._levels.get(job.id, job.spec.priority)
 
     def size_of(self, job: JobId) -> str:
         """What its size policy says of a job, with the numbers; "" where none is asked."""

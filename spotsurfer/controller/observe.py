@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from spotsurfer.controller.annals import Annals
 from spotsurfer.controller.gpuwatch import GpuWatch
 from spotsurfer.controller.lookout import Lookout
+from spotsurfer.controller.turns import Turns
 from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.ids import AttemptNumber, JobId
@@ -69,7 +70,7 @@ class Observer:
         self._listing_complete = False
         self._listing: dict[str, InstanceView] = {}
         self._listing_at: datetime | None = None
-        self._annals = Annals()
+        self._annals, self._turns = Annals(), Turns()
         self.lookout = Lookout(engine, provider, heads)
         self.changed: set[tuple[str, int]] = set()
         self.trouble = Trouble()
@@ -91,6 +92,7 @@ class Observer:
             self.costs.pay_for(jobs)
             self.costs.refresh(connection, attempts, now)
             past = self._annals.past(connection, attempts, now)
+            held = self._turns.held(connection, jobs)
         seen = [self._job(j, attempts[j.id], signs, now) for j in jobs]
         orphans = [_instance(v) for t, v in self._listing.items() if t not in tokens and v.state is not InstanceState.GONE]
         return Snapshot(
@@ -103,6 +105,7 @@ class Observer:
             spent_usd_micros=self.costs.total(),
             limits=self._limits,
             past=past,
+            held=held,
             gpu_drivers=self.gpus.drivers(now),
         )
 

@@ -166,6 +166,7 @@ class ControllerService:
             job=job,
             phase=phase(job, attempts),
             note=self._loop.note_of(job.id) or job.reason,
+            level=job.spec.priority if job.state in ENDED else self._loop.level_of(job),
             attempts=[self._attempt(a, reports.get((a.job, a.number))) for a in attempts],
             checkpoint=seen.checkpoint,
             checkpoints=seen.checkpoints,

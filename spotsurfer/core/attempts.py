@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spotsurfer.core.case import WORKING, Case, finished
+from spotsurfer.core.contest import Way
 from spotsurfer.core.moves import Leaving
 from spotsurfer.core.pacing import Paced
 from spotsurfer.model.actions import Action, Ask, Launch, Mark, Pace, Terminate
@@ -34,11 +35,16 @@ class Plans:
     """What the job as a whole intends, as far as its attempts must know."""
 
     def __init__(
-        self, unwanted: frozenset[int], leaving: Leaving, pace: Callable[[Case], Paced | None] = lambda _: None
+        self,
+        unwanted: frozenset[int],
+        leaving: Leaving,
+        pace: Callable[[Case], Paced | None] = lambda _: None,
+        way: Way | None = None,
     ) -> None:
         self.unwanted = unwanted  # waiters that are no longer needed
         self.leaving = leaving  # what the holder should do about a machine that waits
         self.pace = pace  # how often the holder should save
+        self.way = way  # the job of higher priority that is to have its machines
 
 
 def decide_attempt(case: Case, plans: Plans) -> Action | None:
@@ -73,6 +79,8 @@ def waiter_unwanted(c: Case, plans: Plans) -> Action | None:
         return None
     if finished(c.seen) or c.seen.job.wish is not Wish.RUN:
         return _terminate(c, "the job does not need a machine any more")
+    if plans.way is not None:
+        return Terminate(c.attempt.job, c.attempt.number, plans.way.why, plans.way.to)
     if c.attempt.number in plans.unwanted:
         return _terminate(c, "the machine is no longer needed")
     if c.warned is not None and not c.owns:
@@ -208,7 +216,8 @@ def drain(c: Case, plans: Plans) -> Action | None:
     a = c.attempt
     plan = plans.leaving
     if a.state in (A.RESTORING, A.RUNNING) and plan.drain is not None:
-        return Ask(a.job, a.number, "drain", a.desired_save, plan.seconds_left, E.DRAIN_ASKED, plan.drain)
+        seconds, to = plan.seconds_left, plan.gives_way_to
+        return Ask(a.job, a.number, "drain", a.desired_save, seconds, E.DRAIN_ASKED, plan.drain, gives_way_to=to)
     return None
 
 

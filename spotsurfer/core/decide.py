@@ -36,13 +36,15 @@ def decide(
     """
     planner = Planner(snapshot, policy, now, purchase, interval)
     actions: list[Action] = []
-    for seen in sorted(snapshot.jobs, key=lambda s: (s.job.submitted_at, s.job.id)):
+    level = planner.contest.level
+    for seen in sorted(snapshot.jobs, key=lambda s: (-level(s), s.job.submitted_at, s.job.id)):
         actions += _decide_job(snapshot, seen, planner, now)
     if snapshot.listing_complete:
         actions += [Sweep(o.id, "it belongs to no attempt of ours") for o in snapshot.orphans if not o.gone]
     wake = min((c.until for c in snapshot.cooldowns if c.until > now), default=None)
-    hurry = any(in_transit(cases(snapshot, s, now)) for s in snapshot.jobs)
-    return Decision(tuple(actions), tuple(planner.rejected), wake, dict(planner.notes), hurry, planner.alarms())
+    hurry = planner.contest.hurry or any(in_transit(cases(snapshot, s, now)) for s in snapshot.jobs)
+    levels, alarms = dict(planner.contest.levels), planner.alarms()
+    return Decision(tuple(actions), tuple(planner.rejected), wake, dict(planner.notes), hurry, levels, alarms)
 
 
 def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
@@ -62,7 +64,8 @@ def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: dateti
 
 
 def _of_attempts(own: Sequence[Case], planner: Planner) -> list[Action]:
-    plans = Plans(planner.unwanted(own), leaving(own, planner), planner.pace)
+    way = planner.gives_way(own[0].seen) if own else None
+    plans = Plans(planner.unwanted(own), leaving(own, planner), planner.pace, way)
     found = (decide_attempt(c, plans) for c in own)
     return [a for a in found if a is not None]
 
@@ -154,6 +157,8 @@ def _never_ran(own: Sequence[Case]) -> list[str]:
         ran = c.attempt.granted_at is not None and not (c.attempt.store_failed or c.attempt.restore_refused)
         if ran or not tried_since(c.seen.job, c.attempt):
             break
+        if c.attempt.gave_way_to:
+            continue  # it was no fault of the machine
         if c.attempt.launched_at is not None and c.attempt.state not in WAITS and c.attempt.reason:
             reasons.insert(0, c.attempt.reason)
     return reasons

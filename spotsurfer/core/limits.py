@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from spotsurfer.core import room
 from spotsurfer.core.ownership import tried_since
 from spotsurfer.core.placement import GIB
 from spotsurfer.model.job import OVER, Attempt, JobState, Wish
@@ -41,6 +42,12 @@ def over_budget(snapshot: Snapshot, seen: JobSeen) -> str | None:
     return None
 
 
+def no_room_left(snapshot: Snapshot, offer: Offer, planned: Iterable[Offer]) -> str | None:
+    """Why this machine would be too much for the limits on machines, GPUs and money an hour, or None."""
+    used = room.in_use(snapshot.jobs) + room.strangers(snapshot) + room.together(room.of_offer(o) for o in planned)
+    return room.lacking(used, room.of_offer(offer), snapshot.limits)
+
+
 def out_of_memory(snapshot: Snapshot, seen: JobSeen) -> str | None:
     """Why a job that the kernel killed for want of memory must be held: too often, or there is no more. None = it goes on."""
     kills = [a for a in seen.attempts if a.number in seen.memory_kills and tried_since(seen.job, a)]
@@ -54,14 +61,6 @@ def out_of_memory(snapshot: Snapshot, seen: JobSeen) -> str | None:
         return None
     had = f"it needs {seen.memory_floor_bytes / GIB:.1f} GiB, and the largest machine on offer has {most / GIB:.1f}"
     return f"the kernel killed it because memory ended; {had}; {MORE}"
-
-
-def no_machine_left(snapshot: Snapshot, planned: int) -> str | None:
-    """Why one machine more would be one too many, or None."""
-    most = snapshot.limits.instances_max
-    if len(machines(snapshot.jobs)) + len(snapshot.orphans) + planned < most:
-        return None
-    return f"limits.instances_max = {most} machines are in use, those still being released included"
 
 
 def no_money_left(snapshot: Snapshot, seen: JobSeen, offer: Offer, planned: Iterable[Offer]) -> str | None:

@@ -30,6 +30,7 @@ class Leaving:
     drain: str | None = None
     seconds_left: float | None = None
     save: str | None = None
+    gives_way_to: str = ""  # the job of higher priority for which it drains
     hurry: bool = False  # the job is about to change hands: who waits for it should look often
 
 
@@ -48,6 +49,8 @@ def leaving(own: Sequence[Case], planner: Planner) -> Leaving:
     back = going_back(holder.seen)
     if back is not None:
         return Leaving(f"its user goes back to checkpoint {back.checkpoint}")
+    if (way := planner.gives_way(holder.seen)) is not None:
+        return Leaving(way.why, gives_way_to=way.to)
     if (why := planner.waits(holder)) is not None:
         return Leaving(why)
     waiter = ready(own)

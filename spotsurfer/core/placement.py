@@ -51,10 +51,13 @@ def barred(job: Job, offer: Offer, limits: Limits) -> str | None:
             return f"{whose} allow only {', '.join(types)}"
     for most, whose in (
         (limits.price_max_usd_micros, "limits.price_max_usd"),
+        (limits.hourly_max_usd_micros, "limits.hourly_max_usd"),
         (job.spec.price_max_usd_micros, "its price_max_usd"),
     ):
         if most is not None and price > most:
             return f"it costs {usd(price)} USD an hour, {whose} is {usd(most)}"
+    if limits.gpus_max is not None and offer.gpus.count > limits.gpus_max:
+        return f"it has {offer.gpus.count} GPUs, limits.gpus_max is {limits.gpus_max}"
     return None
 
 

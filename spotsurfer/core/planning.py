@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from spotsurfer.core import contest
 from spotsurfer.core import limits as hard
 from spotsurfer.core.case import Case, wanted
+from spotsurfer.core.contest import Way
 from spotsurfer.core.evidence import evidence, told
 from spotsurfer.core.ownership import tried_since
 from spotsurfer.core.pacing import Paced, paced
@@ -52,8 +54,11 @@ class Planner:
         self._alarms: list[str] = []
         self.bought: dict[JobId, Bought | None] = {}
         self._planned: list[Offer] = []
+        self._chosen: dict[JobId, tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]] = {}
+        self._reserved: list[Offer] = []  # of jobs that wait for room: who comes after them does not take it
         self.rejected: list[Rejected] = []
         self.notes: dict[JobId, str] = {}
+        self.contest = contest.held(snapshot, self._next, now)
 
     def reject(self, job: JobId, what: str, why: str) -> None:
         """Remember an alternative that was not taken."""
@@ -63,6 +68,10 @@ class Planner:
     def note(self, job: JobId, why: str) -> None:
         """Remember why a job waits."""
         self.notes[job] = why
+
+    def gives_way(self, seen: JobSeen) -> Way | None:
+        """The job of higher priority that is to have its machines, or None."""
+        return self.contest.ways.get(seen.job.id)
 
     def needed(self, waiter: Case, holder: Case) -> bool:
         """The holder should leave for this waiter: a user's move or a policy's, as long as that reason stands."""
@@ -124,6 +133,9 @@ class Planner:
         job = seen.job
         if not wanted(seen) or job.state not in (JobState.QUEUED, JobState.ACTIVE) or seen.head is None:
             return None
+        if (way := self.gives_way(seen)) is not None:
+            self.note(job.id, way.why)
+            return None
         waiter = next((c for c in own if c.attempt.state in WAITS), None)
         if waiter is not None:
             if waiter.agent is not None and waiter.agent.waits:
@@ -157,9 +169,7 @@ class Planner:
             if bought.buy is Buy.WAIT:
                 self.reject(seen.job.id, "a machine now", bought.why)
                 return None
-            # Where the choice can't be had the other market is no worse than nothing, but spot is never waited for in vain.
-            wanted = [o for o in ranked if MARKETS[o.market] is bought.buy]
-            ranked, purpose = wanted or ranked, f"{purpose}; {bought.why}"
+            ranked, purpose = _as_bought(ranked, bought), f"{purpose}; {bought.why}"
         if not ranked:
             refusing = self._refusing(seen)
             why = next(iter(refusing.values()), "") or self._wrong_gpus(seen)
@@ -167,6 +177,14 @@ class Planner:
             self.note(seen.job.id, text)
             return None
         return self._take(seen, own, ranked[0], purpose)
+
+    def _next(self, seen: JobSeen) -> Offer | None:
+        """What would be bought for a job that has no machine, or None."""
+        ranked, _ = self._choices(seen)
+        bought = self._weighed(seen) if ranked else None
+        if bought is not None:
+            ranked = [] if bought.buy is Buy.WAIT else _as_bought(ranked, bought)
+        return ranked[0] if ranked else None
 
     def _none(self, seen: JobSeen) -> str:
         """Why nothing is on offer."""
@@ -247,16 +265,23 @@ class Planner:
         return self._policy.worth_moving(seen.job, here, there, self._now, pause_of(holder))
 
     def _ranked(self, seen: JobSeen) -> Sequence[Offer]:
-        s = self._snapshot
-        ranked, passed = choose(seen, self._offers, s.cooldowns, self._policy, self._now, s.limits)
-        passed = [(o, why) for o, why in passed if fits(seen.job, o)]  # what is too small will be so each time
-        refusing = self._refusing(seen)
-        passed += [
-            (o, f"could not go on with the job: {refusing[t]}") for o in ranked if (t := o.pool.instance_type) in refusing
-        ]
+        ranked, passed = self._choices(seen)
         for offer, why in passed:
             self.rejected.append(Rejected(seen.job.id, f"{offer.market} {offer.pool}", why))
-        return [o for o in ranked if o.pool.instance_type not in refusing]
+        return ranked
+
+    def _choices(self, seen: JobSeen) -> tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]:
+        """What the job could have, best first, and what was passed over and why; asked once a decision."""
+        if seen.job.id not in self._chosen:
+            s = self._snapshot
+            ranked, passed = choose(seen, self._offers, s.cooldowns, self._policy, self._now, s.limits)
+            passed = [(o, why) for o, why in passed if fits(seen.job, o)]  # what is too small will be so each time
+            refusing = self._refusing(seen)
+            passed += [
+                (o, f"could not go on with the job: {refusing[t]}") for o in ranked if (t := o.pool.instance_type) in refusing
+            ]
+            self._chosen[seen.job.id] = [o for o in ranked if o.pool.instance_type not in refusing], passed
+        return self._chosen[seen.job.id]
 
     def _in_vain(self, seen: JobSeen) -> str | None:
         """Why a machine that waited for the job lately gave up, where the next one would fare no better."""
@@ -277,9 +302,9 @@ class Planner:
         return next((f"{o.pool.instance_type}: {why}" for o, why in there if why), "")
 
     def _take(self, seen: JobSeen, own: Sequence[Case], offer: Offer, purpose: str, move: int = 0) -> Action | None:
-        full = hard.no_machine_left(self._snapshot, len(self._planned))
+        full = hard.no_room_left(self._snapshot, offer, [*self._planned, *self._reserved])
         if full is not None:
-            self.reject(seen.job.id, f"{offer.market} {offer.pool}", full)
+            self._no_room(seen, own, offer, full)
             return None
         money = hard.no_money_left(self._snapshot, seen, offer, self._planned)
         if money is not None:
@@ -289,6 +314,17 @@ class Planner:
         self._planned.append(offer)
         number = AttemptNumber(max((c.attempt.number for c in own), default=0) + 1)
         return Plan(seen.job.id, number, offer, purpose, move)
+
+    def _no_room(self, seen: JobSeen, own: Sequence[Case], offer: Offer, full: str) -> None:
+        """It waits its turn: what it wants is kept for it, and it is told for whom it waits."""
+        job = seen.job.id
+        if not any(c.attempt.state in HOLDS for c in own):
+            self._reserved.append(offer)
+        for victim in (v for v, way in self.contest.ways.items() if way.to == job):
+            full = f"{victim} of lower priority is suspended for it: {full}"
+        if (other := contest.suspended_for(seen.attempts)) and job not in self.notes:
+            full = f"suspended for {other} of higher priority, it comes back by itself when there is room: {full}"
+        self.reject(job, f"{offer.market} {offer.pool}", full)
 
     def _offer_of(self, waiter: Case) -> Offer:
         """The waiter's own terms as an offer, so that the policy is asked about what was bought."""
@@ -301,6 +337,12 @@ class Planner:
             spec.cpus,
             spec.memory_bytes,
         )
+
+
+def _as_bought(ranked: Sequence[Offer], bought: Bought) -> Sequence[Offer]:
+    """Those of the market that was chosen. Where it can't be had the other one is no worse than nothing, but spot is never
+    waited for in vain."""
+    return [o for o in ranked if MARKETS[o.market] is bought.buy] or ranked
 
 
 def pause_of(holder: Case) -> PauseSeen:

@@ -28,5 +28,5 @@ def _obstacle(job: Job, snapshot: Snapshot, choices: Sequence[Offer]) -> str:
         return "the cloud's listing is not complete: nothing is launched on a partial view"
     if not choices:
         return "no machine can be had now that fits and may be tried"
-    full = hard.no_machine_left(snapshot, 0)
+    full = hard.no_room_left(snapshot, choices[0], ())
     return full or hard.no_money_left(snapshot, JobSeen(job, ()), choices[0], ()) or ""

@@ -56,6 +56,7 @@ class Ask:
     event: AttemptEvent | None
     reason: str
     partial: int = 0  # number of a request for what the outputs are now
+    gives_way_to: str = ""  # the job of higher priority that is to have its machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class Terminate:
     job: JobId
     attempt: AttemptNumber
     reason: str
+    gives_way_to: str = ""  # the job of higher priority that is to have its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,4 +187,5 @@ class Decision:
     wake_at: datetime | None = None
     notes: dict[JobId, str] = field(default_factory=dict)  # why a job waits, one sentence
     hurry: bool = False  # a job stands still until the next step: look again at once
+    levels: dict[JobId, int] = field(default_factory=dict)  # priorities of open jobs, with what they gained by waiting
     alarms: tuple[str, ...] = ()  # policies that failed or answered nonsense, and were replaced by a plain rule

@@ -59,6 +59,8 @@ ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 ENGINES = ("auto", "criu", "app", "none")
 TCP_MODES = ("close", "keep", "forbid")
 CPU_CAPS = ("any", "portable", "x86-64-v2", "x86-64-v3")
+PRIORITIES = {"low": -10, "normal": 0, "high": 10}  # names of priorities; any whole number to PRIORITY_MAX will do
+PRIORITY_MAX = 100
 SIZE_OFF = "off"  # instead of a size policy: the job stays on what was asked for
 SENT_SECRETS = ("file", "env")  # read where the job is submitted
 FETCHED_SECRETS = ("aws-secretsmanager", "gcp-secret")  # read by the controller, with its own credentials
@@ -96,6 +98,7 @@ class JobSpec:
     gpus: int = 0  # that its machine has at least
     gpu: str = ""  # which chip, as "H100"; "" = any
     market: MarketChoice = MarketChoice.SPOT_FIRST
+    priority: int = 0  # where there is no room for all: the higher one runs; see core/ageing.py
     checkpoint_interval_seconds: float | None = None  # None = the operator's, else the interval policy's
     retries: int = 0  # of a command that fails by itself
     environment: dict[str, str] = field(default_factory=dict)
@@ -249,3 +252,5 @@ class Attempt:
     pace_seconds: float | None = None  # between live saves, as the interval policy wished; None = it was not asked
     pace_saves: int = -1  # how many saves there were when it was asked
     pace_why: str = ""  # its numbers, for people
+    gpus: int = 0  # that its machine has, as it was offered
+    gave_way_to: str = ""  # the job of higher priority for which it was asked to leave; "" = it was not

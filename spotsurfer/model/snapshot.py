@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from spotsurfer.model.gpus import Gpus
-from spotsurfer.model.ids import AttemptNumber, InstanceId
+from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
 from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.lives import Fates
 from spotsurfer.model.market import Cooldown, Market, Offer, Pool
@@ -99,6 +99,17 @@ class QuietSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A job had a machine from `since` until `until`."""
+
+    job: JobId
+    priority: int
+    submitted_at: datetime
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class HeadSeen:
     """The newest entry of a job's head log and the checkpoints it ever committed, oldest first."""
 
@@ -158,6 +169,10 @@ class Limits:
     boot_limit_seconds: float = 600.0
     listing_lag_seconds: float = 30.0  # a launched instance may be missing from listings for so long
     instances_max: int = 20
+    gpus_max: int | None = None
+    hourly_max_usd_micros: int | None = None  # what all machines together may cost an hour, as they were bought
+    ageing_seconds: float = 600.0  # waiting for so long counts as much as one more of priority
+    stay_seconds: float = 120.0  # a job that gave way and came back is left alone for so long
     budget_usd_micros: int | None = None
     price_max_usd_micros: int | None = None  # of a machine, an hour; dearer ones are not bought
     instance_types: tuple[str, ...] = ()  # wildcards: others are not bought; none = all may be
@@ -193,4 +208,5 @@ class Snapshot:
     limits: Limits
     spot_seen: Mapping[Pool, Sequence[SpotSeen]] = field(default_factory=dict)  # oldest first
     past: Mapping[tuple[Pool, Market], Fates] = field(default_factory=dict)  # of machines that are gone, of all jobs
+    held: Sequence[Held] = ()  # by jobs that have ended, as far as one that waits was there already
     gpu_drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and region, newest machine

@@ -91,6 +91,7 @@ class JobStatus:
     steps: Sequence[StepRun] = ()  # those that began, as the newest machine or the head log tells
     forecast: Forecast | None = None  # of an open job with a deadline
     ports: Sequence[PortStatus] = ()
+    level: int = 0  # its priority, with what it gained by waiting
     size: str = ""  # what its size policy says, with the numbers; "" = none is asked
     image_digest: str = ""  # what the name of its container image is pinned to; "" = none, or not known (yet)
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Connection, and_, exists, insert, or_, select, update
+from sqlalchemy import Connection, and_, exists, func, insert, or_, select, update
 
 from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import ENDED, OVER, Attempt, Job
+from spotsurfer.model.snapshot import Held
 from spotsurfer.state.codec import attempt_from_row, attempt_to_row, job_from_row, job_to_row
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
@@ -80,6 +81,18 @@ def ended_since(connection: Connection, at: datetime) -> list[Attempt]:
     over = [str(state) for state in OVER]
     query = select(A).where(A.c.state.in_(over), A.c.released_at > at.isoformat())
     return [attempt_from_row(r) for r in connection.execute(query).mappings()]
+
+
+def held_since(connection: Connection, at: datetime) -> list[Held]:
+    """When jobs had machines that ended after that."""
+    query = (
+        select(A.c.job, func.coalesce(J.c.spec["priority"].as_integer(), 0), J.c.submitted_at, A.c.granted_at, A.c.released_at)
+        .join(J, J.c.id == A.c.job)
+        .where(A.c.granted_at.is_not(None), A.c.released_at > at.isoformat())
+        .order_by(A.c.granted_at)
+    )
+    time = datetime.fromisoformat
+    return [Held(JobId(j), p, time(s), time(a), time(b)) for j, p, s, a, b in connection.execute(query)]
 
 
 def living_attempts(connection: Connection) -> list[Attempt]:

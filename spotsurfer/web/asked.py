@@ -51,6 +51,7 @@ class SpecBody(Asked):
     gpus: int = 0
     gpu: str = ""
     market: MarketChoice = MarketChoice.SPOT_FIRST
+    priority: int = 0
     checkpoint_interval_seconds: float | None = None
     retries: int = 0
     environment: dict[str, str] = {}

@@ -161,6 +161,7 @@ class AttemptOut(Wire):
     pause_seconds: float | None
     pace_seconds: float | None
     pace_why: str
+    gave_way_to: str
     fit: FitOut | None
     fit_text: str
     warm: WarmOut | None
@@ -230,6 +231,7 @@ class JobOut(Wire):
     ports: list[PortOut]
     size: str
     image_digest: str
+    level: int
     forecast: ForecastOut | None
     move: MoveOut | None
     usd_micros: int

@@ -93,8 +93,10 @@ class World:
         chances: Chances | None = None,
         purchase: Purchase | None = None,
         interval: Interval | None = None,
+        limits: Limits = LIMITS,
         **spec: Any,
     ) -> None:
+        self.limits = limits
         self.purchase, self.interval, self.spec = purchase, interval, spec
         self.rand = random.Random(seed)
         self.chances = chances or Chances()
@@ -110,13 +112,17 @@ class World:
         self.rewinds: dict[JobId, set[str]] = defaultdict(set)
         claim_store(self.store, "fam", "memory:///")
         self._controller()
-        self.ids = [JobId(f"job-{i}") for i in range(jobs)]
-        for i in self.ids:
-            self._submit(i)
+        self.ids: list[JobId] = []
+        self.coming: dict[int, int] = {}  # jobs that come later: second -> priority
+        for _ in range(jobs):
+            self.submit()
 
-    def _submit(self, job: JobId) -> None:
-        retries = self.rand.choice([0, 1, 2])
-        spec = JobSpec(name=job, command=("work",), cpus=1, memory_bytes=1 << 30, retries=retries, **self.spec)
+    def submit(self, priority: int = 0) -> None:
+        """One job more."""
+        job = JobId(f"job-{len(self.ids)}")
+        self.ids.append(job)
+        more = {"retries": self.rand.choice([0, 1, 2]), "priority": priority, **self.spec}
+        spec = JobSpec(name=job, command=("work",), cpus=1, memory_bytes=1 << 30, **more)
         with self.engine.begin() as c:
             rows.add_job(c, Job(job, spec, JobState.QUEUED, 1, self.clock.now()))
 
@@ -128,7 +134,7 @@ class World:
         generation = leadership.take()
         heads, reports = Heads(flaky(self.store, self)), Reports(self.store)
         provider = flaky(self.cloud, self)
-        observer = Observer(self.engine, provider, reports, heads, LIMITS, (5.0, 0.0))
+        observer = Observer(self.engine, provider, reports, heads, self.limits, (5.0, 0.0))
         ports = Ports(
             engine=self.engine,
             provider=provider,
@@ -157,6 +163,8 @@ class World:
             if second == quiet_after:
                 self._quiet()
             self._pass()
+            if second in self.coming:
+                self.submit(self.coming.pop(second))
             try:
                 self._users()
                 self.loop.tick()
@@ -240,7 +248,7 @@ class World:
         ended = all(j.state in ENDED for j in self._jobs())
         released = all(a.state in OVER for some in attempts.values() for a in some)
         alive = any(m.gone_at is None for m in self.cloud.machines.values())
-        return ended and released and not alive
+        return ended and released and not alive and not self.coming
 
     # ---- what must hold at every second
 
@@ -256,7 +264,7 @@ class World:
             assert len(waiting) <= 1, f"two waiters: {waiting}"
             running = [m.id for m in alive if m.agent is not None and m.agent.job == job and m.agent.executing]
             assert len(running) <= 1, f"{job} runs on {running} at once"
-        assert len(alive) <= LIMITS.instances_max, "more machines than allowed"
+        assert len(alive) <= self.limits.instances_max, "more machines than allowed"
 
     def check_end(self) -> None:
         """After the run: the store tells one story, each token had one machine."""
@@ -288,7 +296,7 @@ class World:
             if entry.kind is HeadKind.GRANT and entry.checkpoint in self.rewinds[job]:
                 work, published = entry.cpu_seconds, 0  # its user went back, maybe after the end
             if entry.kind is HeadKind.GRANT and entry.checkpoint is not None and newest is not None:
-                given_up = entry.checkpoint < newest and failed[newest] >= LIMITS.restore_failures_max
+                given_up = entry.checkpoint < newest and failed[newest] >= self.limits.restore_failures_max
                 work = entry.cpu_seconds if given_up else work  # the newest could not be restored: the one before counts
             newest = entry.checkpoint if entry.kind is HeadKind.COMMIT else newest
             if entry.kind is HeadKind.COMMIT:
