@@ -21,8 +21,8 @@ class Frail:
     held: bool  # with its threads held it was shown to survive on a real GPU: so it is saved; else it is refused
 
 
-# Part of a mapped file's name -> what it is. JAX (0.11, driver 580.159.04) ended by signal 11 in three runs of three; held, it came
-# through ten saves in four (docs/gpu.md).
+# Part of a mapped file's name -> what it is. JAX (0.11, driver 580.159.04) ended by signal 11 in three runs of three;
+# held, it came through ten saves in four (docs/gpu.md).
 FRAIL = {"/xla_cuda": Frail("JAX", held=True)}
 
 
