@@ -6,10 +6,10 @@
 #   OUT=folder sh bench/gpu/lease.sh run forty bring     only these parts
 #
 # Parts, in this order: `forty` 40 GB, saved live, then for the last time, restored, with the same by hand; `again` what a second save
-# sends, programs that need no held threads; `jax3` JAX three times, and what runs without it, all with their threads held; `bring` a
-# job without a GPU brought back on 2 to 16 processors. Not run unless they are named: `demo` from a notice to the next training
-# step, `driver` a real driver asked what the stand-in promises. When LIMIT seconds are over (590) a part is cut off, and what is
-# left is not begun; rows that were done until then are there.
+# sends, programs that need no held threads; `jax` JAX, whose threads are held; `bring` a job without a GPU brought back on 2 to 16
+# processors. Not run unless they are named: `demo` from a notice to the next training step, `driver` a real driver asked what the
+# stand-in promises. When LIMIT seconds are over (590) a part is cut off, and what is left is not begun; rows that were done until then
+# are there.
 set -eu
 cd "$(dirname "$0")/../.."
 tree=$(pwd -P)
@@ -37,7 +37,7 @@ part() { # NAME SECONDS WORDS…: one part, whose failure does not end the other
 run() { # STANDIN=1: a try of this script itself, on any host
     : "${OUT:?where results go}"
     mkdir -p "$OUT"
-    wanted=${*:-forty again jax3 bring} until=$(($(date +%s) + ${LIMIT:-590}))
+    wanted=${*:-forty again jax bring} until=$(($(date +%s) + ${LIMIT:-590}))
     runtime=$tree/build/runtime/current
     [ -x "$runtime/bin/spotsurfer-python" ] || { mkdir -p "$runtime" && tar -C "$runtime" -xf "$packed"; }
     size=40 small=4 bring=20 extra=""
@@ -60,8 +60,7 @@ runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     part again 170 "$@" bench.gpu cupy_program:1 cuda:1 server:1 --steps 150 --first 10 --between 20 $extra $rows \
         --out "$OUT/again.json"
     # shellcheck disable=SC2086
-    part jax3 300 "$@" bench.gpu jax_program:1:hold pytorch:1:hold transformer:2:hold jax_program:1:hold jax_program:1:hold \
-        --steps 150 --first 10 --between 15 $extra $rows --out "$OUT/jax3.json"
+    part jax 80 "$@" bench.gpu jax_program:1 --steps 300 --first 10 --between 15 $extra $rows --out "$OUT/jax.json"
     part bring 150 "$@" bench.gpu.bring --gb "$bring" --runtime "$runtime" --verbose --out "$OUT/bring.json"
     # shellcheck disable=SC2086
     part demo 80 "$@" bench.gpu.demo --gb "$small" $extra --python "$python" --runtime "$runtime" --out "$OUT/demo.json"
