@@ -54,10 +54,11 @@ def test_a_store_that_is_near_is_not() -> None:
     assert most_at_once(0.0005) == PROCESSORS
 
 
-def test_a_restore_that_the_job_waits_for_has_a_thread_for_each_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
-    for patient, threads in ((False, 12), (True, 8)):
-        layout: Any = SimpleNamespace(files={}, uses=lambda _: [])
+@pytest.mark.parametrize("patient", [True, False])
+def test_it_begins_with_a_thread_for_each_processor_up_to_a_limit(monkeypatch: pytest.MonkeyPatch, patient: bool) -> None:
+    layout: Any = SimpleNamespace(files={}, uses=lambda _: [])
+    for processors, threads in ((3, 3), (12, 8)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=processors: set(range(n)))
         feeder = Feeder(cast("Layout", layout), lambda _: b"", lambda *_: None, patient=patient)
         feeder.start(8)
         assert feeder.threads == threads

@@ -22,7 +22,7 @@ class Frail:
 
 
 # Part of a mapped file's name -> what it is. JAX (0.11, driver 580.159.04) ended by signal 11 in three runs of three;
-# held, it came through ten saves in four (docs/gpu.md).
+# held, it came through thirteen saves in five (docs/gpu.md).
 FRAIL = {"/xla_cuda": Frail("JAX", held=True)}
 
 
