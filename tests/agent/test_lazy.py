@@ -49,6 +49,7 @@ def test_scene(box, scene):
         ("whole_scenes", "server_killed"),
         ("whole_scenes", "damaged"),
         ("whole_scenes", "stands_by"),
+        ("whole_scenes", "falls_behind"),
     ],
 )
 def test_around_a_restore(tmp_path, module, scene):

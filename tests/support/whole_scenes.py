@@ -143,6 +143,21 @@ def stands_by() -> None:
     nothing_left(e)
 
 
+def falls_behind() -> None:
+    """A restore that failed before its pager had done a thing: it is gone with it, and does not end the next one."""
+    e, image = patient()
+    waiting = expecting(e, image)
+    os.kill(waiting, signal.SIGSTOP)
+    path = file_of(image.chunks[next(x for x in image.scratch if len(x.extents)).extents[0].chunk])
+    path.rename(path.with_suffix(".away"))
+    assert "is missing in the store" in refused("restore", lambda: e.restore(image, Spec(JOB, [])))
+    assert waiting not in pagers()
+    path.with_suffix(".away").rename(path)
+    e.restore(image, Spec(JOB, []))
+    runs(e)
+    nothing_left(e)
+
+
 def expecting(e: CriuEngine, image: Manifest) -> int:
     """The pager that waits for a restore to be ordered."""
     until(lambda: not pagers())

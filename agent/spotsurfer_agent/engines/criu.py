@@ -133,12 +133,14 @@ class CriuEngine(Hosted):
             self._scratch.brought_back(image)
             self._make_secret_places()
             self._run_restore(image, (images, work), plan, lazy=bringing.ready())
-        except (shimwire.ShimRefused, shimwire.ShimGone) as e:
-            why = bringing.why()  # CRIU knows less: it only sees that its image ends
-            raise (CantBring(why) if why else e) from e
-        status = self.status()
-        if status.state is WorkloadState.LOST:
-            raise CantBring(status.lost_because or "its processes were gone at once")
+            if (status := self.status()).state is WorkloadState.LOST:
+                raise CantBring(status.lost_because or "its processes were gone at once")
+        except BaseException as e:
+            why = bringing.why()
+            bringing.stop()  # one that has not joined its group yet outlives `kill`, and would end the next restore
+            if why and isinstance(e, shimwire.ShimRefused | shimwire.ShimGone):
+                raise CantBring(why) from e  # CRIU knows less: it only sees that its image ends
+            raise
 
     def _bringing(self, image: str, images: Path, work: Path) -> Bringing:
         prints = self._bases.path(image)

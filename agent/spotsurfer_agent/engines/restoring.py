@@ -122,7 +122,7 @@ class Bringing:
         return loss.sentence if loss is not None else ""
 
     def stop(self) -> None:
-        """End it with what belongs to it: the restore failed. Idempotent."""
+        """End it: the restore failed, and it may not have joined the group yet that ends with the job. Idempotent."""
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10.0)
