@@ -93,7 +93,7 @@ def _of_job(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case], planner: Pla
     if job.wish is Wish.CANCEL:
         return Close(job.id, head.number, job.reason or "cancelled")
     if job.wish is Wish.HOLD:
-        return coming_back(snapshot, seen, own) or _of_hold(seen, own)
+        return coming_back(seen, own) or _of_hold(seen, own)
     if job.state is JobState.HELD:
         return EndJob(job.id, JobEvent.RESUMED, "resumed")
     return _of_limits(snapshot, seen, own)
