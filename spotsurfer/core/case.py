@@ -98,6 +98,14 @@ class Case:
         return any(s.sign in wanted for s in self.signs)
 
     @property
+    def drain_error(self) -> str | None:
+        """What the agent says of its final save, which failed; None = it did not, or the cloud takes the machine."""
+        agent, asked = self.agent, self.attempt.desired_sequence
+        if self.attempt.state is not AttemptState.DRAINING or agent is None or agent.notice_id is not None:
+            return None
+        return agent.error if agent.drain_failed == asked != 0 else None
+
+    @property
     def harmless(self) -> bool:
         """Nothing of the job can run under this attempt any more, so another may own it.
 

@@ -39,7 +39,4 @@ def coming_back(seen: JobSeen, own: Sequence[Case]) -> SetWish | None:
 
 def failed_drain(own: Sequence[Case]) -> str | None:
     """What the holder says of the final save that was asked for and failed; None where none did."""
-    holder = next((c for c in own if c.attempt.state is A.DRAINING), None)
-    if holder is None or holder.agent is None or holder.agent.notice_id is not None:
-        return None
-    return holder.agent.error if holder.agent.drain_failed == holder.attempt.desired_sequence != 0 else None
+    return next((c.drain_error for c in own if c.drain_error is not None), None)
