@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -140,6 +141,11 @@ def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[Case]:
         )
         for a in sorted(seen.attempts, key=lambda a: a.number)
     ]
+
+
+def owners(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Those that had the job, oldest first."""
+    return sorted((a for a in attempts if a.granted_at is not None), key=lambda a: a.number)
 
 
 def finished(seen: JobSeen) -> bool:
