@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from spotsurfer.core.rewind import going_back
 from spotsurfer.model.job import HOLDS, Attempt, AttemptState, JobState, Wish
@@ -26,6 +27,11 @@ class Case:
     limits: Limits
     now: datetime
     signs: tuple[SignSeen, ...] = ()
+
+    @property
+    def state(self) -> AttemptState:
+        """Where the attempt stands."""
+        return self.attempt.state
 
     @property
     def head(self) -> HeadSeen | None:
@@ -123,6 +129,14 @@ class Case:
         if self.gone or (self.agent is not None and self.agent.workload_dead):
             return True
         return a.state not in HOLDS and self.silent_seconds > self.limits.silence_seconds
+
+
+Holder = TypeVar("Holder", Attempt, Case)
+
+
+def holder_of(attempts: Iterable[Holder]) -> Holder | None:
+    """The one that has the job now; no job has two."""
+    return next((a for a in attempts if a.state in HOLDS), None)
 
 
 def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[Case]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from spotsurfer.core.ageing import came_back, levels
-from spotsurfer.core.case import Case, cases, finished, owners, wanted
+from spotsurfer.core.case import Case, cases, finished, holder_of, owners, wanted
 from spotsurfer.core.places import Claim, Seat, giving_way
 from spotsurfer.core.purchase import launches
 from spotsurfer.core.room import NOTHING, Use, of_attempt, of_offer, strangers, together
@@ -99,7 +99,7 @@ def _stays(seen: JobSeen) -> Use:
 
 def _seat(own: Sequence[Case], level: int) -> Seat:
     seen = own[0].seen
-    holder = next((c for c in own if c.attempt.state in HOLDS), None)
+    holder = holder_of(own)
     spec = seen.job.spec
     if holder is None:  # its machine boots: nothing is lost with it
         kept = _pressing(seen, own[0].now, own[0].limits.stay_seconds)
