@@ -21,6 +21,7 @@ from spotsurfer.model.snapshot import JobSeen, Snapshot
 SEND_BYTES_PER_SECOND = 100e6  # of a job that was never saved here
 URGENT = 1000  # level of a job that waits and whose deadline leaves no more time for that
 HANDED_OVER_SECONDS = 30.0  # a machine that is given up should be gone by then: looks follow each other until it is
+COMES_SECONDS = 120.0  # and for so long after it was, while the machine boots that was bought in its place
 OfferFor = Callable[[JobSeen], Offer | None]
 
 
@@ -39,7 +40,7 @@ class Contest:
     levels: Mapping[JobId, int] = field(default_factory=dict)
     urgent: frozenset[JobId] = frozenset()  # who must have a machine now for the sake of a deadline
     ways: Mapping[JobId, Way] = field(default_factory=dict)
-    hurry: bool = False  # a machine is being given up for somebody who waits
+    hurry: bool = False  # a machine is being given up for somebody who waits, or who waits for the one in its place
 
     def level(self, seen: JobSeen) -> int:
         """What it counts now."""
@@ -49,8 +50,9 @@ class Contest:
 def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
     """The contest for machines. `offer_for`: what would be bought for a job that has none; None = nothing now."""
     wants = {s.job.id: of_offer(o) for s in snapshot.jobs if claims(s) and (o := offer_for(s)) is not None}
+    hurry = _hurries(snapshot, now)
     if not wants:
-        return Contest()
+        return Contest(hurry=hurry)
     urgent = frozenset(s.job.id for s in snapshot.jobs if s.job.id in wants and _pressing(s, now))
     waiting = {*wants, *(s.job.id for s in snapshot.jobs if _boots(s))}
     known = Contest(levels(snapshot, waiting, now), urgent)
@@ -65,7 +67,6 @@ def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
         giving = {s.job for s in seats if s.giving}
         found = {job: claim for job, claim in found.items() if job in giving}
     ways = {job: Way(claim.job, _why(claim)) for job, claim in found.items()}
-    hurry = any(_given_up(a, now) for s in snapshot.jobs for a in s.attempts)
     return replace(known, ways=ways, hurry=hurry)
 
 
@@ -159,6 +160,10 @@ def _why(claim: Claim) -> str:
     return f"its machine goes to {claim.job} of priority {claim.priority}{more}; it comes back by itself"
 
 
-def _given_up(a: Attempt, now: datetime) -> bool:
-    late = (now - a.since).total_seconds() > HANDED_OVER_SECONDS
-    return bool(a.gave_way_to) and a.state not in OVER and not late
+def _hurries(snapshot: Snapshot, now: datetime) -> bool:
+    """Somebody waits for what another job gives up for it, or for the machine that came in its place."""
+    given = [(a, (now - a.since).total_seconds()) for s in snapshot.jobs for a in s.attempts if a.gave_way_to]
+    if any(a.state not in OVER and age <= HANDED_OVER_SECONDS for a, age in given):
+        return True
+    coming = {a.gave_way_to for a, age in given if age <= COMES_SECONDS}
+    return any(s.job.id in coming and _boots(s) for s in snapshot.jobs)
