@@ -13,6 +13,8 @@ from spotsurfer.model.snapshot import AgentSeen, HeadSeen, InstanceSeen, JobSeen
 
 WORKING = frozenset({"running", "stepping", "saving", "draining", "publishing", "drained", "finished", "overrun"})
 
+FAILED_SECONDS = 60.0  # nobody who can wait asks for a final save again so soon after one that failed: each stops the job
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -111,6 +113,16 @@ class Case:
         if self.attempt.state is not AttemptState.DRAINING or agent is None or agent.notice_id is not None:
             return None
         return agent.error if agent.drain_failed == asked != 0 else None
+
+    @property
+    def failed_lately(self) -> str:
+        """Why its final save failed, within the last FAILED_SECONDS; "" = it did not. A user's `resume` ends the wait."""
+        agent, resumed = self.agent, self.seen.job.resumed_at
+        if self.attempt.state is not AttemptState.RUNNING or agent is None or not agent.drain_failed:
+            return ""
+        if self.age_seconds >= FAILED_SECONDS or (resumed is not None and resumed > self.attempt.since):
+            return ""
+        return "its final save failed" + (f": {agent.error}" if agent.error else "")
 
     @property
     def harmless(self) -> bool:

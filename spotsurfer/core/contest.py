@@ -20,7 +20,6 @@ from spotsurfer.model.snapshot import JobSeen, Snapshot
 
 SEND_BYTES_PER_SECOND = 100e6  # of a job that was never saved here
 URGENT = 1000  # level of a job that waits and whose deadline leaves no more time for that
-FAILED_SECONDS = 60.0  # a job whose final save failed is left alone for so long
 HANDED_OVER_SECONDS = 30.0  # a machine that is given up should be gone by then: looks follow each other until it is
 COMES_SECONDS = 120.0  # and for so long after it was, while the machine boots that was bought in its place
 OfferFor = Callable[[JobSeen], Offer | None]
@@ -136,8 +135,8 @@ def _kept(c: Case) -> str:
         return ""
     if not can_be(c):
         return "it can't be saved now"
-    if c.agent is not None and c.agent.drain_failed and c.age_seconds < FAILED_SECONDS:
-        return f"its final save failed: {c.agent.error}"
+    if c.failed_lately:
+        return c.failed_lately
     back = came_back(c.seen.attempts, c.now)
     if back is not None and back < c.limits.stay_seconds:
         return f"it came back {back:.0f} s ago"

@@ -45,7 +45,7 @@ def leaving(own: Sequence[Case], planner: Planner) -> Leaving:
     if holder.noticed:
         return _noticed(holder, ready(own), planner)
     if holder.seen.job.wish is Wish.HOLD:
-        return Leaving(f"suspended: {holder.seen.job.reason}")
+        return _suspended(holder, planner)
     back = going_back(holder.seen)
     if back is not None:
         return Leaving(f"its user goes back to checkpoint {back.checkpoint}")
@@ -58,6 +58,15 @@ def leaving(own: Sequence[Case], planner: Planner) -> Leaving:
         return STAY
     reason = f"attempt {waiter.attempt.number} stands by on {waiter.attempt.pool}: {waiter.attempt.purpose}"
     return _wanted(holder, waiter, reason, planner)
+
+
+def _suspended(holder: Case, planner: Planner) -> Leaving:
+    """Its user, or a limit, wants it to leave: at once; after a save that failed, which stopped it in vain, a while later."""
+    job = holder.seen.job
+    if not holder.failed_lately:
+        return Leaving(f"suspended: {job.reason}")
+    planner.note(job.id, f"{holder.failed_lately}; it runs on, and the next try is made within a minute")
+    return STAY
 
 
 def _noticed(holder: Case, waiter: Case | None, planner: Planner) -> Leaving:
