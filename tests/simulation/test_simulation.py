@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 import pytest
 from simulation.chances import Chances
@@ -45,7 +46,9 @@ def test_controllers_really_crashed(runs: list[tuple[World, str]]) -> None:
 
 
 def test_a_suspension_that_fails_stops_the_job_in_vain_once_a_minute_at_most() -> None:
-    calm = {name: 0.0 for name in Chances.__dataclass_fields__ if name not in ("boots_seconds", "on_demand_sure")}
+    calm: dict[str, Any] = {
+        name: 0.0 for name in Chances.__dataclass_fields__ if name not in ("boots_seconds", "on_demand_sure")
+    }
     world = World(1, jobs=1, work=100_000, chances=Chances(**{**calm, "save_fails": 1.0}))
     world.users_busy = False
     assert world.run(limit=60) == "stuck"
