@@ -15,6 +15,8 @@ from spotsurfer_agent.protocol import Report
 from spotsurfer_agent.usage.window import WINDOW_SECONDS, merged
 from sqlalchemy import Engine
 
+from spotsurfer.controller.earlier import GUARDED, EarlierRuns
+from spotsurfer.controller.firsts import Firsts, courses
 from spotsurfer.core import resize
 from spotsurfer.core.resize import Look, Sizing
 from spotsurfer.core.size import SizeRules
@@ -29,7 +31,6 @@ from spotsurfer.state import usages
 LOOK_SECONDS = 10.0  # between two questions for what is new of a job
 BEFORE = timedelta(seconds=60)  # windows are placed on our clock by when they were heard of: not to the second
 KEPT = timedelta(hours=24)  # of a run that are told to a policy that begins anew
-GUARDED = "criu"  # the rung on which jobs are frozen before their memory ends
 Words = Mapping[AttemptNumber, Report]
 Make = Callable[[str, Mapping[str, object]], Size]  # raises ConfigError
 
@@ -62,6 +63,8 @@ class Courses:
         self._engine, self._sizes = engine, sizes
         self._slices = max(int(sizes.rules.look_seconds // WINDOW_SECONDS), 1)
         self._rides: dict[JobId, _Ride] = {}
+        self._earlier = EarlierRuns(engine)
+        self._firsts = Firsts(self._earlier, sizes.rules, self._made)
         self._said: dict[JobId, str] = {}
 
     def sized(
@@ -75,6 +78,7 @@ class Courses:
         jobs = [_over(f, self._sized(snapshot, s, words, now)) if self._policy_of(s) else f for s, f in pairs]
         self._said = {s.job.id: s.size.why for s in jobs if s.size is not None}
         self._rides = {job: ride for job, ride in self._rides.items() if job in self._said}
+        self._firsts.keep(snapshot.jobs)
         return replace(snapshot, jobs=jobs)
 
     def said(self, job: JobId) -> str:
@@ -87,6 +91,8 @@ class Courses:
 
     def _sized(self, snapshot: Snapshot, seen: JobSeen, words: Callable[[JobSeen], Words], now: datetime) -> JobSeen | None:
         try:
+            if not resize.owners(seen.attempts):
+                return self._firsts.sized(snapshot, seen, now)
             ride = self._ride(snapshot, seen, now)
         except Exception as e:  # somebody else's code makes it: whatever it raises must not stop the fleet
             return _unsized(seen, f"the size policy can't be had: {type(e).__name__}: {e}")
@@ -108,12 +114,17 @@ class Courses:
         if terms is None:
             return None
         if ride is None or not resize.alike(ride.sizing.course.terms, terms):
-            policy = self._sizes.make(self._policy_of(seen), seen.job.spec.size_parameters)
+            policy, began = self._made(seen), had[0].granted_at or now
+            terms = replace(terms, earlier=courses(self._earlier.of(seen.job, began, now)))
             memory = {o.pool.instance_type: o.memory_bytes for o in snapshot.offers}
-            sizing = resize.begun(policy, terms, rules, had[0].granted_at or now)
+            sizing = resize.begun(policy, terms, rules, began)
             ride = self._rides[seen.job.id] = _Ride(policy, sizing, memory, len(had), now)
         ride.owners = len(had)
         return ride
+
+    def _made(self, seen: JobSeen) -> Size:
+        """Its size policy. Raises ConfigError."""
+        return self._sizes.make(self._policy_of(seen), seen.job.spec.size_parameters)
 
     def _learn(self, ride: _Ride, seen: JobSeen, words: Words) -> None:
         """Show the policy what is new; the newest slices may still grow."""
@@ -227,5 +238,6 @@ def _over(floored: JobSeen, sized: JobSeen | None) -> JobSeen:
 
 def _unsized(seen: JobSeen, alarm: str) -> JobSeen:
     """As if nobody had asked; told of."""
-    here = resize.owners(seen.attempts)[-1].pool.instance_type
+    had = resize.owners(seen.attempts)
+    here = had[-1].pool.instance_type if had else ""
     return replace(seen, size=SizeSeen(here, here, False, frozenset(), 0, alarm, alarm))

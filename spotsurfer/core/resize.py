@@ -7,7 +7,7 @@ that one that came to nothing counts, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -66,18 +66,38 @@ def terms_of(
     `usable`: bytes of a machine's memory -> at how many its guard freezes the job.
     """
     had = owners(seen.attempts)
-    ran = {a.pool.instance_type for a in had}
+    best = _best(seen.job, offers, limits, rules, {a.pool.instance_type for a in had})
+    if not had or had[0].pool.instance_type not in best or had[-1].pool.instance_type not in best:
+        return None
+    return _terms(seen, best, had[0].pool.instance_type, usable)
+
+
+def first_terms(
+    seen: JobSeen, offers: Sequence[Offer], limits: Limits, rules: SizeRules, usable: Callable[[int], float]
+) -> SizeTerms | None:
+    """As `terms_of`, of a job that never ran: it begins on the cheapest type that has what it asks for. None: there is none."""
+    best, spec = _best(seen.job, offers, limits, rules, ()), seen.job.spec
+    enough = [o for o in best.values() if o.cpus >= spec.cpus and o.memory_bytes >= spec.memory_bytes]
+    if not enough:
+        return None
+    cheapest = min(enough, key=lambda o: (o.price_usd_micros_per_hour, o.pool.instance_type))
+    return _terms(seen, best, cheapest.pool.instance_type, usable)
+
+
+def _best(job: Job, offers: Sequence[Offer], limits: Limits, rules: SizeRules, ran: Collection[str]) -> dict[str, Offer]:
+    """The cheapest offer of each type that may be chosen."""
     best: dict[str, Offer] = {}
     for offer in offers:
         name, price = offer.pool.instance_type, offer.price_usd_micros_per_hour
-        if _may(seen.job, offer, limits, rules, ran) and (name not in best or price < best[name].price_usd_micros_per_hour):
+        if _may(job, offer, limits, rules, ran) and (name not in best or price < best[name].price_usd_micros_per_hour):
             best[name] = offer
-    if not had or had[0].pool.instance_type not in best or had[-1].pool.instance_type not in best:
-        return None
+    return best
+
+
+def _terms(seen: JobSeen, best: Mapping[str, Offer], start: str, usable: Callable[[int], float]) -> SizeTerms:
     kinds = tuple(sorted((_kind(o, usable) for o in best.values()), key=lambda k: (k.memory_bytes, k.cores, k.name)))
-    start = next(i for i, k in enumerate(kinds) if k.name == had[0].pool.instance_type)
-    spec = seen.job.spec
-    return SizeTerms(kinds, start, move_seconds(seen.attempts), float(spec.size_cpus_max or spec.cpus))
+    spec, at = seen.job.spec, next(i for i, k in enumerate(kinds) if k.name == start)
+    return SizeTerms(kinds, at, move_seconds(seen.attempts), float(spec.size_cpus_max or spec.cpus))
 
 
 def _may(job: Job, offer: Offer, limits: Limits, rules: SizeRules, ran: Collection[str]) -> bool:
@@ -231,6 +251,8 @@ def explained(sizing: Sizing, to: int, why: str, rules: SizeRules, moves: int) -
         used = f"{most:.2f} GiB at most, {now:.2f} at last, of {room:.2f}"
         told += f": in {last.seconds:.0f} s it used {used} and {last.cores:.2f} of {here.cores:g} processors"
     told += f"; {why}" if why else ""
+    known = len(sizing.course.terms.earlier)
+    told += f"; {known} earlier run{'s are' if known > 1 else ' is'} known" if known else ""
     price = (
         f"{here.usd_per_hour:.4f} USD an hour"
         if here is there

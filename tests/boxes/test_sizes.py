@@ -74,6 +74,17 @@ def test_it_goes_down_and_up_twice_and_ends_identical(world: Fleet) -> None:
     assert cost(ended["attempts"]) < 0.8 * as_asked(had), "all machines, by the second, against the one that was asked for"
 
 
+def test_the_next_run_of_its_name_begins_where_the_peak_of_the_last_one_has_room(world: Fleet) -> None:
+    again = world.submit(20, text=PROGRAM, memory_bytes=5 << 30, **THRESHOLD)
+    first = world.wait(lambda: world.show(again)["attempts"], f"a machine for {again}")[0]
+    said = world.show(again)["size"]
+    assert world.wait_end(again, 120)["state"] == "succeeded"
+    assert first["instance_type"] == "t3.small", "1.2 GiB at most, and a little room"
+    assert said.startswith("1 earlier run of chain used 1.")
+    assert said.endswith(f"GiB at most: it begins on t3.small instead of {ASKED}")
+    world.assert_identical(again)
+
+
 def runs_on(world: Fleet, job: str, kind: str) -> dict[str, Any] | None:
     """Its newest machine, where it runs on this type with all of its memory."""
     a = next((a for a in reversed(world.show(job)["attempts"]) if a["granted_at"]), None)
