@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from spotsurfer.controller.earlier import GUARDED, EarlierRuns
 from spotsurfer.controller.firsts import Firsts, courses
 from spotsurfer.core import resize
-from spotsurfer.core.resize import Look, Sizing
+from spotsurfer.core.resize import SILENT, Foretold, Look, Sizing
 from spotsurfer.core.size import SizeRules
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import HOLDS, SIZE_OFF, Attempt, rehearses
@@ -54,6 +54,7 @@ class _Ride:
     owners: int  # machines that had the job
     due: datetime
     told: tuple[int, int] = (0, -1)
+    foretold: Foretold = SILENT
 
 
 class Courses:
@@ -99,6 +100,9 @@ class Courses:
         if ride is None:
             return None
         said = words(seen)
+        newest = said.get(resize.owners(seen.attempts)[-1].number)
+        if newest is not None and newest.protection:  # while it stands still its agent says nothing of its stage
+            ride.foretold = _foretold(newest, ride.sizing)
         if now >= ride.due:
             ride.due = now + timedelta(seconds=LOOK_SECONDS if self._slices > 1 else 1)
             self._learn(ride, seen, said)
@@ -137,6 +141,8 @@ class Courses:
             if key > ride.told:
                 ride.told = key
                 if look is not None:
+                    said = ride.foretold if key[0] == resize.owners(seen.attempts)[-1].number else SILENT
+                    look = replace(look, foretold=said)
                     ride.sizing = resize.looked(ride.policy, ride.sizing, look, seen.attempts, missed)
 
 
@@ -172,7 +178,8 @@ class _Judge:
         here = resize.index_of(ride.sizing.course.terms, newest.pool.instance_type)
         if here is None:
             return None
-        sizing = replace(ride.sizing, course=replace(ride.sizing.course, here=here))
+        course = replace(ride.sizing.course, here=here, hinted_bytes=ride.foretold.memory_bytes)
+        sizing = replace(ride.sizing, course=course)
         said, agent = self.words.get(newest.number), self.seen.agents.get(newest.number)
         guarded = said is not None and said.protection == GUARDED
         miss = said.near_miss if said is not None else None
@@ -182,7 +189,7 @@ class _Judge:
         if self._changes(newest):
             to = resize.chance(ride.policy, sizing, self._need(sizing), self._open(), guarded)
             return self._told(ride, sizing, to, "it has to change machines")
-        choice = resize.wish(sizing, self.seen.attempts, self.now, guarded)
+        choice = resize.wish(sizing, self.seen.attempts, self.now, guarded, ride.foretold)
         to = here if choice.to is None else choice.to
         return self._told(ride, sizing, to, choice.why, wanted=choice.to is not None)
 
@@ -194,10 +201,10 @@ class _Judge:
         return newest.state not in HOLDS or noticed or any(s.sign == "interruption" for s in signs)
 
     def _need(self, sizing: Sizing) -> float:
-        """What must have room: what it uses, and the newest checkpoint, which may be older and larger."""
+        """What must have room: what it uses, what it foretold, and the newest checkpoint, which may be older and larger."""
         saves = [r.last_save for _, r in sorted(self.words.items()) if r.last_save is not None]
         used = sizing.last.memory_bytes if sizing.last is not None else 0.0
-        return max(used, saves[-1].image_bytes if saves else 0.0)
+        return max(used, saves[-1].image_bytes if saves else 0.0, sizing.course.hinted_bytes)
 
     def _open(self) -> Collection[str]:
         cools = {(c.pool, c.market) for c in self.snapshot.cooldowns if c.until > self.now}
@@ -216,7 +223,7 @@ class _Judge:
             here=kinds[course.here].name,
             kind=kinds[to].name,
             wanted=wanted,
-            holds=frozenset(k.name for k in kinds if k.usable_bytes >= used),
+            holds=frozenset(k.name for k in kinds if k.usable_bytes >= max(used, course.hinted_bytes)),
             usd_micros_per_hour=round(kinds[to].usd_per_hour * resize.MICROS),
             why=resize.explained(sizing, to, why, self.rules, moves),
             alarm=course.alarm,
@@ -227,6 +234,12 @@ class _Judge:
         memory = ride.memory[asks.name]
         spec = replace(seen.job.spec, cpus=int(asks.cores), memory_bytes=memory)
         return replace(seen, job=replace(seen.job, spec=spec), size=size, memory_floor_bytes=memory if rescue else 0)
+
+
+def _foretold(said: Report, sizing: Sizing) -> Foretold:
+    """What the job says that it will need; of memory no more than there is."""
+    most = max(k.usable_bytes for k in sizing.course.terms.kinds)
+    return Foretold(min(float(said.hint_memory_bytes), most), said.hint_cores)
 
 
 def _over(floored: JobSeen, sized: JobSeen | None) -> JobSeen:

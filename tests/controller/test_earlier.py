@@ -148,7 +148,7 @@ def the_runs(ride: Ride, job: Job = SECOND, before: datetime = NOW) -> list[str]
         {"state": JobState.FAILED},
         {"gib": ()},
         {"ended_at": NOW + timedelta(seconds=1)},
-        {"parent": Parent(JobId("x"), "1-1", 1)},
+        {"parent": Parent(JobId("x"), "1-1")},
     ],
     ids=str,
 )
