@@ -18,6 +18,7 @@ from sqlalchemy import Engine
 from spotsurfer.controller.earlier import GUARDED, EarlierRuns
 from spotsurfer.controller.firsts import Firsts, courses
 from spotsurfer.core import resize
+from spotsurfer.core.case import owners
 from spotsurfer.core.resize import SILENT, Foretold, Look, Sizing
 from spotsurfer.core.size import SizeRules
 from spotsurfer.model.ids import AttemptNumber, JobId
@@ -92,7 +93,7 @@ class Courses:
 
     def _sized(self, snapshot: Snapshot, seen: JobSeen, words: Callable[[JobSeen], Words], now: datetime) -> JobSeen | None:
         try:
-            if not resize.owners(seen.attempts):
+            if not owners(seen.attempts):
                 return self._firsts.sized(snapshot, seen, now)
             ride = self._ride(snapshot, seen, now)
         except Exception as e:  # somebody else's code makes it: whatever it raises must not stop the fleet
@@ -100,7 +101,7 @@ class Courses:
         if ride is None:
             return None
         said = words(seen)
-        newest = said.get(resize.owners(seen.attempts)[-1].number)
+        newest = said.get(owners(seen.attempts)[-1].number)
         if newest is not None and newest.protection:  # while it stands still its agent says nothing of its stage
             ride.foretold = _foretold(newest, ride.sizing)
         if now >= ride.due:
@@ -110,7 +111,7 @@ class Courses:
 
     def _ride(self, snapshot: Snapshot, seen: JobSeen, now: datetime) -> _Ride | None:
         """What is known of the job's run; begun anew where types or prices are others than before. Raises ConfigError."""
-        ride, had = self._rides.get(seen.job.id), resize.owners(seen.attempts)
+        ride, had = self._rides.get(seen.job.id), owners(seen.attempts)
         if ride is not None and ride.owners == len(had) and now < ride.due:
             return ride
         rules = self._sizes.rules
@@ -141,7 +142,7 @@ class Courses:
             if key > ride.told:
                 ride.told = key
                 if look is not None:
-                    said = ride.foretold if key[0] == resize.owners(seen.attempts)[-1].number else SILENT
+                    said = ride.foretold if key[0] == owners(seen.attempts)[-1].number else SILENT
                     look = replace(look, foretold=said)
                     ride.sizing = resize.looked(ride.policy, ride.sizing, look, seen.attempts, missed)
 
@@ -174,7 +175,7 @@ class _Judge:
 
     def judged(self, ride: _Ride) -> JobSeen | None:
         """The job with where it should be."""
-        newest = resize.owners(self.seen.attempts)[-1]
+        newest = owners(self.seen.attempts)[-1]
         here = resize.index_of(ride.sizing.course.terms, newest.pool.instance_type)
         if here is None:
             return None
@@ -251,6 +252,6 @@ def _over(floored: JobSeen, sized: JobSeen | None) -> JobSeen:
 
 def _unsized(seen: JobSeen, alarm: str) -> JobSeen:
     """As if nobody had asked; told of."""
-    had = resize.owners(seen.attempts)
+    had = owners(seen.attempts)
     here = had[-1].pool.instance_type if had else ""
     return replace(seen, size=SizeSeen(here, here, False, frozenset(), 0, alarm, alarm))

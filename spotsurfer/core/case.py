@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from spotsurfer.core.rewind import going_back
 from spotsurfer.model.job import HOLDS, Attempt, AttemptState, JobState, Wish
@@ -25,6 +27,11 @@ class Case:
     limits: Limits
     now: datetime
     signs: tuple[SignSeen, ...] = ()
+
+    @property
+    def state(self) -> AttemptState:
+        """Where the attempt stands."""
+        return self.attempt.state
 
     @property
     def head(self) -> HeadSeen | None:
@@ -98,6 +105,14 @@ class Case:
         return any(s.sign in wanted for s in self.signs)
 
     @property
+    def drain_error(self) -> str | None:
+        """What the agent says of its final save, which failed; None = it did not, or the cloud takes the machine."""
+        agent, asked = self.agent, self.attempt.desired_sequence
+        if self.attempt.state is not AttemptState.DRAINING or agent is None or agent.notice_id is not None:
+            return None
+        return agent.error if agent.drain_failed == asked != 0 else None
+
+    @property
     def harmless(self) -> bool:
         """Nothing of the job can run under this attempt any more, so another may own it.
 
@@ -116,6 +131,14 @@ class Case:
         return a.state not in HOLDS and self.silent_seconds > self.limits.silence_seconds
 
 
+Holder = TypeVar("Holder", Attempt, Case)
+
+
+def holder_of(attempts: Iterable[Holder]) -> Holder | None:
+    """The one that has the job now; no job has two."""
+    return next((a for a in attempts if a.state in HOLDS), None)
+
+
 def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[Case]:
     """A case for each attempt, oldest first."""
     return [
@@ -132,6 +155,11 @@ def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[Case]:
         )
         for a in sorted(seen.attempts, key=lambda a: a.number)
     ]
+
+
+def owners(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Those that had the job, oldest first."""
+    return sorted((a for a in attempts if a.granted_at is not None), key=lambda a: a.number)
 
 
 def finished(seen: JobSeen) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from spotsurfer.core.ageing import came_back, levels
-from spotsurfer.core.case import Case, cases, finished, wanted
+from spotsurfer.core.case import Case, cases, finished, holder_of, owners, wanted
 from spotsurfer.core.places import Claim, Seat, giving_way
 from spotsurfer.core.purchase import launches
 from spotsurfer.core.room import NOTHING, Use, of_attempt, of_offer, strangers, together
@@ -80,8 +80,8 @@ def claims(seen: JobSeen) -> bool:
 
 def suspended_for(attempts: Sequence[Attempt]) -> str:
     """The job for which a job without a machine gave up the last one; "" = it did not."""
-    owned = [a for a in attempts if a.granted_at is not None]
-    return max(owned, key=lambda a: a.number).gave_way_to if owned else ""
+    had = owners(attempts)
+    return had[-1].gave_way_to if had else ""
 
 
 def _boots(seen: JobSeen) -> bool:
@@ -100,7 +100,7 @@ def _stays(seen: JobSeen) -> Use:
 
 def _seat(own: Sequence[Case], level: int) -> Seat:
     seen = own[0].seen
-    holder = next((c for c in own if c.attempt.state in HOLDS), None)
+    holder = holder_of(own)
     spec = seen.job.spec
     if holder is None:  # its machine boots: nothing is lost with it
         kept = _pressing(seen, own[0].now, own[0].limits.stay_seconds)
@@ -150,7 +150,7 @@ def _pressing(seen: JobSeen, now: datetime, more: float = 0.0) -> str:
     if spec.deadline_seconds is None or spec.work_seconds is None:
         return ""
     left = (seen.job.submitted_at + timedelta(seconds=spec.deadline_seconds) - now).total_seconds()
-    _, worst = launches([a for a in seen.attempts if a.granted_at is not None])
+    _, worst = launches(seen.attempts)
     spare = left - (spec.work_seconds - seen.done_seconds)
     return "its deadline leaves no time for it" if left > 0 and spare < 2 * worst + more else ""
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spotsurfer.core.case import Case, finished
+from spotsurfer.core.case import Case, finished, holder_of
 from spotsurfer.core.ownership import ready
 from spotsurfer.core.planning import Planner
 from spotsurfer.core.rewind import going_back
-from spotsurfer.model.job import HOLDS, Wish
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.job import Wish
 
 NOTICED = "the cloud gave notice"
 # An agent looks each second and reports at once. One that has not said what another witness said so long ago has not noticed.
@@ -39,7 +39,7 @@ STAY = Leaving()
 
 def leaving(own: Sequence[Case], planner: Planner) -> Leaving:
     """Whether the holder should save for the last time now, or do something before."""
-    holder = next((c for c in own if c.attempt.state in HOLDS), None)
+    holder = holder_of(own)
     if holder is None or finished(holder.seen):
         return STAY
     if holder.noticed:
@@ -130,7 +130,7 @@ def _pays(holder: Case) -> bool:
 
 def in_transit(own: Sequence[Case]) -> bool:
     """The job stands still, or soon will, until the controller takes a step: look again at once."""
-    holder = next((c for c in own if c.attempt.state in HOLDS), None)
+    holder = holder_of(own)
     if holder is None:
         return ready(own) is not None
     if holder.attempt.state is A.RESTORING:

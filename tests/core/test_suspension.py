@@ -43,13 +43,10 @@ def test_people_see_who_suspended_it(by: HeldBy, word: str) -> None:
     assert phase(a_job(state=JobState.HELD, wish=Wish.HOLD, held_by=by), []) == word
 
 
-def test_it_sleeps_until_somebody_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = seen([an_attempt(1, A.RELEASED)], DRAINED, job=a_job(state=JobState.HELD, wish=Wish.HOLD, held_by=HeldBy.IDLE))
-    assert actions(held) == []
-    monkeypatch.setattr(suspension, "BACK", {HeldBy.IDLE: lambda _snapshot, _seen: "there is room again"})
-    assert wish(held) == SetWish(held.job.id, Wish.RUN, "there is room again")
-    by_user = seen([an_attempt(1, A.RELEASED)], DRAINED, job=a_job(state=JobState.HELD, wish=Wish.HOLD))
-    assert actions(by_user) == []
+@pytest.mark.parametrize("by", HeldBy)
+def test_it_sleeps_until_somebody_wakes_it(by: HeldBy) -> None:
+    job = a_job(state=JobState.HELD, wish=Wish.HOLD, held_by=by)
+    assert actions(seen([an_attempt(1, A.RELEASED)], DRAINED, job=job)) == []
 
 
 def test_a_save_that_fails_ends_the_suspension_and_not_the_job() -> None:
