@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_agent import clock
@@ -21,6 +23,9 @@ from spotsurfer_agent.helper.spotsurfer_job import CHECKPOINT, FOLDER, FREEZE, R
 INSIDE = "hints"  # of the scratch
 OWN = ".spotsurfer"  # of the scratch: what the agent lays there; the job may only read it
 STAGE_LETTERS_MAX, READ_BYTES_MAX = 80, 4096
+NEED = re.compile(r"(?:(?P<key>memory|cores)=(?P<number>\d{1,18}(?:\.\d{1,9})?)\s?(?P<unit>[KMGTkmgt]?)(?:i?B)?)")
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+MEMORY_MAX, CORES_MAX = float(1 << 50), 4096.0  # more is a slip
 LISTENERS_MAX, ENTRIES_MAX = 64, 1024
 FREEZE_SECONDS, URGENT_SECONDS = 10.0, 3.0  # that callbacks get before a save goes on without them
 LOOK_SECONDS = 0.02
@@ -28,10 +33,16 @@ STALE_SECONDS = 60.0
 NOFOLLOW = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 COMMAND = """#!/bin/sh
 # Hints of a shell script to spotsurfer. Outside of its jobs it does nothing.
-usage() { echo 'usage: spotsurfer hint stage NAME | spotsurfer hint checkpoint' >&2; exit 2; }
+usage() { echo 'usage: spotsurfer hint stage NAME [--memory 40G] [--cores 8] | spotsurfer hint checkpoint' >&2; exit 2; }
 [ "$1" = hint ] || usage
 case $2 in
-stage) [ $# = 3 ] && [ -n "$3" ] || usage; name=stage text=$3 ;;
+stage) [ $# -ge 3 ] && [ -n "$3" ] || usage; name=stage text=$3; shift 3
+  while [ $# -gt 0 ]; do
+    case $1 in --memory | --cores) ;; *) usage ;; esac
+    [ $# -ge 2 ] || usage
+    text="$text
+${1#--}=$2"; shift 2
+  done ;;
 checkpoint) [ $# = 2 ] || usage; name=checkpoint text=please ;;
 *) usage ;;
 esac
@@ -63,6 +74,15 @@ def environment(own: Mapping[str, str], base: str) -> dict[str, str]:
     return {**own, FOLDER: f"{base}/{INSIDE}", **{k: f"{own[k]}:{v}" if own.get(k) else v for k, v in behind.items()}}
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the job says of itself; 0 = nothing. `memory_bytes`, `cores`: that it will need in this stage."""
+
+    stage: str = ""
+    memory_bytes: int = 0
+    cores: float = 0.0
+
+
 class Hints:
     """Of the job with this scratch."""
 
@@ -73,6 +93,15 @@ class Hints:
         """What it does now, as it says; empty = it says nothing that can be shown."""
         first = self._read(STAGE).decode(errors="replace").partition("\n")[0]
         return "".join(c if c.isprintable() else " " for c in first).strip()[:STAGE_LETTERS_MAX]
+
+    def told(self) -> Told:
+        """The stage with what it needs; what can't be read as a number counts as not said."""
+        needs: dict[str, float] = {}
+        for line in self._read(STAGE).decode(errors="replace").splitlines()[1:]:
+            found = NEED.fullmatch(line.strip())
+            if found is not None:
+                needs[found["key"]] = float(found["number"]) * UNITS[found["unit"].upper()]
+        return Told(self.stage(), int(min(needs.get("memory", 0.0), MEMORY_MAX)), min(needs.get("cores", 0.0), CORES_MAX))
 
     def wants_checkpoint(self) -> bool:
         """It asked for one since the last was begun."""

@@ -383,7 +383,7 @@ class Agent:
             self.standby.warm if self.standby is not None and self.state.name is AgentState.STANDBY else None,
             self._protection() if facts.workload is WorkloadState.RUNNING else Protection(),
             self.readiness.told if self.state.name is AgentState.STANDBY else READY,
-            self.work.hints.stage() if facts.workload is WorkloadState.RUNNING else "",
+            self.work.hints.told() if facts.workload is WorkloadState.RUNNING else None,
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self._tickers["reporter"].poke()

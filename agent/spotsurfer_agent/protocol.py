@@ -289,6 +289,8 @@ class Report:
     gpu_driver: str = ""  # its version; "" = this machine has none
     steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last
     hint: str = ""  # the stage that the job says it is in, see `hints`; it may say what it likes
+    hint_memory_bytes: int = 0  # that it says it needs in that stage; 0 = it said nothing
+    hint_cores: float = 0.0
     partial: int = 0  # the newest request for outputs that was dealt with
     partial_error: str = ""  # why nothing came of it, in one sentence
     near_miss: NearMiss | None = None  # under this attempt

@@ -12,6 +12,7 @@ from spotsurfer_agent.engines import gpufacts, needs
 from spotsurfer_agent.engines.port import Protection, Status
 from spotsurfer_agent.facts import Facts
 from spotsurfer_agent.guards import waits_for_memory
+from spotsurfer_agent.hints import Told
 from spotsurfer_agent.protocol import AgentState, NearMiss, Notice, Report, SaveFacts, Usage, Warm
 from spotsurfer_agent.readiness import READY, Standing
 from spotsurfer_agent.statefile import Memory, StateFile
@@ -36,12 +37,12 @@ class Extras:
     warm: Warm | None = None
     protection: Protection = NOTHING_RUNS
     standing: Standing = READY  # of a machine that stands by
-    hint: str = ""  # what the job says that it does now
+    told: Told | None = None  # what the job says of itself
 
 
 def build(state: State, facts: Facts, extras: Extras) -> Report:
     """The report of this moment; `sequence` and `at` are set when it is sent."""
-    memory, warning = extras.memory, facts.warning
+    memory, warning, told = extras.memory, facts.warning, extras.told or Told()
     notice = None
     if warning is not None:
         left = None if warning.deadline_at is None else max(warning.deadline_at - facts.now, 0.0)
@@ -78,7 +79,9 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         waits=extras.standing.waits,
         processor=needs.processor(),
         gpu_driver=gpufacts.driver_here(),
-        hint=extras.hint,
+        hint=told.stage,
+        hint_memory_bytes=told.memory_bytes,
+        hint_cores=told.cores,
         steps=runs_of(memory),
         partial=memory.partial,
         partial_error=memory.partial_error,
@@ -105,6 +108,8 @@ def _urgent(report: Report) -> tuple[object, ...]:
         last,
         report.error,
         report.instance,
+        report.hint_memory_bytes,
+        report.hint_cores,
     )
     return (report.state, warm, fit, report.unprotected, report.unfit, report.waits, report.partial, len(report.steps), *told)
 

@@ -84,6 +84,7 @@ def _planned(memory: Recalling, moment: Moment) -> SizeChoice:
     move[here] = 0.0
     total = memory.outlook() + move
     total[table.usable < ROOM * max(moment.memory_bytes, moment.hinted_bytes)] = np.inf
+    total[table.cores < min(moment.hinted_cores, table.cores.max())] = np.inf
     to = int(total.argmin())
     if to == here or not total[to] < total[here]:
         return SizeChoice()

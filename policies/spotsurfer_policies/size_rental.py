@@ -76,7 +76,7 @@ class Rental:
         """Learn from the minute, then the move with the largest margin, if one is worth it."""
         riding = _arrived(memory, moment)
         table = riding.table
-        cores = demand(table, moment, riding.most_cores)
+        cores = max(demand(table, moment, riding.most_cores), moment.hinted_cores)
         holds = table.usable >= MEMORY_ROOM * need_bytes(moment)
         if not self._stretch:
             holds &= table.cores >= min(cores, table.cores.max())

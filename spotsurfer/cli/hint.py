@@ -14,7 +14,7 @@ NOBODY = "Nobody was told: this is no job of spotsurfer."
 
 def add(app: typer.Typer) -> None:
     """Register the commands of this file."""
-    stages = ("spotsurfer hint stage align", "spotsurfer hint stage 'variant calling'")
+    stages = ("spotsurfer hint stage align", "spotsurfer hint stage 'variant calling' --memory 40G --cores 8")
     wish = "spotsurfer hint checkpoint"
     hint = typer.Typer(
         no_args_is_help=True,
@@ -27,11 +27,15 @@ def add(app: typer.Typer) -> None:
     app.add_typer(hint, name="hint")
 
 
-def stage(name: Annotated[str, typer.Argument(help="What the job does now, in a few words.")]) -> None:
-    """Tell what the job does now: `show` shows it, the job's history keeps it."""
+def stage(
+    name: Annotated[str, typer.Argument(help="What the job does now, in a few words.")],
+    memory: Annotated[str, typer.Option(help="Memory that it will need for that, like 40G.")] = "",
+    cores: Annotated[float, typer.Option(help="Processors that it will use.")] = 0.0,
+) -> None:
+    """Tell what the job does now, and what it needs: `show` shows it, its size policy is told, the job's history keeps it."""
     from spotsurfer_agent.helper import spotsurfer_job
 
-    if not spotsurfer_job.stage(name):
+    if not spotsurfer_job.stage(name, memory, cores):
         tell(NOBODY)
 
 

@@ -133,8 +133,8 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
         text = f"{r.notice.kind}: {left:.0f} s left" if left is not None else r.notice.kind
         yield Kind.NOTICE, text, {"kind": r.notice.kind, "seconds_left": left}
     yield from steps_news(before.steps if before is not None else [], r.steps)
-    if r.hint and (before is None or before.hint != r.hint):
-        yield Kind.STAGE, r.hint, {"stage": r.hint}
+    if r.hint and (before is None or _stage(before) != _stage(r)):
+        yield Kind.STAGE, _stage(r), {"stage": r.hint, "memory_bytes": r.hint_memory_bytes, "cores": r.hint_cores}
     save = r.last_save
     if save is not None and (before is None or before.last_save is None or before.last_save.checkpoint != save.checkpoint):
         yield (
@@ -163,6 +163,14 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
         yield Kind.THAWED, "goes on: the agent read that it still owns the job", {}
     if r.error and (before is None or before.error != r.error):
         yield Kind.ALERT, r.error, {"error_kind": r.error_kind}
+
+
+def _stage(r: Report) -> str:
+    """What the job says of itself, in a few words."""
+    memory = f"{size(r.hint_memory_bytes)}" if r.hint_memory_bytes else ""
+    cores = f"{r.hint_cores:g} processors" if r.hint_cores else ""
+    needs = " and ".join(x for x in (memory, cores) if x)
+    return f"{r.hint}: it will need {needs}" if needs else r.hint
 
 
 def steps_news(before: Sequence[StepRun], now: Sequence[StepRun]) -> Iterator[tuple[Kind, str, Data]]:

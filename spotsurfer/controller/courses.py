@@ -15,9 +15,11 @@ from spotsurfer_agent.protocol import Report
 from spotsurfer_agent.usage.window import WINDOW_SECONDS, merged
 from sqlalchemy import Engine
 
+from spotsurfer.controller.earlier import GUARDED, EarlierRuns
+from spotsurfer.controller.firsts import Firsts, courses
 from spotsurfer.core import resize
 from spotsurfer.core.case import owners
-from spotsurfer.core.resize import Look, Sizing
+from spotsurfer.core.resize import SILENT, Foretold, Look, Sizing
 from spotsurfer.core.size import SizeRules
 from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import HOLDS, SIZE_OFF, Attempt, rehearses
@@ -30,7 +32,6 @@ from spotsurfer.state import usages
 LOOK_SECONDS = 10.0  # between two questions for what is new of a job
 BEFORE = timedelta(seconds=60)  # windows are placed on our clock by when they were heard of: not to the second
 KEPT = timedelta(hours=24)  # of a run that are told to a policy that begins anew
-GUARDED = "criu"  # the rung on which jobs are frozen before their memory ends
 Words = Mapping[AttemptNumber, Report]
 Make = Callable[[str, Mapping[str, object]], Size]  # raises ConfigError
 
@@ -54,6 +55,7 @@ class _Ride:
     owners: int  # machines that had the job
     due: datetime
     told: tuple[int, int] = (0, -1)
+    foretold: Foretold = SILENT
 
 
 class Courses:
@@ -63,6 +65,8 @@ class Courses:
         self._engine, self._sizes = engine, sizes
         self._slices = max(int(sizes.rules.look_seconds // WINDOW_SECONDS), 1)
         self._rides: dict[JobId, _Ride] = {}
+        self._earlier = EarlierRuns(engine)
+        self._firsts = Firsts(self._earlier, sizes.rules, self._made)
         self._said: dict[JobId, str] = {}
 
     def sized(
@@ -76,6 +80,7 @@ class Courses:
         jobs = [_over(f, self._sized(snapshot, s, words, now)) if self._policy_of(s) else f for s, f in pairs]
         self._said = {s.job.id: s.size.why for s in jobs if s.size is not None}
         self._rides = {job: ride for job, ride in self._rides.items() if job in self._said}
+        self._firsts.keep(snapshot.jobs)
         return replace(snapshot, jobs=jobs)
 
     def said(self, job: JobId) -> str:
@@ -88,12 +93,17 @@ class Courses:
 
     def _sized(self, snapshot: Snapshot, seen: JobSeen, words: Callable[[JobSeen], Words], now: datetime) -> JobSeen | None:
         try:
+            if not owners(seen.attempts):
+                return self._firsts.sized(snapshot, seen, now)
             ride = self._ride(snapshot, seen, now)
         except Exception as e:  # somebody else's code makes it: whatever it raises must not stop the fleet
             return _unsized(seen, f"the size policy can't be had: {type(e).__name__}: {e}")
         if ride is None:
             return None
         said = words(seen)
+        newest = said.get(owners(seen.attempts)[-1].number)
+        if newest is not None and newest.protection:  # while it stands still its agent says nothing of its stage
+            ride.foretold = _foretold(newest, ride.sizing)
         if now >= ride.due:
             ride.due = now + timedelta(seconds=LOOK_SECONDS if self._slices > 1 else 1)
             self._learn(ride, seen, said)
@@ -109,12 +119,17 @@ class Courses:
         if terms is None:
             return None
         if ride is None or not resize.alike(ride.sizing.course.terms, terms):
-            policy = self._sizes.make(self._policy_of(seen), seen.job.spec.size_parameters)
+            policy, began = self._made(seen), had[0].granted_at or now
+            terms = replace(terms, earlier=courses(self._earlier.of(seen.job, began, now)))
             memory = {o.pool.instance_type: o.memory_bytes for o in snapshot.offers}
-            sizing = resize.begun(policy, terms, rules, had[0].granted_at or now)
+            sizing = resize.begun(policy, terms, rules, began)
             ride = self._rides[seen.job.id] = _Ride(policy, sizing, memory, len(had), now)
         ride.owners = len(had)
         return ride
+
+    def _made(self, seen: JobSeen) -> Size:
+        """Its size policy. Raises ConfigError."""
+        return self._sizes.make(self._policy_of(seen), seen.job.spec.size_parameters)
 
     def _learn(self, ride: _Ride, seen: JobSeen, words: Words) -> None:
         """Show the policy what is new; the newest slices may still grow."""
@@ -127,6 +142,8 @@ class Courses:
             if key > ride.told:
                 ride.told = key
                 if look is not None:
+                    said = ride.foretold if key[0] == owners(seen.attempts)[-1].number else SILENT
+                    look = replace(look, foretold=said)
                     ride.sizing = resize.looked(ride.policy, ride.sizing, look, seen.attempts, missed)
 
 
@@ -162,7 +179,8 @@ class _Judge:
         here = resize.index_of(ride.sizing.course.terms, newest.pool.instance_type)
         if here is None:
             return None
-        sizing = replace(ride.sizing, course=replace(ride.sizing.course, here=here))
+        course = replace(ride.sizing.course, here=here, hinted_bytes=ride.foretold.memory_bytes)
+        sizing = replace(ride.sizing, course=course)
         said, agent = self.words.get(newest.number), self.seen.agents.get(newest.number)
         guarded = said is not None and said.protection == GUARDED
         miss = said.near_miss if said is not None else None
@@ -172,7 +190,7 @@ class _Judge:
         if self._changes(newest):
             to = resize.chance(ride.policy, sizing, self._need(sizing), self._open(), guarded)
             return self._told(ride, sizing, to, "it has to change machines")
-        choice = resize.wish(sizing, self.seen.attempts, self.now, guarded)
+        choice = resize.wish(sizing, self.seen.attempts, self.now, guarded, ride.foretold)
         to = here if choice.to is None else choice.to
         return self._told(ride, sizing, to, choice.why, wanted=choice.to is not None)
 
@@ -184,10 +202,10 @@ class _Judge:
         return newest.state not in HOLDS or noticed or any(s.sign == "interruption" for s in signs)
 
     def _need(self, sizing: Sizing) -> float:
-        """What must have room: what it uses, and the newest checkpoint, which may be older and larger."""
+        """What must have room: what it uses, what it foretold, and the newest checkpoint, which may be older and larger."""
         saves = [r.last_save for _, r in sorted(self.words.items()) if r.last_save is not None]
         used = sizing.last.memory_bytes if sizing.last is not None else 0.0
-        return max(used, saves[-1].image_bytes if saves else 0.0)
+        return max(used, saves[-1].image_bytes if saves else 0.0, sizing.course.hinted_bytes)
 
     def _open(self) -> Collection[str]:
         cools = {(c.pool, c.market) for c in self.snapshot.cooldowns if c.until > self.now}
@@ -206,7 +224,7 @@ class _Judge:
             here=kinds[course.here].name,
             kind=kinds[to].name,
             wanted=wanted,
-            holds=frozenset(k.name for k in kinds if k.usable_bytes >= used),
+            holds=frozenset(k.name for k in kinds if k.usable_bytes >= max(used, course.hinted_bytes)),
             usd_micros_per_hour=round(kinds[to].usd_per_hour * resize.MICROS),
             why=resize.explained(sizing, to, why, self.rules, moves),
             alarm=course.alarm,
@@ -219,6 +237,12 @@ class _Judge:
         return replace(seen, job=replace(seen.job, spec=spec), size=size, memory_floor_bytes=memory if rescue else 0)
 
 
+def _foretold(said: Report, sizing: Sizing) -> Foretold:
+    """What the job says that it will need; of memory no more than there is."""
+    most = max(k.usable_bytes for k in sizing.course.terms.kinds)
+    return Foretold(min(float(said.hint_memory_bytes), most), said.hint_cores)
+
+
 def _over(floored: JobSeen, sized: JobSeen | None) -> JobSeen:
     """What the size policy has a say in is as it says; all else is known of the job in any case."""
     if sized is None:
@@ -228,5 +252,6 @@ def _over(floored: JobSeen, sized: JobSeen | None) -> JobSeen:
 
 def _unsized(seen: JobSeen, alarm: str) -> JobSeen:
     """As if nobody had asked; told of."""
-    here = owners(seen.attempts)[-1].pool.instance_type
+    had = owners(seen.attempts)
+    here = had[-1].pool.instance_type if had else ""
     return replace(seen, size=SizeSeen(here, here, False, frozenset(), 0, alarm, alarm))

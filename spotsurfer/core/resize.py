@@ -7,7 +7,7 @@ that one that came to nothing counts, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -23,9 +23,21 @@ from spotsurfer.model.snapshot import JobSeen, Limits, SizeSeen
 from spotsurfer.ports.size import USABLE, Came, Kind, Moment, Size, SizeChoice, SizeTerms, cheapest_holding
 
 SIZED = "another size is better"  # how the purpose of a machine begins that is ordered for it
+ORDERED = "a machine was ordered: it is thought about anew after the next look"
 PAUSE_SECONDS = 15.0  # that a move stops the job for, as long as none was made
 SAME_PRICE, SAME_MOVE = 0.1, 0.25  # terms that differ by less are the same
 MICROS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Foretold:
+    """What a job says that it will need in its present stage; 0 = it says nothing."""
+
+    memory_bytes: float = 0.0
+    cores: float = 0.0
+
+
+SILENT = Foretold()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,7 @@ class Look:
     memory_bytes: float  # at the end
     memory_max_bytes: float
     cores: float
+    foretold: Foretold = SILENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +75,38 @@ def terms_of(
     `usable`: bytes of a machine's memory -> at how many its guard freezes the job.
     """
     had = owners(seen.attempts)
-    ran = {a.pool.instance_type for a in had}
+    best = _best(seen.job, offers, limits, rules, {a.pool.instance_type for a in had})
+    if not had or had[0].pool.instance_type not in best or had[-1].pool.instance_type not in best:
+        return None
+    return _terms(seen, best, had[0].pool.instance_type, usable)
+
+
+def first_terms(
+    seen: JobSeen, offers: Sequence[Offer], limits: Limits, rules: SizeRules, usable: Callable[[int], float]
+) -> SizeTerms | None:
+    """As `terms_of`, of a job that never ran: it begins on the cheapest type that has what it asks for. None: there is none."""
+    best, spec = _best(seen.job, offers, limits, rules, ()), seen.job.spec
+    enough = [o for o in best.values() if o.cpus >= spec.cpus and o.memory_bytes >= spec.memory_bytes]
+    if not enough:
+        return None
+    cheapest = min(enough, key=lambda o: (o.price_usd_micros_per_hour, o.pool.instance_type))
+    return _terms(seen, best, cheapest.pool.instance_type, usable)
+
+
+def _best(job: Job, offers: Sequence[Offer], limits: Limits, rules: SizeRules, ran: Collection[str]) -> dict[str, Offer]:
+    """The cheapest offer of each type that may be chosen."""
     best: dict[str, Offer] = {}
     for offer in offers:
         name, price = offer.pool.instance_type, offer.price_usd_micros_per_hour
-        if _may(seen.job, offer, limits, rules, ran) and (name not in best or price < best[name].price_usd_micros_per_hour):
+        if _may(job, offer, limits, rules, ran) and (name not in best or price < best[name].price_usd_micros_per_hour):
             best[name] = offer
-    if not had or had[0].pool.instance_type not in best or had[-1].pool.instance_type not in best:
-        return None
+    return best
+
+
+def _terms(seen: JobSeen, best: Mapping[str, Offer], start: str, usable: Callable[[int], float]) -> SizeTerms:
     kinds = tuple(sorted((_kind(o, usable) for o in best.values()), key=lambda k: (k.memory_bytes, k.cores, k.name)))
-    start = next(i for i, k in enumerate(kinds) if k.name == had[0].pool.instance_type)
-    spec = seen.job.spec
-    return SizeTerms(kinds, start, move_seconds(seen.attempts), float(spec.size_cpus_max or spec.cpus))
+    spec, at = seen.job.spec, next(i for i, k in enumerate(kinds) if k.name == start)
+    return SizeTerms(kinds, at, move_seconds(seen.attempts), float(spec.size_cpus_max or spec.cpus))
 
 
 def _may(job: Job, offer: Offer, limits: Limits, rules: SizeRules, ran: Collection[str]) -> bool:
@@ -130,9 +163,23 @@ def looked(policy: Size, sizing: Sizing, look: Look, attempts: Sequence[Attempt]
     if came is Came.FORCED:
         course = replace(course, peak_bytes=max(course.peak_bytes, course.terms.kinds[course.here].usable_bytes))
     course = replace(course, here=here, moved=moved_at(attempts, sizing.began, look.at), alarm="")
-    moment = Moment(here, look.seconds, look.memory_bytes, look.memory_max_bytes, look.cores, came)
-    course, choice = size.look(policy, course, moment, now)
+    course, choice = size.look(policy, course, moment_of(look, here, came), now)
     return replace(sizing, course=course, last=look, choice=choice)
+
+
+def moment_of(look: Look, here: int, came: Came = Came.STAYED, free: bool = False) -> Moment:
+    """A look as policies are shown it."""
+    return Moment(
+        here,
+        look.seconds,
+        look.memory_bytes,
+        look.memory_max_bytes,
+        look.cores,
+        came,
+        free,
+        look.foretold.memory_bytes,
+        look.foretold.cores,
+    )
 
 
 def _type_of(attempts: Sequence[Attempt], number: int) -> str:
@@ -169,15 +216,20 @@ def index_of(terms: SizeTerms, name: str) -> int | None:
     return next((i for i, k in enumerate(terms.kinds) if k.name == name), None)
 
 
-def wish(sizing: Sizing, attempts: Sequence[Attempt], now: datetime, guarded: bool) -> SizeChoice:
-    """What the last look chose, if it stands: it is of the machine that has the job, was not acted on, and still may be."""
-    last, choice, newest = sizing.last, sizing.choice, owners(attempts)[-1]
-    if choice.to is None or last is None or last.attempt != newest.number:
-        return SizeChoice(None, choice.why if last is not None and last.attempt == newest.number else "it has just come here")
-    if any(a.planned_at >= last.at and a.number > newest.number for a in attempts):
-        return SizeChoice(None, "a machine was ordered: it is thought about anew after the next look")
-    moment = Moment(sizing.course.here, 0.0, last.memory_bytes, last.memory_max_bytes, last.cores)
+def wish(sizing: Sizing, attempts: Sequence[Attempt], now: datetime, guarded: bool, foretold: Foretold = SILENT) -> SizeChoice:
+    """What the last look chose, if it stands: it is of the machine that has the job, was not acted on, and still may be.
+
+    `foretold` counts at once, also before the first look.
+    """
+    last, newest, here = sizing.last, owners(attempts)[-1], sizing.course.here
+    fresh = last is not None and last.attempt == newest.number
+    choice = sizing.choice if fresh else SizeChoice(None, "it has just come here")
+    if fresh and last is not None and any(a.planned_at >= last.at and a.number > newest.number for a in attempts):
+        return SizeChoice(None, choice.why if choice.to is None else ORDERED)
+    seen = Look(newest.number, now, 0.0, 0.0, 0.0, 0.0) if last is None else last
+    moment = moment_of(replace(seen, seconds=0.0, foretold=foretold), here)
     course = replace(sizing.course, moved=moved_at(attempts, sizing.began, now))
+    choice = size.roomy(course, choice, moment) if fresh or foretold.memory_bytes else choice
     return size.allowed(course, choice, moment, sizing.seconds(now), guarded)
 
 
@@ -189,7 +241,7 @@ def chance(policy: Size, sizing: Sizing, need_bytes: float, open_types: Collecti
     course, last = sizing.course, sizing.last
     kinds, to = course.terms.kinds, course.here
     if last is not None:
-        moment = Moment(to, 0.0, last.memory_bytes, last.memory_max_bytes, last.cores, free=True)
+        moment = moment_of(replace(last, seconds=0.0), to, free=True)
         choice = size.look(policy, course, moment, sizing.seconds(last.at), guarded)[1]
         to = to if choice.to is None else choice.to
     ample = [k.name for k in kinds if k.cores >= kinds[to].cores and k.memory_bytes >= kinds[to].memory_bytes]
@@ -227,6 +279,10 @@ def explained(sizing: Sizing, to: int, why: str, rules: SizeRules, moves: int) -
         used = f"{most:.2f} GiB at most, {now:.2f} at last, of {room:.2f}"
         told += f": in {last.seconds:.0f} s it used {used} and {last.cores:.2f} of {here.cores:g} processors"
     told += f"; {why}" if why else ""
+    hinted = sizing.course.hinted_bytes
+    told += f"; it foretold {hinted / GIB:.2f} GiB" if hinted else ""
+    known = len(sizing.course.terms.earlier)
+    told += f"; {known} earlier run{'s are' if known > 1 else ' is'} known" if known else ""
     price = (
         f"{here.usd_per_hour:.4f} USD an hour"
         if here is there

@@ -68,16 +68,19 @@ def look(policy: Size, course: Course, moment: Moment, now: float, guarded: bool
         cores=moment.cores,
     )
     course, choice = _ask(policy, course, moment)
+    return course, allowed(course, roomy(course, choice, moment), moment, now, guarded)
+
+
+def roomy(course: Course, choice: SizeChoice, moment: Moment) -> SizeChoice:
+    """The choice, or one that has room for what the job foretold."""
     kinds, need = course.terms.kinds, max(moment.memory_bytes, moment.hinted_bytes)
     target = moment.here if choice.to is None else choice.to
     if kinds[target].usable_bytes < need:
-        up = cheapest_holding(kinds, need, moment.cores)
+        up = cheapest_holding(kinds, need, max(moment.cores, moment.hinted_cores))
         if up is None or up == moment.here:
-            return course, SizeChoice()
-        choice = SizeChoice(up, "the job foretold that it needs more memory")
-    if choice.to is None or choice.to == moment.here:
-        return course, SizeChoice(None, choice.why)
-    return course, allowed(course, choice, moment, now, guarded)
+            return SizeChoice()
+        return SizeChoice(up, "the job foretold that it needs more memory")
+    return SizeChoice(None, choice.why) if target == moment.here else choice
 
 
 def allowed(course: Course, choice: SizeChoice, moment: Moment, now: float, guarded: bool) -> SizeChoice:

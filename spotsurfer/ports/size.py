@@ -79,6 +79,7 @@ class Moment:
     came: Came = Came.STAYED
     free: bool = False
     hinted_bytes: float = 0.0  # the job said that it will need so much
+    hinted_cores: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

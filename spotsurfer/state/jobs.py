@@ -10,7 +10,7 @@ from sqlalchemy import Connection, and_, exists, func, insert, or_, select, upda
 
 from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.ids import AttemptNumber, JobId
-from spotsurfer.model.job import ENDED, OVER, Attempt, Job
+from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobState
 from spotsurfer.model.snapshot import Held
 from spotsurfer.state.codec import attempt_from_row, attempt_to_row, job_from_row, job_to_row
 from spotsurfer.state.schema import attempt as A
@@ -57,6 +57,12 @@ def all_jobs(connection: Connection) -> list[Job]:
     """Every job, newest first."""
     rows = connection.execute(select(J).order_by(J.c.submitted_at.desc(), J.c.id)).mappings()
     return [job_from_row(r) for r in rows]
+
+
+def succeeded(connection: Connection, name: str, most: int) -> list[Job]:
+    """Jobs of this name that did, the latest first."""
+    query = select(J).where(and_(J.c.state == str(JobState.SUCCEEDED), J.c.spec["name"].as_string() == name))
+    return [job_from_row(r) for r in connection.execute(query.order_by(J.c.ended_at.desc()).limit(most)).mappings()]
 
 
 def open_jobs(connection: Connection) -> list[Job]:

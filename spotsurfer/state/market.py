@@ -20,6 +20,7 @@ from spotsurfer.state.schema import cooldown as C
 from spotsurfer.state.schema import price as P
 from spotsurfer.state.schema import usage as U
 
+RUNG = "rung"  # beside a report: its protection, or what that was when the job last ran there
 USAGE_TOLD = 2  # windows: the last whole one and the one that grows
 
 
@@ -67,7 +68,7 @@ def set_usage(connection: Connection, report: Report, at: datetime) -> None:
         "cpu_seconds": report.cpu_seconds,
         "frozen_seconds": report.frozen_seconds,
         "saves": report.saves,
-        "doc": dataclasses.asdict(report),
+        "doc": {**dataclasses.asdict(report), RUNG: report.protection or _rung(connection, report.job, report.attempt)},
     }
     connection.execute(upsert(U).values(**values).on_conflict_do_update(index_elements=["job", "attempt"], set_=values))
 
@@ -87,6 +88,18 @@ def last_report(connection: Connection, job: str, attempt: int) -> Report | None
     """The last report of one attempt."""
     doc = connection.execute(select(U.c.doc).where(and_(U.c.job == job, U.c.attempt == attempt))).scalar()
     return None if doc is None else _report(doc)
+
+
+def rungs(connection: Connection, job: str) -> set[str]:
+    """How a job could be saved while it ran: the last rung under each attempt that told one."""
+    docs = connection.execute(select(U.c.doc).where(U.c.job == job)).scalars()
+    return {rung for doc in docs if (rung := doc.get(RUNG))}
+
+
+def _rung(connection: Connection, job: str, attempt: int) -> str:
+    """What was kept: a last report is of a job that does not run any more, and tells none."""
+    doc = connection.execute(select(U.c.doc).where(and_(U.c.job == job, U.c.attempt == attempt))).scalar()
+    return "" if doc is None else str(doc.get(RUNG, ""))
 
 
 def _report(doc: dict[str, Any]) -> Report:

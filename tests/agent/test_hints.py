@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_agent import hints
-from spotsurfer_agent.hints import Hints
+from spotsurfer_agent.hints import Hints, Told
 from support.minibox import minibox
 from support.tree import ROOT
 
@@ -123,6 +123,36 @@ def test_a_forked_child_is_not_mistaken_for_its_parent(scratch: Path) -> None:
 def test_whatever_stands_in_a_stage_a_bounded_and_printable_piece_is_shown(scratch: Path, written: bytes, shown: str) -> None:
     (scratch / hints.INSIDE / "stage").write_bytes(written)
     assert Hints(scratch).stage() == shown
+
+
+def test_a_stage_says_what_it_needs_by_script_and_by_program(scratch: Path) -> None:
+    told = Hints(scratch)
+    assert run(scratch, "hint", "stage", "sort it", "--memory", "40G", "--cores", "8") == 0
+    assert told.told() == Told("sort it", 40 << 30, 8.0)
+    assert run(scratch, "hint", "stage", "write") == 0
+    assert told.told() == Told("write"), "what was said holds until the next stage"
+    with begun(scratch, "pass", then="spotsurfer_job.stage('x', memory=3 << 30, cores=1.5)"):
+        assert told.told() == Told("x", 3 << 30, 1.5)
+    for words in (["--memory"], ["--disk", "1"], ["8"]):
+        assert run(scratch, "hint", "stage", "y", *words) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "bytes_", "cores"),
+    [
+        ("memory=1.5 GiB", 3 << 29, 0.0),
+        ("memory=512m\ncores=2", 512 << 20, 2.0),
+        ("memory=-5\ncores=many", 0, 0.0),
+        ("memory=1e99", 0, 0.0),
+        ("memory=999999999T\ncores=999999999", 1 << 50, 4096.0),
+        ("disk=5G\nmemory=nan", 0, 0.0),
+    ],
+)
+def test_needs_that_are_no_numbers_count_as_not_said_and_huge_ones_are_cut(
+    scratch: Path, said: str, bytes_: int, cores: float
+) -> None:
+    (scratch / hints.INSIDE / "stage").write_text(f"name\n{said}\n")
+    assert Hints(scratch).told() == Told("name", bytes_, cores)
 
 
 def test_links_pipes_and_folders_are_not_read(scratch: Path) -> None:

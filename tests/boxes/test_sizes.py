@@ -40,6 +40,7 @@ for i in range(steps):
 doubles.close()
 open("result.txt", "w").write(h.hex() + "\\n")
 """
+FORETELLS = "import spotsurfer_job\nspotsurfer_job.stage('sort', memory='1229M')\n"
 THRESHOLD = {
     "size_policy": "threshold",
     "size_parameters": {"mem_lower": 30, "lower_seconds": 10, "cool_down_seconds": 0, "step": 3},
@@ -72,6 +73,28 @@ def test_it_goes_down_and_up_twice_and_ends_identical(world: Fleet) -> None:
     world.assert_one_owner(job)
     told(world, job)
     assert cost(ended["attempts"]) < 0.8 * as_asked(had), "all machines, by the second, against the one that was asked for"
+
+
+def test_the_next_run_of_its_name_begins_where_the_peak_of_the_last_one_has_room(world: Fleet) -> None:
+    again = world.submit(20, text=PROGRAM, memory_bytes=5 << 30, **THRESHOLD)
+    first = world.wait(lambda: world.show(again)["attempts"], f"a machine for {again}")[0]
+    said = world.show(again)["size"]
+    assert world.wait_end(again, 120)["state"] == "succeeded"
+    assert first["instance_type"] == "t3.small", "1.2 GiB at most, and a little room"
+    assert said.startswith("1 earlier run of chain used 1.")
+    assert said.endswith(f"GiB at most: it begins on t3.small instead of {ASKED}")
+    world.assert_identical(again)
+
+
+def test_a_job_that_says_what_it_will_need_is_moved_there_before_it_uses_it(world: Fleet) -> None:
+    job = world.submit(PHASE + 1, text=FORETELLS + PROGRAM, name="foretells", memory_bytes=1 << 29, **THRESHOLD)
+    world.wait(lambda: runs_on(world, job, "t3.small"), f"{job} on t3.small", 240)
+    os.kill(world.job_pid(world.box(job, 2)), signal.SIGUSR1)
+    assert world.wait_end(job, 120)["state"] == "succeeded"
+    assert world.moments(job, "near miss") == []
+    assert {m["text"] for m in world.moments(job, "stage")} == {"sort: it will need 1.2 GiB"}
+    assert any("the job foretold that it needs more memory" in m["text"] for m in world.moments(job, "planned"))
+    world.assert_identical(job)
 
 
 def runs_on(world: Fleet, job: str, kind: str) -> dict[str, Any] | None:

@@ -163,6 +163,12 @@ class Ride:
             JOB, number, f"i-{number}", "0", 9, AgentState.RUNNING, 1, near_miss=miss, protection=self.protection
         )
 
+    def foretell(self, memory_bytes: float = 0.0, cores: float = 0.0) -> None:
+        """The job begins a stage and says what it needs."""
+        number = int(self.here.number)
+        said = {"hint": "sort", "hint_memory_bytes": int(memory_bytes), "hint_cores": cores}
+        self.words[number] = replace(self.words[number], **said)  # type: ignore[arg-type]
+
     def most_in_an_hour(self) -> int:
         hour = timedelta(hours=1)
         return max((sum(m <= x < m + hour for x in self.ordered_at) for m in self.ordered_at), default=0)

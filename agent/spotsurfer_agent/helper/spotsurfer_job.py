@@ -3,6 +3,7 @@
     import spotsurfer_job
 
     spotsurfer_job.stage("align")                # shown by `spotsurfer show`, kept in the job's history
+    spotsurfer_job.stage("sort", memory="40G", cores=8)  # it will need so much: told to the job's size policy
     spotsurfer_job.please_checkpoint()           # a good moment: "save me soon"; returns at once
     spotsurfer_job.before_freeze(empty_caches)   # called in a thread of its own before each save, as long as it lets us
 
@@ -30,9 +31,13 @@ _lock = threading.Lock()
 _fifo: int | None = None
 
 
-def stage(name: str) -> bool:
-    """Tell what the program does now, in a few words. False: nobody was told."""
-    return _tell(STAGE, " ".join(str(name).split()))
+def stage(name: str, memory: int | str = 0, cores: float = 0) -> bool:
+    """Tell what the program does now, in a few words, and what it will need for that. False: nobody was told.
+
+    `memory`: bytes, or a text like "40G"; holds until the next stage. 0 = nothing is said of it.
+    """
+    needs = [f"{key}={value}" for key, value in (("memory", memory), ("cores", cores)) if value]
+    return _tell(STAGE, "\n".join([" ".join(str(name).split()), *needs]))
 
 
 def please_checkpoint() -> bool:
