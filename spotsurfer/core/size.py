@@ -74,7 +74,8 @@ def look(policy: Size, course: Course, moment: Moment, now: float, guarded: bool
         up = cheapest_holding(kinds, need, moment.cores)
         if up is None or up == moment.here:
             return course, SizeChoice()
-        choice = SizeChoice(up, "the job foretold that it needs more memory")
+        foretold = moment.hinted_bytes > moment.memory_bytes
+        choice = SizeChoice(up, "the job foretold that it needs more memory" if foretold else "it uses more than that holds")
     if choice.to is None or choice.to == moment.here:
         return course, SizeChoice(None, choice.why)
     return course, allowed(course, choice, moment, now, guarded)

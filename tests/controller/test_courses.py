@@ -77,6 +77,14 @@ def test_it_is_shown_types_as_large_as_their_guard_leaves_them_and_not_too_large
     assert says.terms.kinds[SMALL].usable_bytes == pytest.approx(4 * GIB - (320 << 20), rel=1e-6)
 
 
+@pytest.mark.parametrize(("least", "shown"), [(None, False), (GIB // 4, True)])
+def test_a_machine_too_small_for_a_save_is_taken_only_where_the_job_says_so(least: int | None, shown: bool) -> None:
+    tiny = replace(OFFERS[0], pool=replace(OFFERS[0].pool, instance_type="a.tiny"), memory_bytes=GIB // 2)
+    says = Says()
+    use(riding(says, job=asks(size_memory_min_bytes=least), offers=[tiny, *OFFERS]), 1.0)
+    assert ("a.tiny" in [k.name for k in says.terms.kinds]) == shown
+
+
 def test_what_a_short_run_lost_is_told_to_the_micro_dollar() -> None:
     cheap = [replace(o, price_usd_micros_per_hour=o.price_usd_micros_per_hour // 20) for o in OFFERS]
     ride = riding(size_policy("surf", {}), start="a.large", job=asks(memory_bytes=16 * GIB, cpus=2), offers=cheap)
