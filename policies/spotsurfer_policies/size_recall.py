@@ -88,4 +88,4 @@ def _planned(memory: Recalling, moment: Moment) -> SizeChoice:
     to = int(total.argmin())
     if to == here or not total[to] < total[here]:
         return SizeChoice()
-    return SizeChoice(to, f"by the earlier run it saves {total[here] - total[to]:.3f} USD")
+    return SizeChoice(to, f"by the earlier run it saves {total[here] - total[to]:.6f} USD")

@@ -88,7 +88,7 @@ class Rental:
             return replace(riding, wanted=None), SizeChoice()
         lost = riding.regret[moment.here, to]
         return replace(riding, wanted=to), SizeChoice(
-            to, f"not being there has cost {lost:.3f} USD since it would have been better"
+            to, f"not being there has cost {lost:.6f} USD since it would have been better"
         )
 
 

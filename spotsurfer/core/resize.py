@@ -25,6 +25,7 @@ from spotsurfer.ports.size import USABLE, Came, Kind, Moment, Size, SizeChoice, 
 SIZED = "another size is better"  # how the purpose of a machine begins that is ordered for it
 ORDERED = "a machine was ordered: it is thought about anew after the next look"
 PAUSE_SECONDS = 15.0  # that a move stops the job for, as long as none was made
+LEAST_BYTES = 1 << 30  # of a type, unless the job allows less: with half of it agent and CRIU can't save a machine that is full
 SAME_PRICE, SAME_MOVE = 0.1, 0.25  # terms that differ by less are the same
 MICROS = 1e6
 
@@ -116,7 +117,7 @@ def _may(job: Job, offer: Offer, limits: Limits, rules: SizeRules, ran: Collecti
     if offer.pool.instance_type in ran:
         return True
     cpus = (spec.size_cpus_min or 1, spec.size_cpus_max or rules.cpu_factor * spec.cpus)
-    memory = (spec.size_memory_min_bytes or 0, spec.size_memory_max_bytes or rules.memory_factor * spec.memory_bytes)
+    memory = (spec.size_memory_min_bytes or LEAST_BYTES, spec.size_memory_max_bytes or rules.memory_factor * spec.memory_bytes)
     return cpus[0] <= offer.cpus <= cpus[1] and memory[0] <= offer.memory_bytes <= memory[1]
 
 

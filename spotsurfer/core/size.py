@@ -79,7 +79,8 @@ def roomy(course: Course, choice: SizeChoice, moment: Moment) -> SizeChoice:
         up = cheapest_holding(kinds, need, max(moment.cores, moment.hinted_cores))
         if up is None or up == moment.here:
             return SizeChoice()
-        return SizeChoice(up, "the job foretold that it needs more memory")
+        foretold = moment.hinted_bytes > moment.memory_bytes
+        return SizeChoice(up, "the job foretold that it needs more memory" if foretold else "it uses more than that holds")
     return SizeChoice(None, choice.why) if target == moment.here else choice
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from spotsurfer_agent.engines import inspect
 from spotsurfer_agent.engines.inspect import Job
+from spotsurfer_agent.shimwire import STARTED, write_durably
 from support.held_things import THINGS, Thing, start
 from support.minibox import minibox
 
@@ -91,3 +92,17 @@ def test_a_process_that_is_gone_is_no_finding():
     p.kill()
     p.communicate()
     assert inspect.findings(Job([p.pid], "/x")) == []
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_the_criu_of_an_agent_before_us_is_no_debugger(ours, tmp_path):
+    """Else an agent that starts anew in the middle of a save would let a job go that stands still for want of memory."""
+    p = start(next(t.code for t in THINGS if t.name == "traced"))
+    try:
+        (tmp_path / "job").mkdir()
+        write_durably(tmp_path / "job" / STARTED, {"pid": p.pid if ours else os.getpid()})  # the tracer is a child of p
+        told = inspect.findings(Job([p.pid], str(tmp_path)))
+    finally:
+        os.killpg(p.pid, signal.SIGKILL)
+        p.communicate()
+    assert any("is traced by process" in sentence for sentence in told) != ours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from spotsurfer_agent.protocol import SaveFacts
 from support.builders import JOB
-from support.rides import GIB, Ride, asks
+from support.rides import GIB, OFFERS, Ride, asks
 
 from spotsurfer.controller.courses import looks
 from spotsurfer.core.resize import SIZED
@@ -74,6 +75,23 @@ def test_it_is_shown_types_as_large_as_their_guard_leaves_them_and_not_too_large
     use(riding(says, job=asks(memory_bytes=4 * GIB, cpus=2)), 1.0)
     assert [k.name for k in says.terms.kinds] == ["a.small", "a.medium"]  # a.large has eight times the memory
     assert says.terms.kinds[SMALL].usable_bytes == pytest.approx(4 * GIB - (320 << 20), rel=1e-6)
+
+
+@pytest.mark.parametrize(("least", "shown"), [(None, False), (GIB // 4, True)])
+def test_a_machine_too_small_for_a_save_is_taken_only_where_the_job_says_so(least: int | None, shown: bool) -> None:
+    tiny = replace(OFFERS[0], pool=replace(OFFERS[0].pool, instance_type="a.tiny"), memory_bytes=GIB // 2)
+    says = Says()
+    use(riding(says, job=asks(size_memory_min_bytes=least), offers=[tiny, *OFFERS]), 1.0)
+    assert ("a.tiny" in [k.name for k in says.terms.kinds]) == shown
+
+
+def test_what_a_short_run_lost_is_told_to_the_micro_dollar() -> None:
+    cheap = [replace(o, price_usd_micros_per_hour=o.price_usd_micros_per_hour // 20) for o in OFFERS]
+    ride = riding(size_policy("surf", {}), start="a.large", job=asks(memory_bytes=16 * GIB, cpus=2), offers=cheap)
+    use(ride, 1.0, 12)
+    told = re.search(r"has cost (\S+) USD", ride.here.purpose)
+    assert told is not None
+    assert 0 < float(told[1]) < 0.001
 
 
 def test_memory_that_grows_past_a_machine_goes_up_and_comes_down_again() -> None:

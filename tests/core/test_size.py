@@ -65,6 +65,12 @@ def test_too_small_a_type_is_never_gone_to() -> None:
     assert choice.to == 1  # 8 GiB do not fit into 95 % of 8 GiB
 
 
+def test_what_it_uses_already_must_fit_whatever_the_policy_says() -> None:
+    policy = Says(SizeChoice())
+    choice = look(policy, begin(policy, TERMS), moment(0, 12.0), 60.0)[1]
+    assert choice == SizeChoice(1, "it uses more than that holds")
+
+
 def test_what_the_job_foretold_is_honoured_before_it_is_used() -> None:
     policy = Says(SizeChoice(None), start=0)
     _, choice = look(policy, begin(policy, TERMS), moment(0, hinted_bytes=20 * GIB), 60.0)

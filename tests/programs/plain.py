@@ -55,7 +55,7 @@ def prepare(entry: Entry, folder: Path) -> Path:
     return inputs
 
 
-def undisturbed(entry: Entry, folder: Path) -> Made:
+def undisturbed(entry: Entry, folder: Path, limit_seconds: float = LIMIT_SECONDS) -> Made:
     """Run it on this host in a copy of its inputs. Raises Unfit."""
     work, home = folder / "undisturbed", folder / "home"
     shutil.copytree(folder / "inputs", work)
@@ -70,7 +70,7 @@ def undisturbed(entry: Entry, folder: Path) -> Made:
             cwd=work, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
         )  # fmt: skip
         try:
-            code = process.wait(LIMIT_SECONDS)
+            code = process.wait(limit_seconds)
         finally:
             process.kill()
             process.wait()

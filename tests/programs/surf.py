@@ -57,7 +57,7 @@ class Surf:
             self._pause(pause, number)
             self._say(f"{act} after {pause:.1f} s")
             {"save": self._save, "move": self._move}[act]()
-        return self._made(self._end(), begin)
+        return made(self._world, self._end(), time.monotonic() - begin)
 
     def refused(self, pause: float) -> tuple[str, Made]:
         """Ask for a save that can't be: the sentence, and what the program made after it. Raises Failed."""
@@ -70,7 +70,7 @@ class Surf:
             raise Failed("it was saved, though the table says that it can't be")
         sentence = str(self._alerts()[0]["text"])
         self._say(sentence)
-        return sentence, self._made(self._end(), begin)
+        return sentence, made(self._world, self._end(), time.monotonic() - begin)
 
     def explain(self) -> str:
         """What there is to know of a failure."""
@@ -90,7 +90,7 @@ class Surf:
     # ---- acts
 
     def _begin(self) -> None:
-        self._submit()
+        self._job = submitted(self._world, self._entry, self._inputs)
         self._world.wait_state(self._job, "running", 1, ACT_SECONDS)
         if self._entry.service:
             agent = self._world.agent_pid(self._world.box(self._job, 1))
@@ -142,38 +142,39 @@ class Surf:
     def _alerts(self) -> list[Json]:
         return self._world.moments(self._job, "alert")
 
-    # ---- in and out
 
-    def _submit(self) -> None:
-        client, e = self._world.client, self._entry
-        self._job = str(client.post("/v1/ids", {"name": e.name})["job"])
-        files = sorted(p for p in self._inputs.rglob("*") if p.is_file())
-        modes = {}
-        for path in files:
-            arrives = path.relative_to(self._inputs).as_posix()
-            client.upload(f"/v1/jobs/{self._job}/inputs/{arrives}", _pieces(path), path.stat().st_size)
-            modes[arrives] = path.stat().st_mode & 0o777
-        spec = {
-            "name": e.name,
-            "command": e.command,
-            "inputs": sorted(modes),
-            "outputs": e.outputs,
-            "cpus": e.cpus,
-            "memory_bytes": MEMORY_BYTES,
-            **e.job,
-        }
-        client.put(f"/v1/jobs/{self._job}", {"spec": spec, "modes": modes})
+def submitted(world: Fleet, entry: Entry, inputs: Path) -> str:
+    """A job of the program with all files below `inputs`: its identifier."""
+    client = world.client
+    job = str(client.post("/v1/ids", {"name": entry.name})["job"])
+    modes = {}
+    for path in sorted(p for p in inputs.rglob("*") if p.is_file()):
+        arrives = path.relative_to(inputs).as_posix()
+        client.upload(f"/v1/jobs/{job}/inputs/{arrives}", _pieces(path), path.stat().st_size)
+        modes[arrives] = path.stat().st_mode & 0o777
+    spec = {
+        "name": entry.name,
+        "command": entry.command,
+        "inputs": sorted(modes),
+        "outputs": entry.outputs,
+        "cpus": entry.cpus,
+        "memory_bytes": MEMORY_BYTES,
+        **entry.job,
+    }
+    client.put(f"/v1/jobs/{job}", {"spec": spec, "modes": modes})
+    return job
 
-    def _made(self, ended: Json, begin: float) -> Made:
-        client = self._world.client
-        found = {}
-        for file in client.get(f"/v1/jobs/{self._job}/outputs")["outputs"]:
-            sum_ = hashlib.sha256()
-            for piece in client.download(f"/v1/jobs/{self._job}/outputs/{file['path']}"):
-                sum_.update(piece)
-            found[str(file["path"])] = sum_.hexdigest()
-        found["standard output"] = hashlib.sha256(self._world.output(self._job).encode()).hexdigest()
-        return Made(time.monotonic() - begin, 0.0, int(ended["exit_code"]), found)
+
+def made(world: Fleet, ended: Json, seconds: float) -> Made:
+    """What a job that ended made; it took so long."""
+    job, found = ended["id"], {}
+    for file in world.client.get(f"/v1/jobs/{job}/outputs")["outputs"]:
+        sum_ = hashlib.sha256()
+        for piece in world.client.download(f"/v1/jobs/{job}/outputs/{file['path']}"):
+            sum_.update(piece)
+        found[str(file["path"])] = sum_.hexdigest()
+    found["standard output"] = hashlib.sha256(world.output(job).encode()).hexdigest()
+    return Made(seconds, 0.0, int(ended["exit_code"]), found)
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

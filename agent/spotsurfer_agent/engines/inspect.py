@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent import procfs
+from spotsurfer_agent import procfs, shimwire
 from spotsurfer_agent.cuda.processes import DEVICES as GPUS
 from spotsurfer_agent.engines import sockets
 from spotsurfer_agent.jobroot import MountLine, mount_lines
@@ -135,10 +135,16 @@ def _socket_inode(name: str) -> int:
 # ---------------------------------------------------------------- checks; each yields the second half of a sentence
 
 
-def _traced(_: _Tree, p: Process) -> Iterator[str]:
+def _traced(tree: _Tree, p: Process) -> Iterator[str]:
     tracer = procfs.status(p.pid).get("TracerPid", "0")
-    if tracer != "0":
+    if tracer != "0" and not _saves(tree.job.base, int(tracer)):
         yield f"is traced by process {tracer} (a debugger or strace), which saving needs itself: detach it"
+
+
+def _saves(base: str, pid: int) -> bool:
+    """It is the CRIU of a save that an agent before us began: a child of the shim. Raises OSError where it is gone."""
+    shim = shimwire.read_json(Path(base) / "job" / shimwire.STARTED) or {}
+    return procfs.status(pid).get("PPid") == str(shim.get("pid"))
 
 
 def _nested(tree: _Tree, p: Process) -> Iterator[str]:
