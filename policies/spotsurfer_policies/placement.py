@@ -2,10 +2,10 @@
 
 Of the pools that are free it goes where an hour of progress is expected to cost least (`progress`), and leaves a machine only
 for a pool where that is less with the launch and the move. With a deadline and known work, a dynamic program over pools
-(`roaming`) weighs what to do while no machine is held, or an on-demand one: spot, on-demand or waiting; it waits beside pools
-that are free only where they are dearer than the one that it waits for, the wait included. Where a move costs more than an
-hour on spot, the program weighs staying and moving, too. Hazards are learned by age, for each pool around what all pools show,
-from a prior by the advisor's band.
+(`roaming`) says what an hour to spare is worth there, and weighs what to do while no machine is held, or an on-demand one:
+spot, on-demand or waiting; it waits beside pools that are free only where they are dearer than the one that it waits for, the
+wait included. Where a move costs more than an hour on spot, the program weighs staying and moving, too. Hazards are learned
+by age, for each pool around what all pools show, from a prior by the advisor's band.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spotsurfer_policies.cheapest import Cheapest
 from spotsurfer_policies.cheapest import make as make_cheapest
 from spotsurfer_policies.progress import HORIZON_SECONDS, rates
 from spotsurfer_policies.roaming import HOUR
-from spotsurfer_policies.weighing import life_of, weighed
+from spotsurfer_policies.weighing import life_of, weighed, worth_of_an_hour
 
 RESTART_SECONDS = 300.0  # boot, fetch, restore, where nothing was measured
 
@@ -65,7 +65,7 @@ class Surf(Cheapest):
         return self._with_deadline(view, view.work_left_seconds, view.time_left_seconds)
 
     def _with_deadline(self, view: PlaceView, work: float, left: float) -> Placed:
-        usd = rates(view) if _light(view) else []
+        usd = rates(view, worth_of_an_hour(view, work, left)) if _light(view) else []
         if usd and view.held is Buy.SPOT:
             return _cheapest(view, usd)
         options = weighed(view, work, left)

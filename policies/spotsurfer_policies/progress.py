@@ -4,15 +4,13 @@
 
 with l the expected life (hours) of a machine from the pool's present spell on, at most what is left to do, and q the chance
 that it is lost before. A loss costs a restart, and a move or the wait for the pool, whichever is less. Time that passes
-without progress costs what on-demand is dearer than spot, the less the more time there is to spare. A launch is reckoned
+without progress costs what an hour to spare is worth to the job: nothing where there is no deadline. A launch is reckoned
 dearer than it is (`CAUTION`), for hazards are believed, not known, and who believes them hops too often.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from spotsurfer.ports.placement import PlaceView, PoolView
 from spotsurfer.ports.purchase import Buy
@@ -22,33 +20,27 @@ from spotsurfer_policies.weighing import hazards_of, life_of
 HORIZON_SECONDS = 24 * HOUR  # of work: nobody knows more of a pool's future, or how much is left
 LEAST_SECONDS, LEAST_HOURS = 600.0, 0.05  # of work that is reckoned with, of a life
 CAUTION = 0.5  # of a restart
-SPARE_HOURS, SPARE_SHARE = 3.0, 0.1  # so much time to spare, and so much of the work, makes time cheaper by a factor of e
 WAIT_SECONDS = 12 * HOUR  # at most, for a pool to come back
 HALF_SEEN = HOUR  # a pool that nothing is known of was free for an hour and for an hour it was not
 
 
-@dataclass(frozen=True, slots=True)
-class _Time:
-    """What the job's time is worth: USD an hour without progress; seconds of work that lives are reckoned to."""
+def rates(view: PlaceView, hour_usd: float = 0.0) -> list[float]:
+    """USD for an hour of progress on spot, one value a pool; of pools that are not free the wait for them counts, too.
 
-    hour_usd: float
-    horizon: float
-
-
-def rates(view: PlaceView) -> list[float]:
-    """USD for an hour of progress on spot, one value a pool; of pools that are not free the wait for them counts, too."""
+    `hour_usd`: what an hour without progress costs, beside what is paid for a machine.
+    """
     free, none = hazards_of(tuple((p.up, p.down, p.band) for p in view.pools))
-    time, restart = _time(view), view.restart_seconds / HOUR
+    restart, horizon = view.restart_seconds / HOUR, _horizon(view)
     mean = _mean_price(view.pools)
     found = []
     for i, p in enumerate(view.pools):
-        life, lost = life_of(free[i], 0.0 if p.free is False else p.spell_seconds, time.horizon)
+        life, lost = life_of(free[i], 0.0 if p.free is False else p.spell_seconds, horizon)
         here = view.held is Buy.SPOT and i == view.at
-        begin = _begin(view, i, here) + (0.0 if here else restart * time.hour_usd)
+        begin = _begin(view, i, here) + (0.0 if here else restart * hour_usd)
         back = life_of(none[i], 0.0, WAIT_SECONDS)[0] / HOUR
-        loss = restart * mean * (1 + CAUTION) + min(max(q.move_usd for q in view.pools), time.hour_usd * back)
+        loss = restart * mean * (1 + CAUTION) + min(max(q.move_usd for q in view.pools), hour_usd * back)
         wait = life_of(none[i], p.spell_seconds, WAIT_SECONDS)[0] / HOUR if p.free is False else 0.0
-        extra = (begin + time.hour_usd * wait + lost * loss) / max(life / HOUR, LEAST_HOURS)
+        extra = (begin + hour_usd * wait + lost * loss) / max(life / HOUR, LEAST_HOURS)
         found.append(_scarce(p) * (p.spot_usd_per_hour + extra))
     return found
 
@@ -60,14 +52,10 @@ def _begin(view: PlaceView, pool: int, here: bool) -> float:
     return hours * p.spot_usd_per_hour + (0.0 if view.at in (None, pool) else p.move_usd)
 
 
-def _time(view: PlaceView) -> _Time:
+def _horizon(view: PlaceView) -> float:
+    """Seconds of work that lives are reckoned to."""
     work = HORIZON_SECONDS if view.work_left_seconds is None else view.work_left_seconds
-    horizon = max(min(work, HORIZON_SECONDS), LEAST_SECONDS)
-    if view.time_left_seconds is None:
-        return _Time(0.0, horizon)
-    spare = max(view.time_left_seconds - work - view.restart_seconds, 0.0) / HOUR
-    most = min(p.on_demand_usd_per_hour for p in view.pools) - min(p.spot_usd_per_hour for p in view.pools)
-    return _Time(max(most, 0.0) * math.exp(-spare / (SPARE_HOURS + SPARE_SHARE * work / HOUR)), horizon)
+    return max(min(work, HORIZON_SECONDS), LEAST_SECONDS)
 
 
 def _mean_price(pools: Sequence[PoolView]) -> float:

@@ -26,7 +26,21 @@ LOOKS = tuple(h * HOUR for h in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16)
 
 def weighed(view: PlaceView, work: float, left: float) -> list[tuple[float, int, Buy, int]]:
     """(expected USD to the end, order among equals, what to hold, pool) of each choice."""
-    table, chances = _table(
+    table, chances = _tabled(view, work, left)
+    return list(_options(view, table, chances, work, left))
+
+
+def worth_of_an_hour(view: PlaceView, work: float, left: float) -> float:
+    """USD that an hour less to spare is expected to cost, on the best machine that can be had now, or else on any."""
+    table, chances = _tabled(view, work, left)
+    can = np.array([p.free is not False for p in view.pools])
+    can = can if can.any() else ~can
+    now, later = (float(_launches(view, table, chances, work, t, now=True)[can].min()) for t in (left, left - HOUR))
+    return max(later - now, 0.0)
+
+
+def _tabled(view: PlaceView, work: float, left: float) -> tuple[Table, Floats]:
+    return _table(
         _Case(
             tuple((p.up, p.down, p.band) for p in view.pools),
             tuple(_rounded(p.spot_usd_per_hour) for p in view.pools),
@@ -38,7 +52,6 @@ def weighed(view: PlaceView, work: float, left: float) -> list[tuple[float, int,
             view.tick_seconds,
         )
     )
-    return list(_options(view, table, chances, work, left))
 
 
 def _options(view: PlaceView, table: Table, chances: Floats, work: float, left: float) -> Sequence[tuple[float, int, Buy, int]]:

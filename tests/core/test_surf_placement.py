@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from spotsurfer_policies.placement import make
 from spotsurfer_policies.progress import rates
+from spotsurfer_policies.weighing import worth_of_an_hour
 from support.builders import NOW, POOL, a_job, an_attempt, an_offer
 
 from spotsurfer.core.evidence import fates_of
@@ -118,9 +119,11 @@ def test_time_is_dearer_the_less_there_is_to_spare() -> None:
     """A dear pool is launched in rather than waited beside when little time is left to spare."""
     cheap, dear = seen(0.6, 600.0, free=False), seen(1.4, 30 * HOUR)
     plenty, little = (two(cheap, dear, Buy.WAIT, 20 * HOUR + spare * HOUR) for spare in (200, 1))
-    assert rates(little)[0] > rates(plenty)[0]
-    assert rates(plenty)[0] < rates(plenty)[1]
-    assert rates(little)[0] > rates(little)[1]
+    worth, more = (worth_of_an_hour(v, 20 * HOUR, v.time_left_seconds or 0.0) for v in (plenty, little))
+    assert 0 <= worth < 0.1 < more
+    assert rates(plenty, worth)[0] < rates(plenty, worth)[1]
+    assert rates(little, more)[0] > rates(little, more)[1]
+    assert make({}).place(plenty).buy is Buy.WAIT
     assert make({}).place(little).buy is Buy.SPOT
 
 
