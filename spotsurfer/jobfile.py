@@ -134,7 +134,8 @@ def _market(value: object) -> MarketChoice:
         raise ValueError(f"is {value!r}. {did_you_mean(str(value), list(MarketChoice))}") from None
 
 
-def _priority(value: object) -> int:
+def read_priority(value: object) -> int:
+    """A number, or the name of one; raises ValueError with the second half of a sentence."""
     if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]+", value):
         if value in PRIORITIES:
             return PRIORITIES[value]
@@ -160,7 +161,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "tags": ("tags", _table),
     "user": ("user", _text),
     "market": ("market", _market),
-    "priority": ("priority", _priority),
+    "priority": ("priority", read_priority),
     "checkpoint_interval": ("checkpoint_interval_seconds", parse_seconds),
     "retries": ("retries", _count),
     "budget_usd": ("budget_usd_micros", parse_usd),

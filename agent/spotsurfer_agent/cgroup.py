@@ -176,16 +176,14 @@ class JobCgroup:
     def memory_bytes(self) -> int:
         """Memory of it; where no memory controller is at hand, the resident pages of its processes, shared ones split."""
         with contextlib.suppress(OSError, ValueError, KeyError):
-            if UNIFIED in self.folders:
-                return int(self._read(V2_MEMORY.used))
-            return int(Path(self.folders["memory"], V1_MEMORY.used).read_text())
+            files, folder = self._memory
+            return int((folder / files.used).read_text())
         return sum(_resident_bytes(pid) for pid in self.pids())
 
     def memory_ended(self) -> int | None:
         """The most that it ever held, if the kernel killed a process of it for want of memory; None = it did not."""
-        files, controller = (V2_MEMORY, UNIFIED) if UNIFIED in self.folders else (V1_MEMORY, "memory")
         with contextlib.suppress(OSError, ValueError, KeyError):
-            folder = Path(self.folders[controller])
+            files, folder = self._memory
             if files.killed(folder):
                 most = folder / files.most  # kernels before 5.19 don't tell it on v2
                 return int(most.read_text()) if most.exists() else self.memory_bytes()
@@ -199,6 +197,12 @@ class JobCgroup:
         if "freezer" not in self.folders:
             raise CgroupError(0, "no freezer control group is mounted: mount cgroup2 on /sys/fs/cgroup")
         return self.folders["freezer"]
+
+    @property
+    def _memory(self) -> tuple[MemoryFiles, Path]:
+        """Names of its memory controller's files, and where they are. Raises KeyError where none is at hand."""
+        files, controller = (V2_MEMORY, UNIFIED) if UNIFIED in self.folders else (V1_MEMORY, "memory")
+        return files, Path(self.folders[controller])
 
     def _read(self, name: str) -> str:
         return Path(self.freezer, name).read_text()

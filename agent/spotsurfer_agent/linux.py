@@ -48,6 +48,8 @@ _vmsplice = _libc.vmsplice
 _vmsplice.restype = ctypes.c_ssize_t
 _process_vm_readv = _libc.process_vm_readv
 _process_vm_readv.restype = ctypes.c_ssize_t
+_process_vm_writev = _libc.process_vm_writev
+_process_vm_writev.restype = ctypes.c_ssize_t
 READ_PIECES_MAX = 1024  # UIO_MAXIOV
 
 
@@ -195,6 +197,16 @@ def read_memory(pid: int, into: int, length: int, pieces: int, count: int) -> in
     done = int(_process_vm_readv(ctypes.c_int(pid), *vectors, ctypes.c_ulong(0)))
     if done < 0:
         _checked(done, "process_vm_readv")
+    return done
+
+
+def write_memory(pid: int, to: int, source: int, length: int) -> int:
+    """Copy `length` bytes at an address of ours to one of a process, whose mapping has to be writable; how many were copied."""
+    local, remote = _Iovec(source, length), _Iovec(to, length)
+    vectors = (ctypes.byref(local), ctypes.c_ulong(1), ctypes.byref(remote), ctypes.c_ulong(1))
+    done = int(_process_vm_writev(ctypes.c_int(pid), *vectors, ctypes.c_ulong(0)))
+    if done < 0:
+        _checked(done, "process_vm_writev")
     return done
 
 

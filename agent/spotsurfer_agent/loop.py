@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 1.0  # between looks at a job of which nothing is expected: each look takes a millisecond of processor
-LOG_SECONDS = 3.0
+LOG_SECONDS, FIRST_LOG_SECONDS = 3.0, 0.5  # whoever waits for the job to begin waits for its first line
 PARTIAL_SECONDS = 1.0  # between looks whether somebody asked for outputs
 PROTECTION_SECONDS = 1.0  # between looks whether a look at the job's processes is due
 SAVES_STILL = ("", "criu")  # rungs on which a job can be saved that is frozen; "" = not looked at yet
@@ -110,7 +110,7 @@ class Agent:
         self.state = State(since=given.now(), drain_failed=given.state.memory.drain_failed)
         self._stirred_at, self._stirred_by = given.now(), (AgentState.BOOT, 0, "")
         self._born = given.now()
-        self._is_quiet = False
+        self._is_quiet, self._printed = False, False
         self.over = False  # everything is said: the machine may go
         self._status, self._woken, self._stopped = Status(WorkloadState.ABSENT), threading.Event(), False
         self._tickers = self._make_tickers()
@@ -133,7 +133,7 @@ class Agent:
                 self._wake_for(lambda: (self.readiness.standing, standby.warm if standby else None)),
             ),
             "reporter": Ticker("reporter", self.reporter.send, min(1.0, poll), self._wake_for(self._shown)),
-            "logs": Ticker("logs", self.push_logs, LOG_SECONDS, lambda: None),
+            "logs": Ticker("logs", self.push_logs, self._log_seconds, lambda: None),
             "partials": Ticker("partials", self.partials.look, PARTIAL_SECONDS, self._wake_for(self._dealt_with)),
             "protection": Ticker("protection", self._examine, PROTECTION_SECONDS, self._wake_for(self.engine.protection)),
             "notices": Ticker("notices", watcher.look, c.notice_seconds, self._wake_for(lambda: watcher.warning)),
@@ -225,7 +225,10 @@ class Agent:
     def push_logs(self) -> None:
         """Upload new output, unless nothing may be written any more."""
         if not self.gate.is_shut:
-            self.logs.push()
+            self._printed |= self.logs.push()
+
+    def _log_seconds(self) -> float:
+        return LOG_SECONDS if self._printed else FIRST_LOG_SECONDS
 
     def tick(self) -> None:
         """Look, step, act; again while edges follow each other."""

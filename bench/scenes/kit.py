@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -164,6 +165,14 @@ def settle() -> None:
     """Nothing of an earlier step may still be on its way to a disk."""
     os.sync()
     time.sleep(SETTLE_SECONDS)
+
+
+def warm() -> None:
+    """What is stored lies in the page cache, as what it is compared with lies in memory: a disk's speed is no part of it."""
+    with contextlib.suppress(FileNotFoundError):  # the store clears its leftovers meanwhile
+        for path in STORE.rglob("*"):
+            if path.is_file():
+                path.read_bytes()
 
 
 def say(text: str) -> None:

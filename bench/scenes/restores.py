@@ -56,6 +56,7 @@ def one(run: Runner, *, lazy: bool) -> Figures:
     run.set_lazy(lazy)
     image = run.newest()
     run.engine.expect(image)  # as on every machine that waits for its job
+    kit.warm()
     kit.settle()
     began = time.monotonic()
     first = run.first_line(lambda: run.engine.restore(image, engine_kit.job()))

@@ -1,4 +1,4 @@
-"""Wishes: `checkpoint`, `move`, `suspend`, `resume`, `cancel`. The controller records them; the agents carry them out."""
+"""Wishes, from `checkpoint` to `cancel`. The controller records them; the agents carry them out."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ def add(app: typer.Typer) -> None:
     )(move)
     app.command(epilog=examples("spotsurfer suspend assembly-3f9a1c", "spotsurfer suspend assembly-3f9a1c --wait"))(suspend)
     app.command(epilog=examples("spotsurfer resume assembly-3f9a1c --wait", "spotsurfer resume job-1 --from 12"))(resume)
+    app.command(
+        epilog=examples("spotsurfer priority assembly-3f9a1c high", "spotsurfer priority assembly-3f9a1c -5"),
+        context_settings={"ignore_unknown_options": True},  # a number below zero is none
+    )(priority)
     app.command(epilog=examples("spotsurfer cancel assembly-3f9a1c"))(cancel)
 
 
@@ -171,6 +175,25 @@ def failure(attempts: list[Json]) -> type[SpotsurferError]:
             if attempt[mark]:
                 return kind
     return MoveFailed
+
+
+def priority(
+    job: JobArgument,
+    number: Annotated[
+        str, typer.Argument(metavar="N", help="low, normal, high or a whole number from -100 to 100.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Change how much the job counts: where limits leave no room for all, a higher one suspends a lower one."""
+    from spotsurfer.cli.client import job_path
+    from spotsurfer.jobfile import read_priority
+
+    try:
+        wanted = read_priority(number)
+    except ValueError as e:
+        raise UsageError(f"The priority {e}.") from None
+    answer = SESSION.client().put(job_path(job, "priority"), {"priority": wanted})
+    _say(as_json, answer, f"{answer['job']} has priority {answer['priority']} from now on.")
 
 
 def cancel(job: JobArgument, as_json: AsJson = False) -> None:

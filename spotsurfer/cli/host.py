@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from spotsurfer.settings import Settings
     from spotsurfer.web.server import Endpoint
     from spotsurfer.wiring import Controller
+
+LOOPBACK = ("127.", "::1", "localhost")  # how addresses begin that only this host reaches
 
 
 def add(app: typer.Typer) -> None:
@@ -76,13 +79,19 @@ def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
             allow_fetch=settings.secrets.allow_remote,
         )
         found.append(Endpoint(app, tcp_socket(listen)))
-        if not listen.startswith(("127.", "[::1]", "localhost:")):
-            advice = "HTTP without TLS: put a TLS proxy or an SSH tunnel in front"
-            Log("serve").warning(Event.SERVE_OPEN_TO_NETWORK, listen=listen, advice=advice)
-    if not settings.front.address.startswith(("127.", "::1", "localhost")):
-        advice = "whoever reaches a job's port there can wake the job, and speaks to the job itself"
-        Log("serve").warning(Event.SERVE_OPEN_TO_NETWORK, listen=settings.front.address, advice=advice)
+    for place, advice in _open_to_network(listen, settings.front.address):
+        Log("serve").warning(Event.SERVE_OPEN_TO_NETWORK, listen=place, advice=advice)
     return found
+
+
+def _open_to_network(listen: str | None, front: str) -> Iterator[tuple[str, str]]:
+    """What others than this host can reach, and what to know about it. `listen`: address and port; `front`: an address."""
+    from spotsurfer.settings import listen_address
+
+    if listen is not None and not listen_address(listen)[0].startswith(LOOPBACK):
+        yield listen, "HTTP without TLS: put a TLS proxy or an SSH tunnel in front"
+    if not front.startswith(LOOPBACK):
+        yield front, "whoever reaches a job's port there can wake the job, and speaks to the job itself"
 
 
 def doctor(config: Config = None, as_json: AsJson = False) -> None:

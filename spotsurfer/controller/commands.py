@@ -8,13 +8,13 @@ from dataclasses import replace
 from sqlalchemy import Engine
 
 from spotsurfer.controller.events import Kind
-from spotsurfer.model.errors import Conflict, NotFound, Unprotected
+from spotsurfer.model.errors import Conflict, NotFound, Unprotected, UsageError
 from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import ENDED, HOLDS, HeldBy, Job, JobState, MoveRequest, Rewind, Wish
+from spotsurfer.model.job import ENDED, HOLDS, PRIORITY_MAX, HeldBy, Job, JobState, MoveRequest, Rewind, Wish
 from spotsurfer.model.market import Market
 from spotsurfer.model.transitions import JOB, JobEvent, advance
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.service import Moment
+from spotsurfer.ports.service import Moment, Why
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
 from spotsurfer.store.heads import Heads, chosen
@@ -126,6 +126,24 @@ class Commands:
 
         return self._change(job, "outputs so far", change).partials_asked
 
+    def prioritize(self, job: str, priority: int) -> Job:
+        """Let it count so much from now on where limits leave no room for all. UsageError out of range."""
+        if abs(priority) > PRIORITY_MAX:
+            raise UsageError(f"priority is {priority}, expected -{PRIORITY_MAX} to {PRIORITY_MAX}")
+        return self._retried(lambda: self._prioritize(job, priority))
+
+    def _prioritize(self, name: str, priority: int) -> Job:
+        job, now = self._open(name, "another priority"), self._clock.now()
+        if priority == job.spec.priority:
+            return job
+        text = f"priority {priority} instead of {job.spec.priority}, asked by {USER}"
+        with self._engine.begin() as connection:
+            saved = rows.save_job(connection, replace(job, spec=replace(job.spec, priority=priority)))
+            timeline.add(connection, Moment(now, job.id, None, str(Kind.WISH), text))
+            # Where there is room nothing follows that `why` could tell.
+            timeline.add_decision(connection, job.id, Why(now, (text,), (), ""))
+        return saved
+
     def _running(self, job: Job) -> None:
         with self._engine.connect() as connection:
             attempts = rows.attempts(connection, [job.id])[job.id]
@@ -148,12 +166,17 @@ class Commands:
             return saved
         raise AssertionError("unreachable")
 
-    def _once(self, name: str, what: str, change: Callable[[Job], Job], who: str) -> Job:
+    def _open(self, name: str, what: str) -> Job:
+        """The job, if it goes on; Conflict, saying what is not possible, where it does not."""
         with self._engine.connect() as connection:
             job = rows.find_job(connection, name)
         if job.state in ENDED or job.wish is Wish.CANCEL:
             state = job.state if job.state in ENDED else "being cancelled"
             raise Conflict(f"job {job.id} is {state}: {what} is not possible any more")
+        return job
+
+    def _once(self, name: str, what: str, change: Callable[[Job], Job], who: str) -> Job:
+        job = self._open(name, what)
         changed = change(job)
         with self._engine.begin() as connection:
             saved = rows.save_job(connection, changed)

@@ -16,6 +16,7 @@ from spotsurfer_agent.usage.window import WINDOW_SECONDS, merged
 from sqlalchemy import Engine
 
 from spotsurfer.core import resize
+from spotsurfer.core.case import owners
 from spotsurfer.core.ownership import refusing
 from spotsurfer.core.resize import Look, Sizing
 from spotsurfer.core.size import SizeRules
@@ -102,7 +103,7 @@ class Courses:
 
     def _ride(self, snapshot: Snapshot, seen: JobSeen, now: datetime) -> _Ride | None:
         """What is known of the job's run; begun anew where types or prices are others than before. Raises ConfigError."""
-        ride, had = self._rides.get(seen.job.id), resize.owners(seen.attempts)
+        ride, had = self._rides.get(seen.job.id), owners(seen.attempts)
         if ride is not None and ride.owners == len(had) and now < ride.due:
             return ride
         rules = self._sizes.rules
@@ -159,7 +160,7 @@ class _Judge:
 
     def judged(self, ride: _Ride) -> JobSeen | None:
         """The job with where it should be."""
-        newest = resize.owners(self.seen.attempts)[-1]
+        newest = owners(self.seen.attempts)[-1]
         here = resize.index_of(ride.sizing.course.terms, newest.pool.instance_type)
         if here is None:
             return None
@@ -223,7 +224,7 @@ class _Judge:
             usd_micros_per_hour=round(kinds[to].usd_per_hour * resize.MICROS),
             why=resize.explained(sizing, to, why, self.rules, moves),
             alarm=course.alarm,
-            room_bytes=0 if resize.owners(seen.attempts)[-1].state in HOLDS else self._room(ride, sizing),
+            room_bytes=0 if owners(seen.attempts)[-1].state in HOLDS else self._room(ride, sizing),
         )
         asks = kinds[to]
         if seen.job.move is not None and seen.job.move.instance_type is not None and not rescue:  # its user knows best
@@ -247,5 +248,5 @@ def _over(floored: JobSeen, sized: JobSeen | None) -> JobSeen:
 
 def _unsized(seen: JobSeen, alarm: str) -> JobSeen:
     """As if nobody had asked; told of."""
-    here = resize.owners(seen.attempts)[-1].pool.instance_type
+    here = owners(seen.attempts)[-1].pool.instance_type
     return replace(seen, size=SizeSeen(here, here, False, frozenset(), 0, alarm, alarm))

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
+from spotsurfer.core.case import holder_of
 from spotsurfer.core.idle import followed
 from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import HOLDS, Attempt
+from spotsurfer.model.job import Attempt
 from spotsurfer.model.snapshot import JobSeen, QuietSeen, Snapshot
 from spotsurfer.state import usages
 
@@ -29,7 +30,8 @@ class Idleness:
 
     def noted(self, snapshot: Snapshot, changed: Collection[tuple[str, int]], now: datetime) -> Snapshot:
         """The snapshot with what is known of idle jobs. `changed`: whose reports are new and in the database."""
-        asked = {s.job.id: a for s in snapshot.jobs if s.job.spec.idle_seconds is not None and (a := _holder(s)) is not None}
+        some = (s for s in snapshot.jobs if s.job.spec.idle_seconds is not None)
+        asked = {s.job.id: a for s in some if (a := holder_of(s.attempts)) is not None}
         if not asked:
             self._known.clear()
             return snapshot
@@ -52,7 +54,3 @@ class Idleness:
         with self._engine.connect() as connection:
             found = usages.read(connection, seen.job.id, since)
         return followed(before, ((u.at, u.window) for u in found if u.attempt == holder.number), seen.job.spec)
-
-
-def _holder(seen: JobSeen) -> Attempt | None:
-    return next((a for a in seen.attempts if a.state in HOLDS), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -23,7 +23,7 @@ from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
 from spotsurfer.core.preview import preview
 from spotsurfer.core.purchase import view_of
-from spotsurfer.model.actions import Action, Decision, Grant, Mark, Preview
+from spotsurfer.model.actions import Action, Decision, Grant, Mark, Plan, Preview
 from spotsurfer.model.errors import Conflict, ProviderError, SpotsurferError
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import Job
@@ -87,11 +87,11 @@ class Loop:
             chosen = self._policies
             decision = decide(snapshot, chosen.placement, now, chosen.purchase, chosen.interval)
             self._alert(decision.alarms, now)
-            done = self._carry_out(decision.actions)
+            done, advanced = self._carry_out(decision.actions)
             self._explain(decision, done, now)
             self._levels = dict(decision.levels)
             self._note(now)
-            return decision
+            return replace(decision, advanced=advanced)
 
     def _sized(self, snapshot: Snapshot, now: datetime) -> Snapshot:
         """With each job asking for what it needs: as its size policy says, else as near misses showed."""
@@ -100,9 +100,11 @@ class Loop:
             return floored
         return self._courses.sized(snapshot, lambda seen: self._chronicle.words(seen.attempts), floored.jobs, now)
 
-    def _carry_out(self, actions: Sequence[Action]) -> dict[JobId, list[str]]:
+    def _carry_out(self, actions: Sequence[Action]) -> tuple[dict[JobId, list[str]], bool]:
+        """What was done, by job, and whether a state moved on."""
         done: dict[JobId, list[str]] = defaultdict(list)
         unmarked: set[JobId] = set()
+        advanced = False
         for action in actions:
             job = getattr(action, "job", None)
             if isinstance(action, Grant) and job in unmarked:
@@ -110,9 +112,10 @@ class Loop:
             outcome = self._try(action)
             if outcome is not None and job is not None:
                 done[job].append(outcome)
+                advanced |= isinstance(action, Plan | Mark)
             if outcome is None and isinstance(action, Mark):
                 unmarked.add(action.job)
-        return done
+        return done, advanced
 
     def _try(self, action: Action) -> str | None:
         """Errors of one action touch no other job."""

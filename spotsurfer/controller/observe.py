@@ -30,6 +30,7 @@ from spotsurfer.store.heads import Heads
 from spotsurfer.store.reports import Heard, Reports
 
 Signs = dict[str, list[Row]]  # by instance
+AWAITED_SECONDS = 0.5  # between two listings while somebody waits for the room of a machine that was told to end
 # In these states the head decides what comes next, so it is read at every tick.
 CURIOUS = frozenset(
     {AttemptState.READY, AttemptState.RESTORING, AttemptState.DRAINING, AttemptState.LOST, AttemptState.RELEASING}
@@ -68,6 +69,7 @@ class Observer:
         self._offers_every = timedelta(seconds=offers_seconds)
         self._listing_every = timedelta(seconds=listing_seconds)
         self._listing_complete = False
+        self._awaited = False
         self._listing: dict[str, InstanceView] = {}
         self._listing_at: datetime | None = None
         self._annals, self._turns = Annals(), Turns()
@@ -93,6 +95,7 @@ class Observer:
             self.costs.refresh(connection, attempts, now)
             past = self._annals.past(connection, attempts, now)
             held = self._turns.held(connection, jobs)
+        self._awaited = any(a.gave_way_to and a.state is AttemptState.RELEASING for some in attempts.values() for a in some)
         seen = [self._job(j, attempts[j.id], signs, now) for j in jobs]
         orphans = [_instance(v) for t, v in self._listing.items() if t not in tokens and v.state is not InstanceState.GONE]
         return Snapshot(
@@ -128,7 +131,8 @@ class Observer:
 
     def _due(self, now: datetime) -> bool:
         """Looks that follow each other at once are about the store: the cloud is asked at its own pace."""
-        return not self._listing_complete or self._listing_at is None or now - self._listing_at >= self._listing_every
+        every = min(self._listing_every, timedelta(seconds=AWAITED_SECONDS)) if self._awaited else self._listing_every
+        return not self._listing_complete or self._listing_at is None or now - self._listing_at >= every
 
     def _list_instances(self, now: datetime) -> bool:
         if not self._due(now):

@@ -14,6 +14,7 @@ from spotsurfer_agent.protocol import Partial, ProtocolError, Report
 from spotsurfer_agent.store import FileStore, StoreError
 from sqlalchemy import Engine
 
+from spotsurfer.core.case import holder_of
 from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
 from spotsurfer.model.job import HOLDS, Attempt, Job
 from spotsurfer.ports.service import OutputFile, PartialSeen
@@ -38,7 +39,7 @@ class Partials:
             attempts = rows.attempts(connection, [row.id])[row.id]
         if not 0 < number <= row.partials_asked:
             raise NotFound(f"job {row.id} has no request {number}; `spotsurfer outputs --partial {row.id}` makes one")
-        holder = next((a for a in attempts if a.state in HOLDS), None)
+        holder = holder_of(attempts)
         asked = next((a for a in attempts if a.desired_partial >= number), holder)
         report = self._heard(row, asked) if asked is not None else None  # before the store: what is told of is there
         found = self._list(row, number)

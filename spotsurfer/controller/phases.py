@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spotsurfer.model.job import ENDED, HOLDS, WAITS, Attempt, AttemptState, HeldBy, Job, JobState, Wish
+from spotsurfer.core.case import holder_of
+from spotsurfer.model.job import ENDED, WAITS, Attempt, AttemptState, HeldBy, Job, JobState, Wish
 
 OF_HOLDER = {
     AttemptState.RESTORING: "restoring",
@@ -27,7 +28,7 @@ def phase(job: Job, attempts: Sequence[Attempt]) -> str:
         return "suspended"
     if job.state in ENDED or job.state is JobState.HELD:
         return str(job.state)
-    holder = next((a for a in attempts if a.state in HOLDS), None)
+    holder = holder_of(attempts)
     waiter = next((a for a in attempts if a.state in WAITS), None)
     if holder is not None and job.wish is Wish.HOLD:
         return "suspending"

@@ -14,6 +14,7 @@ from spotsurfer.model.errors import Superseded
 
 log = structlog.get_logger()
 AGAIN_SECONDS = 0.5  # after a tick that acted; an action that keeps failing is not repeated more often
+NEXT_SECONDS = 0.02  # after one that moved a state on: that can't repeat itself, and waiting between two steps helps nobody
 
 
 class Schedule:
@@ -51,7 +52,9 @@ class Schedule:
         """A tick that fails is logged and tried again: the world may be better next time. Losing the lead is final."""
         try:
             decision = self._tick()
-            if decision.hurry:
+            if decision.advanced:
+                self.poke(min(NEXT_SECONDS, self._hurry_seconds))
+            elif decision.hurry:
                 self.poke(self._hurry_seconds)
             elif decision.actions:
                 self.poke(self._again_seconds)  # one step often makes the next one possible

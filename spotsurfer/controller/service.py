@@ -92,6 +92,7 @@ class ControllerService:
         self.move = parts.commands.move
         self.checkpoint = parts.commands.checkpoint
         self.go_back = parts.commands.go_back
+        self.prioritize = parts.commands.prioritize
         self.ask_partial = parts.commands.ask_partial
         self.machine = parts.logins.machine
         self.partial = parts.partials.seen

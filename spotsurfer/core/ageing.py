@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 
+from spotsurfer.core.case import owners
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import HOLDS, OVER, Attempt, Job
 from spotsurfer.model.job import AttemptState as A
@@ -35,7 +36,7 @@ def levels(snapshot: Snapshot, waiting: Container[JobId], now: datetime) -> dict
 
 def came_back(attempts: Sequence[Attempt], now: datetime) -> float | None:
     """Seconds that a job runs since it last came back from giving way; None where it never did."""
-    owned = _owned(attempts)
+    owned = owners(attempts)
     gave = [i for i, a in enumerate(owned) if a.gave_way_to and a.state not in HOLDS]
     back = owned[gave[-1] + 1 :] if gave else []
     return (now - _ran_from(back[0], now)).total_seconds() if back else None
@@ -44,7 +45,7 @@ def came_back(attempts: Sequence[Attempt], now: datetime) -> float | None:
 def _waits(seen: JobSeen, held: Sequence[Held], stay: float, now: datetime, starved: bool) -> Iterator[float]:
     """Seconds of each wait that counts: the present one, and those before times that did not last yet."""
     free = seen.job.submitted_at
-    for a in _owned(seen.attempts):
+    for a in owners(seen.attempts):
         assert a.granted_at is not None
         if (now - _ran_from(a, now)).total_seconds() < stay:
             yield _starved(seen.job, free, held, a.granted_at)
@@ -68,13 +69,9 @@ def _age(job: Job) -> tuple[datetime, JobId]:
 
 def _held(seen: JobSeen, now: datetime) -> Iterator[Held]:
     job = seen.job
-    for a in _owned(seen.attempts):
+    for a in owners(seen.attempts):
         assert a.granted_at is not None
         yield Held(job.id, job.spec.priority, job.submitted_at, a.granted_at, _end(a, now))
-
-
-def _owned(attempts: Sequence[Attempt]) -> list[Attempt]:
-    return sorted((a for a in attempts if a.granted_at is not None), key=lambda a: a.number)
 
 
 def _ran_from(attempt: Attempt, now: datetime) -> datetime:

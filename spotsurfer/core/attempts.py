@@ -185,12 +185,10 @@ def drained(c: Case, _: Plans) -> Action | None:
 
 def save_failed(c: Case, _: Plans) -> Action | None:
     """A checkpoint that failed leaves the job running where it was."""
-    a, agent = c.attempt, c.agent
-    if a.state is not A.DRAINING or agent is None or a.desired_sequence == 0:
+    a, error = c.attempt, c.drain_error
+    if error is None:
         return None
-    if agent.drain_failed == a.desired_sequence and agent.notice_id is None:
-        return Ask(a.job, a.number, "run", a.desired_save, None, E.SAVE_FAILED, agent.error or "the final save failed")
-    return None
+    return Ask(a.job, a.number, "run", a.desired_save, None, E.SAVE_FAILED, error or "the final save failed")
 
 
 def withdrawn(c: Case, plans: Plans) -> Action | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from spotsurfer.core.rewind import going_back
 from spotsurfer.model.job import HOLDS, Attempt, AttemptState, JobState, Wish
 from spotsurfer.model.snapshot import AgentSeen, HeadSeen, InstanceSeen, JobSeen, Limits, SignSeen, Snapshot
 
 WORKING = frozenset({"running", "stepping", "saving", "draining", "publishing", "drained", "finished", "overrun"})
+
+FAILED_SECONDS = 60.0  # nobody who can wait asks for a final save again so soon after one that failed: each stops the job
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,11 @@ class Case:
     limits: Limits
     now: datetime
     signs: tuple[SignSeen, ...] = ()
+
+    @property
+    def state(self) -> AttemptState:
+        """Where the attempt stands."""
+        return self.attempt.state
 
     @property
     def head(self) -> HeadSeen | None:
@@ -98,6 +107,24 @@ class Case:
         return any(s.sign in wanted for s in self.signs)
 
     @property
+    def drain_error(self) -> str | None:
+        """What the agent says of its final save, which failed; None = it did not, or the cloud takes the machine."""
+        agent, asked = self.agent, self.attempt.desired_sequence
+        if self.attempt.state is not AttemptState.DRAINING or agent is None or agent.notice_id is not None:
+            return None
+        return agent.error if agent.drain_failed == asked != 0 else None
+
+    @property
+    def failed_lately(self) -> str:
+        """Why its final save failed, within the last FAILED_SECONDS; "" = it did not. A user's `resume` ends the wait."""
+        agent, resumed = self.agent, self.seen.job.resumed_at
+        if self.attempt.state is not AttemptState.RUNNING or agent is None or not agent.drain_failed:
+            return ""
+        if self.age_seconds >= FAILED_SECONDS or (resumed is not None and resumed > self.attempt.since):
+            return ""
+        return "its final save failed" + (f": {agent.error}" if agent.error else "")
+
+    @property
     def harmless(self) -> bool:
         """Nothing of the job can run under this attempt any more, so another may own it.
 
@@ -116,6 +143,14 @@ class Case:
         return a.state not in HOLDS and self.silent_seconds > self.limits.silence_seconds
 
 
+Holder = TypeVar("Holder", Attempt, Case)
+
+
+def holder_of(attempts: Iterable[Holder]) -> Holder | None:
+    """The one that has the job now; no job has two."""
+    return next((a for a in attempts if a.state in HOLDS), None)
+
+
 def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[Case]:
     """A case for each attempt, oldest first."""
     return [
@@ -132,6 +167,11 @@ def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[Case]:
         )
         for a in sorted(seen.attempts, key=lambda a: a.number)
     ]
+
+
+def owners(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Those that had the job, oldest first."""
+    return sorted((a for a in attempts if a.granted_at is not None), key=lambda a: a.number)
 
 
 def finished(seen: JobSeen) -> bool:

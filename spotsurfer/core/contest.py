@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from spotsurfer.core.ageing import came_back, levels
-from spotsurfer.core.case import Case, cases, finished, wanted
+from spotsurfer.core.case import Case, cases, finished, holder_of, owners, wanted
 from spotsurfer.core.places import Claim, Seat, giving_way
 from spotsurfer.core.purchase import launches
 from spotsurfer.core.room import NOTHING, Use, of_attempt, of_offer, strangers, together
@@ -20,8 +20,8 @@ from spotsurfer.model.snapshot import JobSeen, Snapshot
 
 SEND_BYTES_PER_SECOND = 100e6  # of a job that was never saved here
 URGENT = 1000  # level of a job that waits and whose deadline leaves no more time for that
-FAILED_SECONDS = 60.0  # a job whose final save failed is left alone for so long
 HANDED_OVER_SECONDS = 30.0  # a machine that is given up should be gone by then: looks follow each other until it is
+COMES_SECONDS = 120.0  # and for so long after it was, while the machine boots that was bought in its place
 OfferFor = Callable[[JobSeen], Offer | None]
 
 
@@ -40,7 +40,7 @@ class Contest:
     levels: Mapping[JobId, int] = field(default_factory=dict)
     urgent: frozenset[JobId] = frozenset()  # who must have a machine now for the sake of a deadline
     ways: Mapping[JobId, Way] = field(default_factory=dict)
-    hurry: bool = False  # a machine is being given up for somebody who waits
+    hurry: bool = False  # a machine is being given up for somebody who waits, or who waits for the one in its place
 
     def level(self, seen: JobSeen) -> int:
         """What it counts now."""
@@ -50,8 +50,9 @@ class Contest:
 def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
     """The contest for machines. `offer_for`: what would be bought for a job that has none; None = nothing now."""
     wants = {s.job.id: of_offer(o) for s in snapshot.jobs if claims(s) and (o := offer_for(s)) is not None}
+    hurry = _hurries(snapshot, now)
     if not wants:
-        return Contest()
+        return Contest(hurry=hurry)
     urgent = frozenset(s.job.id for s in snapshot.jobs if s.job.id in wants and _pressing(s, now))
     waiting = {*wants, *(s.job.id for s in snapshot.jobs if _boots(s))}
     known = Contest(levels(snapshot, waiting, now), urgent)
@@ -66,7 +67,6 @@ def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
         giving = {s.job for s in seats if s.giving}
         found = {job: claim for job, claim in found.items() if job in giving}
     ways = {job: Way(claim.job, _why(claim)) for job, claim in found.items()}
-    hurry = any(_given_up(a, now) for s in snapshot.jobs for a in s.attempts)
     return replace(known, ways=ways, hurry=hurry)
 
 
@@ -79,8 +79,8 @@ def claims(seen: JobSeen) -> bool:
 
 def suspended_for(attempts: Sequence[Attempt]) -> str:
     """The job for which a job without a machine gave up the last one; "" = it did not."""
-    owned = [a for a in attempts if a.granted_at is not None]
-    return max(owned, key=lambda a: a.number).gave_way_to if owned else ""
+    had = owners(attempts)
+    return had[-1].gave_way_to if had else ""
 
 
 def _boots(seen: JobSeen) -> bool:
@@ -99,7 +99,7 @@ def _stays(seen: JobSeen) -> Use:
 
 def _seat(own: Sequence[Case], level: int) -> Seat:
     seen = own[0].seen
-    holder = next((c for c in own if c.attempt.state in HOLDS), None)
+    holder = holder_of(own)
     spec = seen.job.spec
     if holder is None:  # its machine boots: nothing is lost with it
         kept = _pressing(seen, own[0].now, own[0].limits.stay_seconds)
@@ -135,8 +135,8 @@ def _kept(c: Case) -> str:
         return ""
     if not can_be(c):
         return "it can't be saved now"
-    if c.agent is not None and c.agent.drain_failed and c.age_seconds < FAILED_SECONDS:
-        return f"its final save failed: {c.agent.error}"
+    if c.failed_lately:
+        return c.failed_lately
     back = came_back(c.seen.attempts, c.now)
     if back is not None and back < c.limits.stay_seconds:
         return f"it came back {back:.0f} s ago"
@@ -149,7 +149,7 @@ def _pressing(seen: JobSeen, now: datetime, more: float = 0.0) -> str:
     if spec.deadline_seconds is None or spec.work_seconds is None:
         return ""
     left = (seen.job.submitted_at + timedelta(seconds=spec.deadline_seconds) - now).total_seconds()
-    _, worst = launches([a for a in seen.attempts if a.granted_at is not None])
+    _, worst = launches(seen.attempts)
     spare = left - (spec.work_seconds - seen.done_seconds)
     return "its deadline leaves no time for it" if left > 0 and spare < 2 * worst + more else ""
 
@@ -160,6 +160,10 @@ def _why(claim: Claim) -> str:
     return f"its machine goes to {claim.job} of priority {claim.priority}{more}; it comes back by itself"
 
 
-def _given_up(a: Attempt, now: datetime) -> bool:
-    late = (now - a.since).total_seconds() > HANDED_OVER_SECONDS
-    return bool(a.gave_way_to) and a.state not in OVER and not late
+def _hurries(snapshot: Snapshot, now: datetime) -> bool:
+    """Somebody waits for what another job gives up for it, or for the machine that came in its place."""
+    given = [(a, (now - a.since).total_seconds()) for s in snapshot.jobs for a in s.attempts if a.gave_way_to]
+    if any(a.state not in OVER and age <= HANDED_OVER_SECONDS for a, age in given):
+        return True
+    coming = {a.gave_way_to for a, age in given if age <= COMES_SECONDS}
+    return any(s.job.id in coming and _boots(s) for s in snapshot.jobs)

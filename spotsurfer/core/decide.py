@@ -8,7 +8,7 @@ from datetime import datetime
 
 from spotsurfer.core import exits
 from spotsurfer.core.attempts import UNUSABLE, Plans, decide_attempt
-from spotsurfer.core.case import Case, cases, finished, wanted
+from spotsurfer.core.case import Case, cases, finished, holder_of, wanted
 from spotsurfer.core.idle import idle
 from spotsurfer.core.limits import out_of_memory, over_budget
 from spotsurfer.core.moves import in_transit, leaving
@@ -93,7 +93,7 @@ def _of_job(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case], planner: Pla
     if job.wish is Wish.CANCEL:
         return Close(job.id, head.number, job.reason or "cancelled")
     if job.wish is Wish.HOLD:
-        return coming_back(snapshot, seen, own) or _of_hold(seen, own)
+        return coming_back(seen, own) or _of_hold(seen, own)
     if job.state is JobState.HELD:
         return EndJob(job.id, JobEvent.RESUMED, "resumed")
     return _of_limits(snapshot, seen, own)
@@ -118,7 +118,7 @@ def _of_done(seen: JobSeen) -> Action | None:
 
 
 def _of_hold(seen: JobSeen, own: Sequence[Case]) -> Action | None:
-    if seen.job.state is JobState.HELD or any(c.attempt.state in HOLDS for c in own) or unsafe(own):
+    if seen.job.state is JobState.HELD or holder_of(own) is not None or unsafe(own):
         return None
     return EndJob(seen.job.id, JobEvent.HELD, seen.job.reason)
 

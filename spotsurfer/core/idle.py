@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 
 from spotsurfer_agent.usage.window import WINDOW_SECONDS, Window
 
-from spotsurfer.core.case import Case
+from spotsurfer.core.case import Case, holder_of
 from spotsurfer.core.suspension import can_be, suspended
 from spotsurfer.model.actions import SetWish
-from spotsurfer.model.job import HOLDS, HeldBy, JobSpec, rehearses
+from spotsurfer.model.job import HeldBy, JobSpec, rehearses
 from spotsurfer.model.snapshot import JobSeen, QuietSeen
 
 UNTOLD = timedelta(seconds=120)  # between two windows: for so long nothing is concluded from what is missing
@@ -46,7 +46,7 @@ def _after(quiet: QuietSeen | None, at: datetime, w: Window, spec: JobSpec) -> Q
 def idle(seen: JobSeen, own: Sequence[Case]) -> SetWish | None:
     """The suspension of a job that did nothing for as long as its user bears; None where it works or can't be saved."""
     job, quiet = seen.job, seen.quiet
-    holder = next((c for c in own if c.attempt.state in HOLDS), None)
+    holder = holder_of(own)
     if job.spec.idle_seconds is None or quiet is None or holder is None or not can_be(holder):
         return None
     if quiet.connections or job.move is not None or job.rewind is not None or rehearses(job):

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spotsurfer.core.case import Case, finished
+from spotsurfer.core.case import Case, finished, holder_of
 from spotsurfer.core.ownership import ready
 from spotsurfer.core.planning import Planner
 from spotsurfer.core.rewind import going_back
-from spotsurfer.model.job import HOLDS, Wish
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.job import Wish
 
 NOTICED = "the cloud gave notice"
 # An agent looks each second and reports at once. One that has not said what another witness said so long ago has not noticed.
@@ -39,13 +39,13 @@ STAY = Leaving()
 
 def leaving(own: Sequence[Case], planner: Planner) -> Leaving:
     """Whether the holder should save for the last time now, or do something before."""
-    holder = next((c for c in own if c.attempt.state in HOLDS), None)
+    holder = holder_of(own)
     if holder is None or finished(holder.seen):
         return STAY
     if holder.noticed:
         return _noticed(holder, ready(own), planner)
     if holder.seen.job.wish is Wish.HOLD:
-        return Leaving(f"suspended: {holder.seen.job.reason}")
+        return _suspended(holder, planner)
     back = going_back(holder.seen)
     if back is not None:
         return Leaving(f"its user goes back to checkpoint {back.checkpoint}")
@@ -58,6 +58,15 @@ def leaving(own: Sequence[Case], planner: Planner) -> Leaving:
         return STAY
     reason = f"attempt {waiter.attempt.number} stands by on {waiter.attempt.pool}: {waiter.attempt.purpose}"
     return _wanted(holder, waiter, reason, planner)
+
+
+def _suspended(holder: Case, planner: Planner) -> Leaving:
+    """Its user, or a limit, wants it to leave: at once; after a save that failed, which stopped it in vain, a while later."""
+    job = holder.seen.job
+    if not holder.failed_lately:
+        return Leaving(f"suspended: {job.reason}")
+    planner.note(job.id, f"{holder.failed_lately}; it runs on, and the next try is made within a minute")
+    return STAY
 
 
 def _noticed(holder: Case, waiter: Case | None, planner: Planner) -> Leaving:
@@ -130,7 +139,7 @@ def _pays(holder: Case) -> bool:
 
 def in_transit(own: Sequence[Case]) -> bool:
     """The job stands still, or soon will, until the controller takes a step: look again at once."""
-    holder = next((c for c in own if c.attempt.state in HOLDS), None)
+    holder = holder_of(own)
     if holder is None:
         return ready(own) is not None
     if holder.attempt.state is A.RESTORING:

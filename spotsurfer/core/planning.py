@@ -7,7 +7,7 @@ from datetime import datetime
 
 from spotsurfer.core import contest
 from spotsurfer.core import limits as hard
-from spotsurfer.core.case import Case, wanted
+from spotsurfer.core.case import Case, holder_of, wanted
 from spotsurfer.core.contest import Way
 from spotsurfer.core.evidence import evidence, told
 from spotsurfer.core.ownership import late, refusing
@@ -18,7 +18,7 @@ from spotsurfer.core.resize import SIZED, of_size
 from spotsurfer.core.trusted import Trusted
 from spotsurfer.model.actions import Action, Plan, Rejected, SetWish
 from spotsurfer.model.ids import AttemptNumber, JobId
-from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
+from spotsurfer.model.job import WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.model.snapshot import JobSeen, Snapshot
@@ -97,7 +97,7 @@ class Planner:
 
     def unwanted(self, own: Sequence[Case]) -> frozenset[int]:
         """Waiters whose reason is gone: the holder is well and no move is on."""
-        holder = next((c for c in own if c.attempt.state in HOLDS), None)
+        holder = holder_of(own)
         if (small := self._too_small(own)) or holder is None:
             return small or self._too_slow(own)
         if self._leaving(holder) is not None:
@@ -148,7 +148,7 @@ class Planner:
         if not self._snapshot.listing_complete:
             self.note(job.id, "the cloud's listing is not complete: nothing is launched on a partial view")
             return None
-        holder = next((c for c in own if c.attempt.state in HOLDS), None)
+        holder = holder_of(own)
         purpose = NEEDED if holder is None else self._leaving(holder)
         if purpose is not None:
             return self._best(seen, own, purpose)
@@ -308,8 +308,7 @@ class Planner:
         money = hard.no_money_left(self._snapshot, seen, offer, self._planned)
         if money is not None:
             self.reject(seen.job.id, f"{offer.market} {offer.pool}", money)
-            held = not any(c.attempt.state in HOLDS for c in own)
-            return SetWish(seen.job.id, Wish.HOLD, money) if held else None
+            return SetWish(seen.job.id, Wish.HOLD, money) if holder_of(own) is None else None
         self._planned.append(offer)
         number = AttemptNumber(max((c.attempt.number for c in own), default=0) + 1)
         return Plan(seen.job.id, number, offer, purpose, move)
@@ -317,7 +316,7 @@ class Planner:
     def _no_room(self, seen: JobSeen, own: Sequence[Case], offer: Offer, full: str) -> None:
         """It waits its turn: what it wants is kept for it, and it is told for whom it waits."""
         job = seen.job.id
-        if not any(c.attempt.state in HOLDS for c in own):
+        if holder_of(own) is None:
             self._reserved.append(offer)
         for victim in (v for v, way in self.contest.ways.items() if way.to == job):
             full = f"{victim} of lower priority is suspended for it: {full}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from spotsurfer.core import gpus, size
+from spotsurfer.core.case import owners
 from spotsurfer.core.placement import ALLOWED, GIB, barred
 from spotsurfer.core.purchase import launches
 from spotsurfer.core.size import Course, SizeRules
@@ -51,11 +52,6 @@ class Sizing:
     def seconds(self, at: datetime) -> float:
         """Since the run began."""
         return (at - self.began).total_seconds()
-
-
-def owners(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Those that had the job, oldest first."""
-    return sorted((a for a in attempts if a.granted_at is not None), key=lambda a: a.number)
 
 
 def terms_of(

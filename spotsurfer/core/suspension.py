@@ -1,22 +1,19 @@
 """The controller suspends a job by itself, with a reason, and lets it go on again. Pure.
 
 `suspended` is the wish; what follows is what follows a user's own: the final save, the release of the machine, HELD. `held_by`
-says who wanted it. A user's `suspend` takes such a job over, a user's `resume` ends any suspension. What the controller itself
-looks at while a job sleeps is a row of BACK.
+says who wanted it. A user's `suspend` takes such a job over, a user's `resume` ends any suspension. A job
+is woken by its user, or by a connection to its front.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from spotsurfer.core.case import Case
 from spotsurfer.model.actions import SetWish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import HeldBy, Wish
-from spotsurfer.model.snapshot import JobSeen, Snapshot
-
-# Who suspended -> why the job should go on now, or None. Without a row others wake it: its user, or a connection.
-BACK: Mapping[HeldBy, Callable[[Snapshot, JobSeen], str | None]] = {}
+from spotsurfer.model.snapshot import JobSeen
 
 
 def suspended(seen: JobSeen, by: HeldBy, why: str) -> SetWish:
@@ -32,20 +29,14 @@ def can_be(holder: Case) -> bool:
     return bool(agent.protection) and agent.error_kind not in ("save", "store")
 
 
-def coming_back(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> SetWish | None:
-    """Whether a job that the controller suspended goes on: it could not be saved, or its reason to sleep is over."""
+def coming_back(seen: JobSeen, own: Sequence[Case]) -> SetWish | None:
+    """A job that the controller wanted to suspend and that could not be saved runs on; None for any other."""
     job = seen.job
-    if job.held_by is HeldBy.USER:
+    if job.held_by is HeldBy.USER or (failed := failed_drain(own)) is None:
         return None
-    if (failed := failed_drain(own)) is not None:
-        return SetWish(job.id, Wish.RUN, f"it could not be suspended ({job.reason}), and runs on: {failed}")
-    why = BACK[job.held_by](snapshot, seen) if job.held_by in BACK else None
-    return None if why is None else SetWish(job.id, Wish.RUN, why)
+    return SetWish(job.id, Wish.RUN, f"it could not be suspended ({job.reason}), and runs on: {failed}")
 
 
 def failed_drain(own: Sequence[Case]) -> str | None:
     """What the holder says of the final save that was asked for and failed; None where none did."""
-    holder = next((c for c in own if c.attempt.state is A.DRAINING), None)
-    if holder is None or holder.agent is None or holder.agent.notice_id is not None:
-        return None
-    return holder.agent.error if holder.agent.drain_failed == holder.attempt.desired_sequence != 0 else None
+    return next((c.drain_error for c in own if c.drain_error is not None), None)

@@ -189,3 +189,4 @@ class Decision:
     hurry: bool = False  # a job stands still until the next step: look again at once
     levels: dict[JobId, int] = field(default_factory=dict)  # priorities of open jobs, with what they gained by waiting
     alarms: tuple[str, ...] = ()  # policies that failed or answered nonsense, and were replaced by a plain rule
+    advanced: bool = False  # said once it was carried out: a state moved on, and what follows may be due already

@@ -269,6 +269,10 @@ class Service(Protocol):
         """Ask for another machine; the number of the request, to be looked for in the timeline. Conflict when not running."""
         ...
 
+    def prioritize(self, job: JobId, priority: int) -> Job:
+        """Let it count so much from now on. UsageError out of range, Conflict when it has ended."""
+        ...
+
     def go_back(self, job: JobId, checkpoint: str) -> Job:
         """Go on from that checkpoint: a held, ended or running job. NotFound where it has none, Conflict while cancelled."""
         ...

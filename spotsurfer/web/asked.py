@@ -157,3 +157,9 @@ class MoveBody(Asked):
 
     instance_type: str | None = None
     market: Market | None = None
+
+
+class PriorityBody(Asked):
+    """How much a job counts; from -100 to 100."""
+
+    priority: int

@@ -38,6 +38,13 @@ class IdOut(Wire):
     job: str
 
 
+class PriorityOut(Wire):
+    """What a job counts from now on."""
+
+    job: str
+    priority: int
+
+
 class CommandOut(Wire):
     """A wish was recorded."""
 

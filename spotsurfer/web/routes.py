@@ -119,6 +119,13 @@ def checkpoint(job: JobPath, service: Controller) -> m.NumberOut:
     return m.NumberOut(number=service.checkpoint(JobId(job)))
 
 
+@router.put("/jobs/{job}/priority", tags=["wishes"])
+def priority(job: JobPath, body: asked.PriorityBody, service: Controller) -> m.PriorityOut:
+    """How much it counts from now on where limits leave no room for all."""
+    changed = service.prioritize(JobId(job), body.priority)
+    return m.PriorityOut(job=changed.id, priority=changed.spec.priority)
+
+
 After = Annotated[int, Query(ge=0, description="Only moments with a greater number")]
 Wait = Annotated[float, Query(ge=0, le=WAIT_MAX_SECONDS, description="Seconds to wait for news before an empty answer")]
 

@@ -90,6 +90,16 @@ variable "ssh_cidrs" {
   }
 }
 
+variable "front_cidrs" {
+  description = "Addresses of a controller elsewhere that leads connections to ports of jobs (`[front]`); none by default. The module's own controller may do so anyway."
+  type        = list(string)
+  default     = []
+  validation {
+    condition     = alltrue([for c in var.front_cidrs : can(cidrhost(c, 0)) && c != "0.0.0.0/0"])
+    error_message = "front_cidrs must hold address ranges like 203.0.113.7/32, and not the whole internet."
+  }
+}
+
 variable "key_name" {
   description = "EC2 key pair for people who log in; null: none."
   type        = string

@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from spotsurfer_agent.netns import DOOR
 from spotsurfer_providers.aws.settings import AwsSettings
 from support.terraform import Terraform, mirror
 from support.tree import ROOT
+
+from spotsurfer.jobfront import PORTS_MAX
 
 ROOTS = ["terraform/aws", "terraform/aws/examples/minimal", "terraform/aws/examples/existing-fleet"]
 
@@ -24,6 +27,11 @@ def test_layout_is_really_looked_at(tmp_path: Path) -> None:
     module = Terraform(tmp_path, "terraform/aws")
     (module.root / "untidy.tf").write_text("locals {\na=1\n}\n")
     assert module.run("fmt", "-check", "-no-color", codes=(3,)).stdout.split() == ["untidy.tf"]
+
+
+def test_the_front_may_reach_all_ports_that_a_job_can_declare() -> None:
+    doors = re.search(r"doors = \{ from = (\d+), to = (\d+) \}", (ROOT / "terraform/aws/network.tf").read_text())
+    assert doors is not None and [int(x) for x in doors.groups()] == [DOOR, DOOR + PORTS_MAX - 1]
 
 
 @pytest.mark.slow

@@ -138,6 +138,15 @@ def test_on_a_partial_view_nobody_new_is_suspended() -> None:
     assert not [a for a in decided(draining(), queued(HIGH), listing_complete=False).actions if isinstance(a, Ask)]
 
 
+def test_who_gets_the_place_is_looked_at_often_until_it_has_a_machine_that_speaks() -> None:
+    left = queued(LOW, gone("low", 400, 30, gave_way_to="high"))
+    boots = seen([an_attempt(1, A.BOOTING, job=HIGH.id, since=ago(5))], a_head(0), job=HIGH)
+    assert decided(left, boots).hurry
+    assert not decided(left, runs(HIGH, since=5)).hurry, "it runs"
+    assert not decided(queued(LOW, gone("low", 400, 200, gave_way_to="high")), boots).hurry, "a machine that boots for long"
+    assert not decided(queued(LOW, gone("low", 400, 30)), boots).hurry, "nobody left for it"
+
+
 def test_the_place_goes_to_whom_it_was_made_for_and_the_other_one_waits() -> None:
     here = an_attempt(1, A.RELEASING, job=LOW.id, granted_at=ago(400), since=ago(2), gave_way_to="high")
     left = seen([here], a_head(1, final=True), job=LOW)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from spotsurfer_policies.cheapest import Cheapest
-from support.builders import NOW, a_head, a_job, a_snapshot, an_agent, an_attempt, seen
+from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, seen
 
 from spotsurfer.controller.phases import phase
 from spotsurfer.core import suspension
@@ -43,13 +45,10 @@ def test_people_see_who_suspended_it(by: HeldBy, word: str) -> None:
     assert phase(a_job(state=JobState.HELD, wish=Wish.HOLD, held_by=by), []) == word
 
 
-def test_it_sleeps_until_somebody_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = seen([an_attempt(1, A.RELEASED)], DRAINED, job=a_job(state=JobState.HELD, wish=Wish.HOLD, held_by=HeldBy.IDLE))
-    assert actions(held) == []
-    monkeypatch.setattr(suspension, "BACK", {HeldBy.IDLE: lambda _snapshot, _seen: "there is room again"})
-    assert wish(held) == SetWish(held.job.id, Wish.RUN, "there is room again")
-    by_user = seen([an_attempt(1, A.RELEASED)], DRAINED, job=a_job(state=JobState.HELD, wish=Wish.HOLD))
-    assert actions(by_user) == []
+@pytest.mark.parametrize("by", HeldBy)
+def test_it_sleeps_until_somebody_wakes_it(by: HeldBy) -> None:
+    job = a_job(state=JobState.HELD, wish=Wish.HOLD, held_by=by)
+    assert actions(seen([an_attempt(1, A.RELEASED)], DRAINED, job=job)) == []
 
 
 def test_a_save_that_fails_ends_the_suspension_and_not_the_job() -> None:
@@ -59,6 +58,33 @@ def test_a_save_that_fails_ends_the_suspension_and_not_the_job() -> None:
     assert (found.wish, found.held_by) == (Wish.RUN, HeldBy.USER)
     assert found.reason == "it could not be suspended (idle since 11:30), and runs on: the disk is full"
     assert wish(seen([LEAVES], SAVED, job=a_job(wish=Wish.HOLD), agents={1: failed})) is None, "a user's order stands"
+
+
+@pytest.mark.parametrize(
+    ("since", "says", "job", "asks"),
+    [
+        (5, {"drain_failed": 2}, {}, False),
+        (59, {"drain_failed": 2, "error_kind": "save"}, {}, False),
+        (60, {"drain_failed": 2, "error_kind": "save"}, {}, True),
+        (5, {}, {}, True),
+        (5, {"drain_failed": 2}, {"resumed_at": ago(3)}, True),
+        (5, {"drain_failed": 2}, {"resumed_at": ago(50)}, False),
+        (5, {"drain_failed": 2, "notice_id": "n", "notice_kind": "interruption"}, {}, True),
+    ],
+)
+def test_a_users_order_whose_save_failed_is_tried_again_after_a_while(
+    since: float, says: dict[str, Any], job: dict[str, Any], asks: bool
+) -> None:
+    world = seen(
+        [an_attempt(1, since=ago(since), desired_sequence=3)],
+        SAVED,
+        job=a_job(wish=Wish.HOLD, reason="by its user", **job),
+        agents={1: an_agent(error="the disk is full", **says)},
+    )
+    found = decide(a_snapshot(world), POLICY, NOW)
+    assert ["drain"] * asks == [a.want for a in found.actions if isinstance(a, Ask)]
+    why = "its final save failed: the disk is full; it runs on, and the next try is made within a minute"
+    assert found.notes.get(world.job.id) == (None if asks else why)
 
 
 @pytest.mark.parametrize(

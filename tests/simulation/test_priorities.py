@@ -112,6 +112,16 @@ def test_who_is_starved_has_its_turns() -> None:
     assert len(high) >= 3, "and takes it back"
 
 
+def test_a_priority_that_is_raised_later_counts() -> None:
+    world = calm({0: 0, 5: 0}, 300)
+    assert world.run(limit=100, quiet_after=5000) == "stuck"
+    assert suspended(world) == []
+    world.commands.prioritize("job-1", 10)
+    assert world.run(limit=1500, quiet_after=5000) == "ok"
+    first = min(suspended(world), key=lambda a: a.since)
+    assert (first.job, first.gave_way_to) == ("job-0", "job-1")
+
+
 def test_equals_come_one_after_the_other() -> None:
     world = calm({0: 0, 5: 0, 9: 0}, 200)
     assert world.run(limit=3000, quiet_after=5000) == "ok"

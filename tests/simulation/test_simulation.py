@@ -6,10 +6,13 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 import pytest
+from simulation.chances import Chances
 from simulation.world import World
 
+from spotsurfer.core.case import FAILED_SECONDS
 from spotsurfer.model.transitions import ATTEMPT
 
 SEEDS = 12
@@ -40,6 +43,20 @@ def test_pauses_of_moves_were_measured(runs: list[tuple[World, str]]) -> None:
 
 def test_controllers_really_crashed(runs: list[tuple[World, str]]) -> None:
     assert sum(w.crashes for w, _ in runs) > SEEDS
+
+
+def test_a_suspension_that_fails_stops_the_job_in_vain_once_a_minute_at_most() -> None:
+    calm: dict[str, Any] = {
+        name: 0.0 for name in Chances.__dataclass_fields__ if name not in ("boots_seconds", "on_demand_sure")
+    }
+    world = World(1, jobs=1, work=100_000, chances=Chances(**{**calm, "save_fails": 1.0}))
+    world.users_busy = False
+    assert world.run(limit=60) == "stuck"
+    world.commands.hold("job-0")
+    assert world.run(limit=240) == "stuck"
+    waits = list(world.asked_again())
+    assert len(waits) >= 2
+    assert all(FAILED_SECONDS <= w < FAILED_SECONDS + 5 for w in waits)
 
 
 @pytest.mark.timeout(600)

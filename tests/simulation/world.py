@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +27,7 @@ from spotsurfer.model.errors import Conflict, IllegalTransition
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, Attempt, Job, JobSpec, JobState, Wish
 from spotsurfer.model.snapshot import Limits
+from spotsurfer.model.transitions import AttemptEvent
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.ports.interval import Interval
 from spotsurfer.ports.purchase import Purchase
@@ -293,6 +295,20 @@ class World:
         with self.engine.connect() as c:
             attempts = rows.attempts(c, self.ids)
         return [a.pause_seconds for some in attempts.values() for a in some if a.pause_seconds is not None]
+
+    def asked_again(self) -> Iterator[float]:
+        """Seconds from a final save that failed until its user's wish asked for the next one on that machine."""
+        with self.engine.connect() as c:
+            moments = timeline.read(c, None, 0)
+        failed: dict[tuple[JobId | None, int | None], datetime] = {}
+        for _, m in moments:
+            key = m.job, m.attempt
+            if m.kind == "attempt" and m.data["event"] == AttemptEvent.SAVE_FAILED:
+                failed[key] = m.at
+            elif m.kind == "wish" and m.text.startswith("resume"):
+                failed = {k: at for k, at in failed.items() if k[0] != m.job}
+            elif m.kind == "asked" and m.text.startswith("drain: suspended") and key in failed:
+                yield (m.at - failed.pop(key)).total_seconds()
 
     def _check_log(self, job: JobId) -> None:
         self.store.down = False

@@ -59,7 +59,8 @@ class Gpu:
         self._broken, self._name = False, f"mem-{os.getpid()}-{os.urandom(4).hex()}"
         self._memory: bytes | mmap.mmap = b""
         self._uuids = cards()["uuids"]
-        self._others: list[mmap.mmap] = []
+        self._others: list[mmap.mmap] = []  # what lies where its memory lay before
+        self._places: set[int] = set()
         self._open()
         (CARDS / self._name).write_bytes(os.urandom(size) if mode == "moves" else bytes(size))
         self._at = SHARED / f"cuda-{os.getpid()}"
@@ -135,12 +136,14 @@ class Gpu:
 
     def _elsewhere(self, path: Path) -> mmap.mmap:
         """The same at whole pages, as a driver puts it, but not where it lay: something else takes that place."""
-        size = path.stat().st_size
-        self._others.append(mmap.mmap(-1, size))
-        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory, place = _fresh(path.stat().st_size)
+        while place in self._places:
+            self._others.append(memory)
+            memory, place = _fresh(len(memory))
+        self._places.add(place)
         with path.open("rb") as f:
             f.readinto(memory)
-        print("lies", ctypes.addressof(ctypes.c_char.from_buffer(memory)), flush=True)
+        print("lies", place, flush=True)
         return memory
 
     def _restore(self, request: dict[str, Any]) -> str:
@@ -162,6 +165,12 @@ class Gpu:
         self._open()
         self._state, self.out.value = "locked", 0
         return "SUCCESS"
+
+
+def _fresh(size: int) -> tuple[mmap.mmap, int]:
+    """Memory, and where it lies."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def program(size: int, turns: int, mode: str) -> None:

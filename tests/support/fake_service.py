@@ -207,6 +207,11 @@ class FakeService:
         self.on_checkpoint(found.id, 4)
         return 4
 
+    def prioritize(self, job: JobId, priority: int) -> Job:
+        found = self._open(job)
+        self.change(found.id, spec=replace(found.spec, priority=priority))
+        return self.statuses[found.id].job
+
     def go_back(self, job: JobId, checkpoint: str) -> Job:
         found = self._find(job).job
         if checkpoint not in ("3", "000001-000003"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -10,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from spotsurfer_agent import launch, linux, manifest, objectkeys
+from spotsurfer_agent import launch, linux, manifest, objectkeys, procfs
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.cachestore import Cache, CachedStore
+from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.reader import BadChunk
 from spotsurfer_agent.engines.fingerprints import Index, is_pages_name, kept_as
@@ -84,7 +86,8 @@ class Pager:
         maps = {pid: m for pid, m in maps.items() if m.file in layout.files}
         order = Order(maps, layout, self._learned())
         feeder = Feeder(layout, self._content.once, self._failed, patient=self._plan.lazy)
-        server = lazy.Server(Path(self._plan.work), lazy.Image(maps, layout, order), feeder, self._tell)
+        still = dict if self._plan.lazy else self._numbers
+        server = lazy.Server(Path(self._plan.work), lazy.Image(maps, layout, order), feeder, self._tell, still)
         eager = {m.file: m for m in maps.values()}
 
         def content(name: str) -> Iterator[memoryview] | None:
@@ -111,6 +114,14 @@ class Pager:
         fresh.write_bytes(order.learned())
         fresh.replace(self._folder / ORDER)
         self._done(lazy=True, faults=server.told.faults)
+
+    def _numbers(self) -> dict[int, int]:
+        """Of the job's processes: as in the image, and here."""
+        found = {}
+        for pid in JobCgroup(self._plan.cgroup).pids():
+            with contextlib.suppress(OSError):
+                found[procfs.number_inside(pid)] = pid
+        return found
 
     def _learned(self) -> bytes | None:
         try:

@@ -13,7 +13,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 SOCKET = "lazy-pages.socket"
 _RESTORED = 0x52535446
 TICK_SECONDS = 0.2
+Numbers = Mapping[int, int]
 
 
 class LazyError(Exception):
@@ -60,10 +61,15 @@ class Told:
 
 
 class Server:
-    """Serves one tree of processes. `tell` is called now and then from its loop."""
+    """Serves one tree of processes. `tell` is called now and then from its loop.
 
-    def __init__(self, folder: Path, image: Image, feeder: Feeder, tell: Callable[[Told], None]) -> None:
-        self._image, self._feeder, self._tell = image, feeder, tell
+    `still`: who stands still until all memory is there, as numbered in the image and here; asked once CRIU is done with them.
+    """
+
+    def __init__(
+        self, folder: Path, image: Image, feeder: Feeder, tell: Callable[[Told], None], still: Callable[[], Numbers] = dict
+    ) -> None:
+        self._image, self._feeder, self._tell, self._still = image, feeder, tell, still
         self._listener = shimwire.listen(folder / SOCKET)
         self._listener.setblocking(True)
         self._poll = select.epoll()
@@ -129,12 +135,21 @@ class Server:
             self._poll.unregister(control.fileno())
             self.told.running = True
             log.info("only memory is missing; %d processes, %d faults so far", len(self._tasks), self.told.faults)
+            self._stand()
             self._feeder.fetch_ahead(self._image.order.all_chunks())
         elif pid > 0:
             _, fds, _, _ = socket.recv_fds(control, 1, 1)
             if not fds or pid not in self._image.maps:
                 raise LazyError(f"CRIU restores a process {pid} that the image does not have")
             self._take(pid, fds[0])
+
+    def _stand(self) -> None:
+        numbers = self._still()
+        for task in [t for t in self._tasks.values() if t.pid in numbers]:
+            try:
+                log.info("process %d stands still: %d MB are written", task.pid, task.stand(numbers[task.pid]) >> 20)
+            except OSError as e:
+                log.warning("memory of process %d comes by userfaultfd: %s", task.pid, e)
 
     def _take(self, pid: int, fd: int) -> None:
         pages = self._image.maps[pid]

@@ -88,6 +88,10 @@ class Space:
         for run in self._by_place:
             yield from _missing(run, 0, len(run.done))
 
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """First address of each run, and the one behind it."""
+        return ((run.start, run.end) for run in self._by_address)
+
     def mark(self, run: Run, first: int, last: int) -> None:
         """These pages are there now."""
         self.missing -= run.done.count(0, first, last)

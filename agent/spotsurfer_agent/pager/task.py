@@ -17,6 +17,7 @@ from collections.abc import Callable
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.pager import uffd
 from spotsurfer_agent.pager.space import Run, Space
+from spotsurfer_agent.pager.standing import Standing
 from spotsurfer_agent.pager.turns import Turns
 from spotsurfer_agent.pager.uffd import Kind
 
@@ -46,6 +47,7 @@ class Task:
         self.fd, self.space = where
         self._born, self._faulted, self._forked = born, faulted, forked
         self._turns, self._noting = Turns(), threading.Lock()
+        self._standing: Standing | None = None
         self.over = False
         self._closed = False
         os.set_blocking(self.fd, False)
@@ -59,6 +61,12 @@ class Task:
         """Act on all messages that wait. Raises Unplaceable."""
         with self._turns.alone():
             self._read()
+
+    def stand(self, pid: int) -> int:
+        """It stands still until all its memory is there; `pid`: its number here. So many bytes are written. Raises OSError."""
+        with self._turns.alone():
+            self._standing = Standing(pid, self.fd, self.space.ranges())
+            return self._standing.written_bytes
 
     def put(self, first: int, last: int, source: int) -> None:
         """Bring pages `first` to `last` of the file; the first lies at address `source` of ours. Raises Unplaceable."""
@@ -74,6 +82,8 @@ class Task:
             if not self._closed:
                 self._closed = True
                 os.close(self.fd)
+                if self._standing is not None:
+                    self._standing.close()
 
     # ------------------------------------------------------------ pages
 
@@ -105,7 +115,7 @@ class Task:
         want = last - first
         while at < last:
             want = min(want, last - at)
-            done, error = uffd.copy(self.fd, run.start + at * PAGE, source + (at - first) * PAGE, want * PAGE)
+            done, error = self._copy(run.start + at * PAGE, source + (at - first) * PAGE, want * PAGE)
             if done:
                 self._mark(run, at, at + done // PAGE)
                 at += done // PAGE
@@ -126,6 +136,10 @@ class Task:
                     at += 1
             want = last - at if done or error == errno.EEXIST else want
         return True
+
+    def _copy(self, to: int, source: int, length: int) -> tuple[int, int]:
+        written = self._standing.copy(to, source, length) if self._standing is not None else None
+        return uffd.copy(self.fd, to, source, length) if written is None else written
 
     def _mark(self, run: Run, first: int, last: int) -> None:
         with self._noting:

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from spotsurfer_agent import linux
 
-_COPY, _ZEROPAGE, _WAKE = 0xC028AA03, 0xC020AA04, 0x8010AA02
+_UNREGISTER, _WAKE, _COPY, _ZEROPAGE = 0x8010AA01, 0x8010AA02, 0xC028AA03, 0xC020AA04
 _MESSAGE = 32
 _MESSAGES = 64
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -102,6 +102,11 @@ def zero(fd: int, start: int, length: int) -> int:
 def wake(fd: int, start: int, length: int) -> None:
     """Let go who waits there: the page is there already."""
     _ranged(fd, _WAKE, start, length)
+
+
+def unregister(fd: int, start: int, length: int) -> int:
+    """Serve these addresses no longer: what is not there is zeros from now on. Returns errno, 0 when all is well."""
+    return _ranged(fd, _UNREGISTER, start, length)
 
 
 def _ranged(fd: int, call: int, start: int, length: int) -> int:

@@ -71,6 +71,7 @@ run "everything" {
   variables {
     route_table_ids       = ["rtb-1"]
     ssh_cidrs             = ["203.0.113.0/24"]
+    front_cidrs           = ["203.0.113.7/32"]
     efs                   = true
     images_expire_days    = 90
     budget_usd            = 12.5
@@ -83,6 +84,10 @@ run "everything" {
   assert {
     condition     = length(aws_efs_mount_target.inputs) == 2 && length(aws_security_group_rule.ssh) == 1 && length(aws_vpc_endpoint.s3) == 1
     error_message = "what was asked for is made"
+  }
+  assert {
+    condition     = aws_security_group_rule.front[0].from_port == 20400 && aws_security_group_rule.front[0].to_port == 20415 && aws_security_group_rule.own_front["this"].source_security_group_id == aws_security_group.controller["this"].id
+    error_message = "the front reaches ports of jobs, from both controllers"
   }
   assert {
     condition     = strcontains(aws_instance.controller["this"].user_data, "subnet-0b") && strcontains(aws_instance.controller["this"].user_data, "budget_usd = \"12.5\"")
@@ -103,10 +108,11 @@ run "of_others" {
   variables {
     launch_template_id = "lt-0fee"
     security_group_ids = ["sg-0fee"]
+    front_cidrs        = ["203.0.113.7/32"]
     image              = "ami-0123456789abcdef0"
   }
   assert {
-    condition     = length(aws_launch_template.machines) == 0 && length(aws_security_group.machines) == 0
+    condition     = length(aws_launch_template.machines) == 0 && length(aws_security_group.machines) == 0 && length(aws_security_group_rule.front) == 0
     error_message = "what exists is not made again"
   }
   assert {
@@ -127,6 +133,7 @@ run "wrong_values" {
     launch_template_id = "machines"
     security_group_ids = []
     ssh_cidrs          = ["0.0.0.0/0"]
+    front_cidrs        = ["everywhere"]
     bucket_prefix      = "/store/"
     images_expire_days = 7
     rebalance          = "panic"
@@ -135,7 +142,7 @@ run "wrong_values" {
   }
   expect_failures = [
     var.name, var.vpc_id, var.subnets, var.instance_types, var.image, var.root_volume_gib, var.launch_template_id,
-    var.security_group_ids, var.ssh_cidrs, var.bucket_prefix, var.images_expire_days, var.rebalance, var.instances_max,
+    var.security_group_ids, var.ssh_cidrs, var.front_cidrs, var.bucket_prefix, var.images_expire_days, var.rebalance, var.instances_max,
     var.controller_machine,
   ]
 }

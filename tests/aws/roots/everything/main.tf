@@ -34,6 +34,7 @@ module "spotsurfer" {
   route_table_ids      = [aws_vpc.lab.main_route_table_id]
   image                = var.image
   ssh_cidrs            = ["203.0.113.0/24"]
+  front_cidrs          = ["203.0.113.7/32"]
   efs                  = true
   images_expire_days   = 90
   input_bucket_arns    = ["arn:aws:s3:::lab-reads"]

@@ -1,0 +1,67 @@
+"""A user changes a job's priority: what is kept and told, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from support.builders import JOB, NOW, a_job
+from support.dict_store import DictStore
+
+from spotsurfer.controller.commands import Commands
+from spotsurfer.model.errors import Conflict, UsageError
+from spotsurfer.model.job import JobState, Wish
+from spotsurfer.ports.clock import ManualClock
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import timeline
+from spotsurfer.state.db import open_database
+from spotsurfer.store.heads import Heads
+
+
+def world(pokes: list[None], **changes: Any) -> tuple[Engine, Commands]:
+    engine = open_database(None)
+    with engine.begin() as c:
+        rows.add_job(c, a_job({"priority": 3}, **changes))
+    return engine, Commands(engine, ManualClock(NOW), Heads(DictStore()), lambda: pokes.append(None))
+
+
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.ACTIVE, JobState.HELD])
+def test_it_counts_from_now_on_and_is_told(state: JobState) -> None:
+    pokes: list[None] = []
+    engine, commands = world(pokes, state=state)
+    assert commands.prioritize("job", -100).spec.priority == -100
+    with engine.connect() as c:
+        assert rows.load_job(c, JOB).spec.priority == -100
+        (moment,) = [m for _, m in timeline.read(c, JOB, 0)]
+        (why,) = timeline.decisions(c, JOB, 10)
+    told = "priority -100 instead of 3, asked by its user"
+    assert (moment.kind, moment.text, why.done) == ("wish", told, (told,))
+    assert pokes, "the next look comes at once"
+
+
+def test_what_it_is_already_is_not_told() -> None:
+    engine, commands = world([])
+    assert commands.prioritize("job", 3).version == 1
+    with engine.connect() as c:
+        assert timeline.read(c, JOB, 0) == []
+
+
+@pytest.mark.parametrize("priority", [-101, 101])
+def test_a_value_out_of_range_is_refused(priority: int) -> None:
+    _, commands = world([])
+    with pytest.raises(UsageError, match=f"priority is {priority}, expected -100 to 100"):
+        commands.prioritize("job", priority)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"state": JobState.SUCCEEDED}, "job job is succeeded: another priority is not possible any more"),
+        ({"wish": Wish.CANCEL}, "job job is being cancelled: another priority is not possible any more"),
+    ],
+)
+def test_a_job_that_is_over_is_refused(changes: dict[str, Any], why: str) -> None:
+    _, commands = world([], **changes)
+    with pytest.raises(Conflict, match=why):
+        commands.prioritize("job", 5)
