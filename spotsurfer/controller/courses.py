@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from spotsurfer_agent.oomguard import Levels
-from spotsurfer_agent.protocol import Report
+from spotsurfer_agent.oomguard import TRUE_SHARE, Levels
+from spotsurfer_agent.protocol import Report, SaveFacts
 from spotsurfer_agent.usage.window import WINDOW_SECONDS, merged
 from sqlalchemy import Engine
 
@@ -19,6 +19,7 @@ from spotsurfer.controller.earlier import GUARDED, EarlierRuns
 from spotsurfer.controller.firsts import Firsts, courses
 from spotsurfer.core import resize
 from spotsurfer.core.case import owners
+from spotsurfer.core.ownership import refusing
 from spotsurfer.core.resize import SILENT, Foretold, Look, Sizing
 from spotsurfer.core.size import SizeRules
 from spotsurfer.model.ids import AttemptNumber, JobId
@@ -79,7 +80,8 @@ class Courses:
         pairs = zip(snapshot.jobs, floored, strict=True)
         jobs = [_over(f, self._sized(snapshot, s, words, now)) if self._policy_of(s) else f for s, f in pairs]
         self._said = {s.job.id: s.size.why for s in jobs if s.size is not None}
-        self._rides = {job: ride for job, ride in self._rides.items() if job in self._said}
+        open_jobs = {s.job.id for s in snapshot.jobs}
+        self._rides = {job: ride for job, ride in self._rides.items() if job in open_jobs}
         self._firsts.keep(snapshot.jobs)
         return replace(snapshot, jobs=jobs)
 
@@ -179,7 +181,8 @@ class _Judge:
         here = resize.index_of(ride.sizing.course.terms, newest.pool.instance_type)
         if here is None:
             return None
-        course = replace(ride.sizing.course, here=here, hinted_bytes=ride.foretold.memory_bytes)
+        moved = resize.moved_at(self.seen.attempts, ride.sizing.began, self.now)
+        course = replace(ride.sizing.course, here=here, moved=moved, hinted_bytes=ride.foretold.memory_bytes)
         sizing = replace(ride.sizing, course=course)
         said, agent = self.words.get(newest.number), self.seen.agents.get(newest.number)
         guarded = said is not None and said.protection == GUARDED
@@ -188,7 +191,7 @@ class _Judge:
             to = resize.rescue(sizing, self.seen.attempts, miss.used_bytes, self.now)
             return self._told(ride, sizing, to, "its memory was about to end there", rescue=True)
         if self._changes(newest):
-            to = resize.chance(ride.policy, sizing, self._need(sizing), self._open(), guarded)
+            to = resize.chance(ride.policy, sizing, self._need(sizing), self._open(), self.now, guarded)
             return self._told(ride, sizing, to, "it has to change machines")
         choice = resize.wish(sizing, self.seen.attempts, self.now, guarded, ride.foretold)
         to = here if choice.to is None else choice.to
@@ -202,14 +205,26 @@ class _Judge:
         return newest.state not in HOLDS or noticed or any(s.sign == "interruption" for s in signs)
 
     def _need(self, sizing: Sizing) -> float:
-        """What must have room: what it uses, what it foretold, and the newest checkpoint, which may be older and larger."""
+        """What must have room: what it uses, what it foretold, and the newest checkpoint, which may be older and larger.
+
+        Where an older one may count, the highest peak: nobody says how large each was.
+        """
         saves = [r.last_save for _, r in sorted(self.words.items()) if r.last_save is not None]
         used = sizing.last.memory_bytes if sizing.last is not None else 0.0
-        return max(used, saves[-1].image_bytes if saves else 0.0, sizing.course.hinted_bytes)
+        back = self.seen.job.rewind is not None or any(a.restore_failed for a in self.seen.attempts)
+        kept = max(used, memory_of(saves[-1]) if saves else 0.0, sizing.course.peak_bytes if back else 0.0)
+        return max(kept / TRUE_SHARE, sizing.course.hinted_bytes)
+
+    def _room(self, ride: _Ride, sizing: Sizing) -> int:
+        """The least memory of a machine on which it could go on from what was saved."""
+        need = self._need(sizing)
+        return min((ride.memory[k.name] for k in sizing.course.terms.kinds if k.usable_bytes >= need), default=0)
 
     def _open(self) -> Collection[str]:
+        """Types that may be had now, and that did not say lately that they can't go on with the job."""
         cools = {(c.pool, c.market) for c in self.snapshot.cooldowns if c.until > self.now}
-        return {o.pool.instance_type for o in self.snapshot.offers if (o.pool, o.market) not in cools}
+        found = {o.pool.instance_type for o in self.snapshot.offers if (o.pool, o.market) not in cools}
+        return found - refusing(self.seen, self.snapshot.limits, self.now).keys()
 
     def _told(
         self, ride: _Ride, sizing: Sizing, to: int | None, why: str, *, wanted: bool = False, rescue: bool = False
@@ -228,9 +243,10 @@ class _Judge:
             usd_micros_per_hour=round(kinds[to].usd_per_hour * resize.MICROS),
             why=resize.explained(sizing, to, why, self.rules, moves),
             alarm=course.alarm,
+            room_bytes=0 if owners(seen.attempts)[-1].state in HOLDS else self._room(ride, sizing),
         )
         asks = kinds[to]
-        if seen.job.move is not None and not rescue:  # its user knows best
+        if seen.job.move is not None and seen.job.move.instance_type is not None and not rescue:  # its user knows best
             asks = kinds[cheapest_holding(kinds, self._need(sizing), 0.0) or 0]
         memory = ride.memory[asks.name]
         spec = replace(seen.job.spec, cpus=int(asks.cores), memory_bytes=memory)
@@ -241,6 +257,11 @@ def _foretold(said: Report, sizing: Sizing) -> Foretold:
     """What the job says that it will need; of memory no more than there is."""
     most = max(k.usable_bytes for k in sizing.course.terms.kinds)
     return Foretold(min(float(said.hint_memory_bytes), most), said.hint_cores)
+
+
+def memory_of(save: SaveFacts) -> int:
+    """Bytes that a checkpoint takes where it is restored; at most, where an agent does not tell."""
+    return save.image_bytes if save.memory_bytes is None else save.memory_bytes
 
 
 def _over(floored: JobSeen, sized: JobSeen | None) -> JobSeen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from spotsurfer.core.case import Case
 from spotsurfer.core.rewind import going_back
@@ -34,6 +35,17 @@ class NothingLeft(Exception):
 def tried_since(job: Job, attempt: Attempt) -> bool:
     """Whether an attempt counts: its user did not say since then that the job shall be tried again."""
     return job.resumed_at is None or attempt.planned_at >= job.resumed_at
+
+
+def late(seen: JobSeen, limits: Limits, now: datetime) -> list[Attempt]:
+    """Attempts that count and entered their present state lately: a type that refused is left alone for so long."""
+    since = now - timedelta(seconds=limits.refusal_seconds)
+    return [a for a in seen.attempts if a.since > since and tried_since(seen.job, a)]
+
+
+def refusing(seen: JobSeen, limits: Limits, now: datetime) -> dict[str, str]:
+    """Machine types that lately could not go on with the job's checkpoint, with the reason."""
+    return {a.pool.instance_type: a.reason for a in late(seen, limits, now) if a.restore_refused}
 
 
 def choose_checkpoint(seen: JobSeen, limits: Limits) -> str | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from spotsurfer.core import contest
 from spotsurfer.core import limits as hard
 from spotsurfer.core.case import Case, holder_of, wanted
 from spotsurfer.core.contest import Way
 from spotsurfer.core.evidence import evidence, told
-from spotsurfer.core.ownership import tried_since
+from spotsurfer.core.ownership import late, refusing
 from spotsurfer.core.pacing import Paced, paced
 from spotsurfer.core.placement import GIB, choose, fits, serves, wrong_gpus
 from spotsurfer.core.purchase import MARKETS, Bought, weighed
@@ -18,7 +18,7 @@ from spotsurfer.core.resize import SIZED, of_size
 from spotsurfer.core.trusted import Trusted
 from spotsurfer.model.actions import Action, Plan, Rejected, SetWish
 from spotsurfer.model.ids import AttemptNumber, JobId
-from spotsurfer.model.job import WAITS, Attempt, JobState, Wish
+from spotsurfer.model.job import WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.model.snapshot import JobSeen, Snapshot
@@ -113,8 +113,12 @@ class Planner:
         return bought.why if holder.attempt.state in (A.RUNNING, A.DRAINING) else None
 
     def _too_small(self, own: Sequence[Case]) -> frozenset[int]:
-        """Machines that were ordered before a near miss showed that the job needs more memory than they have."""
-        floor = own[0].seen.memory_floor_bytes if own else 0
+        """Machines with less memory than was known to be needed since they were ordered.
+
+        A near miss showed it, or the job has to go on from what was saved when it used more.
+        """
+        size = own[0].seen.size if own else None
+        floor = max(own[0].seen.memory_floor_bytes if own else 0, size.room_bytes if size is not None else 0)
         sizes = {o.pool.instance_type: o.memory_bytes for o in self._snapshot.offers} if floor else {}
         waiters = (c.attempt for c in own if c.attempt.state in WAITS)
         return frozenset(a.number for a in waiters if sizes.get(a.pool.instance_type, floor) < floor)
@@ -285,16 +289,11 @@ class Planner:
 
     def _in_vain(self, seen: JobSeen) -> str | None:
         """Why a machine that waited for the job lately gave up, where the next one would fare no better."""
-        tried = [a for a in self._late(seen) if a.store_failed and a.granted_at is None]
+        tried = [a for a in late(seen, self._snapshot.limits, self._now) if a.store_failed and a.granted_at is None]
         return tried[-1].reason if tried else None
 
-    def _late(self, seen: JobSeen) -> list[Attempt]:
-        late = self._now - timedelta(seconds=self._snapshot.limits.refusal_seconds)
-        return [a for a in seen.attempts if a.since > late and tried_since(seen.job, a)]
-
     def _refusing(self, seen: JobSeen) -> dict[str, str]:
-        """Machine types that lately could not go on with the job's checkpoint, with the reason."""
-        return {a.pool.instance_type: a.reason for a in self._late(seen) if a.restore_refused}
+        return refusing(seen, self._snapshot.limits, self._now)
 
     def _wrong_gpus(self, seen: JobSeen) -> str:
         """Of the machines that the job could have: why their GPUs are not those of its checkpoint."""

@@ -234,23 +234,28 @@ def wish(sizing: Sizing, attempts: Sequence[Attempt], now: datetime, guarded: bo
     return size.allowed(course, choice, moment, sizing.seconds(now), guarded)
 
 
-def chance(policy: Size, sizing: Sizing, need_bytes: float, open_types: Collection[str], guarded: bool) -> int | None:
-    """Where to go on a job that has to change machines anyhow; None where nothing holds it. The run learns nothing of it.
+def chance(policy: Size, sizing: Sizing, need_bytes: float, open_types: Collection[str], now: datetime, guarded: bool) -> int:
+    """Where a job goes on that has to change machines anyhow: the largest where nothing holds it. The run learns nothing of it.
 
-    `need_bytes`: what must have room there; `open_types`: those that can be had now, as far as is known.
+    `sizing` with the moves up to now; `need_bytes`: what must have room there; `open_types`: those that can be had now, as far
+    as is known.
     """
     course, last = sizing.course, sizing.last
     kinds, to = course.terms.kinds, course.here
+    least = need_bytes if guarded else max(need_bytes, kinds[to].usable_bytes)  # nobody would hold it there
     if last is not None:
         moment = moment_of(replace(last, seconds=0.0), to, free=True)
-        choice = size.look(policy, course, moment, sizing.seconds(last.at), guarded)[1]
+        choice = size.look(policy, course, moment, sizing.seconds(now), guarded)[1]
         to = to if choice.to is None else choice.to
     ample = [k.name for k in kinds if k.cores >= kinds[to].cores and k.memory_bytes >= kinds[to].memory_bytes]
-    if kinds[to].usable_bytes >= need_bytes and any(name in open_types for name in ample):
+    if kinds[to].usable_bytes >= least and any(name in open_types for name in ample):
         return to
-    there = [k for k in kinds if k.name in open_types]
-    found = cheapest_holding(there or kinds, need_bytes, course.cores)
-    return None if found is None else index_of(course.terms, (there or kinds)[found].name)
+    held = {i for i, k in enumerate(kinds) if k.usable_bytes >= least}
+    there = sorted({i for i in held if kinds[i].name in open_types} or held)
+    found = cheapest_holding([kinds[i] for i in there], least, course.cores)
+    if found is None or not size.spare(course, sizing.seconds(now)):  # from the largest no rescue can be needed
+        return max(there or range(len(kinds)), key=lambda i: (kinds[i].memory_bytes, -kinds[i].usd_per_hour))
+    return there[found]
 
 
 def rescue(sizing: Sizing, attempts: Sequence[Attempt], used_bytes: float, now: datetime) -> int | None:

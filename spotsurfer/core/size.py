@@ -91,13 +91,18 @@ def allowed(course: Course, choice: SizeChoice, moment: Moment, now: float, guar
         return choice
     if not guarded and kinds[choice.to].memory_bytes < kinds[moment.here].memory_bytes:
         return SizeChoice(None, "nobody would hold the job before its memory ends: it gets no less")
+    if not spare(course, now):
+        return SizeChoice(None, f"not more than {course.moves_per_hour} moves an hour")
     if moment.free:
         return choice
-    if course.moves_in_last_hour(now) + 1 + RESERVE > course.moves_per_hour:
-        return SizeChoice(None, f"not more than {course.moves_per_hour} moves an hour")
     if course.moved and now - course.moved[-1] < course.rest_seconds:
         return SizeChoice(None, f"it was moved {now - course.moved[-1]:.0f} s ago and rests for {course.rest_seconds:.0f}")
     return choice
+
+
+def spare(course: Course, now: float) -> bool:
+    """One move more leaves room for the rescues that it may lead to."""
+    return course.moves_in_last_hour(now) + 1 + RESERVE <= course.moves_per_hour
 
 
 def rescue(course: Course, memory_bytes: float, now: float) -> int | None:

@@ -137,6 +137,7 @@ class SizeSeen:
     usd_micros_per_hour: int  # of `kind`, as was reckoned
     why: str
     alarm: str = ""  # what the policy did wrong
+    room_bytes: int = 0  # nobody has the job, and less memory has no room for what was saved; 0 = somebody has it
 
 
 @dataclass(frozen=True, slots=True)

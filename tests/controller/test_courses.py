@@ -9,15 +9,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from spotsurfer_agent.protocol import SaveFacts
-from support.builders import JOB
-from support.rides import GIB, OFFERS, Ride, asks
+from spotsurfer_agent.protocol import NearMiss, SaveFacts
+from support.builders import JOB, NOW
+from support.rides import GIB, OFFERS, TYPES, Ride, asks, pool, usable
 
 from spotsurfer.controller.courses import looks
 from spotsurfer.core.resize import SIZED
 from spotsurfer.core.size import SizeRules
-from spotsurfer.model.job import SIZE_OFF, MoveRequest
+from spotsurfer.model.job import SIZE_OFF, MoveRequest, Rewind
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.ports.size import Came, Moment, Size, SizeChoice, SizeTerms
 from spotsurfer.sim.sizecontest import size_policy
 from spotsurfer.state import usages
@@ -200,6 +201,104 @@ def test_what_was_saved_must_have_room_where_it_goes_on() -> None:
     ride.words[1] = replace(ride.words[1], last_save=SaveFacts("1", 1, "live", 20 * GIB, 1, 0.1, 1.0))
     ride.attempts = [replace(ride.attempts[0], state=A.RELEASED)]
     assert ride.snapshot().job.spec.memory_bytes == 32 * GIB
+
+
+def lost(ride: Ride, **changes: Any) -> str:
+    """Where the job goes on whose machine is gone."""
+    ride.attempts = [*ride.attempts[:-1], replace(ride.attempts[-1], state=A.RELEASED, **changes)]
+    seen = ride.snapshot()
+    assert seen.size is not None
+    by_memory = {gib * GIB: kind for kind, (_, gib, _) in TYPES.items()}
+    return by_memory[seen.job.spec.memory_bytes]
+
+
+def test_a_free_chance_that_could_need_a_rescue_too_many_is_not_taken() -> None:
+    for limit, goes_on in ((3, "a.large"), (4, "a.small")):
+        ride = riding(Waits(), start="a.medium", rules=SizeRules(10.0, limit), job=asks(memory_bytes=16 * GIB))
+        use(ride, 10.0, 3)  # a near miss takes it up: the first move
+        use(ride, 1.0, 3)
+        assert (ride.kind, lost(ride)) == ("a.large", goes_on)
+
+
+def out(*kinds: str) -> list[Cooldown]:
+    return [Cooldown(pool(kind), Market.SPOT, NOW + timedelta(hours=9), 1, "none left") for kind in kinds]
+
+
+def test_where_its_size_can_not_be_had_the_guard_and_the_moves_left_say_how_much_less_will_do() -> None:
+    for protection, limit, goes_on in (("criu", 12, "a.small"), ("criu", 3, "a.medium"), ("app", 12, "a.large")):
+        ride = riding(Says(), start="a.medium", rules=SizeRules(10.0, limit), job=asks(memory_bytes=16 * GIB))
+        use(ride, 10.0, 3)
+        ride.protection = protection
+        use(ride, 1.0, 3)
+        ride._say()
+        ride.cooldowns = out("a.large")
+        assert lost(ride) == goes_on
+
+
+def test_a_type_that_could_not_go_on_with_it_is_not_waited_for() -> None:
+    ride = riding(Says(), start="a.large", job=asks(memory_bytes=16 * GIB))
+    use(ride, 1.0, 3)
+    assert lost(ride, restore_refused=True, since=ride.now) == "a.small"
+
+
+def test_a_smaller_machine_that_waits_is_let_go_where_what_was_saved_has_no_room_there() -> None:
+    for saved, stays in ((3, True), (20, False)):
+        ride = riding(Says({1: SMALL}), start="a.large", job=asks(memory_bytes=16 * GIB), boots=60)
+        use(ride, 1.0, 4)
+        assert ride.waiter is not None
+        ride.words[1] = replace(ride.words[1], last_save=SaveFacts("1", 1, "live", saved * GIB, 1, 0.1, 1.0))
+        ride.tick()
+        assert ride.waiter is not None, "the next save will be small"
+        ride.attempts = [replace(ride.attempts[0], state=A.RELEASED), *ride.attempts[1:]]
+        ride.tick()
+        assert (ride.waiter is not None) == stays
+
+
+def test_its_files_need_no_memory() -> None:
+    ride = riding(Waits(), start="a.large", job=asks(memory_bytes=16 * GIB), boots=60)
+    use(ride, 1.0, 3)
+    files = SaveFacts("1", 1, "live", 900 * GIB, 1, 0.1, 1.0, memory_bytes=GIB)
+    ride.words[1] = replace(ride.words[1], last_save=files)
+    assert lost(ride) == "a.small"
+
+
+def test_it_does_not_go_back_where_its_memory_was_about_to_end() -> None:
+    ride = riding(Waits(), start="a.large", job=asks(memory_bytes=16 * GIB), boots=60)
+    use(ride, 1.0, 3)
+    full = int(usable("a.small") * 0.995)  # the guard freezes a little below the level, and so much was saved
+    ride.words[1] = replace(ride.words[1], last_save=SaveFacts("1", 1, "final", full, 1, 0.1, 1.0))
+    assert lost(ride) == "a.medium"
+
+
+def test_a_checkpoint_that_its_user_goes_back_to_has_room() -> None:
+    ride = riding(Waits(), start="a.large", job=asks(memory_bytes=16 * GIB), boots=60)
+    use(ride, 20.0, 3)
+    use(ride, 1.0, 3)
+    ride.job = replace(ride.job, rewind=Rewind("000001-000001", 1))
+    assert lost(ride) == "a.large"
+
+
+def test_where_nothing_holds_it_the_largest_is_asked_for_and_the_run_is_not_forgotten() -> None:
+    made = list[str]()
+
+    def make(name: str, _: Mapping[str, object]) -> Size:
+        made.append(name)
+        return Says()
+
+    ride = Ride(make, asks(memory_bytes=16 * GIB), "a.large", QUICK)
+    use(ride, usable("a.large") * 0.995 / GIB, 3)
+    assert lost(ride) == "a.large"
+    ride.words[1] = replace(ride.words[1], near_miss=NearMiss(32 * GIB, 30 * GIB, 30 * GIB))
+    for _ in range(3):
+        ride.snapshot()
+    assert made == ["any"]
+
+
+def test_a_users_move_that_names_no_type_changes_no_size() -> None:
+    ride = riding(Says(), start="a.large", job=replace(asks(), move=MoveRequest(1, asks().submitted_at)))
+    use(ride, 1.0, 2)
+    assert len(ride.attempts) > 1
+    assert {a.pool.instance_type for a in ride.attempts} == {"a.large"}
 
 
 def test_its_users_move_is_obeyed() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.rides import GIB, TYPES, Load, Ride, asks
+from support.loads import Load, noise, spikes, square
+from support.rides import GIB, TYPES, Ride, asks
 
 from spotsurfer.core.size import SizeRules
 from spotsurfer.ports.size import Moment, Size, SizeChoice, SizeTerms
@@ -35,31 +35,17 @@ def make(name: str) -> Size:
     return Restless() if name == "restless" else size_policy(name, SETTINGS[name])
 
 
-def square(seconds: float, low: float, high: float) -> Load:
-    return lambda t: (high * MOST, 8.0) if (t // seconds) % 2 == 1 else (low * MOST, 1.0)
-
-
-def spikes(every: float, low: float, high: float) -> Load:
-    return lambda t: (high * MOST, 8.0) if t % every < 10 else (low * MOST, 2.0)
-
-
-def noise(seed: int) -> Load:
-    rng = np.random.default_rng(seed)
-    drawn = rng.random((MINUTES * 6 + 1, 2))
-    return lambda t: (float(drawn[int(t // 10), 0] ** 3 * MOST + 1), float(drawn[int(t // 10), 1] * 8))
-
-
 SHARE = st.floats(0.001, 1.0)
 LOADS = st.one_of(
-    st.builds(square, st.floats(10, 1800), SHARE, SHARE),
-    st.builds(spikes, st.floats(20, 1800), SHARE, SHARE),
-    st.builds(noise, st.integers(0, 999)),
+    st.builds(square, st.just(MOST), st.floats(10, 1800), SHARE, SHARE),
+    st.builds(spikes, st.just(MOST), st.floats(20, 1800), SHARE, SHARE),
+    st.builds(noise, st.just(MOST), st.integers(0, 999), st.just(MINUTES * 60)),
 )
 
 
 @pytest.mark.parametrize("name", ["surf", "threshold", "restless"])
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@example(load=square(300, 0.01, 1.0), start="a.large", limit=3, boots=1)
+@example(load=square(MOST, 300, 0.01, 1.0), start="a.large", limit=3, boots=1)
 @given(load=LOADS, start=st.sampled_from(sorted(TYPES)), limit=st.integers(3, 12), boots=st.integers(1, 12))
 def test_never_more_orders_an_hour_than_configured(name: str, load: Load, start: str, limit: int, boots: int) -> None:
     def made(_: str, __: Mapping[str, object]) -> Size:

@@ -8,6 +8,7 @@ from typing import Any
 
 from spotsurfer.ports.interval import SaveView
 from spotsurfer.ports.purchase import Buy, Choice, View
+from spotsurfer.ports.size import Moment, SizeChoice, SizeTerms
 
 
 class MoodyInterval:
@@ -46,3 +47,21 @@ class Always:
 
     def choose(self, view: View) -> Choice:
         return Choice(self._buy, "as always")
+
+
+class MoodySize:
+    """Wants to be anywhere, nowhere, where there is nothing, or it raises."""
+
+    def __init__(self, seed: int) -> None:
+        self._rand = random.Random(seed)
+
+    def begin(self, terms: SizeTerms) -> tuple[Any, int]:
+        return self._rand.choice([(0, terms.start), (0, terms.start), (None, 99), "nowhere"])  # type: ignore[return-value]
+
+    def look(self, memory: Any, moment: Moment) -> tuple[Any, SizeChoice]:
+        stay = [SizeChoice()] * 12
+        told = [SizeChoice(to, "a mood") for to in (0, 1, 2, -1, 99, math.nan, "small", None)]  # type: ignore[arg-type]
+        answer: Any = self._rand.choice([*stay, *told, "nonsense", MemoryError("a mood")])
+        if isinstance(answer, MemoryError):
+            raise answer
+        return memory, answer

@@ -8,22 +8,24 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from simulation.agents import LEASE_SECONDS
 from simulation.chances import Chances
 from simulation.objects import Objects
-from simulation.virtual import LEASE_SECONDS, Cloud, Crash
+from simulation.virtual import Cloud, Crash
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import HeadKind
 from spotsurfer_policies.cheapest import Cheapest
 
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.courses import Sizes
 from spotsurfer.controller.leadership import Leadership, claim_store
 from spotsurfer.controller.loop import Loop, Policies
 from spotsurfer.controller.observe import Observer
 from spotsurfer.model.actions import Action
 from spotsurfer.model.errors import Conflict, IllegalTransition
 from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, Job, JobSpec, JobState, Wish
+from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, Attempt, Job, JobSpec, JobState, Wish
 from spotsurfer.model.snapshot import Limits
 from spotsurfer.model.transitions import AttemptEvent
 from spotsurfer.ports.clock import ManualClock
@@ -36,6 +38,7 @@ from spotsurfer.store.heads import Heads
 from spotsurfer.store.reports import Reports
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+RESUMED_EVERY = 100  # seconds of quiet between looks of users at what is held
 LIMITS = Limits(
     lease_seconds=LEASE_SECONDS,
     lease_margin_seconds=4.0,
@@ -95,16 +98,17 @@ class World:
         chances: Chances | None = None,
         purchase: Purchase | None = None,
         interval: Interval | None = None,
+        sizes: Sizes | None = None,
         limits: Limits = LIMITS,
         **spec: Any,
     ) -> None:
         self.limits = limits
-        self.purchase, self.interval, self.spec = purchase, interval, spec
+        self.purchase, self.interval, self.sizes, self.spec = purchase, interval, sizes, spec
         self.rand = random.Random(seed)
         self.chances = chances or Chances()
         self.clock = ManualClock(START)
         self.store = Objects()
-        self.cloud = Cloud(self.clock, self.store, self.chances, self.rand, work)
+        self.cloud = self._cloud(work)
         self.engine = open_database(None)
         self.crashes, self.edges = 0, Counter[str]()
         self.away: list[datetime] = []  # seconds in which the store, the cloud's API or the controller was away
@@ -115,16 +119,20 @@ class World:
         claim_store(self.store, "fam", "memory:///")
         self._controller()
         self.ids: list[JobId] = []
+        self.attempts: dict[JobId, list[Attempt]] = {}  # as of the last check
         self.coming: dict[int, int] = {}  # jobs that come later: second -> priority
         for _ in range(jobs):
             self.submit()
+
+    def _cloud(self, work: int) -> Cloud:
+        return Cloud(self.clock, self.store, self.chances, self.rand, work)
 
     def submit(self, priority: int = 0) -> None:
         """One job more."""
         job = JobId(f"job-{len(self.ids)}")
         self.ids.append(job)
-        more = {"retries": self.rand.choice([0, 1, 2]), "priority": priority, **self.spec}
-        spec = JobSpec(name=job, command=("work",), cpus=1, memory_bytes=1 << 30, **more)
+        asked = {"cpus": 1, "memory_bytes": 1 << 30, "retries": self.rand.choice([0, 1, 2]), "priority": priority}
+        spec = JobSpec(name=job, command=("work",), **{**asked, **self.spec})
         with self.engine.begin() as c:
             rows.add_job(c, Job(job, spec, JobState.QUEUED, 1, self.clock.now()))
 
@@ -150,7 +158,7 @@ class World:
             first_cooldown_seconds=5.0,
         )
         policy = Cheapest(stay_seconds=10.0, margin=0.2)
-        policies = Policies(policy, self.purchase, self.interval)
+        policies = Policies(policy, self.purchase, self.interval, self.sizes)
         apply = Strict(ports, observer.instance_of)
         self.loop = Loop(self.engine, observer, apply, policies, self.clock, leadership)
         self.commands = Commands(self.engine, self.clock, heads, lambda: None)
@@ -164,6 +172,8 @@ class World:
         for second in range(limit):
             if second == quiet_after:
                 self._quiet()
+            if second > quiet_after and second % RESUMED_EVERY == 0:
+                self._resume()
             self._pass()
             if second in self.coming:
                 self.submit(self.coming.pop(second))
@@ -188,8 +198,12 @@ class World:
         c.unfit = c.useless = c.registry = c.save_fails = c.zombie = c.outage = c.crash = c.command_fails = 0.0
         self.users_busy = False
         self.store.down = self.cloud.spot_out = False
+        self._resume()
+
+    def _resume(self) -> None:
+        """Users let go on what was held: by themselves, by a limit, or because of what went wrong before."""
         for job in self._jobs():
-            if job.wish is Wish.HOLD:
+            if job.wish is Wish.HOLD and job.state not in ENDED:
                 self.commands.resume(job.id)
 
     def _pass(self) -> None:
@@ -245,18 +259,15 @@ class World:
             return rows.all_jobs(c)
 
     def _over(self) -> bool:
-        with self.engine.connect() as c:
-            attempts = rows.attempts(c, self.ids)
-        ended = all(j.state in ENDED for j in self._jobs())
-        released = all(a.state in OVER for some in attempts.values() for a in some)
+        released = all(a.state in OVER for some in self.attempts.values() for a in some)
         alive = any(m.gone_at is None for m in self.cloud.machines.values())
-        return ended and released and not alive and not self.coming
+        return released and not alive and not self.coming and all(j.state in ENDED for j in self._jobs())
 
     # ---- what must hold at every second
 
     def check(self) -> None:
         with self.engine.connect() as c:
-            attempts = rows.attempts(c, self.ids)
+            attempts = self.attempts = rows.attempts(c, self.ids)
         alive = [m for m in self.cloud.machines.values() if m.gone_at is None]
         self.most_alive = max(self.most_alive, len(alive))
         for job in self.ids:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -19,7 +18,7 @@ from spotsurfer.model.actions import Decision, Plan, Terminate
 from spotsurfer.model.ids import AttemptNumber
 from spotsurfer.model.job import WAITS, Attempt, Job
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.model.market import Cooldown, Market, Offer, Pool
 from spotsurfer.model.snapshot import AgentSeen, JobSeen
 from spotsurfer.state import usages
 from spotsurfer.state.db import open_database
@@ -56,6 +55,7 @@ class Ride:
     boots: int = 3
     protection: str = "criu"
     offers: list[Offer] = field(default_factory=lambda: list(OFFERS))
+    cooldowns: list[Cooldown] = field(default_factory=list)
     now: datetime = NOW
     ordered_at: list[datetime] = field(default_factory=list)
     near_misses: int = 0
@@ -127,7 +127,7 @@ class Ride:
 
     def snapshot(self, pressed: bool = False) -> JobSeen:
         """The job as `decide` sees it."""
-        world = a_snapshot(self.seen(pressed), offers=self.offers)
+        world = a_snapshot(self.seen(pressed), offers=self.offers, cooldowns=self.cooldowns)
         return self.courses.sized(world, lambda _: self._words(), world.jobs, self.now).jobs[0]
 
     def _words(self) -> dict[AttemptNumber, Report]:
@@ -172,6 +172,3 @@ class Ride:
     def most_in_an_hour(self) -> int:
         hour = timedelta(hours=1)
         return max((sum(m <= x < m + hour for x in self.ordered_at) for m in self.ordered_at), default=0)
-
-
-Load = Callable[[float], tuple[float, float]]  # seconds since the begin -> bytes, cores

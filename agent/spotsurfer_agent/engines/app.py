@@ -177,7 +177,9 @@ class AppEngine(Hosted):
         if not request.commit(image):
             raise EngineError("save", f"checkpoint {image.id} was not accepted: this attempt does not own the job")
         durable = time.monotonic() - began
-        return SaveFacts(image.id, image.sequence, image.kind, image.image_bytes, writer.sent_bytes, frozen, durable)
+        return SaveFacts(
+            image.id, image.sequence, image.kind, image.image_bytes, writer.sent_bytes, frozen, durable, memory_bytes=0
+        )
 
     def _described(self, r: SaveRequest, entries: list[manifest.Entry], log: dict[str, int], cpu: float) -> Manifest:
         none: list[Stored] = []

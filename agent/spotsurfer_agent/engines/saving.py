@@ -374,6 +374,7 @@ class Saving:
             r.checkpoint, r.sequence, kind, image.image_bytes, self._writer.sent_bytes, self._frozen_seconds, durable, waited,
             ahead_seconds=self._copied.seconds, read_seconds=self._copied.read_seconds,
             device_out_seconds=device.out_seconds, device_back_seconds=device.back_seconds,
+            memory_bytes=sum(e.extents.bytes for e in image.image),
         )  # fmt: skip
 
     def _let_go(self, talk: shimwire.Conversation) -> None:
