@@ -23,7 +23,7 @@ from spotsurfer.core.ownership import refusing
 from spotsurfer.core.resize import SILENT, Foretold, Look, Sizing
 from spotsurfer.core.size import SizeRules
 from spotsurfer.model.ids import AttemptNumber, JobId
-from spotsurfer.model.job import HOLDS, SIZE_OFF, Attempt, rehearses
+from spotsurfer.model.job import ENDED, HOLDS, SIZE_OFF, Attempt, rehearses
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import JobSeen, SizeSeen, Snapshot
 from spotsurfer.ports.service import UsageSeen
@@ -77,11 +77,13 @@ class Courses:
 
         `words`: last reports of a job. `floored`: the same jobs, as they are where no size policy has a say.
         """
+        going = {s.job.id for s in snapshot.jobs if s.job.state not in ENDED}
+        if self._rides.keys() - going:
+            self._earlier.renew()
         pairs = zip(snapshot.jobs, floored, strict=True)
         jobs = [_over(f, self._sized(snapshot, s, words, now)) if self._policy_of(s) else f for s, f in pairs]
         self._said = {s.job.id: s.size.why for s in jobs if s.size is not None}
-        open_jobs = {s.job.id for s in snapshot.jobs}
-        self._rides = {job: ride for job, ride in self._rides.items() if job in open_jobs}
+        self._rides = {job: ride for job, ride in self._rides.items() if job in going}
         self._firsts.keep(snapshot.jobs)
         return replace(snapshot, jobs=jobs)
 
@@ -91,7 +93,7 @@ class Courses:
 
     def _policy_of(self, seen: JobSeen) -> str:
         name = seen.job.spec.size_policy or self._sizes.usual
-        return "" if name == SIZE_OFF or rehearses(seen.job) else name
+        return "" if name == SIZE_OFF or rehearses(seen.job) or seen.job.state in ENDED else name
 
     def _sized(self, snapshot: Snapshot, seen: JobSeen, words: Callable[[JobSeen], Words], now: datetime) -> JobSeen | None:
         try:

@@ -51,6 +51,10 @@ class EarlierRuns:
         ended = (j for j in self._like(job, now) if j.id != job.id and j.ended_at is not None and j.ended_at <= before)
         return tuple(past for j in ended if (past := self._past(j)) is not None)
 
+    def renew(self) -> None:
+        """A run has ended: who asks next is told of it."""
+        self._lists.clear()
+
     def _like(self, job: Job, now: datetime) -> list[Job]:
         key = (job.spec.name, _program(job))
         listed, found = self._lists.get(key, (None, []))

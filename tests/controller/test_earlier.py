@@ -87,6 +87,15 @@ def test_the_second_run_begins_on_what_the_earlier_one_teaches_and_says_so(ride:
     assert seen.size.why == "1 earlier run of job used 2.00 GiB at most: it begins on a.small instead of a.medium"
 
 
+def test_a_run_that_ended_this_moment_is_known_to_the_next(ride: Ride) -> None:
+    began = a_snapshot(JobSeen(SECOND, tuple(ride.attempts), head=a_head(0)), offers=OFFERS)
+    assert ride.courses.sized(began, lambda _: {}, began.jobs, NOW).jobs[0].size is not None, "it was asked what came before"
+    ran(ride, name=str(SECOND.id), ended_at=NOW)
+    after = a_snapshot(JobSeen(replace(SECOND, id=JobId("again"), state=JobState.QUEUED), (), head=a_head(0)), offers=OFFERS)
+    [seen] = ride.courses.sized(after, lambda _: {}, after.jobs, NOW + timedelta(seconds=1)).jobs
+    assert seen.size is not None and seen.size.why.startswith("1 earlier run of job")
+
+
 def test_a_short_peak_at_the_end_is_moved_up_for_and_no_larger_machine_bought_for_all_of_it(ride: Ride) -> None:
     ran(ride, gib=(1.0, 1.0, 1.0, 1.0, 20.0))
     assert ordered(begins(ride, size_policy("surf", {}))) == "a.small"

@@ -135,11 +135,12 @@ class Fleet:
 
     def submit(self, steps: int = 150, /, pause: float = 0.05, code: int = 0, text: str = PROGRAM, **spec: Any) -> str:
         """A job of the program above, or of another one that prints the same; about `steps * pause` seconds long."""
-        job = str(self.client.post("/v1/ids", {"name": spec.pop("name", "chain")})["job"])
+        spec = {"name": "chain", **spec}
+        job = str(self.client.post("/v1/ids", {"name": spec["name"]})["job"])
         program = text.encode()
         self.client.upload(f"/v1/jobs/{job}/inputs/program.py", iter([program]), len(program))
         words = ["/usr/bin/python3", "program.py", str(steps), str(pause), str(code)]
-        body = {"name": "chain", "command": words, "inputs": ["program.py"], "outputs": ["*.txt"], "cpus": 1, **spec}
+        body = {"command": words, "inputs": ["program.py"], "outputs": ["*.txt"], "cpus": 1, **spec}
         self.client.put(f"/v1/jobs/{job}", {"spec": {"memory_bytes": 1 << 29, **body}, "modes": {"program.py": 0o644}})
         self.steps[job] = steps
         return job
