@@ -18,7 +18,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test test-programs test-environments test-aws checkov lint format types layers check docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-gpu demo-gpu
+.PHONY: help setup runtime demo test test-programs test-sizes test-environments test-aws checkov lint format types layers check docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-gpu demo-gpu
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -80,6 +80,10 @@ bench-size: setup ## size policies on recorded runs, writes build/bench/size.jso
 
 test-programs: setup ## real programs saved and moved, writes docs/compatibility.md; PROGRAMS="ngspice r": only these (root; 40 minutes)
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m programs.run $(PROGRAMS)
+
+test-sizes: setup ## twenty jobs that outgrow their machine, and MEGAHIT moved as its phases want memory (root; 30 minutes)
+	@EXTRA_PACKAGES="megahit samtools" sh scripts/host.sh
+	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m pytest -m slow -s tests/boxes/test_near_miss.py tests/boxes/test_sizes_megahit.py $(PYTEST_ARGS)
 
 test-environments: setup ## what jobs bring along, with real images of programs among it (root; 15 minutes)
 	@EXTRA_PACKAGES="megahit samtools r-base-core ngspice" sh scripts/host.sh

@@ -83,7 +83,8 @@ class EarlierRuns:
         if not used or job.ended_at is None:
             return None
         seconds, memory, cores = (np.array(column, dtype=np.float64) for column in zip(*used, strict=True))
-        return Past(job.id, job.ended_at, Usage(seconds, memory, cores).kept(), float(memory.max()), GUARDED in said)
+        peak = max(u.window.resident_bytes for u in windows)  # also while memory was brought back: it is never more than it had
+        return Past(job.id, job.ended_at, Usage(seconds, memory, cores).kept(), float(peak), GUARDED in said)
 
 
 def _whole(windows: Sequence[UsageSeen]) -> list[tuple[float, float, float]]:

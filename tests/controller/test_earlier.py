@@ -102,6 +102,15 @@ def test_a_short_peak_at_the_end_is_moved_up_for_and_no_larger_machine_bought_fo
     assert ordered(begins(ride, Asks())) == "a.large", "who has no plan begins where the peak has room"
 
 
+def test_a_peak_counts_also_while_memory_is_brought_back(ride: Ride) -> None:
+    ran(ride, gib=(1.0,))
+    m = 20.0 * GIB
+    row = Window(10**6, 60.0, 1.0, 1.0, m, m, m, m, 0.0, 0.0, arriving_bytes=5.0)
+    with ride.engine.begin() as c:
+        usages.add(c, "run-1", 2, [(NOW - timedelta(hours=2), row)])
+    assert ordered(begins(ride, Asks())) == "a.large"
+
+
 def test_a_policy_without_an_opinion_gets_room_for_the_peak_and_the_cores_that_were_asked_for(ride: Ride) -> None:
     ran(ride, gib=(20.0,))
     assert ordered(begins(ride, Asks())) == "a.large"
