@@ -94,7 +94,8 @@ def test_each_verdict_is_a_sentence() -> None:
 
 def test_stages_that_a_job_tells_become_moments_once() -> None:
     first, again = replace(REPORT, last_save=None, hint="align"), replace(REPORT, last_save=None, hint="call")
-    assert list(news(None, first)) == [(Kind.STAGE, "align", {"stage": "align"})]
+    assert list(news(None, first)) == [(Kind.STAGE, "align", {"stage": "align", "memory_bytes": 0, "cores": 0.0})]
     assert list(news(first, first)) == []
     assert [text for _, text, _ in news(first, again)] == ["call"]
+    assert [text for _, text, _ in news(again, replace(again, hint_memory_bytes=3 << 30))] == ["call: it will need 3.0 GiB"]
     assert list(news(again, replace(again, hint=""))) == []
