@@ -12,7 +12,7 @@ from support.fleet import MARKS, PROGRAM, Fleet, Json, fleet
 
 pytestmark = [*MARKS, pytest.mark.environments]
 MOVES = 5
-SETUP = "for i in $(seq 30); do echo setup $i; sleep 0.1; done; date +%s%N > setup.stamp"
+SETUP = "for i in $(seq 30); do echo setup $i; sleep 0.2; done; date +%s%N > setup.stamp"
 FINISH = 'echo finish $SPOTSURFER_EXIT_CODE $SPOTSURFER_STEP; sha256sum < result.txt | cut -d" " -f1 > sum.txt'
 # Each line is numbered by the job itself, which prints until it is told to end.
 NUMBERED = """
@@ -65,7 +65,7 @@ def result(world: Fleet, job: str, name: str) -> bytes:
 
 def test_a_reclaim_in_setup_begins_again_and_one_in_main_goes_on(world: Fleet) -> None:
     job = three_steps(world, 200)
-    world.wait_line(job, 5)
+    world.wait_line(job, 0)
     control.reclaim(world.data, world.box(job, 1), 20)
     world.wait_state(job, "running", 2)
     assert world.show(job)["attempts"][1]["from_checkpoint"] is None
