@@ -91,17 +91,18 @@ class Hints:
 
     def stage(self) -> str:
         """What it does now, as it says; empty = it says nothing that can be shown."""
-        first = self._read(STAGE).decode(errors="replace").partition("\n")[0]
-        return "".join(c if c.isprintable() else " " for c in first).strip()[:STAGE_LETTERS_MAX]
+        return self.told().stage
 
     def told(self) -> Told:
         """The stage with what it needs; what can't be read as a number counts as not said."""
+        text = self._read(STAGE).decode(errors="replace")
+        stage = "".join(c if c.isprintable() else " " for c in text.partition("\n")[0]).strip()[:STAGE_LETTERS_MAX]
         needs: dict[str, float] = {}
-        for line in self._read(STAGE).decode(errors="replace").splitlines()[1:]:
+        for line in text.splitlines()[1:]:
             found = NEED.fullmatch(line.strip())
             if found is not None:
                 needs[found["key"]] = float(found["number"]) * UNITS[found["unit"].upper()]
-        return Told(self.stage(), int(min(needs.get("memory", 0.0), MEMORY_MAX)), min(needs.get("cores", 0.0), CORES_MAX))
+        return Told(stage, int(min(needs.get("memory", 0.0), MEMORY_MAX)), min(needs.get("cores", 0.0), CORES_MAX))
 
     def wants_checkpoint(self) -> bool:
         """It asked for one since the last was begun."""

@@ -167,7 +167,7 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
 
 def _stage(r: Report) -> str:
     """What the job says of itself, in a few words."""
-    memory = f"{size(r.hint_memory_bytes)}" if r.hint_memory_bytes else ""
+    memory = size(r.hint_memory_bytes) if r.hint_memory_bytes else ""
     cores = f"{r.hint_cores:g} processors" if r.hint_cores else ""
     needs = " and ".join(x for x in (memory, cores) if x)
     return f"{r.hint}: it will need {needs}" if needs else r.hint

@@ -30,9 +30,7 @@ def begins_on(policy: Size, terms: SizeTerms, peaks: Sequence[float], guarded: b
     kinds = terms.kinds
     enough = [i for i, k in enumerate(kinds) if k.usable_bytes >= need and k.cores >= kinds[asked].cores]
     least = min(enough, key=lambda i: (kinds[i].usd_per_hour, -kinds[i].memory_bytes), default=asked)
-    if kinds[asked].usable_bytes < need:
-        other = least
-    else:
-        other = least if guarded and kinds[least].usd_per_hour < kinds[asked].usd_per_hour else asked
+    saves = guarded and kinds[least].usd_per_hour < kinds[asked].usd_per_hour
+    other = least if saves or kinds[asked].usable_bytes < need else asked
     planned = size.begin(policy, terms).here if guarded else asked
     return other if planned == asked else planned
