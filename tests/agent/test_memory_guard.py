@@ -32,6 +32,7 @@ def test_it_is_frozen_before_the_kernel_kills(box, words):
 @pytest.mark.slow
 def test_fifty_times_out_of_fifty(box):
     said = box.run("frozen_in_time", 50, timeout_seconds=600.0)
+    print(said)
     assert said.count("still after") == 50
 
 
