@@ -184,7 +184,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
     )
     background.forks.again()
     _close_journal(base.engine, base.clock)
-    identity = Identity(base.family, base.generation, base.provider.name, settings.store_url, limits)
+    identity = Identity(base.family, base.generation, base.provider.name, settings.store_url, limits, settings.front)
     parts = Parts(
         engine=base.engine,
         clock=base.clock,

@@ -44,6 +44,11 @@ class Levels:
         return Levels(machine, press, press + int(machine * WALL_SHARE))
 
 
+def pressed_at(machine: int) -> int:
+    """Where the guard of a machine with so many bytes of memory freezes the job, in bytes."""
+    return Levels.of(machine).press
+
+
 def judge(need: int, levels: Levels, at_wall: bool) -> float | None:
     """None = freeze it now; else so many seconds until it could be time. Pure. `need`: usage without page cache."""
     if at_wall or need >= TRUE_SHARE * levels.press:

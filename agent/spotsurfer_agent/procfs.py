@@ -6,8 +6,27 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Mapping(NamedTuple):
+    """One stretch of a process's addresses."""
+
+    start: int
+    end: int  # behind its last byte
+    mode: str  # four letters, like "rw-p": read, write, execute, private or shared
+    inode: int  # 0 = no file's
+    name: str  # "" = none
+
+
+def mappings(maps: str) -> Iterator[Mapping]:
+    """The lines of a process's `maps`, by address."""
+    for line in maps.splitlines():
+        addresses, mode, _, _, inode, *name = line.split(None, 5)
+        start, end = addresses.split("-")
+        yield Mapping(int(start, 16), int(end, 16), mode, int(inode), "".join(name))
 
 
 def status(pid: int) -> dict[str, str]:

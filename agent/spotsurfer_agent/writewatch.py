@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from spotsurfer_agent import linux, ptrace
+from spotsurfer_agent import linux, procfs, ptrace
 
 AREA_BYTES_MIN = 1 << 20  # smaller ones are read as fast as they are asked about
 _SYS_CLOSE, _SYS_USERFAULTFD = 3, 323  # x86-64
@@ -160,10 +160,7 @@ def _registered(fd: int, start: int, end: int) -> bool:
 
 def _areas(pid: int) -> Iterator[tuple[int, int]]:
     """Private memory that is no file's."""
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        words = line.split(None, 5)
-        start, end = (int(x, 16) for x in words[0].split("-"))
-        named = words[5] if len(words) > 5 else ""
-        private = words[1][0] == "r" and words[1][3] == "p" and words[4] == "0"
-        if private and end - start >= AREA_BYTES_MIN and not named.startswith(_OWN):
-            yield start, end
+    for m in procfs.mappings(Path(f"/proc/{pid}/maps").read_text()):
+        private = m.mode[0] == "r" and m.mode[3] == "p" and not m.inode
+        if private and m.end - m.start >= AREA_BYTES_MIN and not m.name.startswith(_OWN):
+            yield m.start, m.end

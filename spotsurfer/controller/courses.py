@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from spotsurfer_agent.oomguard import TRUE_SHARE, Levels
+from spotsurfer_agent.oomguard import TRUE_SHARE, pressed_at
 from spotsurfer_agent.protocol import Report, SaveFacts
 from spotsurfer_agent.usage.window import WINDOW_SECONDS, merged
 from sqlalchemy import Engine
@@ -119,7 +119,7 @@ class Courses:
         if ride is not None and ride.owners == len(had) and now < ride.due:
             return ride
         rules = self._sizes.rules
-        terms = resize.terms_of(seen, snapshot.offers, snapshot.limits, rules, lambda m: Levels.of(m).press)
+        terms = resize.terms_of(seen, snapshot.offers, snapshot.limits, rules, pressed_at)
         if terms is None:
             return None
         if ride is None or not resize.alike(ride.sizing.course.terms, terms):

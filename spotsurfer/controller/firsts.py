@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spotsurfer_agent.oomguard import Levels
+from spotsurfer_agent.oomguard import pressed_at
 
 from spotsurfer.controller.earlier import EarlierRuns, Past
 from spotsurfer.core import resize
@@ -67,7 +67,7 @@ class Firsts:
             return nothing
         cools = {(c.pool, c.market) for c in snapshot.cooldowns if c.until > now}
         offers = [o for o in snapshot.offers if (o.pool, o.market) not in cools]
-        terms = resize.first_terms(seen, offers, snapshot.limits, self._rules, lambda m: Levels.of(m).press)
+        terms = resize.first_terms(seen, offers, snapshot.limits, self._rules, pressed_at)
         if terms is None:
             return nothing
         terms = replace(terms, earlier=courses(past))

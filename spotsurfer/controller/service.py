@@ -22,6 +22,8 @@ from spotsurfer.controller.partials import Partials
 from spotsurfer.controller.phases import moves, phase
 from spotsurfer.controller.shelf import Shelf
 from spotsurfer.controller.submission import Submission
+from spotsurfer.core import room
+from spotsurfer.front.section import FrontSection
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
 from spotsurfer.model.ids import JobId
@@ -30,8 +32,8 @@ from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import HeadSeen, Limits, SpotSeen
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, PortStatus, UsageSeen, Why
+from spotsurfer.state import fronts, market, spots, timeline, usages
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import market, spots, timeline, usages
 from spotsurfer.store.heads import NONE, Heads
 from spotsurfer.store.images import ImageDigests
 from spotsurfer.store.output import Output, chain
@@ -46,6 +48,7 @@ class Identity:
     provider: str
     store_url: str
     limits: Limits
+    front: FrontSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +123,30 @@ class ControllerService:
         with self._engine.connect() as connection:
             jobs = rows.open_jobs(connection)
             found = rows.attempts(connection, [j.id for j in jobs])
-        i = self._identity
+            ports = fronts.taken(connection)
+        i, limits = self._identity, self._identity.limits
+        use = room.together(room.of_attempt(a, j.spec) for j in jobs for a in found[j.id])
         return Info(
             version=__version__,
             family=i.family,
             generation=i.generation,
             provider=i.provider,
             store_url=i.store_url,
-            instances=sum(1 for some in found.values() for a in some if a.state not in OVER),
-            instances_max=i.limits.instances_max,
+            instances=use.machines,
+            instances_max=limits.instances_max,
+            gpus=use.gpus,
+            gpus_max=limits.gpus_max,
+            hourly_usd_micros=use.usd_micros_per_hour,
+            hourly_max_usd_micros=limits.hourly_max_usd_micros,
             spent_usd_micros=self._observer.costs.total(),
-            budget_usd_micros=i.limits.budget_usd_micros,
+            budget_usd_micros=limits.budget_usd_micros,
+            price_max_usd_micros=limits.price_max_usd_micros,
+            instance_types=limits.instance_types,
+            ageing_seconds=limits.ageing_seconds,
+            stay_seconds=limits.stay_seconds,
+            front_address=i.front.address,
+            front_ports=len(ports),
+            front_ports_max=len(i.front.range),
             last_tick_at=self._loop.last_tick_at,
             last_error=self._loop.last_error,
         )

@@ -116,11 +116,12 @@ class Case:
 
     @property
     def failed_lately(self) -> str:
-        """Why its final save failed, within the last FAILED_SECONDS; "" = it did not. A user's `resume` ends the wait."""
-        agent, resumed = self.agent, self.seen.job.resumed_at
+        """Why its final save failed, within FAILED_SECONDS; "" = it did not. A newer order of its user ends the wait."""
+        agent, job = self.agent, self.seen.job
         if self.attempt.state is not AttemptState.RUNNING or agent is None or not agent.drain_failed:
             return ""
-        if self.age_seconds >= FAILED_SECONDS or (resumed is not None and resumed > self.attempt.since):
+        ordered = (job.resumed_at, job.move.asked_at if job.move is not None else None)
+        if self.age_seconds >= FAILED_SECONDS or any(t is not None and t > self.attempt.since for t in ordered):
             return ""
         return "its final save failed" + (f": {agent.error}" if agent.error else "")
 

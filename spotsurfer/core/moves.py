@@ -44,11 +44,25 @@ def leaving(own: Sequence[Case], planner: Planner) -> Leaving:
         return STAY
     if holder.noticed:
         return _noticed(holder, ready(own), planner)
-    if holder.seen.job.wish is Wish.HOLD:
-        return _suspended(holder, planner)
-    back = going_back(holder.seen)
-    if back is not None:
+    back = going_back(holder.seen) if holder.seen.job.wish is not Wish.HOLD else None
+    if back is not None:  # tried once: an order that fails is settled
         return Leaving(f"its user goes back to checkpoint {back.checkpoint}")
+    return _rested(holder, _wished(own, holder, planner), planner)
+
+
+def _rested(holder: Case, wished: Leaving, planner: Planner) -> Leaving:
+    """What can wait is not tried again at once after a final save that failed: each try stops the job, in vain perhaps."""
+    if wished.drain is None or not holder.failed_lately:
+        return wished
+    planner.note(holder.seen.job.id, f"{holder.failed_lately}; it runs on, and the next try is made within a minute")
+    return STAY
+
+
+def _wished(own: Sequence[Case], holder: Case, planner: Planner) -> Leaving:
+    """What a suspension, limits, or somebody who stands by want of a holder that could as well stay."""
+    job = holder.seen.job
+    if job.wish is Wish.HOLD:
+        return Leaving(f"suspended: {job.reason}")
     if (way := planner.gives_way(holder.seen)) is not None:
         return Leaving(way.why, gives_way_to=way.to)
     if (why := planner.waits(holder)) is not None:
@@ -58,15 +72,6 @@ def leaving(own: Sequence[Case], planner: Planner) -> Leaving:
         return STAY
     reason = f"attempt {waiter.attempt.number} stands by on {waiter.attempt.pool}: {waiter.attempt.purpose}"
     return _wanted(holder, waiter, reason, planner)
-
-
-def _suspended(holder: Case, planner: Planner) -> Leaving:
-    """Its user, or a limit, wants it to leave: at once; after a save that failed, which stopped it in vain, a while later."""
-    job = holder.seen.job
-    if not holder.failed_lately:
-        return Leaving(f"suspended: {job.reason}")
-    planner.note(job.id, f"{holder.failed_lately}; it runs on, and the next try is made within a minute")
-    return STAY
 
 
 def _noticed(holder: Case, waiter: Case | None, planner: Planner) -> Leaving:

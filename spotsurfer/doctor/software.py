@@ -168,11 +168,28 @@ def controller(settings: Settings) -> Finding:
     try:
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(settings.socket_path), verify=False), timeout=5) as client:
             info: dict[str, Any] = client.get("http://controller/v1/info").json()
-            machines = f"{info['instances']} of {info['instances_max']} machines"
-            text = f"version {info['version']}, generation {info['generation']}, {machines}"
+            text = f"version {info['version']}, generation {info['generation']}, {', '.join(_in_use(info))}"
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return warn(f"none answers at {settings.socket_path}", "start one: spotsurfer serve")
     return warn(f"{text}; last tick: {info['last_error']}", "see its log") if info.get("last_error") else ok(text)
+
+
+def _in_use(info: dict[str, Any]) -> list[str]:
+    """How much of the operator's limits is in use, as `/v1/info` tells it. Of what has no limit only what is in use."""
+    from spotsurfer.model.money import usd
+
+    limits = (
+        ("instances", "instances_max", str, "machines"),
+        ("gpus", "gpus_max", str, "GPUs"),
+        ("hourly_usd_micros", "hourly_max_usd_micros", usd, "USD an hour"),
+        ("spent_usd_micros", "budget_usd_micros", usd, "USD spent"),
+        ("front_ports", "front_ports_max", str, f"ports at {info['front_address']}"),
+    )
+    return [
+        f"{say(info[used])} of {say(info[most])} {what}" if info[most] is not None else f"{say(info[used])} {what}"
+        for used, most, say, what in limits
+        if info[used] or info[most] is not None
+    ]
 
 
 def _to_be_made(folder: Path) -> Finding:

@@ -177,7 +177,10 @@ class PartialSeen:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """The controller itself, for `doctor` and `serve`."""
+    """The controller itself, for `doctor` and `serve`: who it is, and how much of its operator's limits is in use.
+
+    Machines, GPUs and their price an hour are counted as the limits are, those still being released included. None = no limit.
+    """
 
     version: str
     family: str
@@ -186,8 +189,19 @@ class Info:
     store_url: str
     instances: int
     instances_max: int
+    gpus: int
+    gpus_max: int | None
+    hourly_usd_micros: int
+    hourly_max_usd_micros: int | None
     spent_usd_micros: int
     budget_usd_micros: int | None
+    price_max_usd_micros: int | None  # of one machine, an hour
+    instance_types: Sequence[str]  # wildcards that may be bought; none = all
+    ageing_seconds: float  # see model.snapshot.Limits
+    stay_seconds: float
+    front_address: str  # where ports of jobs are answered
+    front_ports: int  # given to ports of jobs
+    front_ports_max: int
     last_tick_at: datetime | None
     last_error: str
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from spotsurfer.model.job import AttemptState, HeldBy, JobState, Wish
 from spotsurfer.model.market import Market
-from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Machine, Moment, OutputFile, Why
+from spotsurfer.ports.service import AttemptStatus, CostLine, JobStatus, Machine, Moment, OutputFile, Why
 from spotsurfer.web.asked import SpecBody
 from spotsurfer.web.steps import StepOut
 
@@ -58,27 +58,6 @@ class NumberOut(Wire):
     """The number of a request, to be looked for in the timeline or in `checkpoint`."""
 
     number: int
-
-
-class InfoOut(Wire):
-    """The controller itself."""
-
-    version: str
-    family: str
-    generation: int
-    provider: str
-    store_url: str
-    instances: int
-    instances_max: int
-    spent_usd_micros: int
-    budget_usd_micros: int | None
-    last_tick_at: datetime | None
-    last_error: str
-
-    @classmethod
-    def of(cls, info: Info) -> InfoOut:
-        """From the noun."""
-        return cls.model_validate(info)
 
 
 class FitOut(Wire):

@@ -15,6 +15,7 @@ from spotsurfer.model.job import Job, fetched
 from spotsurfer.ports.service import Moment, Service
 from spotsurfer.web import asked
 from spotsurfer.web import models as m
+from spotsurfer.web.info import InfoOut
 
 WAIT_MAX_SECONDS = 30.0
 LOOK_AGAIN_SECONDS = 0.3  # of a long poll; costs one indexed query
@@ -36,9 +37,9 @@ Controller = Annotated[Service, Depends(the_service)]
 
 
 @router.get("/info", tags=["controller"])
-def info(service: Controller) -> m.InfoOut:
-    """The controller itself."""
-    return m.InfoOut.of(service.info())
+def info(service: Controller) -> InfoOut:
+    """The controller itself, its operator's limits, and how much of them is in use."""
+    return InfoOut.of(service.info())
 
 
 @router.post("/ids", status_code=201, tags=["submit"])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import linux
+from spotsurfer_agent import linux, procfs
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.pager import standing, uffd
 from spotsurfer_agent.pager.space import Run, Space
@@ -30,6 +30,13 @@ MAPS = """\
 00a00000-00b00000 ---p 00000000 00:00 0
 00b00000-00c00000 rw-p 00000000 00:00 0
 """
+
+
+def test_a_line_of_maps_is_read() -> None:
+    first, *_, shared, _, bare = procfs.mappings(MAPS)
+    assert first == (0x400000, 0x401000, "r-xp", 1, "/usr/bin/x")
+    assert shared == (0x900000, 0xA00000, "rw-s", 5, "/dev/zero (deleted)")
+    assert bare == (0xB00000, 0xC00000, "rw-p", 0, "")
 
 
 def test_private_memory_that_may_be_written_is() -> None:

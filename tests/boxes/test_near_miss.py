@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.fleet import CONFIG, MARKS, Fleet, Json, fleet
+from support.fleet import MARKS, Fleet, Json, fleet, with_pools
 
 pytestmark = MARKS
 SMALL, LARGE = "t3.micro", "t3.small"  # 1 and 2 GiB
-POOLS = 'pools = ["local-a/{small}", "local-b/{large}"]\n'
 # Takes a mebibyte a step, and looks at the end whether all of it is what it was.
 GROWS = """\
 import hashlib, sys, time
@@ -29,9 +28,8 @@ open("result.txt", "w").write(blocks[-1][:32].hex() + "\\n")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    config = CONFIG[: CONFIG.index("pools = ")] + POOLS.format(small=SMALL, large=LARGE)
-    config = config.replace("lease_seconds = 6", "lease_seconds = 30").replace("= 1073741824", "= 4294967296")
-    # No live saves: they need memory, too, and a machine of 1 GiB has little. No machine ends itself because the host is slow.
+    config = with_pools([f"local-a/{SMALL}", f"local-b/{LARGE}"], 4 << 30)
+    # No live saves: they need memory, too, and a machine of 1 GiB has little.
     with fleet(tmp_path_factory.mktemp("growing"), 86400, config=config) as made:
         yield made
 

@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from support.fleet import CONFIG, MARKS, Fleet, fleet
+from support.fleet import MARKS, Fleet, fleet, with_pools
 
 pytestmark = MARKS
 TYPES = ("t3.micro", "t3.small", "t3.medium", "t3.large")  # 1, 2, 4 and 8 GiB; each costs twice as much as the one before
 ASKED = "t3.large"
-POOLS = "pools = [{pools}]\n[size]\nlook_seconds = 10\n"
+LOOKS = "[size]\nlook_seconds = 10\n"
 PHASE, PHASES = 60, 4  # steps of each phase, and phases: small, large, small, large
 # As an assembler does it in turns: a small graph, then sorting in memory, here 1.2 GiB. A phase ends when it is told to.
 PROGRAM = f"""\
@@ -49,9 +49,7 @@ THRESHOLD = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    pools = ", ".join(f'"local-a/{t}"' for t in TYPES)
-    config = CONFIG[: CONFIG.index("pools = ")] + POOLS.format(pools=pools)
-    config = config.replace("= 1073741824", "= 4294967296").replace("lease_seconds = 6", "lease_seconds = 30")
+    config = with_pools([f"local-a/{t}" for t in TYPES], 4 << 30, LOOKS)
     # No live saves but before moves: they need memory, too, and a machine of 1 GiB has little.
     with fleet(tmp_path_factory.mktemp("sizes"), 86400, config=config) as made:
         yield made

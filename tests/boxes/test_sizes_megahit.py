@@ -15,9 +15,9 @@ import pytest
 from programs import plain
 from programs.entry import Entry
 from programs.surf import made, submitted
-from spotsurfer_agent.oomguard import Levels
+from spotsurfer_agent.oomguard import pressed_at
 from spotsurfer_providers.catalog import instance_types
-from support.fleet import CONFIG, ENDED, MARKS, Fleet, fleet
+from support.fleet import ENDED, MARKS, Fleet, fleet, with_pools
 
 from spotsurfer.model.money import for_seconds
 
@@ -26,7 +26,7 @@ pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(2 * LONGEST_SECONDS)
 LOOK_SECONDS = 2.0  # between two questions how it is: it is to have the processors
 ASKED, *SMALLER = "t3.large", "t3.medium", "t3.small", "t3.micro"  # from 8 GiB down, each half as large
 TYPES = (ASKED, *SMALLER)
-WORLD = 'pools = [{pools}]\n[policy]\nsize = "surf"\n[size]\nlook_seconds = 10\n'
+POLICY = '[policy]\nsize = "surf"\n[size]\nlook_seconds = 10\n'
 # Three samples, one after the other. For each it sorts k-mers in memory (`--mem-flag 2`), 0.8 GiB, then works for longer on a
 # graph of a tenth of that.
 SAMPLES = "1 2 3"
@@ -57,9 +57,7 @@ rm genome.fa 1.fq 2.fq
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    pools = ", ".join(f'"local-a/{t}"' for t in TYPES)
-    config = CONFIG[: CONFIG.index("pools = ")] + WORLD.format(pools=pools)
-    config = config.replace("= 1073741824", "= 8589934592").replace("lease_seconds = 6", "lease_seconds = 30")
+    config = with_pools([f"local-a/{t}" for t in TYPES], 8 << 30, POLICY)
     # No live saves but before moves: a machine of 1 GiB has little memory for them.
     with fleet(tmp_path_factory.mktemp("m"), 86400, config=config) as running:
         yield running
@@ -106,7 +104,7 @@ def fixed(name: str, seconds: float) -> int:
 def told(world: Fleet, job: str, bill: int, seconds: float) -> None:
     """The figures of docs/size.md."""
     peak = max(int(w["resident_bytes"]) for w in world.client.get(f"/v1/jobs/{job}/usage")["windows"])
-    holding = [t for t in TYPES if Levels.of(instance_types()[t].memory_bytes).press > peak]
+    holding = [t for t in TYPES if pressed_at(instance_types()[t].memory_bytes) > peak]
     for a in world.show(job)["attempts"]:
         print(a["number"], a["instance_type"], a["launched_at"], a["granted_at"], a["released_at"], a["pause_seconds"])
     print(f"peak {peak >> 20} MiB, undisturbed {seconds:.0f} s; ledger {bill} micro-dollars")

@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.builders import JOB, a_job, an_attempt
 
 from spotsurfer import wiring
 from spotsurfer.model import errors as e
+from spotsurfer.model.job import AttemptState as A
 from spotsurfer.settings import Settings
+from spotsurfer.state import fronts
+from spotsurfer.state import jobs as rows
+from spotsurfer.state.db import open_database
 
 
 @pytest.fixture
@@ -33,6 +38,25 @@ def test_it_starts_ticks_and_stops(tmp_path: Path, built: list[wiring.Controller
     assert controller.loop.tick().actions == ()
     info = controller.service.info()
     assert (info.generation, info.provider, info.instances) == (1, "local", 0)
+
+
+def test_it_tells_its_operators_limits_and_how_much_of_them_is_in_use(tmp_path: Path, built: list[wiring.Controller]) -> None:
+    limits = {"gpus_max": 16, "hourly_max_usd": "10", "price_max_usd": "2.50", "instance_types": ["m6i.*"]}
+    times = {"ageing_seconds": 60, "stay_seconds": 30}
+    controller = wiring.build(settings(tmp_path, limits={**limits, **times}, front={"ports": "20500-20509"}))
+    built.append(controller)
+    with open_database(tmp_path / "data" / "state.db").begin() as c:
+        rows.add_job(c, a_job())
+        for attempt in (an_attempt(1, A.RELEASED), an_attempt(2, A.RELEASING), an_attempt(3, gpus=4)):
+            rows.add_attempt(c, attempt)
+        fronts.give(c, JOB, "web", 20500)
+    info = controller.service.info()
+    assert (info.instances, info.instances_max) == (2, 20)
+    assert (info.gpus, info.gpus_max) == (4, 16)
+    assert (info.hourly_usd_micros, info.hourly_max_usd_micros) == (60_000, 10_000_000)
+    assert (info.price_max_usd_micros, list(info.instance_types), info.budget_usd_micros) == (2_500_000, ["m6i.*"], None)
+    assert (info.ageing_seconds, info.stay_seconds) == (60, 30)
+    assert (info.front_address, info.front_ports, info.front_ports_max) == ("127.0.0.1", 1, 10)
 
 
 def test_each_start_is_a_generation_and_ends_the_right_of_the_one_before(

@@ -115,6 +115,45 @@ def test_a_live_save_that_fails_does_not_hold_up_the_move() -> None:
     assert asked(decided(failed, COLD, BARE, here=an_attempt(1, desired_save=1)))[1] == "drain"
 
 
+def cheaper(since: float, **says: Any) -> Decision:
+    """A policy's move: the job runs on an on-demand machine since then, and a cheaper one stands by."""
+    here = an_attempt(1, market=Market.ON_DEMAND, price_usd_micros_per_hour=100_000, since=ago(since), desired_sequence=3)
+    job, agent = says.pop("job", a_job()), replace(HOLDER, head=SAVED.number, **says)
+    there = an_attempt(2, A.READY, purpose="it is cheaper", since=ago(1000))
+    world = seen([here, there], SAVED, agents={1: agent, 2: WARM}, job=job)
+    return decide(a_snapshot(world), Cheapest(stay_seconds=0, margin=0.2, pause_share=1), NOW)
+
+
+FAILED = {"drain_failed": 2, "error": "the disk is full", "error_kind": "save"}
+TAKEN = {"notice_id": "n", "notice_kind": "interruption"}
+
+
+@pytest.mark.parametrize(
+    ("since", "says", "asks"),
+    [
+        (5, {}, True),
+        (5, FAILED, False),
+        (5, {**FAILED, "error_kind": ""}, False),  # a live save went well meanwhile
+        (59, FAILED, False),
+        (60, FAILED, True),
+        (5, {**FAILED, **TAKEN}, True),
+        (5, {**FAILED, "job": a_job(resumed_at=ago(3))}, True),
+    ],
+)
+def test_a_move_whose_final_save_failed_is_tried_again_after_a_while(since: float, says: dict[str, Any], asks: bool) -> None:
+    found = cheaper(since, **says)
+    assert asked(found) == ({1: "drain", 2: "hurry"} if asks else {})
+    why = "its final save failed: the disk is full; it runs on, and the next try is made within a minute"
+    assert (found.notes[a_job().id] == why) is not asks
+
+
+@pytest.mark.parametrize(("ordered", "asks"), [(3, True), (50, False)])
+def test_a_move_that_its_user_asks_for_after_a_final_save_that_failed_does_not_wait(ordered: float, asks: bool) -> None:
+    here = an_attempt(1, since=ago(5), desired_sequence=3)
+    found = decided(replace(HOLDER, **FAILED), WARM, here=here, job=a_job(move=MoveRequest(1, ago(ordered))))
+    assert asked(found) == ({1: "drain", 2: "hurry"} if asks else {})
+
+
 def test_a_job_that_nobody_can_save_waits_for_nobody() -> None:
     starts_over = a_job({"engine": "none"}, move=MoveRequest(1, NOW))
     assert asked(decided(replace(HOLDER, fit=None), COLD, BARE, job=starts_over))[1] == "drain"

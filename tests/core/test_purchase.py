@@ -160,6 +160,15 @@ def test_who_is_to_wait_leaves_an_on_demand_machine_but_no_spot_one() -> None:
     assert decided(Says(Buy.WAIT), running(Market.SPOT, job)).actions == ()
 
 
+@pytest.mark.parametrize(("since", "asks"), [(5, False), (59, False), (60, True)])
+def test_who_is_to_wait_and_could_not_be_saved_is_left_alone_for_a_while(since: float, asks: bool) -> None:
+    here = an_attempt(1, market=Market.ON_DEMAND, since=ago(since), desired_sequence=3)
+    failed = an_agent(drain_failed=2, error="the disk is full", error_kind="save")
+    decision = decided(Says(Buy.WAIT), seen([here], SAVED, job=due(20, 5), agents={1: failed}))
+    assert [a.want for a in decision.actions if isinstance(a, Ask)] == ["drain"] * asks
+    assert asks or decision.notes[JOB].startswith("its final save failed: the disk is full; it runs on")
+
+
 def test_a_spot_machine_that_boots_for_ever_is_given_up_for_the_deadline() -> None:
     world = seen([an_attempt(1, A.BOOTING)], job=due(20, 5, gone=15))
     assert [type(a) for a in decided(Says(Buy.SPOT), world).actions if isinstance(a, Terminate)] == [Terminate]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from spotsurfer_agent import protocol
 from spotsurfer_agent.store import open_store
+from support.api import api
+from support.fake_service import FakeService
 
 from spotsurfer.cli.main import main
 from spotsurfer.doctor import CHECKS, OF_BOXES, examine, host, software
@@ -30,6 +33,17 @@ def test_all_checks_run_and_make_nothing(settings: Settings, tmp_path: Path) -> 
     assert all(f.remedy for f in findings.values() if f.level != "ok")
     assert not any("could not be checked" in f.text for f in findings.values())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_of_a_controller_it_tells_how_much_of_its_operators_limits_is_in_use() -> None:
+    with TemporaryDirectory(prefix="ss-") as folder:  # short: a socket's path has 107 bytes
+        settings = Settings.model_validate({"controller": {"data_dir": folder}})
+        with api(FakeService(), settings.socket_path):
+            found = software.controller(settings)
+    money = "0.0960 of 10.0000 USD an hour, 0.0012 USD spent"
+    text = f"version 0.1.0, generation 1, 1 of 20 machines, {money}, 0 of 500 ports at 127.0.0.1"
+    assert (found.level, found.text) == ("ok", text)
 
 
 def test_without_a_runtime_it_says_how_to_build_one(settings: Settings) -> None:

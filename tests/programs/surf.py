@@ -12,11 +12,11 @@ from pathlib import Path
 
 from programs.entry import Entry
 from programs.plain import Made
-from support.fleet import CONFIG, ENDED, Fleet, Json, fleet
+from support.fleet import ENDED, Fleet, Json, fleet, with_disks
 
 SAVES, MOVES = 3, 2
 SHARE = (0.01, 0.09)  # of the run's length: the pause before each act, so that all five fit into the run
-DISK = CONFIG.replace("disk_bytes = 1073741824", "disk_bytes = 8589934592")
+DISK_BYTES = 8 << 30
 INTERVAL_SECONDS = 3600.0  # only the saves that were drawn take place
 MEMORY_BYTES = 4 << 30
 ACT_SECONDS = 90
@@ -188,7 +188,7 @@ def surfed(entry: Entry, folder: Path, seconds: float, seed: str, say: Callable[
 
     Raises Failed; then everything there is to know lies in the file `failure.log`.
     """
-    with fleet(folder / "surf", INTERVAL_SECONDS, DISK) as world:
+    with fleet(folder / "surf", INTERVAL_SECONDS, with_disks(DISK_BYTES)) as world:
         surf = Surf(entry, folder, world, say)
         try:
             acts = plan(seed, entry.name, seconds)

@@ -40,13 +40,13 @@ class MoodyPurchase:
 
 
 class Always:
-    """One answer, whatever it costs."""
+    """One answer, whatever it costs, until it is given another."""
 
     def __init__(self, buy: Buy) -> None:
-        self._buy = buy
+        self.buy = buy
 
     def choose(self, view: View) -> Choice:
-        return Choice(self._buy, "as always")
+        return Choice(self.buy, "as always")
 
 
 class MoodySize:

@@ -9,7 +9,7 @@ from typing import Any
 from simulation.sized import SizedAgent, SizedCloud
 from simulation.virtual import Cloud
 from simulation.world import LIMITS, START, World
-from spotsurfer_agent.oomguard import TRUE_SHARE, Levels
+from spotsurfer_agent.oomguard import TRUE_SHARE, pressed_at
 from support.loads import Load
 from support.rides import GIB, TYPES
 
@@ -83,7 +83,7 @@ class SizedWorld(World):
         assert isinstance(self.cloud, SizedCloud)
         image = self.cloud.images.get((now.job, now.from_checkpoint or ""), 0)
         went_back = now.planned_at <= self.went_back_at.get(now.job, START)
-        squeezed = image >= TRUE_SHARE * Levels.of(memory_of(now)).press
+        squeezed = image >= TRUE_SHARE * pressed_at(memory_of(now))
         assert not squeezed or went_back, f"{now.job}: {image / GIB:.2f} GiB do not fit attempt {now.number}, {now.pool}"
         if before is None:
             return

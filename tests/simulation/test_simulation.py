@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from simulation.chances import Chances
+from simulation.moods import Always
 from simulation.world import World
 
 from spotsurfer.core.case import FAILED_SECONDS
 from spotsurfer.model.transitions import ATTEMPT
+from spotsurfer.ports.purchase import Buy
 
 SEEDS = 12
 MORE = 40
@@ -45,14 +47,20 @@ def test_controllers_really_crashed(runs: list[tuple[World, str]]) -> None:
     assert sum(w.crashes for w, _ in runs) > SEEDS
 
 
-def test_a_suspension_that_fails_stops_the_job_in_vain_once_a_minute_at_most() -> None:
+@pytest.mark.parametrize("wish", ["suspended", "waits", "to spot"])
+def test_a_final_save_that_fails_stops_the_job_in_vain_once_a_minute_at_most(wish: str) -> None:
     calm: dict[str, Any] = {
         name: 0.0 for name in Chances.__dataclass_fields__ if name not in ("boots_seconds", "on_demand_sure")
     }
-    world = World(1, jobs=1, work=100_000, chances=Chances(**{**calm, "save_fails": 1.0}))
+    buys = Always(Buy.ON_DEMAND)
+    chances = Chances(**{**calm, "save_fails": 1.0})
+    world = World(1, jobs=1, work=100_000, chances=chances, purchase=buys, deadline_seconds=1e7, work_seconds=1e5)
     world.users_busy = False
     assert world.run(limit=60) == "stuck"
-    world.commands.hold("job-0")
+    if wish == "suspended":
+        world.commands.hold("job-0")
+    else:
+        buys.buy = Buy.WAIT if wish == "waits" else Buy.SPOT
     assert world.run(limit=240) == "stuck"
     waits = list(world.asked_again())
     assert len(waits) >= 2

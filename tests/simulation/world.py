@@ -22,6 +22,7 @@ from spotsurfer.controller.courses import Sizes
 from spotsurfer.controller.leadership import Leadership, claim_store
 from spotsurfer.controller.loop import Loop, Policies
 from spotsurfer.controller.observe import Observer
+from spotsurfer.core.moves import NOTICED
 from spotsurfer.model.actions import Action
 from spotsurfer.model.errors import Conflict, IllegalTransition
 from spotsurfer.model.ids import JobId
@@ -38,6 +39,7 @@ from spotsurfer.store.heads import Heads
 from spotsurfer.store.reports import Reports
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+ORDERS = ("resume", "move to", "go back")  # of users who want it tried again at once
 RESUMED_EVERY = 100  # seconds of quiet between looks of users at what is held
 LIMITS = Limits(
     lease_seconds=LEASE_SECONDS,
@@ -297,7 +299,7 @@ class World:
         return [a.pause_seconds for some in attempts.values() for a in some if a.pause_seconds is not None]
 
     def asked_again(self) -> Iterator[float]:
-        """Seconds from a final save that failed until its user's wish asked for the next one on that machine."""
+        """Seconds from a final save that failed until the next one on that machine that neither a notice nor a user forced."""
         with self.engine.connect() as c:
             moments = timeline.read(c, None, 0)
         failed: dict[tuple[JobId | None, int | None], datetime] = {}
@@ -305,10 +307,12 @@ class World:
             key = m.job, m.attempt
             if m.kind == "attempt" and m.data["event"] == AttemptEvent.SAVE_FAILED:
                 failed[key] = m.at
-            elif m.kind == "wish" and m.text.startswith("resume"):
+            elif m.kind == "wish" and m.text.startswith(ORDERS):
                 failed = {k: at for k, at in failed.items() if k[0] != m.job}
-            elif m.kind == "asked" and m.text.startswith("drain: suspended") and key in failed:
-                yield (m.at - failed.pop(key)).total_seconds()
+            elif m.kind == "asked" and m.text.startswith("drain: ") and key in failed:
+                waited = (m.at - failed.pop(key)).total_seconds()
+                if NOTICED not in m.text:
+                    yield waited
 
     def _check_log(self, job: JobId) -> None:
         self.store.down = False

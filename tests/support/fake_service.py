@@ -123,7 +123,30 @@ class FakeService:
     def info(self) -> Info:
         if self.fail is not None:
             raise self.fail
-        return Info("0.1.0", "family", 1, "local", "file:///store", 1, 20, 1_234, None, START, "")
+        return Info(
+            version="0.1.0",
+            family="family",
+            generation=1,
+            provider="local",
+            store_url="file:///store",
+            instances=1,
+            instances_max=20,
+            gpus=0,
+            gpus_max=None,
+            hourly_usd_micros=96_000,
+            hourly_max_usd_micros=10_000_000,
+            spent_usd_micros=1_234,
+            budget_usd_micros=None,
+            price_max_usd_micros=None,
+            instance_types=("m6i.*",),
+            ageing_seconds=600.0,
+            stay_seconds=120.0,
+            front_address="127.0.0.1",
+            front_ports=0,
+            front_ports_max=500,
+            last_tick_at=START,
+            last_error="",
+        )
 
     def new_job_id(self, name: str) -> JobId:
         if self.fail is not None:

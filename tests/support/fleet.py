@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -79,6 +80,17 @@ to.close(); os.wait()
 open("result.txt", "w").write(h.hex() + "\\n")
 sys.exit(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
 """
+
+
+def with_disks(disk_bytes: int, config: str = CONFIG) -> str:
+    """The configuration with disks of so many bytes."""
+    return config.replace("disk_bytes = 1073741824", f"disk_bytes = {disk_bytes}")
+
+
+def with_pools(pools: Sequence[str], disk_bytes: int, more: str = "") -> str:
+    """The configuration with these pools and disks, and with more sections; no machine ends itself because the host is slow."""
+    config = CONFIG[: CONFIG.index("pools = ")] + f"pools = {json.dumps(list(pools))}\n{more}"
+    return with_disks(disk_bytes, config).replace("lease_seconds = 6", "lease_seconds = 30")
 
 
 def expected(steps: int) -> list[str]:

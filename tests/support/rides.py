@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from spotsurfer_agent.oomguard import Levels
+from spotsurfer_agent.oomguard import pressed_at
 from spotsurfer_agent.protocol import AgentState, NearMiss, Report
 from spotsurfer_agent.usage.window import Window
 from spotsurfer_policies.cheapest import Cheapest
@@ -37,7 +37,7 @@ OFFERS = [Offer(pool(name), Market.SPOT, usd, usd, cpus, gib * GIB) for name, (c
 
 def usable(name: str) -> float:
     """Where the guard of a machine of this type freezes the job."""
-    return Levels.of(TYPES[name][1] * GIB).press
+    return pressed_at(TYPES[name][1] * GIB)
 
 
 def asks(**spec: object) -> Job:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.fleet import CONFIG, Fleet, fleet
+from support.fleet import Fleet, fleet, with_disks
 from support.registry import Recipe, push, registry_at
 
 AT = "10.77.0.1:5000"  # where boxes find it
@@ -33,7 +33,6 @@ def fleet_with_images(
         push(recipe, path / "registry", name, path / "made" / name.partition(":")[0])
     with tempfile.TemporaryDirectory(prefix="registry-") as short:  # a socket's path must be
         socket = Path(short, "socket")
-        config = CONFIG.replace("disk_bytes = 1073741824", f"disk_bytes = {disk_bytes}")
-        config += SETTINGS.replace("{socket}", str(socket))
+        config = with_disks(disk_bytes) + SETTINGS.replace("{socket}", str(socket))
         with registry_at(path / "registry", socket), fleet(path / "fleet", interval, config) as made:
             yield made

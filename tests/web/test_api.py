@@ -221,6 +221,12 @@ def test_an_upload_that_breaks_off_is_not_stored(unix: httpx.Client, service: Fa
     assert unix.get("/v1/info").status_code == 200
 
 
+def test_the_controller_tells_its_limits_and_what_is_in_use(unix: httpx.Client) -> None:
+    info = unix.get("/v1/info").json()
+    assert (info["gpus"], info["gpus_max"], info["hourly_max_usd_micros"]) == (0, None, 10_000_000)
+    assert (info["instance_types"], info["front_ports_max"]) == (["m6i.*"], 500)
+
+
 def test_a_body_of_json_has_a_limit(unix: httpx.Client) -> None:
     assert unix.put("/v1/jobs/job-1", content=b" " * (9 << 20)).status_code == 413
 

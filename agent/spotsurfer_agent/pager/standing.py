@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from spotsurfer_agent import linux
+from spotsurfer_agent import linux, procfs
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.pager import uffd
 
@@ -67,18 +67,16 @@ class Standing:
 
 
 def writable(maps: str) -> Iterator[Range]:
-    """Private memory that the process may write, of its `maps` (proc(5)); neighbours of the same kind are one."""
+    """Private memory that the process may write, of its `maps`; neighbours of the same kind are one."""
     begin = end = 0
-    for line in maps.splitlines():
-        addresses, mode = line.split(None, 2)[:2]
-        lower, upper = (int(x, 16) for x in addresses.split("-"))
-        if not (mode[1] == "w" and mode[3] == "p"):
+    for m in procfs.mappings(maps):
+        if not (m.mode[1] == "w" and m.mode[3] == "p"):
             continue
-        if lower != end:
+        if m.start != end:
             if end:
                 yield begin, end
-            begin = lower
-        end = upper
+            begin = m.start
+        end = m.end
     if end:
         yield begin, end
 
