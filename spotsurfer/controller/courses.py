@@ -204,7 +204,12 @@ class _Judge:
         agent = self.seen.agents.get(newest.number)
         noticed = agent is not None and agent.notice_id is not None and agent.notice_kind == "interruption"
         signs = self.seen.signs.get(newest.number, ())
-        return newest.state not in HOLDS or noticed or any(s.sign == "interruption" for s in signs)
+        return self._left(newest) or noticed or any(s.sign == "interruption" for s in signs)
+
+    def _left(self, newest: Attempt) -> bool:
+        """Nobody has the job: what the head says counts, because the look that sees it grants in one go."""
+        head = self.seen.head
+        return newest.state not in HOLDS or (head is not None and head.final and head.epoch == newest.number)
 
     def _need(self, sizing: Sizing) -> float:
         """What must have room: what it uses, what it foretold, and the newest checkpoint, which may be older and larger.
@@ -245,7 +250,7 @@ class _Judge:
             usd_micros_per_hour=round(kinds[to].usd_per_hour * resize.MICROS),
             why=resize.explained(sizing, to, why, self.rules, moves),
             alarm=course.alarm,
-            room_bytes=0 if owners(seen.attempts)[-1].state in HOLDS else self._room(ride, sizing),
+            room_bytes=self._room(ride, sizing) if self._left(owners(seen.attempts)[-1]) else 0,
         )
         asks = kinds[to]
         if seen.job.move is not None and seen.job.move.instance_type is not None and not rescue:  # its user knows best

@@ -16,6 +16,7 @@ from support.rides import GIB, OFFERS, TYPES, Ride, asks, pool, usable
 from spotsurfer.controller.courses import looks
 from spotsurfer.core.resize import SIZED
 from spotsurfer.core.size import SizeRules
+from spotsurfer.model.actions import Grant, Terminate
 from spotsurfer.model.job import SIZE_OFF, MoveRequest, Rewind
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Cooldown, Market
@@ -252,6 +253,16 @@ def test_a_smaller_machine_that_waits_is_let_go_where_what_was_saved_has_no_room
         ride.attempts = [replace(ride.attempts[0], state=A.RELEASED), *ride.attempts[1:]]
         ride.tick()
         assert (ride.waiter is not None) == stays
+
+
+def test_the_look_that_sees_the_final_save_lets_a_waiter_go_that_it_outgrew() -> None:
+    for saved, then in ((3, Grant), (20, Terminate)):
+        ride = riding(Says({1: SMALL}), start="a.large", job=asks(memory_bytes=16 * GIB), boots=60)
+        use(ride, 1.0, 4)
+        ride.attempts = [replace(ride.attempts[0], state=A.DRAINING), replace(ride.attempts[1], state=A.READY)]
+        ride.words[1] = replace(ride.words[1], last_save=SaveFacts("1", 1, "final", saved * GIB, 1, 0.1, 1.0))
+        ride.final = True
+        assert [type(a) for a in ride.tick().actions if isinstance(a, Grant | Terminate)] == [then]
 
 
 def test_its_files_need_no_memory() -> None:

@@ -61,6 +61,7 @@ class Ride:
     near_misses: int = 0
     alarms: list[str] = field(default_factory=list)
     words: dict[int, Report] = field(default_factory=dict)
+    final: bool = False  # the head says that the holder has saved for the last time
 
     def __post_init__(self) -> None:
         self.engine = open_database(None)
@@ -123,7 +124,7 @@ class Ride:
         holder = self.here
         agents: dict[AttemptNumber, AgentSeen] = {}
         agents[holder.number] = an_agent("draining" if pressed else "running", pressed=pressed, protection=self.protection)
-        return JobSeen(self.job, tuple(self.attempts), agents=agents, head=a_head(int(holder.number)))
+        return JobSeen(self.job, tuple(self.attempts), agents=agents, head=a_head(int(holder.number), final=self.final))
 
     def snapshot(self, pressed: bool = False) -> JobSeen:
         """The job as `decide` sees it."""
