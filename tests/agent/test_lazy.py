@@ -46,6 +46,8 @@ def test_scene(box, scene):
     [
         ("prints_scenes", "store_hangs"),
         ("whole_scenes", "held_until_whole"),
+        ("whole_scenes", "by_hands"),
+        ("whole_scenes", "a_hand_fails"),
         ("whole_scenes", "server_killed"),
         ("whole_scenes", "damaged"),
         ("whole_scenes", "stands_by"),

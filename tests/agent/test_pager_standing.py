@@ -122,20 +122,19 @@ def test_all_of_it_arrives_whichever_way(still: tuple[int, int, int], monkeypatc
 def test_a_stranger_with_the_number_of_the_process_is_not_written(still: tuple[int, int, int]) -> None:
     _, start, fd = still
     gone = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
-    there = Standing(gone, fd, [(start, start + 2 * L)])
+    there = Standing.taken(gone, fd, [(start, start + 2 * L)])
     os.kill(gone, signal.SIGKILL)
     os.waitpid(gone, 0)
-    there._pid = os.getpid()  # as the kernel may give the number out again
     mine = mmap.mmap(-1, PAGE)
     at = ctypes.addressof(ctypes.c_char.from_buffer(mine))
-    there._ranges, there._starts = [(at, at + PAGE)], [at]
-    assert there.copy(at, at, PAGE) == (0, errno.ESRCH)
+    reused = Standing(os.getpid(), there.process, [(at, at + PAGE)])  # as the kernel may give the number out again
+    assert reused.copy(at, at, PAGE) == (0, errno.ESRCH)
     there.close()
 
 
 def test_a_process_that_is_gone_or_not_ours_is_not_written(still: tuple[int, int, int]) -> None:
     pid, start, fd = still
-    there = Standing(pid, fd, [(start, start + 2 * L)])
+    there = Standing.taken(pid, fd, [(start, start + 2 * L)])
     assert there.copy(start - PAGE, 0, PAGE) is None
     source = mmap.mmap(-1, PAGE)
     at = ctypes.addressof(ctypes.c_char.from_buffer(source))
@@ -145,4 +144,4 @@ def test_a_process_that_is_gone_or_not_ours_is_not_written(still: tuple[int, int
     assert there.copy(start, at, PAGE) == (0, errno.ESRCH)
     there.close()
     with pytest.raises(ProcessLookupError):
-        Standing(1 << 22, fd, [])
+        Standing.taken(1 << 22, fd, [])

@@ -6,32 +6,35 @@ import contextlib
 import dataclasses
 import faulthandler
 import os
+import re
 import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.pager.hands import GONE, WRITERS
 from spotsurfer_agent.pager.plan import Phase
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
 from support.engine_kit import JOB, W, begin, engine, file_of, job, newest, output, refused, request, runs, until
-from support.lazy_scenes import FOLDER, STORE, cmdline, heap_chunk, moves_on, nothing_left, order, pager, saved, says
+from support.lazy_scenes import FOLDER, SIZE, STORE, cmdline, heap_chunk, moves_on, nothing_left, order, pager, saved, says
 
 TRIES = 10
 MARK = "only memory is missing"  # what a pager writes when CRIU says that it is done
 
 
-def patient() -> tuple[CriuEngine, Manifest]:
+def patient(hands: int | None = None) -> tuple[CriuEngine, Manifest]:
     """A saved job, and an engine that lets it run only with all its memory."""
     e, image = saved()
     assert e._origin is not None
-    e._origin = dataclasses.replace(e._origin, lazy=False)
+    e._origin = dataclasses.replace(e._origin, lazy=False, hands=hands)
     return e, image
 
 
@@ -88,6 +91,39 @@ def held_until_whole() -> None:
     moves_on(e, request(2, final=True, base=image.id))
 
 
+def by_hands() -> None:
+    """Further processes write what can be written: all of it arrives, as if there were none of them."""
+    e, image = patient(hands=3)
+    e.restore(image, Spec(JOB, []))
+    given = [int(x) for x in re.findall(r"stands still: (\d+) MB", pager_said())]
+    assert WRITERS in pager_said() and sum(given) << 20 > SIZE // 2, pager_said()[-2000:]
+    order(e, "fork", "all")
+    says(e, "whole parent", "whole child", "whole all")
+    moves_on(e, request(2, final=True, base=image.id))
+    nothing_left(e)
+
+
+def a_hand_fails() -> None:
+    """One of them can't get a chunk, or is killed: the restore fails and says why, the job has not run, nobody is left."""
+    e, image = patient(hands=2)
+    chunk = heap_chunk(image)
+    path, kept = file_of(chunk), file_of(chunk).with_name("kept")
+    path.rename(kept)
+    told = refused("restore", lambda: e.restore(image, Spec(JOB, [])))
+    assert chunk.digest in told and image.id in told, told
+    kept.rename(path)
+    (FOLDER / "pager.log").unlink()
+    with ThreadPoolExecutor(1) as threads:
+        told_later = threads.submit(refused, "restore", lambda: e.restore(image, Spec(JOB, [])))
+        until(lambda: WRITERS in pager_said())
+        os.kill(int(pager_said().split(WRITERS)[1].strip(" [").split(",")[0]), signal.SIGKILL)
+    assert GONE in told_later.result(), (told_later.result(), pager_said()[-2000:])
+    assert e.status().state is W.ABSENT
+    e.restore(image, Spec(JOB, []))
+    runs(e)
+    nothing_left(e)
+
+
 def server_killed() -> None:
     """The pager dies while the job is held: it never ran, nothing is left, and the same image is good for another try."""
     e, image = patient()
@@ -133,6 +169,7 @@ def stands_by() -> None:
     e.kill()
     killed = expecting(e, image)
     os.kill(killed, signal.SIGKILL)
+    until(lambda: killed not in pagers())
     e.restore(image, Spec(JOB, []))
     assert pager().pid != killed
     runs(e)

@@ -37,6 +37,7 @@ class Origin:
     lazy: bool = True
     memory_bytes: int = 256 << 20
     cache: str = ""  # folder of objects that were fetched ahead; "" = there is none
+    hands: int | None = None  # see `Plan`
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Bringing:
             enter=joins.entries(),
             prints=str(p.prints),
             memory_bytes=origin.memory_bytes,
+            hands=origin.hands,
         )
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):

@@ -12,24 +12,21 @@ from pathlib import Path
 from typing import NoReturn
 
 from spotsurfer_agent import launch, linux, manifest, objectkeys, procfs
-from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.cgroup import JobCgroup
-from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.reader import BadChunk
 from spotsurfer_agent.engines.fingerprints import Index, is_pages_name, kept_as
+from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.memory import free_bytes
-from spotsurfer_agent.pager import choice, lazy, sources, uffd
-from spotsurfer_agent.pager.content import Content
+from spotsurfer_agent.pager import choice, hands, lazy, sources, uffd
 from spotsurfer_agent.pager.feeder import Feeder
+from spotsurfer_agent.pager.hands import Hands
 from spotsurfer_agent.pager.holder import Holders, lose
 from spotsurfer_agent.pager.images import Pagemap
-from spotsurfer_agent.pager.layout import Layout, Use
+from spotsurfer_agent.pager.layout import Use
 from spotsurfer_agent.pager.order import Order
 from spotsurfer_agent.pager.plan import BLAME_IMAGE, BLAME_MACHINE, ORDER, Loss, Phase, Plan, myself
 from spotsurfer_agent.pager.streamer import Streamer
-from spotsurfer_agent.patience import Patient
 from spotsurfer_agent.store import StoreError
 
 log = logging.getLogger("pager")
@@ -42,12 +39,10 @@ class Pager:
 
     def __init__(self, plan: Plan, holders: Holders) -> None:
         self._plan, self._holders, self._folder = plan, holders, Path(plan.folder)
-        keys = Keys.of_hex(plan.key, plan.lineage, plan.encrypts)
-        opened = Patient(Way.carried(plan.way).open())
-        self._store = CachedStore(opened, Cache(Path(plan.cache))) if plan.cache else opened
-        self._image = manifest.decode(Path(plan.manifest).read_bytes(), keys)
-        chunks = sources.reader(plan, self._store, keys)
-        self._content = Content(self._image, chunks)
+        self._image = manifest.decode(Path(plan.manifest).read_bytes(), sources.keys(plan))
+        self._hands = _hands(plan, self._image)
+        self._store = sources.store(plan)
+        self._content = sources.content(plan, self._image, self._store)
         self._told = lazy.Told()
 
     def run(self) -> None:
@@ -60,6 +55,7 @@ class Pager:
         how = "by CRIU" if why else ("behind the job" if self._plan.lazy else "before the job runs")
         log.info("memory comes %s, %s; what may come later, by process: %s", how, why or "it helps", later)
         if why:
+            self._hands.dismiss()
             self._by_criu()
         else:
             self._by_faults(maps)
@@ -82,12 +78,11 @@ class Pager:
 
     def _by_faults(self, maps: dict[int, Pagemap]) -> None:
         """CRIU gets the rest; most memory is put where it belongs by us, behind the running job or while the shim holds it."""
-        layout = Layout({m.file: self._content.files[m.file].extents for m in maps.values() if m.file in self._content.files})
-        maps = {pid: m for pid, m in maps.items() if m.file in layout.files}
+        maps, layout = self._content.bringable(maps)
         order = Order(maps, layout, self._learned())
         feeder = Feeder(layout, self._content.once, self._failed, patient=self._plan.lazy)
         still = dict if self._plan.lazy else self._numbers
-        server = lazy.Server(Path(self._plan.work), lazy.Image(maps, layout, order), feeder, self._tell, still)
+        server = lazy.Server(Path(self._plan.work), lazy.Image(maps, layout, order), feeder, self._tell, still, self._hands)
         eager = {m.file: m for m in maps.values()}
 
         def content(name: str) -> Iterator[memoryview] | None:
@@ -162,6 +157,13 @@ class Pager:
     def _failed(self, e: Exception, uses: list[Use]) -> None:  # noqa: ARG002
         """From any thread: the job can't have its memory."""
         give_up(self._plan, self._holders, e)
+
+
+def _hands(plan: Plan, image: Manifest) -> Hands:
+    """As many as the plan says, or as are of use; nobody where the job runs meanwhile. To be made before there is a thread."""
+    wanted = choice.hands(len(os.sched_getaffinity(0)), image.image_bytes) if plan.hands is None else plan.hands
+    count = 0 if plan.lazy else wanted
+    return Hands(count, lambda number, line: hands.serve(plan, image, count, number, line))
 
 
 def give_up(plan: Plan, holders: Holders, e: BaseException) -> NoReturn:

@@ -16,6 +16,9 @@ SMALL_BYTES = 16 << 20  # so little is there before anybody notices
 SHARE = 0.5  # of the pages must be of the kind that can come later
 MEMORY_SHARE = 0.9  # of what is free may be taken by processes that share nothing any more
 CHUNK_BITS = 32  # no chunk is that long
+HAND_THREADS = 4  # of one process; more of them wait for each other
+HANDS_MAX = 8
+HANDS_BYTES_MIN = 4 << 30  # less is there soon enough
 COPIES_SHARE = 1 / 16  # of a job's memory may come to be there twice, where the only gain is time
 
 
@@ -50,6 +53,12 @@ def plain_because(maps: Mapping[int, Pagemap], files: Mapping[str, Extents], mac
     if copies > COPIES_SHARE * lazy and not at_once:
         return "its processes share memory, and go on to do so"
     return ""
+
+
+def hands(processors: int, image_bytes: int) -> int:
+    """How many further processes write memory into a job that stands still (`bench.gpu.bring` measures what they are worth)."""
+    few = processors < 2 * HAND_THREADS or image_bytes < HANDS_BYTES_MIN
+    return 0 if few else min(processors // HAND_THREADS, HANDS_MAX)
 
 
 def _pages(files: Iterable[Extents]) -> int:

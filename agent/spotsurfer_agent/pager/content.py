@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from spotsurfer_agent.buffers import Buffer
@@ -11,7 +11,7 @@ from spotsurfer_agent.extents import Extent
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
 from spotsurfer_agent.pager import images, ticking
 from spotsurfer_agent.pager.images import Pagemap
-from spotsurfer_agent.pager.layout import in_order
+from spotsurfer_agent.pager.layout import Layout, in_order
 
 ZEROS = bytes(1 << 20)
 MAP_BYTES_MAX = 64 << 20  # a map of pages that is larger is none
@@ -51,6 +51,11 @@ class Content:
         """Which pages each process has, by its number in the image. Raises BadImage, BadChunk, StoreError."""
         names = (name.removeprefix("pagemap-").removesuffix(".img") for name in self.files if name.startswith("pagemap-"))
         return {int(number): self._map(number) for number in names if number.isdigit()}
+
+    def bringable(self, maps: Mapping[int, Pagemap]) -> tuple[dict[int, Pagemap], Layout]:
+        """Of these, the processes that have pages, and where those lie."""
+        layout = Layout({m.file: self.files[m.file].extents for m in maps.values() if m.file in self.files})
+        return {number: m for number, m in maps.items() if m.file in layout.files}, layout
 
     def _map(self, number: str) -> Pagemap:
         name, areas = f"pagemap-{number}.img", f"mm-{number}.img"

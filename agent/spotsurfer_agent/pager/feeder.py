@@ -9,10 +9,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from spotsurfer_agent.buffers import PAGE, Buffer, address
 from spotsurfer_agent.pager.layout import Layout, Use
-from spotsurfer_agent.pager.task import Task
+from spotsurfer_agent.pager.space import Space
 from spotsurfer_agent.store import StoreError
 
 log = logging.getLogger(__name__)
@@ -22,6 +23,17 @@ BEHIND = 2  # fetches ahead that go on while somebody waits
 WAIT_SECONDS = 0.008  # more than a disk or a busy processor costs a fetch: the store is far, and more at once hide that
 WAIT_SHARE = 0.2  # of the newest fetch in how long they wait on the whole
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class Taker(Protocol):
+    """Puts pages where they belong, from several threads at once."""
+
+    space: Space
+    over: bool  # it needs nothing any more
+
+    def put(self, first: int, last: int, source: int) -> None:
+        """Pages `first` to `last` of its file; the first lies at address `source` of ours. Raises what can't be mended."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +58,7 @@ class Feeder:
     ) -> None:
         """`patient`: a job runs and waits for as long as the store fails; else its restore fails."""
         self._layout, self._fetch, self._failed, self._patient = layout, fetch, failed, patient
-        self.tasks: dict[str, list[Task]] = {name: [] for name in layout.files}  # by file; only ever grow
+        self.tasks: dict[str, list[Taker]] = {name: [] for name in layout.files}  # by file; only ever grow
         self._turn = threading.Condition()
         self._wanted: deque[Wanted] = deque()
         self._ahead: Iterator[int] = iter(())

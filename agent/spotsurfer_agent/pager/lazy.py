@@ -18,12 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_agent import shimwire
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.imagewire import exactly
 from spotsurfer_agent.pager.feeder import Feeder, Wanted
+from spotsurfer_agent.pager.hands import NOBODY, PROCESSES_MAX, Hands
 from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.layout import Layout, runs
 from spotsurfer_agent.pager.order import Order
 from spotsurfer_agent.pager.space import Space
+from spotsurfer_agent.pager.standing import Standing
 from spotsurfer_agent.pager.task import Task
 
 log = logging.getLogger(__name__)
@@ -64,12 +67,19 @@ class Server:
     """Serves one tree of processes. `tell` is called now and then from its loop.
 
     `still`: who stands still until all memory is there, as numbered in the image and here; asked once CRIU is done with them.
+    `hands` then write what can be written.
     """
 
     def __init__(
-        self, folder: Path, image: Image, feeder: Feeder, tell: Callable[[Told], None], still: Callable[[], Numbers] = dict
+        self,
+        folder: Path,
+        image: Image,
+        feeder: Feeder,
+        tell: Callable[[Told], None],
+        still: Callable[[], Numbers] = dict,
+        hands: Hands = NOBODY,
     ) -> None:
-        self._image, self._feeder, self._tell, self._still = image, feeder, tell, still
+        self._image, self._feeder, self._tell, self._still, self._hands = image, feeder, tell, still, hands
         self._listener = shimwire.listen(folder / SOCKET)
         self._listener.setblocking(True)
         self._poll = select.epoll()
@@ -84,12 +94,14 @@ class Server:
             for each in (control.fileno(), self._feeder.quiet):
                 self._poll.register(each, select.EPOLLIN)
             told_at = 0.0
-            while not self.told.running or self._left():
+            while not self.told.running or self._left() or self._hands.busy:
                 for fd, _ in self._poll.poll(TICK_SECONDS):
                     if fd == control.fileno():
                         self._hear(control)
                     elif fd == self._feeder.quiet:
                         os.eventfd_read(fd)
+                    elif fd in self._hands.busy:
+                        self._heard(fd)
                     elif (task := self._tasks.get(fd)) is not None:
                         task.listen()
                 if time.monotonic() - told_at > TICK_SECONDS:
@@ -106,6 +118,7 @@ class Server:
             if not task.missing:
                 self._let_go(fd, task)
             self.told.missing_pages += task.missing
+        self.told.missing_pages += self._hands.missing_bytes // PAGE
         if self._tasks and self._feeder.idle:
             self._again()
         return bool(self._tasks)
@@ -144,12 +157,25 @@ class Server:
             self._take(pid, fds[0])
 
     def _stand(self) -> None:
-        numbers = self._still()
+        numbers, given = self._still(), list[tuple[int, Standing]]()
         for task in [t for t in self._tasks.values() if t.pid in numbers]:
             try:
-                log.info("process %d stands still: %d MB are written", task.pid, task.stand(numbers[task.pid]) >> 20)
+                if self._hands and len(given) < PROCESSES_MAX:
+                    given.append((task.pid, task.hand_over(numbers[task.pid])))
+                    written = given[-1][1].written_bytes
+                else:
+                    written = task.stand(numbers[task.pid])
+                log.info("process %d stands still: %d MB are written", task.pid, written >> 20)
             except OSError as e:
                 log.warning("memory of process %d comes by userfaultfd: %s", task.pid, e)
+        self._hands.give(given)
+        for fd in self._hands.busy:
+            self._poll.register(fd, select.EPOLLIN)
+
+    def _heard(self, fd: int) -> None:
+        self._hands.hear(fd)
+        if fd not in self._hands.busy:
+            self._poll.unregister(fd)
 
     def _take(self, pid: int, fd: int) -> None:
         pages = self._image.maps[pid]

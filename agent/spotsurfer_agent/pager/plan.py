@@ -49,6 +49,7 @@ class Plan:
     prints: str = ""  # file for the fingerprints of the image's pages; "" = nobody wants them
     cache: str = ""  # folder of objects that were fetched ahead; "" = there is none
     threads: int = 8  # fetches at once
+    hands: int | None = None  # further processes that write memory into a job that waits; None = as many as are of use
     memory_bytes: int = 256 << 20
 
     @staticmethod

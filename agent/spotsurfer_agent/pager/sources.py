@@ -1,15 +1,32 @@
-"""Where the pager's chunks come from."""
+"""Where the pager's bytes come from."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from spotsurfer_agent.access.opening import Way
+from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.reader import Reader
-from spotsurfer_agent.pager.content import Chunks
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.pager.content import Content
 from spotsurfer_agent.pager.plan import Plan
+from spotsurfer_agent.patience import Patient
 from spotsurfer_agent.store import ObjectStore
 
 
-def reader(plan: Plan, store: ObjectStore, keys: Keys) -> Chunks:
-    """Chunks of the job."""
-    return Reader(store, plan.job, keys, Limits(memory_bytes=plan.memory_bytes, puts=plan.threads))
+def keys(plan: Plan) -> Keys:
+    """The job's."""
+    return Keys.of_hex(plan.key, plan.lineage, plan.encrypts)
+
+
+def store(plan: Plan) -> ObjectStore:
+    """As the plan has it."""
+    opened = Patient(Way.carried(plan.way).open())
+    return CachedStore(opened, Cache(Path(plan.cache))) if plan.cache else opened
+
+
+def content(plan: Plan, image: Manifest, where: ObjectStore) -> Content:
+    """The image's files, from chunks of the job there."""
+    return Content(image, Reader(where, plan.job, keys(plan), Limits(memory_bytes=plan.memory_bytes, puts=plan.threads)))

@@ -12,7 +12,7 @@ import errno
 import os
 import signal
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from spotsurfer_agent import linux
@@ -26,36 +26,44 @@ Range = tuple[int, int]  # first address and the one behind the last
 
 
 class Standing:
-    """One process, by its number here. Raises OSError where it is gone, or its memory is not ours to write."""
+    """One process, by its number here and a descriptor of it, and what is written there; the rest comes by userfaultfd."""
 
-    def __init__(self, pid: int, fd: int, runs: Iterable[Range]) -> None:
-        self._pid, self._process = pid, os.pidfd_open(pid)
+    def __init__(self, pid: int, process: int, ranges: Sequence[Range]) -> None:
+        self.pid, self.process, self.ranges = pid, process, ranges
+        self._starts = [a for a, _ in ranges]
+
+    @classmethod
+    def taken(cls, pid: int, fd: int, runs: Iterable[Range]) -> Standing:
+        """What of these runs can be written: `fd`, its userfaultfd, does not serve it any more.
+
+        Raises OSError where the process is gone, or its memory is not ours to write.
+        """
+        process = os.pidfd_open(pid)
         with Path(f"/proc/{pid}/mem").open("r+b", buffering=0):  # asks for the same right, and touches nothing
             maps = Path(f"/proc/{pid}/maps").read_text()
         wanted = large(whole_blocks(runs), writable(maps))
-        self._ranges = [(a, b) for a, b in wanted if uffd.unregister(fd, a, b - a) == 0]
-        self._starts = [a for a, _ in self._ranges]
+        return cls(pid, process, [(a, b) for a, b in wanted if uffd.unregister(fd, a, b - a) == 0])
 
     @property
     def written_bytes(self) -> int:
-        """So much of its memory is written; the rest comes by userfaultfd."""
-        return sum(b - a for a, b in self._ranges)
+        """How much that is."""
+        return sum(b - a for a, b in self.ranges)
 
     def copy(self, to: int, source: int, length: int) -> tuple[int, int] | None:
         """As `uffd.copy` has it; None where userfaultfd has to do it."""
         i = bisect_right(self._starts, to) - 1
-        if i < 0 or to >= self._ranges[i][1]:
+        if i < 0 or to >= self.ranges[i][1]:
             return None
         try:
-            signal.pidfd_send_signal(self._process, 0)  # the number is still its: nothing is ever written into a stranger
-            done = linux.write_memory(self._pid, to, source, min(length, self._ranges[i][1] - to))
+            signal.pidfd_send_signal(self.process, 0)  # the number is still its: nothing is ever written into a stranger
+            done = linux.write_memory(self.pid, to, source, min(length, self.ranges[i][1] - to))
         except OSError as e:
             return 0, e.errno or errno.EIO
         return done - done % PAGE, 0
 
     def close(self) -> None:
         """Nothing more is written."""
-        os.close(self._process)
+        os.close(self.process)
 
 
 def writable(maps: str) -> Iterator[Range]:

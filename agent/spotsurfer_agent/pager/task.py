@@ -65,8 +65,16 @@ class Task:
     def stand(self, pid: int) -> int:
         """It stands still until all its memory is there; `pid`: its number here. So many bytes are written. Raises OSError."""
         with self._turns.alone():
-            self._standing = Standing(pid, self.fd, self.space.ranges())
+            self._standing = Standing.taken(pid, self.fd, self.space.ranges())
             return self._standing.written_bytes
+
+    def hand_over(self, pid: int) -> Standing:
+        """As `stand`, but what can be written is missing here no longer: it is for whoever gets this, and closes it."""
+        with self._turns.alone():
+            standing = Standing.taken(pid, self.fd, self.space.ranges())
+            for start, end in standing.ranges:
+                self.space.drop(start, end)
+            return standing
 
     def put(self, first: int, last: int, source: int) -> None:
         """Bring pages `first` to `last` of the file; the first lies at address `source` of ours. Raises Unplaceable."""

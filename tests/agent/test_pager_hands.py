@@ -1,0 +1,78 @@
+"""Processes that write memory into a job that stands still: how many there are, and what is heard of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+from spotsurfer_agent.chunks.reader import BadChunk
+from spotsurfer_agent.pager import choice
+from spotsurfer_agent.pager.hands import GONE, NOBODY, HandFailed, Hands
+from spotsurfer_agent.pager.standing import Standing
+
+G = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("processors", "gigabytes", "count"),
+    [(1, 99, 0), (2, 99, 0), (7, 99, 0), (8, 99, 2), (16, 99, 4), (16, 3, 0), (16, 4, 4), (192, 99, choice.HANDS_MAX)],
+)
+def test_as_many_as_are_of_use(processors: int, gigabytes: int, count: int) -> None:
+    assert choice.hands(processors, gigabytes * G) == count
+
+
+def talker(number: int, line: socket.socket) -> None:
+    """Says that it has heard, and then what the test wants of its number."""
+    _, fds, _, _ = socket.recv_fds(line, 1, 9)
+    with line.makefile() as lines:
+        ((process, pid, ranges),) = json.loads(lines.readline())
+    assert (process, pid, ranges) == (7, os.getppid(), [[4096, 12288]])
+    assert os.fstat(fds[0]), "the descriptor came along"
+    wants = [[{"missing": 5}, {"missing": 0}], [{"error": "x", "image": True}], [{"error": "y", "image": False}], []]
+    for what in wants[number]:
+        line.sendall(json.dumps(what).encode() + b"\n")
+
+
+@pytest.fixture
+def hands() -> Iterator[Hands]:
+    made = Hands(4, talker)
+    me = Standing(os.getpid(), os.pidfd_open(os.getpid()), [(4096, 12288)])
+    made.give([(7, me)])
+    me.close()
+    yield made
+    made.dismiss()
+    for _ in range(4):
+        assert os.waitpid(-1, 0)[1] == 0
+
+
+def test_what_each_of_them_says_is_known_and_one_that_is_gone_too(hands: Hands) -> None:
+    lines = hands.busy
+    assert len(lines) == 4
+    assert hands.missing_bytes == 8192
+    said = [heard(hands, fd) for fd in lines]
+    assert said[0] is None
+    assert lines[0] not in hands.busy
+    assert [type(e) for e in said[1:]] == [BadChunk, HandFailed, HandFailed]
+    assert [str(e) for e in said[1:]] == ["x", "y", GONE]
+
+
+def heard(hands: Hands, fd: int) -> Exception | None:
+    """All that one has to say, or what it means."""
+    try:
+        while fd in hands.busy:
+            assert select.select([fd], [], [], 20)[0]
+            hands.hear(fd)
+    except (BadChunk, HandFailed) as e:
+        return e
+    return None
+
+
+def test_nobody_has_nothing_to_do() -> None:
+    assert not NOBODY
+    NOBODY.give([])
+    NOBODY.dismiss()
+    assert (list(NOBODY.busy), NOBODY.missing_bytes) == ([], 0)
