@@ -204,7 +204,12 @@ class _Judge:
         agent = self.seen.agents.get(newest.number)
         noticed = agent is not None and agent.notice_id is not None and agent.notice_kind == "interruption"
         signs = self.seen.signs.get(newest.number, ())
-        return newest.state not in HOLDS or noticed or any(s.sign == "interruption" for s in signs)
+        return self._left(newest) or noticed or any(s.sign == "interruption" for s in signs)
+
+    def _left(self, newest: Attempt) -> bool:
+        """Nobody has the job: what the head says counts, because the look that sees it grants in one go."""
+        head = self.seen.head
+        return newest.state not in HOLDS or (head is not None and head.final and head.epoch == newest.number)
 
     def _need(self, sizing: Sizing) -> float:
         """What must have room: what it uses, what it foretold, and the newest checkpoint, which may be older and larger.
@@ -215,7 +220,19 @@ class _Judge:
         used = sizing.last.memory_bytes if sizing.last is not None else 0.0
         back = self.seen.job.rewind is not None or any(a.restore_failed for a in self.seen.attempts)
         kept = max(used, memory_of(saves[-1]) if saves else 0.0, sizing.course.peak_bytes if back else 0.0)
-        return max(kept / TRUE_SHARE, sizing.course.hinted_bytes)
+        here = sizing.course.terms.kinds[sizing.course.here].usable_bytes if self._untold() else 0.0
+        return max(kept / TRUE_SHARE, sizing.course.hinted_bytes, here)
+
+    def _untold(self) -> bool:
+        """Nobody has the job, and no report says how large the newest checkpoint is: it had room where it was made."""
+        head, told = self.seen.head, {r.last_save.checkpoint for r in self.words.values() if r.last_save is not None}
+        gone = self._left(owners(self.seen.attempts)[-1])
+        return gone and head is not None and head.checkpoint is not None and head.checkpoint not in told
+
+    def _awaited(self, newest: Attempt) -> bool:
+        """Its agent will say so with its next report: the head has a final save before any report has."""
+        late = (self.now - newest.since).total_seconds() >= self.snapshot.limits.last_report_seconds
+        return (newest.state in HOLDS or (newest.state is A.DRAINED and not late)) and self._untold()
 
     def _room(self, ride: _Ride, sizing: Sizing) -> int:
         """The least memory of a machine on which it could go on from what was saved."""
@@ -237,6 +254,8 @@ class _Judge:
         course, seen, last = sizing.course, self.seen, sizing.last
         kinds, used = course.terms.kinds, last.memory_bytes if last is not None else 0.0
         moves = len(resize.moved_at(seen.attempts, sizing.began, self.now))
+        newest = owners(seen.attempts)[-1]
+        awaited = self._awaited(newest)
         size = SizeSeen(
             here=kinds[course.here].name,
             kind=kinds[to].name,
@@ -245,7 +264,8 @@ class _Judge:
             usd_micros_per_hour=round(kinds[to].usd_per_hour * resize.MICROS),
             why=resize.explained(sizing, to, why, self.rules, moves),
             alarm=course.alarm,
-            room_bytes=0 if owners(seen.attempts)[-1].state in HOLDS else self._room(ride, sizing),
+            room_bytes=self._room(ride, sizing) if self._left(newest) and not awaited else 0,
+            awaits_bytes=ride.memory[kinds[course.here].name] if awaited else 0,
         )
         asks = kinds[to]
         if seen.job.move is not None and seen.job.move.instance_type is not None and not rescue:  # its user knows best

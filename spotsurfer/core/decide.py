@@ -202,6 +202,9 @@ def _grant(
     if why_not is not None:
         planner.reject(seen.job.id, f"grant to attempt {waiter.attempt.number}", why_not)
         return None
+    if planner.may_be_outgrown(waiter):
+        planner.reject(seen.job.id, f"grant to attempt {waiter.attempt.number}", "how large the final save is was not told yet")
+        return None
     try:
         checkpoint = choose_checkpoint(seen, snapshot.limits)
     except NothingLeft as e:

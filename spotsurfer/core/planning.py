@@ -119,9 +119,17 @@ class Planner:
         """
         size = own[0].seen.size if own else None
         floor = max(own[0].seen.memory_floor_bytes if own else 0, size.room_bytes if size is not None else 0)
+        return frozenset(c.attempt.number for c in own if c.attempt.state in WAITS and self._has_less(c, floor))
+
+    def may_be_outgrown(self, waiter: Case) -> bool:
+        """Its memory may have no room for the final save, of which the next report will tell how large it is."""
+        size = waiter.seen.size
+        return size is not None and self._has_less(waiter, size.awaits_bytes)
+
+    def _has_less(self, waiter: Case, floor: int) -> bool:
+        """A machine of a type that is on offer no more is not known to have less."""
         sizes = {o.pool.instance_type: o.memory_bytes for o in self._snapshot.offers} if floor else {}
-        waiters = (c.attempt for c in own if c.attempt.state in WAITS)
-        return frozenset(a.number for a in waiters if sizes.get(a.pool.instance_type, floor) < floor)
+        return sizes.get(waiter.attempt.pool.instance_type, floor) < floor
 
     def _too_slow(self, own: Sequence[Case]) -> frozenset[int]:
         """Spot machines that nobody can wait for any longer, because the deadline asks for an on-demand one."""

@@ -138,6 +138,7 @@ class SizeSeen:
     why: str
     alarm: str = ""  # what the policy did wrong
     room_bytes: int = 0  # nobody has the job, and less memory has no room for what was saved; 0 = somebody has it
+    awaits_bytes: int = 0  # how large the final save is will be told at once: until then less memory gets no grant; 0 = it was
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from support.rides import GIB, OFFERS, TYPES, Ride, asks, pool, usable
 from spotsurfer.controller.courses import looks
 from spotsurfer.core.resize import SIZED
 from spotsurfer.core.size import SizeRules
+from spotsurfer.model.actions import Grant, Terminate
 from spotsurfer.model.job import SIZE_OFF, MoveRequest, Rewind
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Cooldown, Market
@@ -252,6 +253,51 @@ def test_a_smaller_machine_that_waits_is_let_go_where_what_was_saved_has_no_room
         ride.attempts = [replace(ride.attempts[0], state=A.RELEASED), *ride.attempts[1:]]
         ride.tick()
         assert (ride.waiter is not None) == stays
+
+
+def drained() -> Ride:
+    """A ride down to less memory whose final save is in the head, and in no report yet."""
+    ride = riding(Says({1: SMALL}), start="a.large", job=asks(memory_bytes=16 * GIB), boots=60)
+    use(ride, 1.0, 4)
+    ride.attempts = [replace(ride.attempts[0], state=A.DRAINING), replace(ride.attempts[1], state=A.READY)]
+    ride.final = "2"
+    saves(ride, "1", 1)
+    return ride
+
+
+def saves(ride: Ride, checkpoint: str, gib: int) -> None:
+    """It is told of."""
+    ride.words[1] = replace(ride.words[1], last_save=SaveFacts(checkpoint, 1, "final", gib * GIB, 1, 0.1, 1.0))
+
+
+def then(ride: Ride) -> list[type]:
+    return [type(a) for a in ride.tick().actions if isinstance(a, Grant | Terminate)]
+
+
+def test_the_look_that_sees_the_final_save_lets_a_waiter_go_that_it_outgrew() -> None:
+    for saved, goes_on in ((3, Grant), (20, Terminate)):
+        ride = drained()
+        saves(ride, "2", saved)
+        assert then(ride) == [goes_on]
+
+
+def test_a_smaller_machine_waits_until_it_is_told_how_large_the_final_save_is() -> None:
+    for saved, goes_on in ((3, Grant), (20, Terminate)):
+        ride = drained()
+        assert then(ride) == []
+        ride.attempts[0] = replace(ride.attempts[0], state=A.DRAINED, since=ride.now)
+        assert then(ride) == []
+        saves(ride, "2", saved)
+        assert goes_on in then(ride)
+
+
+def test_where_nobody_ever_says_how_large_the_final_save_is_it_gets_as_much_memory_as_before() -> None:
+    ride = drained()
+    ride.attempts[0] = replace(ride.attempts[0], state=A.DRAINED, since=ride.now)
+    ride.now += timedelta(seconds=10)
+    assert then(ride).count(Grant) == 0
+    assert ride.waiter is None
+    assert lost(ride) == "a.large"
 
 
 def test_its_files_need_no_memory() -> None:

@@ -41,6 +41,8 @@ class SizedAgent(Agent):
         self.miss: NearMiss | None = None
         self.pressed = False
         self.ends_at = float("inf")
+        self.said: Report | None = None
+        self.committed = False  # a final save, of which no report tells yet
         self.gathering = Gathering()
 
     @property
@@ -110,6 +112,7 @@ class SizedAgent(Agent):
         if won and self.images.setdefault((self.job, self.saved.checkpoint), int(self.memory)):
             held = self.images[self.job, self.saved.checkpoint]
             self.saved = replace(self.saved, image_bytes=held + FILES, memory_bytes=held)
+        self.committed = won and final
         return won
 
     def _sample(self) -> None:
@@ -119,9 +122,14 @@ class SizedAgent(Agent):
         self.gathering.add(self.now, Sample(self.cpu, there, there, there, 0), due, (), missing or None)
 
     def _words(self) -> Report:
+        """The head has a final save first; what it holds is told a second later."""
+        if self.committed and self.said is not None:
+            self.committed = False
+            return self.said
         rows = self.gathering.rows(self.now)
         usage = Usage(self.now, rows) if rows else None
-        return replace(super()._words(), near_miss=self.miss, pressed=self.pressed, usage=usage)
+        self.said = replace(super()._words(), near_miss=self.miss, pressed=self.pressed, usage=usage)
+        return self.said
 
 
 class SizedCloud(Cloud):

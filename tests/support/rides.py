@@ -19,7 +19,7 @@ from spotsurfer.model.ids import AttemptNumber
 from spotsurfer.model.job import WAITS, Attempt, Job
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Cooldown, Market, Offer, Pool
-from spotsurfer.model.snapshot import AgentSeen, JobSeen
+from spotsurfer.model.snapshot import AgentSeen, HeadSeen, JobSeen
 from spotsurfer.state import usages
 from spotsurfer.state.db import open_database
 
@@ -61,6 +61,7 @@ class Ride:
     near_misses: int = 0
     alarms: list[str] = field(default_factory=list)
     words: dict[int, Report] = field(default_factory=dict)
+    final: str | None = None  # the last save of the holder, as the head says
 
     def __post_init__(self) -> None:
         self.engine = open_database(None)
@@ -123,7 +124,10 @@ class Ride:
         holder = self.here
         agents: dict[AttemptNumber, AgentSeen] = {}
         agents[holder.number] = an_agent("draining" if pressed else "running", pressed=pressed, protection=self.protection)
-        return JobSeen(self.job, tuple(self.attempts), agents=agents, head=a_head(int(holder.number)))
+        return JobSeen(self.job, tuple(self.attempts), agents=agents, head=self._head())
+
+    def _head(self) -> HeadSeen:
+        return a_head(int(self.here.number), checkpoint=self.final, final=self.final is not None)
 
     def snapshot(self, pressed: bool = False) -> JobSeen:
         """The job as `decide` sees it."""
