@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from bench.gpu import jobs
 from bench.gpu.box import Place, played
 
 HERE = Path(__file__).parent
@@ -101,17 +101,10 @@ def _differs(ours: str, theirs: str, restored: Row) -> Row:
 
 def _plan(name: str, size: float, options: argparse.Namespace) -> Row:
     if options.standin:
-        program = HERE.parents[1] / "tests/support/cuda_standin.py"
-        words = ["program", str(int(size * 2**30)), str(options.steps), "plain"]
-        job = {"command": ["/usr/bin/python3", program.name, *words], "files": [str(program)], "environment": {}}
-        return _with(job, options)
-    command, files = [options.python, f"{name}.py", str(size), str(options.steps)], [str(HERE / f"programs/{name}.py")]
+        return _with(jobs.standin(int(size * 2**30), options.steps), options)
     if name == "cuda":
-        program = Path("/opt/cuda-program")
-        source = HERE.parents[1] / "tests/support/cuda_program.cu"
-        if not program.exists():
-            subprocess.run(["nvcc", "-O2", "-arch=native", "-o", str(program), str(source)], check=True)
-        command, files = ["./cuda-program", str(int(size * 2**30)), str(options.steps * 3), "pinned"], [str(program)]
+        return _with(jobs.compiled(int(size * 2**30), options.steps * 3, "pinned"), options)
+    command, files = [options.python, f"{name}.py", str(size), str(options.steps)], [str(HERE / f"programs/{name}.py")]
     return _with({"command": command, "files": files, "environment": SETTINGS.get(name, {})}, options)
 
 

@@ -8,7 +8,7 @@
 # Parts, in this order: `forty` 40 GB, saved live, then for the last time, restored, with the same by hand; `again` what a second save
 # sends, programs that need no held threads; `jax` JAX, whose threads are held; `bring` a job without a GPU brought back on 2 to 16
 # processors. Not run unless they are named: `demo` from a notice to the next training step, `driver` a real driver asked what the
-# stand-in promises. When LIMIT seconds are over (590) a part is cut off, and what is left is not begun; rows that were done until then
+# stand-in promises, `faults` what can go wrong, on real hardware. When LIMIT seconds are over (590) a part is cut off, and what is left is not begun; rows that were done until then
 # are there.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -40,9 +40,9 @@ run() { # STANDIN=1: a try of this script itself, on any host
     wanted=${*:-forty again jax bring} until=$(($(date +%s) + ${LIMIT:-590}))
     runtime=$tree/build/runtime/current
     [ -x "$runtime/bin/spotsurfer-python" ] || { mkdir -p "$runtime" && tar -C "$runtime" -xf "$packed"; }
-    size=40 small=4 bring=20 extra=""
+    size=40 small=4 bring=20 faults=2 extra="" standin=""
     if [ -n "${STANDIN:-}" ]; then
-        size=0.02 small=0.02 bring=0.2 extra="--standin --threads 2"
+        size=0.02 small=0.02 bring=0.2 faults=0.02 extra="--standin --threads 2" standin=--standin
     else
         sysctl -q -w kernel.io_uring_disabled=2 || true
     fi
@@ -64,6 +64,8 @@ runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     part bring 150 "$@" bench.gpu.bring --gb "$bring" --runtime "$runtime" --verbose --out "$OUT/bring.json"
     # shellcheck disable=SC2086
     part demo 80 "$@" bench.gpu.demo --gb "$small" $extra --python "$python" --runtime "$runtime" --out "$OUT/demo.json"
+    # shellcheck disable=SC2086
+    part faults 400 "$@" bench.gpu.faults --gb "$faults" $standin --runtime "$runtime" --out "$OUT/faults.json"
     part driver 45 env SPOTSURFER_TEST_CUDA=real PYTHONPATH="$tree/agent:$tree/tests" "$python" -m pytest -q \
         -p no:cacheprovider tests/agent/test_cuda_driver.py
 }

@@ -1,0 +1,26 @@
+"""The jobs that are played, as parts of a plan: command, files that lie beside it, environment."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[2] / "tests/support"
+BUILT = Path("/opt/cuda-program")
+EXIT_CODE = 7  # of both programs below
+Job = dict[str, Any]
+
+
+def standin(size: int, turns: int, mode: str = "plain") -> Job:
+    """The tests' program, whose GPU is none; `size` in bytes."""
+    program = TESTS / "cuda_standin.py"
+    words = ["/usr/bin/python3", program.name, "program", str(size), str(turns), mode]
+    return {"command": words, "files": [str(program)], "environment": {}}
+
+
+def compiled(size: int, turns: int, mode: str = "plain") -> Job:
+    """The tests' CUDA C++ program, built here by nvcc. Raises OSError, subprocess.CalledProcessError."""
+    if not BUILT.exists():
+        subprocess.run(["nvcc", "-O2", "-arch=native", "-o", str(BUILT), str(TESTS / "cuda_program.cu")], check=True)
+    return {"command": [f"./{BUILT.name}", str(size), str(turns), mode], "files": [str(BUILT)], "environment": {}}
