@@ -219,7 +219,9 @@ class _Judge:
         saves = [r.last_save for _, r in sorted(self.words.items()) if r.last_save is not None]
         used = sizing.last.memory_bytes if sizing.last is not None else 0.0
         back = self.seen.job.rewind is not None or any(a.restore_failed for a in self.seen.attempts)
-        kept = max(used, memory_of(saves[-1]) if saves else 0.0, sizing.course.peak_bytes if back else 0.0)
+        head = self.seen.head
+        counts = [memory_of(s) for s in saves if s is saves[-1] or (head is not None and s.checkpoint == head.checkpoint)]
+        kept = max(used, *counts, sizing.course.peak_bytes if back else 0.0)
         here = sizing.course.terms.kinds[sizing.course.here].usable_bytes if self._untold() else 0.0
         return max(kept / TRUE_SHARE, sizing.course.hinted_bytes, here)
 

@@ -291,6 +291,13 @@ def test_a_smaller_machine_waits_until_it_is_told_how_large_the_final_save_is() 
         assert goes_on in then(ride)
 
 
+def test_an_older_checkpoint_that_its_user_went_back_to_has_room() -> None:
+    ride = drained()
+    saves(ride, "2", 20)
+    ride.words[2] = replace(ride.words[1], last_save=SaveFacts("3", 3, "final", GIB, 1, 0.1, 1.0))
+    assert then(ride) == [Terminate]
+
+
 def test_where_nobody_ever_says_how_large_the_final_save_is_it_gets_as_much_memory_as_before() -> None:
     ride = drained()
     ride.attempts[0] = replace(ride.attempts[0], state=A.DRAINED, since=ride.now)
