@@ -1,4 +1,4 @@
-"""`make demo-gpu` with the stand-in for the driver: the whole road, from the notice to the same result in another box."""
+"""What is played on GPU machines, with a stand-in for the driver: `make demo-gpu`, from notice to same result, and a fault."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.runtime import unpacked_runtime
@@ -16,7 +17,6 @@ from support.tree import ROOT
 @pytest.mark.boxes
 def test_a_job_on_a_gpu_goes_on_in_a_new_box_after_a_notice(tmp_path: Path) -> None:
     words = [
-        "--standin",
         "--gb",
         "0.02",
         "--steps",
@@ -28,16 +28,29 @@ def test_a_job_on_a_gpu_goes_on_in_a_new_box_after_a_notice(tmp_path: Path) -> N
         "--runtime",
         str(unpacked_runtime()),
     ]
-    words += ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "told.json")]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/agent:{ROOT}/tests:{ROOT}"}
-    argv = [sys.executable, "-m", "bench.gpu.demo", *words]
-    done = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads((tmp_path / "told.json").read_text())
+    told, said = played(tmp_path, "bench.gpu.demo", *words)
     assert told["identical"]
     assert told["timeline"][0][1].startswith("notice")
     assert 0 < told["stood_still_seconds"] <= told["notice_to_next_step_seconds"] + 1
-    assert "notice to next training step" in done.stdout
+    assert "notice to next training step" in said
+
+
+@pytest.mark.boxes
+def test_a_fault_leaves_the_job_to_its_end(tmp_path: Path) -> None:
+    words = ["too little memory", "undisturbed", "--gb", "0.02", "--turns", "100", "--runtime", str(unpacked_runtime())]
+    (short, undisturbed), _ = played(tmp_path, "bench.gpu.faults", *words)
+    assert "ask for a machine with more memory" in short["told"][0]
+    assert short["end"] == undisturbed["end"]
+
+
+def played(folder: Path, module: str, *words: str) -> tuple[Any, str]:
+    """What it wrote down, and what it printed."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/agent:{ROOT}/tests:{ROOT}"}
+    places = ["--standin", "--work", str(folder / "work"), "--out", str(folder / "told.json")]
+    argv = [sys.executable, "-m", module, *words, *places]
+    done = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads((folder / "told.json").read_text()), done.stdout
 
 
 @pytest.mark.boxes

@@ -45,8 +45,7 @@ def hands() -> Iterator[Hands]:
     me.close()
     yield made
     made.dismiss()
-    for _ in range(4):
-        assert os.waitpid(-1, 0)[1] == 0
+    assert [os.waitpid(pid, 0)[1] for pid in made.pids] == [0] * 4
 
 
 def test_what_each_of_them_says_is_known_and_one_that_is_gone_too(hands: Hands) -> None:

@@ -52,18 +52,19 @@ class Hands:
         """`work` is what one of them does, given its number and its end of a line to us."""
         self._lines: dict[int, socket.socket] = {}
         self._missing: dict[int, int] = {}  # bytes, by line; of those that are not done
-        me, pids = os.getpid(), list[int]()
+        self.pids: list[int] = []
+        me = os.getpid()
         for number in range(count):
             ours, theirs = socket.socketpair()
-            pids.append(os.fork())
-            if not pids[-1]:
+            self.pids.append(os.fork())
+            if not self.pids[-1]:
                 for line in (ours, *self._lines.values()):
                     line.close()
                 _live(me, partial(work, number, theirs))
             theirs.close()
             self._lines[ours.fileno()] = ours
-        if pids:
-            log.info("%s %s", WRITERS, pids)
+        if self.pids:
+            log.info("%s %s", WRITERS, self.pids)
 
     def __bool__(self) -> bool:
         return bool(self._lines)
