@@ -74,12 +74,12 @@ def test_a_cut_off_machine_is_frozen_before_its_successor_starts(world: Fleet) -
 
 def test_an_attempt_that_comes_back_overwrites_nothing_of_its_successor(world: Fleet) -> None:
     """Its command ended while it was cut off; meanwhile another attempt was granted the job, and has published."""
-    job = world.submit(60)
-    world.wait_line(job, 20)
+    job = world.submit(90)
+    world.wait_line(job, 1)  # the first ones are uploaded at once, those of the next seconds together: too late to cut it off
     box, store = world.box(job, 1), open_store((world.data / "store").as_uri())
     world.kill_controller()
     control.set_link_up(world.data, box, False)
-    world.wait(lambda: child_lines(world, box) == 60 or stands_still(world, box), "the command's end", 20)
+    world.wait(lambda: child_lines(world, box) == 90 or stands_still(world, box), "the command's end", 20)
     time.sleep(1.0)  # it tries to publish
     theirs = {name: f"of attempt 2: {name}\n".encode() for name in ("result.txt", "child.txt")}
     succeed(store, job, theirs)
@@ -129,7 +129,7 @@ def test_a_notice_while_the_controller_is_dead(world: Fleet) -> None:
 
 
 def test_the_job_ends_while_the_controller_is_dead(world: Fleet) -> None:
-    job = world.submit(80)
+    job = world.submit(140)
     world.wait_line(job, 20)
     world.kill_controller()
     world.wait(lambda: world.head(job)[-1].kind is HeadKind.DONE, "the agent's own end", 30)
@@ -151,7 +151,7 @@ def test_the_agent_restarts_under_a_running_job(world: Fleet) -> None:
 
 
 def test_the_agent_is_upgraded_under_a_running_job(world: Fleet) -> None:
-    job = world.submit(250)
+    job = world.submit(400)
     world.wait_line(job, 20)
     box = world.box(job, 1)
     before, agent = world.job_pid(box), world.agent_pid(box)
