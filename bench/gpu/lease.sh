@@ -8,8 +8,8 @@
 # Parts, in this order: `forty` 40 GB, saved live, then for the last time, restored, with the same by hand; `again` what a second save
 # sends, programs that need no held threads; `jax` JAX, whose threads are held; `bring` a job without a GPU brought back on 2 to 16
 # processors. Not run unless they are named: `demo` from a notice to the next training step, `driver` a real driver asked what the
-# stand-in promises, `faults` what can go wrong, on real hardware. When LIMIT seconds are over (590) a part is cut off, and what is left is not begun; rows that were done until then
-# are there.
+# stand-in promises, `faults` what can go wrong, on real hardware. When LIMIT seconds are over (590) a part is cut off, and what is left
+# is not begun; rows that were done until then are there.
 set -eu
 cd "$(dirname "$0")/../.."
 tree=$(pwd -P)

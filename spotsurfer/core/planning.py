@@ -128,8 +128,8 @@ class Planner:
 
     def _has_less(self, waiter: Case, floor: int) -> bool:
         """A machine of a type that is on offer no more is not known to have less."""
-        sizes = {o.pool.instance_type: o.memory_bytes for o in self._snapshot.offers} if floor else {}
-        return sizes.get(waiter.attempt.pool.instance_type, floor) < floor
+        kind = waiter.attempt.pool.instance_type
+        return floor > 0 and any(o.pool.instance_type == kind and o.memory_bytes < floor for o in self._snapshot.offers)
 
     def _too_slow(self, own: Sequence[Case]) -> frozenset[int]:
         """Spot machines that nobody can wait for any longer, because the deadline asks for an on-demand one."""

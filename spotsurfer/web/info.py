@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict
-
 from spotsurfer.ports.service import Info
+from spotsurfer.web.models import Wire
 
 
-class InfoOut(BaseModel):
+class InfoOut(Wire):
     """The controller itself. A limit that there is not is null; of `instance_types` an empty list means all."""
 
-    model_config = ConfigDict(from_attributes=True)
     version: str
     family: str
     generation: int

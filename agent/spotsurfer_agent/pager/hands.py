@@ -26,6 +26,7 @@ from spotsurfer_agent.chunks.reader import BadChunk
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.pager import choice, sources
 from spotsurfer_agent.pager.feeder import Feeder
+from spotsurfer_agent.pager.holder import leave
 from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.layout import Layout, in_order, runs
 from spotsurfer_agent.pager.plan import Plan
@@ -60,7 +61,7 @@ class Hands:
             if not self.pids[-1]:
                 for line in (ours, *self._lines.values()):
                     line.close()
-                _live(me, partial(work, number, theirs))
+                leave("hand", partial(_live, me, partial(work, number, theirs)))
             theirs.close()
             self._lines[ours.fileno()] = ours
         if self.pids:
@@ -118,18 +119,11 @@ class Hands:
 NOBODY = Hands(0, lambda *_: None)
 
 
-def _live(parent: int, body: Callable[[], None]) -> NoReturn:
-    """A child's body; nothing returns into the parent's code, and nothing of its is flushed or closed twice."""
-    code = 1
-    try:
-        linux.die_with_parent()
-        if os.getppid() == parent:
-            body()
-        code = 0
-    except BaseException:
-        log.exception("a hand failed")
-    finally:
-        os._exit(code)
+def _live(parent: int, body: Callable[[], None]) -> None:
+    """No longer than the pager."""
+    linux.die_with_parent()
+    if os.getppid() == parent:
+        body()
 
 
 # ------------------------------------------------------------ one of them

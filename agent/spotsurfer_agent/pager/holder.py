@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager.plan import Loss, Plan
@@ -35,7 +36,7 @@ class Holders:
         self._over_read, self._over = os.pipe()  # readable: the pager is done
         me = os.getpid()
         if _clone() == 0:
-            _leave(lambda: _Holder(plan, me, self._over_read).run())
+            leave("holder", lambda: _Holder(plan, me, self._over_read).run())
 
     def dismiss(self) -> None:
         """All memory is there, or the job never ran: the holders go with the pager."""
@@ -94,12 +95,12 @@ def _clone() -> int:
     return pid
 
 
-def _leave(body: Callable[[], None]) -> None:
+def leave(name: str, body: Callable[[], None]) -> NoReturn:
     """Run a child's body; nothing returns into the parent's code, and nothing of its is flushed or closed twice."""
     try:
         body()
     except BaseException as e:
-        sys.stderr.write(f"holder: {type(e).__name__}: {e}\n")
+        sys.stderr.write(f"{name}: {type(e).__name__}: {e}\n")
         sys.stderr.flush()
         os._exit(1)
     os._exit(0)

@@ -169,6 +169,8 @@ class Server:
             except OSError as e:
                 log.warning("memory of process %d comes by userfaultfd: %s", task.pid, e)
         self._hands.give(given)
+        for _, standing in given:
+            standing.close()  # they have their own descriptors
         for fd in self._hands.busy:
             self._poll.register(fd, select.EPOLLIN)
 
