@@ -155,11 +155,10 @@ def restore(plan: Plan) -> Plan:
     brought = pager_says()
     say("\n".join(brought))
     end = time.monotonic() + END_SECONDS
-    while m.engine.status().state is not W.EXITED:
-        assert m.engine.status().state is W.RUNNING, m.engine.status()
+    while (status := m.engine.status()).state is not W.EXITED:
+        assert status.state is W.RUNNING, status
         assert time.monotonic() < end, output(m.engine)[-500:]
         time.sleep(0.1)
-    status = m.engine.status()
     back = m.cuda._ready()[1].times.back
     told = {"code": status.exit_code, "out": output(m.engine).decode(), "err": output(m.engine, "err").decode()[-2000:]}
     return {"seconds": seconds, "first_output_seconds": first, "back": back, **told, "facts": image.facts, "brought": brought}
