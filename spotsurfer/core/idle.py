@@ -1,7 +1,7 @@
 """When is a job idle, and suspended for it? Its user says after which time. Pure.
 
 Idle is what uses neither processors nor GPUs, window of usage by window of usage, and to what nobody is connected. What was not
-told counts as work: a machine that falls silent for a while makes the time begin anew.
+told counts as work: a machine that falls silent for a while makes the time begin anew, and GPUs that nobody sees are at work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def followed(before: QuietSeen | None, windows: Iterable[tuple[datetime, Window]
 
 def _after(quiet: QuietSeen | None, at: datetime, w: Window, spec: JobSpec) -> QuietSeen:
     end = at + timedelta(seconds=max(w.seconds, WINDOW_SECONDS))
-    if w.cpu_cores >= spec.idle_cpu or (w.gpu_share or 0.0) >= spec.idle_gpu:
+    unseen = spec.gpus > 0 and w.gpu_share is None
+    if unseen or w.cpu_cores >= spec.idle_cpu or (w.gpu_share or 0.0) >= spec.idle_gpu:
         return QuietSeen(end, end, gpus_known=w.gpu_share is not None)
     if quiet is None or at - quiet.until > UNTOLD:
         return QuietSeen(at, end, w.cpu_cores, w.gpu_share is not None)

@@ -102,6 +102,8 @@ def test_graphics_processors_are_absent_where_there_are_none():
     window = Window.from_row(g.rows(112.0)[0])
     assert (window.gpu_share, window.gpu_watts) == (0.5, 300.0)
     assert window.gpu_memory_bytes == 109 * MIB
+    g.add(112.0, sample(0.0, MIB), None, [GpuSample(None, MIB, 300.0)])
+    assert Window.from_row(g.rows(113.0)[-1]).gpu_share is None, "what is not known is not 0"
 
 
 numbers = st.one_of(st.none(), st.floats(allow_nan=True), st.integers(-(2**70), 2**70))

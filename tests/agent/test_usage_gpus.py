@@ -39,6 +39,16 @@ def test_cards_are_summed_and_what_one_does_not_tell_is_nothing() -> None:
     assert look(Nvml(), [0, 1]) == SEEN
 
 
+def test_a_card_that_does_not_tell_whether_it_works_leaves_the_whole_unknown() -> None:
+    class Mig(Nvml):
+        def nvmlDeviceGetUtilizationRates(self, card: int) -> SimpleNamespace:
+            if card == 1:
+                raise RuntimeError("Not Supported")
+            return super().nvmlDeviceGetUtilizationRates(card)
+
+    assert look(Mig(), [0, 1]) == GpuSample(None, 3 << 30, 350.0)
+
+
 def test_without_a_gpu_nothing_is_loaded(tmp_path: Path) -> None:
     def load() -> object:
         raise AssertionError("loaded")

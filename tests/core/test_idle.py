@@ -90,6 +90,16 @@ def test_gpus_that_work_are_work() -> None:
     assert wish.reason.endswith("its GPUs did nothing, nobody was connected")
 
 
+def test_gpus_that_nobody_sees_are_at_work() -> None:
+    later = NOW + timedelta(seconds=10)
+    quiet = followed(None, [(NOW, window(0.0)), (later, window(0.0))], a_job({**SPEC, "gpus": 1}).spec)
+    assert quiet is not None
+    assert quiet.since == later + timedelta(seconds=10), "neither window is rest"
+    without = followed(None, [(NOW, window(0.0))], a_job(SPEC).spec)
+    assert without is not None
+    assert without.since == NOW, "a job without GPUs has none to be seen"
+
+
 def test_a_window_that_is_told_again_counts_once_and_may_have_turned_out_busy() -> None:
     spec, later = a_job(SPEC).spec, NOW + timedelta(seconds=10)
     quiet = followed(None, [(NOW, window(0.0)), (later, window(0.0, seconds=6))], spec)

@@ -17,7 +17,7 @@ KEPT = 30  # windows: a reader that is away for no longer than five minutes miss
 class GpuSample:
     """All GPUs of the machine, now."""
 
-    share: float  # of the last second in which they worked, mean
+    share: float | None  # of the last second in which they worked, mean; None where one of them does not tell
     memory_bytes: int
     watts: float
 
@@ -120,9 +120,9 @@ class Gathering:
     def _gpu(self) -> dict[str, float | None]:
         if not self._gpus:
             return {}
-        n = len(self._gpus)
+        n, shares = len(self._gpus), [g.share for g in self._gpus if g.share is not None]
         return {
-            "gpu_share": sum(g.share for g in self._gpus) / n,
+            "gpu_share": sum(shares) / n if len(shares) == n else None,
             "gpu_memory_bytes": max(g.memory_bytes for g in self._gpus),
             "gpu_watts": sum(g.watts for g in self._gpus) / n,
         }

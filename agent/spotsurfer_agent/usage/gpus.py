@@ -57,15 +57,19 @@ class Gpus:
 
 
 def look(library: Any, cards: Sequence[Any]) -> GpuSample:
-    """All cards now. What a card does not tell counts as nothing. Raises what the library raises where it tells no memory."""
+    """All cards now. Power that is not told counts as nothing. Raises what the library raises where it tells no memory.
+
+    With MIG a card does not tell how much of the time it works: what is not known must not look like rest.
+    """
     shares = [_asked(lambda c=c: library.nvmlDeviceGetUtilizationRates(c).gpu / 100.0) for c in cards]  # type: ignore[misc]
     watts = [_asked(lambda c=c: library.nvmlDeviceGetPowerUsage(c) / WATTS) for c in cards]  # type: ignore[misc]
     memory = sum(int(library.nvmlDeviceGetMemoryInfo(c).used) for c in cards)
-    return GpuSample(sum(shares) / len(cards), memory, sum(watts))
+    known = [s for s in shares if s is not None]
+    return GpuSample(sum(known) / len(cards) if len(known) == len(cards) else None, memory, sum(w or 0.0 for w in watts))
 
 
-def _asked(question: Callable[[], float]) -> float:
+def _asked(question: Callable[[], float]) -> float | None:
     try:
         return float(question())
     except Exception:  # not supported by this card
-        return 0.0
+        return None
