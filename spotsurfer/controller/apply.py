@@ -283,9 +283,8 @@ class Apply:
 
         def record(c: Connection) -> tuple[str, None]:
             if AttemptEvent.TERMINATE_CALLED in ATTEMPT[attempt.state]:
-                found = {} if attempt.launched_at or not view else {"instance": view.id, "launched_at": view.launched_at}
-                found |= {"gave_way_to": action.gives_way_to} if action.gives_way_to else {}
-                self._step(c, attempt, AttemptEvent.TERMINATE_CALLED, action.reason, **found)
+                way = {"gave_way_to": action.gives_way_to} if action.gives_way_to else {}
+                self._step(c, attempt, AttemptEvent.TERMINATE_CALLED, action.reason, **way)
             return f"terminate: {action.reason}", None
 
         return record

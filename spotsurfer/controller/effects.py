@@ -87,6 +87,8 @@ def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, see
         moved = replace(moved, released_at=(seen.ended_at if seen else None) or now)
     if seen is not None and seen.reclaimed:
         moved = replace(moved, reclaimed=True)
+    if seen is not None and moved.launched_at is None:  # the answer to its order was lost, its bill is not
+        moved = replace(moved, instance=seen.id, launched_at=seen.launched_at)
     return moved
 
 

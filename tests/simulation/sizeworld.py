@@ -14,12 +14,14 @@ from support.loads import Load
 from support.rides import GIB, TYPES
 
 from spotsurfer.controller.courses import Make, Sizes
+from spotsurfer.controller.events import Kind
 from spotsurfer.core.resize import SIZED
 from spotsurfer.core.size import RESERVE, SizeRules
 from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.money import for_seconds
+from spotsurfer.state import timeline
 
 HOUR = timedelta(hours=1)
 OUT, BACK = 0.006, 0.02  # a second: machines of a type run out, and can be had again
@@ -93,13 +95,19 @@ class SizedWorld(World):
         if memory_of(now) < memory_of(before):
             self.counted["down"] += 1
             assert not agent.unprotected, f"{now.job}: attempt {now.number} has less memory, and nothing guarded it before"
-        if agent.miss is not None:
+        if agent.miss is not None and self._told_of_it(before):
             self.counted["killed" if agent.miss.killed else "near miss"] += 1
             assert memory_of(now) > memory_of(before), f"{now.job}: memory ended, and attempt {now.number} has no more"
             self._count(self.rescued, now)
         elif now.purpose.startswith(SIZED):
             self.counted["wish"] += 1
             self._count(self.wished, now)
+
+    def _told_of_it(self, attempt: Attempt) -> bool:
+        """An agent whose reports did not come through could tell nobody that memory ended."""
+        with self.engine.connect() as c:
+            said = (m for _, m in timeline.read(c, attempt.job, 0) if m.attempt == attempt.number)
+            return any(m.kind in (Kind.NEAR_MISS, Kind.OUT_OF_MEMORY) for m in said)
 
     def _count(self, moves: dict[JobId, list[datetime]], now: Attempt) -> None:
         """Where machines of a type run out the cloud decides on sizes, and rescues from there are beyond the limit."""

@@ -1,0 +1,41 @@
+"""What an event leaves of an attempt."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from support.builders import NOW, ago, an_attempt
+
+from spotsurfer.controller.effects import after
+from spotsurfer.model.ids import InstanceId
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.snapshot import InstanceSeen
+from spotsurfer.model.transitions import AttemptEvent as E
+
+UNTOLD = an_attempt(3, A.RELEASING, instance=None, launched_at=None)
+
+
+def seen(*, gone: bool) -> InstanceSeen:
+    return InstanceSeen(InstanceId("i-3"), UNTOLD.token, gone, False, ago(90), ago(10) if gone else None)
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "gone"),
+    [(A.RELEASING, E.INSTANCE_GONE, True), (A.PLANNED, E.TERMINATE_CALLED, False)],
+)
+def test_a_machine_whose_order_was_never_answered_is_billed_from_its_launch(state: A, event: E, gone: bool) -> None:
+    """The answer was lost, the job was suspended, and the cloud's API came back only then."""
+    left = after(an_attempt(3, state, instance=None, launched_at=None), event, "", NOW, seen(gone=gone))
+    assert (left.instance, left.launched_at) == ("i-3", ago(90))
+    assert left.released_at == (ago(10) if gone else None)
+
+
+def test_when_a_machine_was_launched_is_learned_once() -> None:
+    known = an_attempt(3, A.RELEASING, instance=InstanceId("i-1"), launched_at=NOW - timedelta(hours=1))
+    left = after(known, E.INSTANCE_GONE, "", NOW, seen(gone=True))
+    assert (left.instance, left.launched_at) == ("i-1", known.launched_at)
+
+
+def test_what_no_cloud_ever_showed_is_not_billed() -> None:
+    assert after(UNTOLD, E.INSTANCE_GONE, "", NOW, None).launched_at is None
