@@ -325,7 +325,7 @@ class World:
             if entry.kind is HeadKind.GRANT and entry.checkpoint is None:
                 work = 0.0
             if entry.kind is HeadKind.GRANT and entry.checkpoint in self.rewinds[job]:
-                work, published = entry.cpu_seconds, 0  # its user went back, maybe after the end
+                work, published, newest = entry.cpu_seconds, 0, entry.checkpoint  # its user went back, maybe after the end
             if entry.kind is HeadKind.GRANT and entry.checkpoint is not None and newest is not None:
                 given_up = entry.checkpoint < newest and failed[newest] >= self.limits.restore_failures_max
                 work = entry.cpu_seconds if given_up else work  # the newest could not be restored: the one before counts
