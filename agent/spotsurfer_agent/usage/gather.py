@@ -120,12 +120,18 @@ class Gathering:
     def _gpu(self) -> dict[str, float | None]:
         if not self._gpus:
             return {}
-        n, shares = len(self._gpus), [g.share for g in self._gpus if g.share is not None]
+        n = len(self._gpus)
         return {
-            "gpu_share": sum(shares) / n if len(shares) == n else None,
+            "gpu_share": mean_of_all([g.share for g in self._gpus]),
             "gpu_memory_bytes": max(g.memory_bytes for g in self._gpus),
             "gpu_watts": sum(g.watts for g in self._gpus) / n,
         }
+
+
+def mean_of_all(values: Sequence[float | None]) -> float | None:
+    """None where one of them is not known, or there is none."""
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def _more(before: tuple[int, int] | None, now: tuple[int, int] | None) -> tuple[float | None, float | None]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spotsurfer_agent import clock
-from spotsurfer_agent.usage.gather import GpuSample
+from spotsurfer_agent.usage.gather import GpuSample, mean_of_all
 
 log = logging.getLogger(__name__)
 EVERY_SECONDS = 1.0
@@ -64,8 +64,7 @@ def look(library: Any, cards: Sequence[Any]) -> GpuSample:
     shares = [_asked(lambda c=c: library.nvmlDeviceGetUtilizationRates(c).gpu / 100.0) for c in cards]  # type: ignore[misc]
     watts = [_asked(lambda c=c: library.nvmlDeviceGetPowerUsage(c) / WATTS) for c in cards]  # type: ignore[misc]
     memory = sum(int(library.nvmlDeviceGetMemoryInfo(c).used) for c in cards)
-    known = [s for s in shares if s is not None]
-    return GpuSample(sum(known) / len(cards) if len(known) == len(cards) else None, memory, sum(w or 0.0 for w in watts))
+    return GpuSample(mean_of_all(shares), memory, sum(w or 0.0 for w in watts))
 
 
 def _asked(question: Callable[[], float]) -> float | None:
