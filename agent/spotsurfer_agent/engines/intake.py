@@ -100,14 +100,18 @@ class Intake:
                     0, f"nothing of the image moved for {STALL_SECONDS:.0f} s: the store is too slow or does not answer"
                 )
 
+    def unwatch(self) -> None:
+        """All was taken: what the job writes now is no matter any more. Idempotent; beside anything but `settle`."""
+        if self._aheads is not None:
+            self._aheads.close()
+
     def close(self, *, keeps_memory: bool = False) -> None:
         """Stop; a CRIU that still sends fails, and the job runs on. Idempotent. `keeps_memory`: another intake will use it."""
         if not keeps_memory:
             self.pages.free()
         self._receiver.close()
         self.pages.abandon()
-        if self._aheads is not None:
-            self._aheads.close()
+        self.unwatch()
 
 
 class _OnDisk:
