@@ -155,8 +155,8 @@ behind each figure. Both sides of a ratio were measured in turn in the same run:
 kernel {kernel}. Medians of three rounds.
 
 Transparent huge pages were set to `{huge_pages}`, as Debian and Red Hat have it; keys that end in `_thp_madvise` were measured
-with `madvise`, as Ubuntu and Amazon Linux 2023 have it: CRIU's restore takes 2.5 times as long then, and a save of ours a sixth
-longer. Where the machine gives free memory back to its host, that is switched off for the run (`bench/machine.py:
+with `madvise`, as Ubuntu and Amazon Linux 2023 have it: CRIU's restore takes more than twice as long then, and a freeze of ours
+half as long again. Where the machine gives free memory back to its host, that is switched off for the run (`bench/machine.py:
 kept_memory`): the first touch of such memory is ten times as slow and hits one side or the other at random.
 
 | figure | value | target | | compared |

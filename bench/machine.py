@@ -54,8 +54,8 @@ def scene(name: str, *arguments: object, disk_bytes: int = DISK_BYTES_MIN) -> Fi
 def _spread(folder: Path) -> None:
     """Let ext4 put each folder in here elsewhere on the disk (chattr(1), T); another file system needs no such thing.
 
-    Where many files were removed lately, ext4 looks at each of them whenever it makes one: by that a save of thousands took
-    a fifth more processor time when the scene before it, or anybody, had just cleaned up nearby.
+    Where many files were removed lately, ext4 looks at each of them whenever it makes one: a save that makes thousands took a
+    tenth longer when the scene before it, or anybody, had just cleaned up nearby.
     """
     subprocess.run(["chattr", "+T", str(folder)], stderr=subprocess.DEVNULL, check=False)
 
@@ -72,7 +72,7 @@ def wide_pipes() -> Iterator[int]:
 def huge_pages(setting: str) -> Iterator[bool]:
     """Transparent huge pages as said, for a while; whether that could be done.
 
-    CRIU's plain restore takes 2.5 times as long without them, so a ratio says nothing unless it is known how they were set.
+    CRIU's plain restore takes more than twice as long without them: a ratio says little unless it is known how they were set.
     """
     with _set(HUGE_PAGES, setting) as done:
         yield done
