@@ -132,3 +132,16 @@ def test_without_a_deadline_time_costs_nothing() -> None:
     free, gone = rates(replace(view, time_left_seconds=None))
     assert gone == pytest.approx(rates(replace(view, time_left_seconds=None, pools=(view.pools[0], seen(1.0, 0.0))))[1])
     assert free < gone
+
+
+def test_a_large_state_stays_where_the_outage_will_pass() -> None:
+    """By what is believed a move for 4 USD just pays: who believes that hops to and fro. For 1 USD it is made."""
+
+    def lost(move: float) -> PlaceView:
+        up, down = Lives.of([(8 * HOUR, True)] * 4), Lives.of([(2 * HOUR, True)] * 4)
+        pools = tuple(PoolView(n, 1.0, 3.0, n == "b", 600.0, up, down, move_usd=move) for n in "ab")
+        return PlaceView(pools, 195.0, 30 * HOUR, 32 * HOUR, 720.0, Buy.WAIT, 0, job_seconds=(48 * HOUR, 51 * HOUR))
+
+    cheap, dear = (make({}).place(lost(move)) for move in (1.0, 4.0))
+    assert (cheap.buy, cheap.pool) == (Buy.SPOT, 1)
+    assert (dear.buy, dear.pool) == (Buy.ON_DEMAND, 0)
