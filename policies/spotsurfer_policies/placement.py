@@ -4,8 +4,8 @@ Of the pools that are free it goes where an hour of progress is expected to cost
 for a pool where that is less with the launch and the move. With a deadline and known work, a dynamic program over pools
 (`roaming`) says what an hour to spare is worth there, and weighs what to do while no machine is held, or an on-demand one:
 spot, on-demand or waiting; it waits beside pools that are free only where they are dearer than the one that it waits for, the
-wait included. Where a move costs more than an hour on spot, the program weighs staying and moving, too. Hazards are learned
-by age, for each pool around what all pools show, from a prior by the advisor's band.
+wait included. Where a move is reckoned at more than an hour on spot, the program weighs staying and moving, too. Hazards are
+learned by age, for each pool around what all pools show, from a prior by the advisor's band.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Surf(Cheapest):
 
 
 def _light(view: PlaceView) -> bool:
-    """A move costs less than an hour on spot: where that is not so, where the job lies matters more than who is cheap now."""
+    """A move is reckoned at less than an hour on spot; else where the job lies matters more than who is cheap now."""
     return max(p.move_usd for p in view.pools) < min(p.spot_usd_per_hour for p in view.pools)
 
 
