@@ -43,13 +43,14 @@ def main() -> int:
     options = _parser().parse_args()
     place = Place(options.runtime.resolve(), options.work, options.limit, options.verbose)
     Path("/var/lib/spotsurfer").mkdir(exist_ok=True)
+    same = {"command": f"python -m bench.gpu.faults --gb {options.gb:g}", "date": options.date}
     rows: list[Row] = []
     for fault in options.faults or FAULTS:
         shutil.rmtree(options.work, ignore_errors=True)
         (options.work / "store").mkdir(parents=True)
         plan = {"fault": fault, "size": int(options.gb * 2**30), "turns": options.turns, "standin": options.standin}
         try:
-            rows.append({"fault": fault, **played(place, fault, "bench.gpu.faults", "inside", json.dumps(plan))})
+            rows.append({"fault": fault, **played(place, fault, "bench.gpu.faults", "inside", json.dumps(plan)), **same})
         except (RuntimeError, subprocess.TimeoutExpired) as e:  # the next one is worth as much
             rows.append({"fault": fault, "error": str(e)[-1500:]})
         print(json.dumps(rows[-1]), flush=True)
@@ -104,7 +105,12 @@ class Scene(scenes.Machine):
         """The row, when the job has come to its end."""
         until(lambda: self.engine.status().state is W.EXITED, END_SECONDS)
         assert self.engine.status().exit_code == jobs.EXIT_CODE, output(self.engine, "err")[-500:]
-        return {"told": self.told, "end": output(self.engine).decode().split()[-1]}
+        return self.row(end=output(self.engine).decode().split()[-1])
+
+    def row(self, **more: str) -> Row:
+        """What was told, where."""
+        about = self.cuda._about()
+        return {"told": self.told, **more, "device": about.cards[0].name, "driver": about.driver}
 
 
 def undisturbed(plan: Row) -> Row:
@@ -145,7 +151,7 @@ def refused(plan: Row, mode: str) -> Row:
         s.refuses(partial(s.engine.save, request(number, final=final)))
         s.unharmed()
     s.engine.kill()
-    return {"told": s.told}
+    return s.row()
 
 
 def short(plan: Row) -> Row:
@@ -244,6 +250,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-faults"), help="folder of the store")
     parser.add_argument("--out", type=Path, default=Path("build/bench/gpu-faults.json"), help="the rows (default %(default)s)")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for one fault")
+    parser.add_argument("--date", default=time.strftime("%Y-%m-%d", time.gmtime()), help="of the rows (default %(default)s)")
     parser.add_argument("--standin", action="store_true", help="the tests' stand-in takes the driver's and the program's place")
     parser.add_argument("--verbose", action="store_true")
     return parser

@@ -7,9 +7,9 @@
 #
 # Parts, in this order: `forty` 40 GB, saved live, then for the last time, restored, with the same by hand; `again` what a second save
 # sends, programs that need no held threads; `jax` JAX, whose threads are held; `bring` a job without a GPU brought back on 2 to 16
-# processors. Not run unless they are named: `demo` from a notice to the next training step, `driver` a real driver asked what the
-# stand-in promises, `faults` what can go wrong, on real hardware. When LIMIT seconds are over (590) a part is cut off, and what is left
-# is not begun; rows that were done until then are there.
+# processors. Not run unless they are named: `train` PyTorch and a transformer with 1 to 10 GB; `demo` from a notice to the next
+# training step, `driver` a real driver asked what the stand-in promises, `faults` what can go wrong, on real hardware. When LIMIT
+# seconds are over (590) a part is cut off, and what is left is not begun; rows that were done until then are there.
 set -eu
 cd "$(dirname "$0")/../.."
 tree=$(pwd -P)
@@ -40,9 +40,9 @@ run() { # STANDIN=1: a try of this script itself, on any host
     wanted=${*:-forty again jax bring} until=$(($(date +%s) + ${LIMIT:-590}))
     runtime=$tree/build/runtime/current
     [ -x "$runtime/bin/spotsurfer-python" ] || { mkdir -p "$runtime" && tar -C "$runtime" -xf "$packed"; }
-    size=40 small=4 bring=20 faults=2 extra="" standin=""
+    size=40 small=4 bring=20 faults=2 train='pytorch:1 transformer:2 pytorch:10' extra="" standin=""
     if [ -n "${STANDIN:-}" ]; then
-        size=0.02 small=0.02 bring=0.2 faults=0.02 extra="--standin --threads 2" standin=--standin
+        size=0.02 small=0.02 bring=0.2 faults=0.02 train=pytorch:0.02 extra="--standin --threads 2" standin=--standin
     else
         sysctl -q -w kernel.io_uring_disabled=2 || true
     fi
@@ -61,6 +61,9 @@ runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
         --out "$OUT/again.json"
     # shellcheck disable=SC2086
     part jax 80 "$@" bench.gpu jax_program:1 --steps 300 --first 10 --between 15 $extra $rows --out "$OUT/jax.json"
+    # shellcheck disable=SC2086
+    part train 280 "$@" bench.gpu $train --steps 400 --first 10 --between 15 \
+        $extra $rows --out "$OUT/train.json"
     part bring 150 "$@" bench.gpu.bring --gb "$bring" --runtime "$runtime" --verbose --out "$OUT/bring.json"
     # shellcheck disable=SC2086
     part demo 80 "$@" bench.gpu.demo --gb "$small" $extra --python "$python" --runtime "$runtime" --out "$OUT/demo.json"

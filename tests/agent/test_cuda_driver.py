@@ -121,6 +121,11 @@ def test_managed_memory_is_refused_and_the_program_can_go_on(driver: Driver, sta
     assert driver.state(program.pid) == ("SUCCESS", State.LOCKED)
     assert do(driver, Call.UNLOCK, program.pid) == "SUCCESS"
     assert program.goes_on()
+    assert do(driver, Call.LOCK, program.pid) == "SUCCESS"
+    assert do(driver, Call.CHECKPOINT, program.pid) in {"NOT_SUPPORTED", "UNKNOWN"}
+    assert driver.state(program.pid) == ("SUCCESS", State.LOCKED)
+    assert do(driver, Call.UNLOCK, program.pid) == "SUCCESS"
+    assert program.goes_on()
 
 
 def test_a_forked_child_has_no_cuda_of_its_own(driver: Driver, start: Make) -> None:

@@ -79,6 +79,18 @@ def test_what_does_not_go_out_runs_on_and_no_mark_stays(tmp_path: Path, call: Ca
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_cause_that_is_named_once_is_told_again_where_the_next_error_names_none(tmp_path: Path) -> None:
+    sidecar = Sidecar(fails={Call.CHECKPOINT: states.NOT_SUPPORTED})
+    job = mover(sidecar, tmp_path)
+    for error in (states.NOT_SUPPORTED, "UNKNOWN"):
+        sidecar.fails[Call.CHECKPOINT] = error
+        with pytest.raises(CantTakeOut, match="managed"):
+            job.out([A, B])
+    job.forget()  # another job may have the number
+    with pytest.raises(CantTakeOut, match="UNKNOWN"):
+        job.out([A, B])
+
+
 def test_a_mark_is_there_as_long_as_something_may_be_out_and_a_successor_follows_it(tmp_path: Path) -> None:
     sidecar = Sidecar()
     mover(sidecar, tmp_path).out([A, B])

@@ -61,6 +61,7 @@ class Gpu:
         self._uuids = cards()["uuids"]
         self._others: list[mmap.mmap] = []  # what lies where its memory lay before
         self._places: set[int] = set()
+        self._asked = 0
         self._open()
         (CARDS / self._name).write_bytes(os.urandom(size) if mode == "moves" else bytes(size))
         self._at = SHARED / f"cuda-{os.getpid()}"
@@ -124,7 +125,8 @@ class Gpu:
         if self._state != "locked":
             return "ILLEGAL_STATE"
         if self._mode == "managed":
-            return "NOT_SUPPORTED"
+            self._asked += 1
+            return "NOT_SUPPORTED" if self._asked == 1 else "UNKNOWN"  # as 580.159.04 does
         self.out.value = 1
         time.sleep(cards().get("slow", 0.0))
         path = CARDS / self._name

@@ -62,6 +62,7 @@ class Mover:
         self._sidecar, self._marker, self._now, self._still = sidecar, folder / MARKER, now, still
         self.holds = False
         self.times = Times()
+        self._unable: dict[int, str] = {}  # by process, the error that says why the driver does not save it
 
     @property
     def still(self) -> Still | None:
@@ -118,8 +119,14 @@ class Mover:
         self.times.out = self._now() - began
         for pid, result in told.items():
             if result != OK:
-                raise CantTakeOut(states.sentence(_name(pid), Call.CHECKPOINT, result))
+                raise CantTakeOut(states.sentence(_name(pid), Call.CHECKPOINT, self._cause(pid, result)))
         self._compare(pids, used, resident)
+
+    def _cause(self, pid: int, error: str) -> str:
+        """A driver (580.159.04) names a cause at the first try alone; the next ones end with UNKNOWN."""
+        if (Call.CHECKPOINT, error) in states.SENTENCES:
+            self._unable[pid] = error
+        return self._unable.get(pid, error)
 
     def _compare(self, pids: Sequence[int], used: int, resident: int) -> None:
         """That the driver says so is not enough: states, devices and memory have to say it, too."""
@@ -196,6 +203,7 @@ class Mover:
 
     def forget(self) -> None:
         """The job is gone, or another one."""
+        self._unable.clear()
         self._marker.unlink(missing_ok=True)
 
 
