@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hook, launch, linux, netns, shimruns, shimwire, tcp
+from spotsurfer_agent import hook, launch, linux, netns, shimruns, shimwire, tcp, terminals
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.shimend import RETRY_SECONDS, Ending
@@ -278,6 +278,7 @@ class Job:
             self._cpu_baseline = self._cgroup.cpu_seconds()  # so far it was CRIU that worked
             tcp.abort_outside(self._net, netns.INSIDE)
             if self._tools is not None and r is not None:
+                terminals.restored(r.pidfile.parent, self._cgroup.pids())
                 netns.speak(self._tools, self._net)
             if r is not None and r.stays:
                 self._stays = True

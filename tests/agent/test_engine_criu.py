@@ -34,6 +34,7 @@ def test_a_job_surfs_three_machines_and_ends_as_if_it_had_not(tmp_path, memory_b
         "fingerprints_lost",
         "network",
         "terminal",
+        "typed",
         "strict",
         "criu_killed",
         "criu_hangs",

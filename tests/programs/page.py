@@ -24,8 +24,7 @@ LIMITS = """
 
 A system call that waits with a timeout (`poll`, `nanosleep`, a futex with a limit) may return `EINTR` once after a save, as it
 may after a signal. Programs that wait on are not disturbed; one that takes it for the end is: `script` of util-linux 2.38 kills
-what it records. A connection out of the job is closed at a move, as after a timeout. What was written to a terminal that the
-job made itself, and nobody had read at the freeze, is written to it once more: its lines end with a carriage return more then.
+what it records. A connection out of the job is closed at a move, as after a timeout.
 
 ## What can't be saved
 

@@ -291,8 +291,7 @@ while True: os.write(1, os.read(fd, 4096)); time.sleep(0.1)
 def terminal() -> None:
     """A terminal that the job made itself goes on elsewhere, also where the machine's devices can't be changed.
 
-    Some of what was written to it was not read yet at each freeze. None of it gets lost; CRIU writes it to the terminal again,
-    whose settings make of each end of a line one that begins with a carriage return, though it had one already.
+    Some of what was written to it was not read yet at each freeze: it comes once, and as it was.
     """
     os.system("mount --rbind /dev /dev && mount -o remount,bind,ro /dev")
     e = engine()
@@ -300,14 +299,58 @@ def terminal() -> None:
     turns_pass(e, 5)
     e.save(request(1, final=False))
     turns_pass(e, 5)
-    e.save(request(2, final=True))
+    refused("save", lambda: e.save(request(2, final=True, commit=lambda _: False)))
+    turns_pass(e, 5)
+    lines = output(e).split(b"\r\n")
+    assert [x.split()[:2] for x in lines[:-1]] == [[b"turn", b"%d" % i] for i in range(len(lines) - 1)], lines
+    e.save(request(3, final=True))
     e.kill()
     e.restore(newest(open_store("file:///run/store")), job())
     turns_pass(e, 40)  # its lines are longer
-    lines = [x.split() for x in output(e).decode().split("\n")[1:-1]]
+    assert b"\r\r" not in output(e)
+    lines = [x.split() for x in output(e).decode().split("\r\n")[1:-1]]
     assert {tuple(x[2:]) for x in lines} == {("True", "/dev/pts/0")}, lines[-3:]
     numbers = [int(x[1]) for x in lines]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    e.kill()
+
+
+TYPED = """
+import os, pty, time
+from pathlib import Path
+pid, fd = pty.fork()
+if pid == 0:
+    while not Path("go").exists(): time.sleep(0.02)
+    print([os.read(0, 100) for _ in range(3)], flush=True)
+    time.sleep(1000)
+os.write(fd, b"first\\nsecond\\nthi")
+time.sleep(0.2)
+print("typed", flush=True)
+while not Path("go").exists(): time.sleep(0.02)
+time.sleep(0.3)
+os.write(fd, b"rd\\n")
+heard = b""
+while b"]" not in heard: heard += os.read(fd, 4096)
+print(heard, flush=True)
+time.sleep(1000)
+"""
+
+
+def typed() -> None:
+    """Input that nobody had read is there once after live saves, after a last save that was let go, and after a restore."""
+    e, store = engine(), open_store("file:///run/store")
+    e.start(Spec(JOB, ["/usr/bin/python3", "-c", TYPED]))
+    until(lambda: output(e) == b"typed\n")
+    e.save(request(1, final=False))
+    refused("save", lambda: e.save(request(2, final=True, commit=lambda _: False)))
+    e.save(request(3, final=False))
+    e.save(request(4, final=True))
+    e.kill()
+    e.restore(newest(store), job())
+    Path(e.scratch(), "work", "go").touch()
+    until(lambda: b"]" in output(e))
+    heard = b"first\r\nsecond\r\nthird\r\n[b'first\\n', b'second\\n', b'third\\n']\r\n"
+    assert output(e) == f"{heard}\n".encode(), output(e)
     e.kill()
 
 

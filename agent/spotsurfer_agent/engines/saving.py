@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent import clock, jobroot, linux, manifest, protocol, shimwire, trees
+from spotsurfer_agent import clock, jobroot, linux, manifest, protocol, shimwire, terminals, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
@@ -144,8 +144,11 @@ class Saving:
         self, talk: shimwire.Conversation, intake: Intake, frozen: dict[str, object], status: dict[str, object]
     ) -> Manifest:
         """From a frozen tree to chunks in the store; a job that runs on does so on the way."""
-        instant = self._keep(frozen, status)
-        intake.drained(lambda: self._alive(talk))
+        try:
+            instant = self._keep(frozen, status)
+            intake.drained(lambda: self._alive(talk))
+        finally:  # also of use where the save fails: a final dump puts nothing back
+            terminals.mend(self._images, self._at.cgroup.pids(), written=not self._request.final)
         intake.settle()
         self._all_there(intake.pages.read_bytes)
         if not self._request.final:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol
 
+from spotsurfer_agent import terminals
 from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.extents import Extent
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
@@ -51,6 +53,19 @@ class Content:
         """Which pages each process has, by its number in the image. Raises BadImage, BadChunk, StoreError."""
         names = (name.removeprefix("pagemap-").removesuffix(".img") for name in self.files if name.startswith("pagemap-"))
         return {int(number): self._map(number) for number in names if number.isdigit()}
+
+    def terminals(self) -> list[images.Unread]:
+        """What nobody had read of the job's terminals. CRIU gets none of it: whoever restores puts it back.
+
+        Raises BadImage, BadChunk, StoreError.
+        """
+        if not {terminals.DATA, terminals.INFO} <= self.files.keys():
+            return []
+        data = self._small(terminals.DATA)
+        found = images.unread(self._small(terminals.INFO), data)
+        self._instead[terminals.DATA] = images.without_messages(data)
+        lines = terminals.lines(self._small(terminals.LINES)) if terminals.LINES in self.files else {}
+        return [replace(u, line=lines.get(u.number, b"")) for u in found]
 
     def bringable(self, maps: Mapping[int, Pagemap]) -> tuple[dict[int, Pagemap], Layout]:
         """Of these, the processes that have pages, and where those lie."""

@@ -5,10 +5,12 @@ An image is a magic number of 8 bytes and then messages: a length of 4 bytes, pr
 
 from __future__ import annotations
 
+import os
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from spotsurfer_agent.buffers import PAGE
 
@@ -18,6 +20,9 @@ _ADDRESS, _PAGES, _FLAGS, _PAGES_LONG = 1, 2, 4, 5
 _MESSAGE_MAX = 1 << 20
 _AREAS, _START, _END, _MAPPED_AS, _KIND = 14, 1, 2, 6, 7  # of images/mm.proto and images/vma.proto
 _PRIVATE, _ANONYMOUS, _LOCKED, _HUGE = 0x02, 0x20, 0x2000, 0x40000  # mmap(2)
+_ID, _PACKET, _RDEV, _PTY, _INDEX, _OF, _DATA = 1, 5, 8, 12, 1, 1, 2  # of images/tty.proto
+_TTY, _TTY_INFO, _TTY_FLAGS = 19, 2, 3  # of images/fdinfo.proto and images/tty.proto
+_PTMX = os.makedev(5, 2)
 _VSYSCALL, _VDSO, _VVAR = 1 << 2, 1 << 3, 1 << 12  # criu/include/image.h
 
 
@@ -51,6 +56,72 @@ class Pagemap:
     def pages(self) -> int:
         """All pages in the file."""
         return sum(r.pages for r in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What was on its way through a terminal: `output` to who holds its far end, `input` to who sits at it."""
+
+    number: int  # N of /dev/pts/N
+    output: bytes = b""
+    input: bytes = b""
+    line: bytes = b""  # more input, in which a line is not ended yet; CRIU does not get it
+
+    def __bool__(self) -> bool:
+        return bool(self.output or self.input or self.line)
+
+
+class End(NamedTuple):
+    """One of the two of a terminal."""
+
+    number: int
+    far: bool  # the one that a program holds, not the one that it sits at
+
+
+def unread(info: bytes, data: bytes) -> list[Unread]:
+    """From a `tty-info.img` and a `tty-data.img`: terminals of which the job has both ends, with what they held.
+
+    CRIU lets others alone. Raises BadImage.
+    """
+    try:
+        ends = _ends(info)
+        there = {end for end, _ in ends.values()}
+        found = {end.number: Unread(end.number) for end in there if end.far and End(end.number, far=False) in there}
+        for message in _messages(data):
+            end, packets = ends[_fields(message)[_OF]]
+            whole, before = b"".join(_parts(message, _DATA)), found[end.number]
+            said = whole[1:] if packets else whole  # a status byte leads
+            found[end.number] = replace(before, output=said) if end.far else replace(before, input=whole)
+        return list(found.values())
+    except (IndexError, KeyError, struct.error) as e:
+        raise BadImage(f"what terminals held can't be read: {type(e).__name__}") from e
+
+
+def waiting(info: bytes, files: bytes) -> set[End]:
+    """From a `tty-info.img` and a `files.img`: ends of terminals that nobody holds open with O_NONBLOCK. Raises BadImage."""
+    try:
+        flags: dict[int, int] = {}
+        for f in (_fields(tty) for message in _messages(files) for tty in _parts(message, _TTY)):
+            flags[f[_TTY_INFO]] = flags.get(f[_TTY_INFO], 0) | f[_TTY_FLAGS]
+        return {end for number, (end, _) in _ends(info).items() if not flags.get(number, os.O_NONBLOCK) & os.O_NONBLOCK}
+    except (IndexError, KeyError, struct.error) as e:
+        raise BadImage(f"how terminals are held can't be read: {type(e).__name__}") from e
+
+
+def _ends(info: bytes) -> dict[int, tuple[End, bool]]:
+    """By its number in the image, an end of a terminal, and whether what is read there comes in packets."""
+    found = {}
+    for message in _messages(info):
+        fields = _fields(message)
+        for terminal in _parts(message, _PTY):
+            end = End(_fields(terminal)[_INDEX], fields[_RDEV] == _PTMX)
+            found[fields[_ID]] = end, bool(fields.get(_PACKET))
+    return found
+
+
+def without_messages(data: bytes) -> bytes:
+    """An image of the same kind with nothing in it."""
+    return data[:_MAGIC]
 
 
 def pagemap(data: bytes) -> Pagemap:
