@@ -9,24 +9,37 @@ from pathlib import Path
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 COMPACT = Path("/proc/sys/vm/compact_memory")
 ALWAYS = "always"
+NOTE = "huge-pages"  # in a folder of the caller's: how they were set before
 COMPACTS = False  # before GPU memory comes out: not shown to be worth its time yet; `bench.gpu --compact` tries it
 
 
 @contextlib.contextmanager
-def everywhere() -> Iterator[None]:
+def everywhere(folder: Path) -> Iterator[None]:
     """Let the kernel use them without being asked, for a while; then the machine is as it was.
 
+    `folder` is where a successor finds how it was, see `put_back`.
     On an H200 the way out of the GPU is 1.4 times as fast with them and the way back 1.2 times. Where the setting can't be
     written (a container) all works as before, slower.
     """
-    before = _now()
-    if before not in ("", ALWAYS):
-        _set(ALWAYS)
+    if (before := setting()) in ("", ALWAYS):
+        yield
+        return
+    with contextlib.suppress(OSError):
+        (folder / NOTE).write_text(before)
+    _set(ALWAYS)
     try:
         yield
     finally:
-        if before not in ("", ALWAYS):
-            _set(before)
+        _set(before)
+        with contextlib.suppress(OSError):
+            (folder / NOTE).unlink()
+
+
+def put_back(folder: Path) -> None:
+    """What somebody set who was killed before he could set it back."""
+    with contextlib.suppress(OSError):
+        _set((folder / NOTE).read_text())
+        (folder / NOTE).unlink()
 
 
 def make_room() -> None:
@@ -36,7 +49,7 @@ def make_room() -> None:
             COMPACT.write_text("1")
 
 
-def _now() -> str:
+def setting() -> str:
     """The setting; empty where there is none."""
     with contextlib.suppress(OSError, IndexError):
         return SETTING.read_text().split("[")[1].split("]")[0]

@@ -35,7 +35,7 @@ def main() -> int:
     """Exit code 0: no restore brought a wrong page."""
     options = _parser().parse_args()
     place = Place(options.runtime.resolve(), options.work, options.limit, options.verbose)
-    with hugepages.everywhere() if options.huge else contextlib.nullcontext():
+    with hugepages.everywhere(Path("/run")) if options.huge else contextlib.nullcontext():
         rows = _rows(place, options)
     shutil.rmtree(options.work, ignore_errors=True)
     for r in rows:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import hugepages, protocol
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.cuda import moving, processes
 from spotsurfer_agent.engines import cuda
@@ -287,8 +287,10 @@ def sidecar_killed(stage: str, delay: str) -> None:
 
 
 def agent_killed(stage: str, delay: str) -> None:
-    """Its successor brings back what it had taken out."""
+    """Its successor brings back what it had taken out, and sets the machine back."""
     machine(slow=0.4)
+    before = hugepages.setting()
+    hugepages.SETTING.write_text("madvise")
     child = os.fork()
     if child == 0:
         mine = begun()
@@ -302,6 +304,8 @@ def agent_killed(stage: str, delay: str) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     e = ladder(job())
     assert e.adopt().state is W.RUNNING
+    assert hugepages.setting() == "madvise"
+    hugepages.SETTING.write_text(before)
     unharmed(e)
     e.save(request(2, final=False))
     unharmed(e)

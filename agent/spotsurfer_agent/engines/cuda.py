@@ -97,7 +97,7 @@ class CudaEngine(CriuEngine):
 
     def save(self, request: SaveRequest) -> SaveFacts:
         """As the port says. A job whose GPU memory could not be brought back after a live save is ended: its image is newer."""
-        self._device = _Memory(self._ready(), self._must_hold, self.pids, self.gpu_processes)
+        self._device = _Memory(self._folder, self._ready(), self._must_hold, self.pids, self.gpu_processes)
         try:
             facts = super().save(request)
         except BaseException:
@@ -124,6 +124,7 @@ class CudaEngine(CriuEngine):
 
     def bring_back(self) -> None:
         """What a save took out that is over for another reason than its end: an agent that died, a final one that was void."""
+        hugepages.put_back(self._folder)
         if not (self._folder / MARKER).exists():
             return
         status = self.status()
@@ -146,7 +147,7 @@ class CudaEngine(CriuEngine):
         return bool(gpufacts.threads_of(image.facts))
 
     def _restore(self, image: Manifest, spec: Spec) -> None:
-        with hugepages.everywhere():
+        with hugepages.everywhere(self._folder):
             super()._restore(image, spec)
             self._bring_back(image)
 
@@ -175,12 +176,13 @@ class _Memory:
 
     def __init__(
         self,
+        folder: Path,
         driver: tuple[Sidecar, Mover],
         must_hold: Callable[[Sequence[int]], bool],
         pids: Callable[[], list[int]],
         find: Callable[[Sequence[int]], tuple[list[int], list[str]]],
     ) -> None:
-        (self._sidecar, self._mover), self._must_hold = driver, must_hold
+        self._folder, (self._sidecar, self._mover), self._must_hold = folder, driver, must_hold
         self._pids, self._find = pids, find
         self._moved: list[int] = []
         self._facts: dict[str, str] = {}
@@ -216,7 +218,7 @@ class _Memory:
             hugepages.make_room()
             about = self._sidecar.about()
             self._moved, self._mover.holds = pids, self._must_hold(pids)
-            with hugepages.everywhere():
+            with hugepages.everywhere(self._folder):
                 self._mover.out(pids)
         except CantBringBack as e:
             self.lost = str(e)
@@ -240,7 +242,7 @@ class _Memory:
         if not self._moved or self.lost:
             return
         try:
-            with hugepages.everywhere():
+            with hugepages.everywhere(self._folder):
                 self._mover.back(self._moved)
             self._moved = []
         except CantBringBack as e:
