@@ -12,8 +12,7 @@ from support.fleet import MARKS, Fleet, fleet
 pytestmark = MARKS
 JOBS = 10
 WATCHED_SECONDS = 30
-WINDOWS_MAX = 3
-CPU_SHARE_MAX = 0.015  # below 0.01 on most hosts, 0.0103 to 0.0137 on the slowest one so far
+CPU_SHARE_MAX = 0.01
 MEMORY_BYTES_MAX = 150_000_000
 DEFAULTS = """\
 [controller]
@@ -36,8 +35,8 @@ def memory_bytes(pid: int) -> int:
 
 
 def watched(pid: int) -> Iterator[float]:
-    """Its share of a core, again and again: what else runs on the host makes the same work dearer, never cheaper."""
-    for _ in range(WINDOWS_MAX):
+    """Its share of a core, three times: what else runs on the host makes the same work dearer, never cheaper."""
+    for _ in range(3):
         before = cpu_seconds(pid)
         time.sleep(WATCHED_SECONDS)
         yield (cpu_seconds(pid) - before) / WATCHED_SECONDS
@@ -53,7 +52,7 @@ def test_idle_with_ten_jobs(tmp_path: Path) -> None:
         world.wait(lambda: all_run(world, jobs), "ten running jobs", 120)
         assert world.controller is not None
         pid = world.controller.pid
-        shares: list[float] = []
+        shares = list[float]()
         for share in watched(pid):
             shares.append(share)
             if share < CPU_SHARE_MAX:

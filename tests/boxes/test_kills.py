@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_providers.local import control
-from support.fleet import CONFIG, MARKS, Fleet, fleet
+from support.fleet import MARKS, Fleet, fleet
 
 from spotsurfer.model.errors import SpotsurferError
 
 pytestmark = MARKS
 KILLED = 137  # 128 + SIGKILL: the job's own exit code when somebody killed its command
 STEPS = 600  # four machines boot meanwhile, beside four jobs that are saved all the time
-PATIENT = CONFIG.replace("lease_seconds = 6", "lease_seconds = 12")  # an agent that says nothing for half of it is replaced
 Reached = Callable[[Fleet, str], bool]
 
 
@@ -99,7 +98,7 @@ VICTIMS: dict[str, Callable[[Fleet, str], None]] = {
 @pytest.mark.parametrize("step", MOVE)
 def test_kill_when(step: str, tmp_path: Path) -> None:
     reached, attempt = MOVE[step]
-    with fleet(tmp_path, interval=2, config=PATIENT) as world:
+    with fleet(tmp_path, interval=2) as world:
         jobs = {world.submit(STEPS, name=f"{victim}-dies"): kill for victim, kill in VICTIMS.items()}
         for job in jobs:
             world.wait(lambda job=job: world.moments(job, "saved"), f"the first checkpoint of {job}")
