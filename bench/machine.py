@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import imagewire
+from spotsurfer_agent import hugepages, imagewire
 from spotsurfer_agent.engines.reserve import Reserve
 from spotsurfer_agent.memory import free_bytes
 from spotsurfer_agent.threads import beside
@@ -23,7 +23,6 @@ WORK = ROOT / "build" / "bench"
 SCENE_SECONDS = 1200.0
 DISK_BYTES_MIN = 4 << 30
 PIPES = Path("/proc/sys/fs/pipe-max-size")
-HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 ALWAYS, ON_REQUEST = "always", "madvise"  # its values: as Debian and Red Hat have it, and as Ubuntu and Amazon Linux 2023 do
 REPORTING, NEVER = Path("/sys/module/page_reporting/parameters/page_reporting_order"), "11"  # above the largest order
 Figures = dict[str, Any]
@@ -74,16 +73,13 @@ def huge_pages(setting: str) -> Iterator[bool]:
 
     CRIU's plain restore takes more than twice as long without them: a ratio says little unless it is known how they were set.
     """
-    with _set(HUGE_PAGES, setting) as done:
+    with _set(hugepages.SETTING, setting) as done:
         yield done
 
 
 def huge_pages_now() -> str:
     """How they are set; "none" where this kernel has none."""
-    try:
-        return _chosen(HUGE_PAGES.read_text())
-    except OSError:
-        return "none"
+    return hugepages.setting() or "none"
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import re
 import select
 import termios
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +36,18 @@ _ACTS = (termios.VEOF, termios.VERASE, termios.VKILL)
 _CANONICAL = termios.ICANON
 
 
-def mend(images: Path, pids: Iterable[int], *, written: bool) -> None:
+def mend(images: Path, pids: Callable[[], list[int]], *, written: bool) -> None:
     """After a dump into this folder, whose tree stands still. `written`: CRIU wrote all back in its way. Never raises.
 
     What CRIU can't get, a line of input that is not ended, becomes a file of the image.
     """
     with contextlib.suppress(OSError, BadImage):
-        info, data, group = (images / INFO).read_bytes(), images / DATA, list(pids)
+        info, data, group = (images / INFO).read_bytes(), images / DATA, pids()
         if not written and (ends := waiting(info, (images / FILES).read_bytes())):
             _let_wait(group, ends)
-        lines = put_back(group, unread(info, data.read_bytes() if data.exists() else b""), written=written)
-        if any(lines.values()):
-            shimwire.write_durably(images / LINES, {str(n): line.hex() for n, line in lines.items() if line})
+        begun = put_back(group, unread(info, data.read_bytes() if data.exists() else b""), written=written)
+        if any(begun.values()):
+            (images / LINES).write_text(json.dumps({n: line.hex() for n, line in begun.items() if line}))
 
 
 def lines(text: bytes) -> dict[int, bytes]:
@@ -62,7 +62,7 @@ def keep(folder: Path, found: Iterable[Unread]) -> None:
     """For `restored`. Raises OSError."""
     rows = [[u.number, u.output.hex(), u.input.hex(), u.line.hex()] for u in found if u]
     if rows:
-        shimwire.write_durably(folder / KEPT, {"unread": rows})
+        (folder / KEPT).write_text(json.dumps({"unread": rows}))
 
 
 def restored(folder: Path, pids: Iterable[int]) -> None:
@@ -93,19 +93,15 @@ def _let_wait(pids: Iterable[int], ends: set[End]) -> None:
 def _held(pids: Iterable[int]) -> Iterator[tuple[End, int]]:
     """Ends of terminals that these processes hold, each with a descriptor of ours for as long as the caller looks at it."""
     for pid in pids:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as ours:
             process = os.pidfd_open(pid)
-            try:
-                for entry in Path(f"/proc/{pid}/fd").iterdir():
-                    with contextlib.suppress(OSError):
-                        if (end := _end(entry)) is not None:
-                            fd = linux.pidfd_getfd(process, int(entry.name))
-                            try:
-                                yield end, fd
-                            finally:
-                                os.close(fd)
-            finally:
-                os.close(process)
+            ours.callback(os.close, process)
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError), contextlib.ExitStack() as mine:
+                    if (end := _end(entry)) is not None:
+                        fd = linux.pidfd_getfd(process, int(entry.name))
+                        mine.callback(os.close, fd)
+                        yield end, fd
 
 
 def _end(entry: Path) -> End | None:

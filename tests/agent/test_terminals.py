@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import select
-import struct
 import termios
 import time
 from collections.abc import Iterator
@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from spotsurfer_agent import terminals
 from spotsurfer_agent.pager import images
 from spotsurfer_agent.pager.images import BadImage, Unread
-
-MAGIC = bytes(8)
+from support.criu_images import MAGIC, image, message
 
 
 class Terminal:
@@ -85,13 +84,9 @@ def test_bytes_that_a_terminal_would_act_upon_are_only_bytes(terminal: Terminal,
 
 
 def test_as_much_as_a_terminal_holds_comes_back(terminal: Terminal) -> None:
-    lines, data = 0, b"0123456789\n" * 20
-    os.set_blocking(terminal.near, False)
-    try:
+    with contextlib.suppress(BlockingIOError):
         while True:
-            lines += os.write(terminal.near, data)
-    except BlockingIOError:
-        pass
+            os.write(terminal.near, b"0123456789\n" * 20)
     taken = terminal.dumped(writes=True)
     assert len(taken.output) > 4096
     terminals.put_back([os.getpid()], [taken], written=True)
@@ -106,9 +101,9 @@ def test_a_last_dump_that_is_let_go_leaves_terminals_that_wait(terminal: Termina
     (tmp_path / terminals.INFO).write_bytes(image(*ends(terminal.index)))
     (tmp_path / terminals.FILES).write_bytes(image(opened(number + 10, held), opened(number + 11, held | os.O_NONBLOCK)))
     (tmp_path / terminals.DATA).write_bytes(image())
-    terminals.mend(tmp_path, [os.getpid()], written=True)
+    terminals.mend(tmp_path, lambda: [os.getpid()], written=True)
     assert not os.get_blocking(terminal.far)
-    terminals.mend(tmp_path, [os.getpid()], written=False)
+    terminals.mend(tmp_path, lambda: [os.getpid()], written=False)
     assert (os.get_blocking(terminal.far), os.get_blocking(terminal.near)) == (True, False)
 
 
@@ -116,34 +111,20 @@ def test_a_terminal_that_is_gone_harms_nobody() -> None:
     terminals.put_back([os.getpid(), 2**22 - 1], [Unread(10**6, b"x")], written=True)
 
 
-def message(*fields: tuple[int, int | bytes]) -> bytes:
-    """Of protobuf."""
-    out = b""
-    for number, value in fields:
-        kind = 0 if isinstance(value, int) else 2
-        out += images._number(number << 3 | kind) + images._number(value if isinstance(value, int) else len(value))
-        out += b"" if isinstance(value, int) else value
-    return out
-
-
-def image(*messages: bytes) -> bytes:
-    return MAGIC + b"".join(struct.pack("=I", len(m)) + m for m in messages)
-
-
 def ends(index: int, packet: int = 0) -> tuple[bytes, bytes]:
     """Far and near end of a terminal in a `tty-info.img`, with the numbers 10 and 11 more than ten times the index."""
-    far = message((1, 10 * index + 10), (5, packet), (8, os.makedev(5, 2)), (12, message((1, index))))
-    return far, message((1, 10 * index + 11), (5, 0), (8, os.makedev(136, index)), (12, message((1, index))))
+    far = message(f1=10 * index + 10, f5=packet, f8=os.makedev(5, 2), f12=message(f1=index))
+    return far, message(f1=10 * index + 11, f5=0, f8=os.makedev(136, index), f12=message(f1=index))
 
 
 def opened(number: int, flags: int) -> bytes:
     """Of a `files.img`: an end of a terminal that is open."""
-    return message((1, 18), (2, 7), (19, message((1, 7), (2, number), (3, flags))))
+    return message(f1=18, f2=7, f19=message(f1=7, f2=number, f3=flags))
 
 
 def test_what_criu_wrote_down_is_read() -> None:
     info = image(*ends(0), *ends(3, packet=1), ends(5)[0], ends(6)[1])
-    data = image(message((1, 11), (2, b"typed\n")), message((1, 40), (2, b"\0out\r\n")), message((1, 10), (2, b"o")))
+    data = image(message(f1=11, f2=b"typed\n"), message(f1=40, f2=b"\0out\r\n"), message(f1=10, f2=b"o"))
     assert images.unread(info, data) == [Unread(0, b"o", b"typed\n"), Unread(3, b"out\r\n")]
     assert not any(images.unread(info, images.without_messages(data)))
     with pytest.raises(BadImage):

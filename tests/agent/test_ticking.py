@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
 from spotsurfer_agent.pager.images import BadImage
 from spotsurfer_agent.pager.ticking import concerned, ticking
+from support.criu_images import image, message
 from support.minibox import minibox
-
-MAGIC = bytes(8)
-
-
-def number(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def message(**fields: int | bytes) -> bytes:
-    """Fields by `f<number>`: plain numbers, and messages."""
-    out = b""
-    for name, value in fields.items():
-        key = int(name[1:]) << 3
-        out += number(key) + number(value) if isinstance(value, int) else number(key | 2) + number(len(value)) + value
-    return out
-
-
-def image(*messages: bytes) -> bytes:
-    return MAGIC + b"".join(struct.pack("=I", len(m)) + m for m in messages)
 
 
 def core(isec: int, iusec: int, vsec: int, vusec: int) -> bytes:

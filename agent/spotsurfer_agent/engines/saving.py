@@ -148,7 +148,7 @@ class Saving:
             instant = self._keep(frozen, status)
             intake.drained(lambda: self._alive(talk))
         finally:  # also of use where the save fails: a final dump puts nothing back
-            terminals.mend(self._images, self._at.cgroup.pids(), written=not self._request.final)
+            terminals.mend(self._images, self._at.cgroup.pids, written=not self._request.final)
         intake.settle()
         self._all_there(intake.pages.read_bytes)
         if not self._request.final:
