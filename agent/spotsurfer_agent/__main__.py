@@ -85,6 +85,7 @@ def _respawn(options: argparse.Namespace, config: AgentConfig) -> int:
         lease_seconds=config.lease_seconds,
         power_off=lambda: _power_off(options.power_off),
         pid_file=options.base / "agent.pid",
+        job=options.base / "job",
     )
     keeper = respawn.Respawner(plan)
     signal.signal(signal.SIGTERM, lambda *_: keeper.leave())

@@ -2,6 +2,7 @@
 
 A job without an agent is a job without a lease: nobody would freeze it while its successor starts elsewhere. So the agent beats
 through a pipe; one that stands still is killed and replaced, and after a whole lease without a beat the power goes.
+A machine that has no job yet may take its time: one that boots slowly must not end for that.
 Restart and upgrade are the same thing: what `runtime/current` points to is started, and adopts the job that it finds.
 """
 
@@ -26,17 +27,22 @@ REPLACE = 3  # it was told to go: another one takes over at once
 UNFIT = 78  # its configuration can't be read: repeating does not help
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 LOOK_SECONDS = 0.5
+START_SECONDS = 120.0  # a first beat takes one second where the machine is idle, twenty were seen where it was not
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to keep running. `stall_seconds` without a beat: replaced; `lease_seconds`: the machine ends."""
+    """What to keep running. `stall_seconds` without a beat: replaced; `lease_seconds`: the machine ends.
+
+    `job`: exists as soon as a job may be on this machine; until then an agent is replaced after START_SECONDS at the earliest.
+    """
 
     command: Sequence[str]
     stall_seconds: float
     lease_seconds: float
     power_off: Callable[[], None]
     pid_file: Path
+    job: Path
 
 
 class Respawner:
@@ -100,11 +106,16 @@ class Respawner:
                     self._beat_at = self._now()
                 else:
                     self._pause(0.05)  # its end of the pipe is closed: it ends in a moment
-            if self._now() - max(self._beat_at, started) > self._plan.stall_seconds:
+            if self._now() - max(self._beat_at, started) > self._patience():
                 log.error("the agent stands still: it is killed and started again")
                 child.kill()
                 child.wait()
         return code
+
+    def _patience(self) -> float:
+        """Seconds without a beat until an agent is replaced."""
+        stall = self._plan.stall_seconds
+        return stall if self._plan.job.exists() else max(stall, START_SECONDS)
 
     def _note_pid(self, pid: int) -> None:
         try:

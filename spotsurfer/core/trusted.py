@@ -22,7 +22,7 @@ class Trusted:
         """Its ranking, where that holds none but the offers it was given, each once; else spot first, then by price."""
         try:
             ranked = list(self._inner.rank(job, offers, now))
-            strange = not all(isinstance(o, Offer) for o in ranked) or Counter(ranked) - Counter(offers)
+            strange = not (_same(ranked, offers) or _among(ranked, offers))
         except Exception as e:  # somebody else's code: whatever it raises must not stop the fleet
             return self._by_price(offers, f"the policy failed to rank offers: {type(e).__name__}: {e}")
         return self._by_price(offers, "the policy ranked offers that there are not") if strange else ranked
@@ -46,3 +46,13 @@ class Trusted:
     def _tell(self, alarm: str) -> None:
         if alarm not in self.alarms:
             self.alarms.append(alarm)
+
+
+def _same(ranked: Sequence[Offer], offers: Sequence[Offer]) -> bool:
+    """The very objects, each once: what every policy of ours answers. Saves to look into each of thousands."""
+    theirs = {id(o) for o in ranked}
+    return len(theirs) == len(ranked) and theirs <= {id(o) for o in offers}
+
+
+def _among(ranked: Sequence[Offer], offers: Sequence[Offer]) -> bool:
+    return all(isinstance(o, Offer) for o in ranked) and not Counter(ranked) - Counter(offers)

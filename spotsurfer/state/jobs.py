@@ -16,6 +16,9 @@ from spotsurfer.state.codec import attempt_from_row, attempt_to_row, job_from_ro
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
 
+BUSY = exists().where(and_(A.c.job == J.c.id, A.c.state.not_in([str(s) for s in OVER])))
+OPEN = select(J).where(or_(J.c.state.not_in([str(s) for s in ENDED]), BUSY)).order_by(J.c.submitted_at, J.c.id)
+
 
 class Stale(Conflict):
     """The row changed since it was read: decide again."""
@@ -67,9 +70,7 @@ def succeeded(connection: Connection, name: str, most: int) -> list[Job]:
 
 def open_jobs(connection: Connection) -> list[Job]:
     """Jobs that have not ended, or still have machines."""
-    busy = exists().where(and_(A.c.job == J.c.id, A.c.state.not_in([str(s) for s in OVER])))
-    query = select(J).where(or_(J.c.state.not_in([str(s) for s in ENDED]), busy)).order_by(J.c.submitted_at, J.c.id)
-    return [job_from_row(r) for r in connection.execute(query).mappings()]
+    return [job_from_row(r) for r in connection.execute(OPEN).mappings()]
 
 
 def attempts(connection: Connection, jobs: Sequence[JobId]) -> dict[JobId, list[Attempt]]:

@@ -22,6 +22,8 @@ from spotsurfer.state.schema import usage as U
 
 RUNG = "rung"  # beside a report: its protection, or what that was when the job last ran there
 USAGE_TOLD = 2  # windows: the last whole one and the one that grows
+NEW = upsert(U)
+PUT = NEW.on_conflict_do_update(index_elements=list(U.primary_key), set_={c.name: c for c in NEW.excluded if not c.primary_key})
 
 
 def cooldowns(connection: Connection) -> list[Cooldown]:
@@ -70,7 +72,7 @@ def set_usage(connection: Connection, report: Report, at: datetime) -> None:
         "saves": report.saves,
         "doc": {**dataclasses.asdict(report), RUNG: report.protection or _rung(connection, report.job, report.attempt)},
     }
-    connection.execute(upsert(U).values(**values).on_conflict_do_update(index_elements=["job", "attempt"], set_=values))
+    connection.execute(PUT, values)
 
 
 def last_reports(connection: Connection) -> dict[tuple[str, int], Report]:

@@ -18,14 +18,18 @@ FINE = timedelta(hours=1)  # windows as agents send them
 KEPT = timedelta(days=90)
 SLICES = 6  # of ten seconds: what is older is kept by the minute
 ONCE = 6000  # rows of one call of `thin`: others wait for the database meanwhile
+NEW = upsert(U)
+PUT = NEW.on_conflict_do_update(index_elements=["job", "attempt", "number"], set_={"row": NEW.excluded.row})
 
 
 def add(connection: Connection, job: str, attempt: int, windows: Iterable[tuple[datetime, Window]]) -> None:
     """Windows as they are told, each with when it began. One that is there already is replaced: it has grown."""
-    for at, w in windows:
-        values = {"job": job, "attempt": attempt, "number": w.number, "at": at.isoformat(), "slices": 1, "row": w.to_row()}
-        put = upsert(U).values(**values)
-        connection.execute(put.on_conflict_do_update(index_elements=["job", "attempt", "number"], set_={"row": values["row"]}))
+    told = [
+        {"job": job, "attempt": attempt, "number": w.number, "at": at.isoformat(), "slices": 1, "row": w.to_row()}
+        for at, w in windows
+    ]
+    if told:
+        connection.execute(PUT, told)
 
 
 def read(connection: Connection, job: JobId, since: datetime | None = None) -> list[UsageSeen]:

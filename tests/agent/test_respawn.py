@@ -32,12 +32,14 @@ BEAT_ON = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(respawn.REPLACE))\n
 
 
 class Keeper:
-    def __init__(self, folder: Path, stall=1.0, lease=2.0, **plans: str):
+    def __init__(self, folder: Path, stall=1.0, lease=2.0, job=True, **plans: str):
         self.folder, self.off = folder, []
+        if job:
+            (folder / "job").mkdir()
         for name, text in plans.items():
             (folder / name.removeprefix("_")).write_text(text)
         command = [sys.executable, "-c", AGENT, str(folder)]
-        self.keeper = Respawner(Plan(command, stall, lease, lambda: self.off.append(1), folder / "agent.pid"))
+        self.keeper = Respawner(Plan(command, stall, lease, lambda: self.off.append(1), folder / "agent.pid", folder / "job"))
         self.code = None
         self.thread = threading.Thread(target=self._run)
 
@@ -110,6 +112,28 @@ def test_one_that_hangs_is_replaced(keep):
     assert k.off == []
 
 
+SLOW = f"time.sleep(2)\n{BEAT_ON}"
+
+
+def test_a_slow_start_harms_nobody_where_no_job_is(keep):
+    k = keep(_0=SLOW, job=False, stall=0.5, lease=1.0)
+    time.sleep(3)
+    assert (k.starts(), k.off) == (1, [])
+
+
+def test_a_slow_start_under_a_job_ends_the_machine_after_the_lease(keep):
+    k = keep(_0=SLOW, stall=0.5, lease=1.0)
+    k.thread.join(10)
+    assert k.off == [1]
+
+
+def test_one_that_hangs_without_a_job_is_ended_in_the_end(keep, monkeypatch):
+    monkeypatch.setattr(respawn, "START_SECONDS", 1.5)
+    k = keep(_0="time.sleep(60)", job=False, stall=0.5, lease=1.0)
+    k.thread.join(10)
+    assert (k.starts(), k.off) == (1, [1])
+
+
 def test_one_that_never_gets_going_ends_the_machine_after_the_lease(keep):
     began = time.monotonic()
     k = keep(_0="sys.exit(1)", lease=1.5)
@@ -127,7 +151,7 @@ def test_one_that_crashes_now_and_then_is_kept(keep):
 
 def test_without_a_program_the_machine_ends_after_the_lease(tmp_path):
     off = []
-    plan = Plan([str(tmp_path / "absent")], 0.3, 0.6, lambda: off.append(time.monotonic()), tmp_path / "pid")
+    plan = Plan([str(tmp_path / "absent")], 0.3, 0.6, lambda: off.append(time.monotonic()), tmp_path / "pid", tmp_path / "job")
     began = time.monotonic()
     assert Respawner(plan).run() == 1
     assert len(off) == 1
