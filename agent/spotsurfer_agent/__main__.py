@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from spotsurfer_agent import __version__, clock, protocol, respawn
+from spotsurfer_agent import __version__, clock, protocol, respawn, shimwire
 from spotsurfer_agent.notices.watcher import make_dialect
 from spotsurfer_agent.protocol import AgentConfig, ProtocolError
 
@@ -85,7 +85,7 @@ def _respawn(options: argparse.Namespace, config: AgentConfig) -> int:
         lease_seconds=config.lease_seconds,
         power_off=lambda: _power_off(options.power_off),
         pid_file=options.base / "agent.pid",
-        job=options.base / "job",
+        job=options.base / "job" / shimwire.STARTED,
     )
     keeper = respawn.Respawner(plan)
     signal.signal(signal.SIGTERM, lambda *_: keeper.leave())

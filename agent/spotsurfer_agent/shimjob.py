@@ -28,7 +28,6 @@ from spotsurfer_agent.spool import Output
 from spotsurfer_agent.tools import Tools
 
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
-HOLD_LOOK_SECONDS = 0.01  # between looks whether all memory of a restored job is there
 Reply = dict[str, Any]
 Request = dict[str, Any]
 
@@ -237,10 +236,7 @@ class Job:
         self._dump = Dump.begun(request, pid, owner, hushed)
 
     def give_verdict(self, owner: Owner, request: Request) -> None:
-        """Live: go on, the snapshot was taken (or not). Final: die, the image is committed (or live).
-
-        The answer comes when CRIU ended.
-        """
+        """Live: go on, the snapshot was taken (or not). Final: die, the image is committed (or live). Told when CRIU ended."""
         d = self._waiting(request)
         d.owner = owner
         self._answer_hook(d, bool(request["good"]))
@@ -380,20 +376,22 @@ class Job:
     def pause_seconds(self) -> float | None:
         """How long the loop may sleep."""
         d = self._dump
-        if self._restore is not None and self._restore.holds:
-            return HOLD_LOOK_SECONDS
+        if self._restore is not None:
+            return self._restore.pause_seconds
         if d is not None and (d.answered_at is not None or (d.waits and not d.final)):
             return 0.1
         return RETRY_SECONDS if self._ending.waits else self._guard.seconds
 
     def look_at_clock(self) -> None:
         """Do what is due."""
-        now, d = time.monotonic(), self._dump
+        now, d, r = time.monotonic(), self._dump, self._restore
         self._guard.look_at_clock()
         if self._ending.is_due():
             self._write_exit()
-        if self._restore is not None and self._restore.holds:
-            self._resumes()
+        if r is not None:
+            r.end_if_stuck(now)
+            if r.holds:
+                self._resumes()
         if d is not None:
             if d.forsaken(now):
                 self._answer_hook(d, False)

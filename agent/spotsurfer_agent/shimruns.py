@@ -15,6 +15,9 @@ from spotsurfer_agent import launch
 from spotsurfer_agent.cgroup import JobCgroup
 
 CRIU_END_SECONDS = 10.0  # after its verdict CRIU has only to let go
+HOLD_LOOK_SECONDS = 0.01  # between looks whether all memory of a restored job is there
+DYING_SECONDS = 2.0  # what is killed is gone by then, unless CRIU is in its way
+SIGKILL_PENDING = 1 << (signal.SIGKILL - 1)
 
 Owner = Any  # whoever asked; answers go back there
 
@@ -28,6 +31,14 @@ def end(pid: int) -> None:
     if pid:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def killed(pid: int) -> bool:
+    """It was told to die and is still there."""
+    with contextlib.suppress(OSError):
+        text = Path(f"/proc/{pid}/status").read_text()
+        return any(line.startswith("ShdPnd:") and int(line.split()[1], 16) & SIGKILL_PENDING for line in text.splitlines())
+    return False
 
 
 @dataclass(slots=True)
@@ -90,6 +101,7 @@ class Restore:
     stays: tuple[str, ...] = ()  # and not even then, others take it over where it stands: the group of tools
     holds: bool = False  # CRIU stands before the job's first instruction and waits for that
     ended: dict[int, int] = field(default_factory=dict)  # orphans that ended meanwhile: the job may be among them
+    dying_since: float | None = None  # monotonic
 
     @staticmethod
     def begun(request: dict[str, Any], pid: int, owner: Owner) -> Restore:
@@ -99,9 +111,29 @@ class Restore:
 
     def root_pid(self, code: int) -> int:
         """The job's first process once CRIU has ended with this code; 0 = there is none."""
+        return self._first() if code == 0 else 0
+
+    def _first(self) -> int:
         with contextlib.suppress(OSError, ValueError):
-            return int(self.pidfile.read_text()) if code == 0 else 0
+            return int(self.pidfile.read_text())
         return 0
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long nobody need look at it."""
+        return HOLD_LOOK_SECONDS if self.holds else DYING_SECONDS / 2
+
+    def end_if_stuck(self, now: float) -> None:
+        """End CRIU where it waits for ever: somebody killed a process of the job that it traces.
+
+        It kills the job's first process then and waits for that, which waits for its children, which wait for their tracer.
+        """
+        if not (pid := self._first()) or not killed(pid):
+            self.dying_since = None
+        elif self.dying_since is None:
+            self.dying_since = now
+        elif now > self.dying_since + DYING_SECONDS:
+            end(self.pid)
 
 
 def give_up(d: Dump | None, request: dict[str, Any]) -> dict[str, Any]:

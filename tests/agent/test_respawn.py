@@ -35,7 +35,7 @@ class Keeper:
     def __init__(self, folder: Path, stall=1.0, lease=2.0, job=True, **plans: str):
         self.folder, self.off = folder, []
         if job:
-            (folder / "job").mkdir()
+            (folder / "job").touch()
         for name, text in plans.items():
             (folder / name.removeprefix("_")).write_text(text)
         command = [sys.executable, "-c", AGENT, str(folder)]

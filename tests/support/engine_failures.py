@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -29,6 +30,8 @@ from support.engine_kit import (
     stands_still,
     until,
 )
+
+STARTED = BASE / "job" / shimwire.STARTED
 
 
 class Failing:
@@ -161,9 +164,8 @@ def criu_killed() -> None:
 
     def kill_criu(stage: str) -> None:
         if stage == "upload":
-            pids = [p for p in Path("/proc").iterdir() if p.name.isdigit() and b"dump.log" in (p / "cmdline").read_bytes()]
-            for p in pids:
-                os.kill(int(p.name), signal.SIGKILL)
+            for pid in processes("cmdline", b"dump.log"):
+                os.kill(pid, signal.SIGKILL)
             time.sleep(0.2)
             stands_still(e)
 
@@ -176,6 +178,46 @@ def criu_killed() -> None:
     e.restore(newest(store), job())
     runs(e)
     e.kill()
+
+
+def killed_at_the_hook() -> None:
+    """A process of the job is killed while CRIU traces it, just before it runs: the restore fails soon, the next one works."""
+    e = engine()
+    begin(e, job())
+    e.save(request(1, final=True))
+    e.kill()
+    image = newest(open_store(STORE))
+
+    def strike() -> None:
+        until(lambda: processes("cmdline", b"restore.log"))
+        shim = int((shimwire.read_json(STARTED) or {})["pid"])
+        os.kill(shim, signal.SIGSTOP)
+        until(lambda: processes("environ", b"CRTOOLS_SCRIPT_ACTION=pre-resume"))
+        first = int(Path(BASE, "job/images/restore.work/pid").read_text())
+        victim = Path(f"/proc/{first}/task/{first}/children").read_text().split()[0]
+        os.kill(int(victim), signal.SIGKILL)
+        os.kill(shim, signal.SIGCONT)
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    began = time.monotonic()
+    refused("restore", lambda: e.restore(image, job()))
+    assert time.monotonic() - began < 15
+    thread.join()
+    e.kill()
+    e.restore(image, job())
+    runs(e)
+    e.kill()
+
+
+def processes(file: str, text: bytes) -> list[int]:
+    """Those with this text in a file of theirs under /proc."""
+    found = []
+    for p in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if text in (p / file).read_bytes():
+                found.append(int(p.name))
+    return found
 
 
 def criu_hangs() -> None:
@@ -210,7 +252,10 @@ def criu_hangs() -> None:
 def lost() -> None:
     """The shim is killed: that is told, not guessed around, and a kill cleans up."""
     e = engine()
+    assert e.preflight() == []
+    assert not STARTED.exists(), "a respawner would take this machine for one with a job"
     begin(e, job())
+    assert STARTED.exists()
     shim_gone(e)
     assert e.status().state is W.LOST
     assert engine().adopt().state is W.LOST
