@@ -63,6 +63,7 @@ class Job:
             "alive": lambda _o, r: self._waiting(r).heard(),
             "verdict": self.give_verdict,
             "give_up": lambda _o, r: shimruns.give_up(self._dump, r),
+            "end_restore": lambda _o, _r: shimruns.end_restore(self._restore),
             "hold": lambda _o, _r: self.hold(),
             "release": lambda _o, _r: self.release(),
             "stay": lambda _o, r: self.stay(bool(r["on"])),

@@ -144,6 +144,14 @@ def give_up(d: Dump | None, request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def end_restore(r: Restore | None) -> dict[str, Any]:
+    """End a `criu restore` that hangs; what there is of the job goes with it. Raises Refused where there is none."""
+    if r is None:
+        raise Refused("no restore hangs")
+    end(r.pid)
+    return {}
+
+
 def step_out_and_freeze(group: JobCgroup, entries: Sequence[str]) -> None:
     """CRIU and its hook leave the job's control group, which is then frozen. Where that fails the job runs, as it does else."""
     ours = Path("/proc/self/ns/pid").readlink()

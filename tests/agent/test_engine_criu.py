@@ -38,6 +38,7 @@ def test_a_job_surfs_three_machines_and_ends_as_if_it_had_not(tmp_path, memory_b
         "strict",
         "criu_killed",
         "criu_hangs",
+        "criu_hangs_in_a_restore",
         "killed_at_the_hook",
     ],
 )

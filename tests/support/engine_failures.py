@@ -210,6 +210,31 @@ def killed_at_the_hook() -> None:
     e.kill()
 
 
+def criu_hangs_in_a_restore() -> None:
+    """CRIU does nothing any more while it restores: it is ended, that is told, and the next restore works."""
+    stall.STALL_SECONDS = 3.0
+    e = engine()
+    begin(e, job())
+    e.save(request(1, final=True))
+    e.kill()
+    image = newest(open_store(STORE))
+
+    def stop_criu() -> None:
+        until(lambda: processes("cmdline", b"restore.log"))
+        for pid in processes("cmdline", b"restore.log"):
+            os.kill(pid, signal.SIGSTOP)
+
+    thread = threading.Thread(target=stop_criu)
+    thread.start()
+    told = refused("restore", lambda: e.restore(image, job()))
+    thread.join()
+    assert "CRIU waited for something that does not answer" in told, told
+    assert e.status().state is W.ABSENT
+    e.restore(image, job())
+    runs(e)
+    e.kill()
+
+
 def processes(file: str, text: bytes) -> list[int]:
     """Those with this text in a file of theirs under /proc."""
     found = []

@@ -163,7 +163,7 @@ class CriuEngine(Hosted):
         images, work = where
         inside = self._mounts(), image.init_pipes
         argv = criu_call.restore(self._tools.criu, (images, work, self._folder), inside, lazy=lazy)
-        with shimwire.Conversation(self._folder) as talk:
+        with shimwire.Conversation(self._folder) as talk, restoring.getting_on(self._folder, work, self._cgroup()):
             resources = self._keeper.resources(guarded=self.guarded)
             talk.ask(
                 "restore",

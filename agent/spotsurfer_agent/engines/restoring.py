@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent import manifest
+from spotsurfer_agent import manifest, shimwire
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.engines import stall
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.pager.plan import Loss, Phase, Plan, State
@@ -20,6 +23,7 @@ from spotsurfer_agent.pager.plan import Loss, Phase, Plan, State
 READY_SECONDS = 600.0  # a slow store may have to send small files first
 PRINTS_SECONDS = 2.0  # a save that has them sends so much less that a moment is worth it
 LOOK_SECONDS = 0.005
+HANGS = "CRIU waited for something that does not answer and was ended; a network file system in use may be the reason"
 # One thread until the holders are made: numpy would start some of its own.
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -128,6 +132,31 @@ class Bringing:
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10.0)
+
+
+@contextlib.contextmanager
+def getting_on(folder: Path, work: Path, group: JobCgroup) -> Iterator[None]:
+    """While the shim of a job's folder restores in the body: CRIU is ended where it does nothing more. Raises ShimRefused."""
+    hung = threading.Event()
+
+    def give_up() -> None:
+        hung.set()
+        with contextlib.suppress(shimwire.ShimRefused, shimwire.ShimGone):  # it came to its end just now, or an older shim
+            shimwire.ask(folder, "end_restore")
+
+    try:
+        with stall.watched(lambda: _signs(folder, work / "restore.log", group), give_up, stall.STALL_SECONDS):
+            yield
+    except shimwire.ShimRefused as e:
+        raise (shimwire.ShimRefused(HANGS) if hung.is_set() else e) from None
+
+
+def _signs(folder: Path, log: Path, group: JobCgroup) -> object:
+    """What changes as long as CRIU works, or waits with reason: for memory that arrives, or for a store that is away."""
+    state = State.read(folder)
+    if state is not None and (state.phase is Phase.ARRIVING or state.error):
+        return time.monotonic()
+    return log.stat().st_size if log.exists() else 0, group.cpu_seconds(), state
 
 
 @dataclass(frozen=True, slots=True)

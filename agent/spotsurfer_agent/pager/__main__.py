@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -44,6 +44,7 @@ class Pager:
         self._store = sources.store(plan)
         self._content = sources.content(plan, self._image, self._store)
         self._told = lazy.Told()
+        self._trouble: Callable[[], str] = str  # why nothing comes just now
 
     def run(self) -> None:
         """Serve to the end. Raises what makes a restore impossible."""
@@ -92,7 +93,7 @@ class Pager:
             parts = [(r.at * PAGE, (r.at + r.pages) * PAGE) for r in eager[name].runs if not r.lazy]
             return self._content.pieces(self._content.files[name], parts)
 
-        self._told = server.told
+        self._told, self._trouble = server.told, lambda: feeder.trouble
         streamer = Streamer(Path(self._plan.images), content, self._streamed)
         streamer.start()
         feeder.start(self._plan.threads)
@@ -129,7 +130,8 @@ class Pager:
     def _tell(self, told: lazy.Told) -> None:
         phase = Phase.ARRIVING if told.running else Phase.READY
         arriving = told.missing_pages * PAGE
-        myself(phase, lazy=True, arriving_bytes=arriving, faults=told.faults).write(self._folder)
+        trouble = self._trouble()
+        myself(phase, lazy=True, arriving_bytes=arriving, faults=told.faults, error=trouble).write(self._folder)
 
     def _done(self, *, lazy: bool = False, faults: int = 0) -> None:
         myself(Phase.DONE, lazy=lazy, faults=faults).write(self._folder)
