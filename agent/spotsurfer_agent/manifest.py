@@ -32,14 +32,14 @@ from spotsurfer_agent.steps import StepRun
 MANIFEST_BYTES_MAX = 256 << 20  # a limit on what a hostile or torn object may unpack to
 CHUNK_BYTES_MAX = 16 << 20  # what a reader accepts from any writer
 PACK_BYTES_MAX = 64 << 20
-MARK, PLAIN, SECRET = b"SSM2", b"p", b"e"
+MARK, PLAIN, SECRET = b"SSM3", b"p", b"e"
 SEAL_BYTES, NONCE_BYTES = 32, 12
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One chunk in the store. `digest` is the keyed BLAKE3 of its plain bytes: its name."""
+    """One chunk in the store. `digest` is its name, made of its plain bytes (`chunks.codec.digest`)."""
 
     digest: str
     size: int  # plain bytes
@@ -130,7 +130,8 @@ def _seal(data: bytes, keys: Keys) -> bytes:
 def _decoded(data: bytes, keys: Keys) -> Manifest:
     mark, form, body = data[: len(MARK)], data[len(MARK) : len(MARK) + 1], data[len(MARK) + 1 :]
     if mark != MARK:
-        raise ProtocolError("the manifest is of a form that this version does not know: upgrade spotsurfer here")
+        forms = f"form {mark.decode(errors='replace')!r}, and this spotsurfer knows {MARK.decode()!r} alone"
+        raise ProtocolError(f"the manifest is of {forms}: go on with the one that wrote it")
     try:
         if form == SECRET:
             body = _opened(body, keys)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from array import array
+from dataclasses import replace
 
 import lz4.block
 import pytest
@@ -89,6 +90,24 @@ def test_another_chunk_under_a_right_name_is_not_taken():
 def test_names_differ_from_lineage_to_lineage():
     assert codec.digest(b"x", Keys.derive(b"s" * 32, "a")) != codec.digest(b"x", Keys.derive(b"s" * 32, "b"))
     assert codec.digest(b"x", Keys.derive(b"s" * 32, "a")) != codec.digest(b"x", Keys.derive(b"t" * 32, "a"))
+
+
+def test_both_keys_of_a_name_are_the_lineages_secret():
+    ours, strangers = Keys.derive(b"s" * 32, "a"), Keys.derive(b"t" * 32, "a")
+    mixed = [replace(ours, content=strangers.content), replace(ours, name=strangers.name)]
+    assert len({codec.digest(b"x", k) for k in (ours, strangers, *mixed)}) == 4
+
+
+@given(st.sets(st.binary(max_size=50), min_size=2))
+def test_each_content_has_a_name_of_its_own(contents):
+    tails = [data + bytes(n) for data in contents for n in range(3)]
+    assert len({codec.digest(data, SECRET) for data in tails}) == len(set(tails)), "the padding of a hash must not hide zeros"
+
+
+def test_names_are_those_of_yesterday():
+    """A change of what names are made of is a change of the store's form: the manifest's mark has to tell."""
+    name = "0cf13897fb64449e16ef067ef5a6e380ea753f516b74b8f5dd38314c3d30ad8a"
+    assert codec.digest(b"x" * 5000, Keys.derive(b"s" * 32, "a")) == name
 
 
 BOMBS = {

@@ -59,6 +59,12 @@ def test_a_wrong_key_is_said(keys):
         manifest.decode(manifest.encode(image(), KEYS), keys)
 
 
+def test_another_form_is_named():
+    earlier = b"SSM2" + manifest.encode(image(), KEYS)[len(manifest.MARK) : -manifest.SEAL_BYTES]
+    with pytest.raises(ProtocolError, match="form 'SSM2', and this spotsurfer knows 'SSM3' alone"):
+        manifest.decode(earlier + manifest._seal(earlier, KEYS), KEYS)
+
+
 def test_an_older_one_of_the_same_job_is_not_taken_for_it():
     data = manifest.encode(image(), KEYS)
     assert manifest.decode(data, KEYS, "000001-000001").sequence == 1
@@ -94,9 +100,9 @@ def test_what_no_writer_makes_is_refused_even_when_sealed(changes):
         manifest.decode(data, KEYS)
 
 
-@pytest.mark.parametrize("body", [b"", b"SSM2", b"SSM2p", b"SSM2pnot zstd", b"SSM2e" + bytes(40), b"SSM1p" + bytes(9)])
+@pytest.mark.parametrize("body", [b"", b"SSM3", b"SSM3p", b"SSM3pnot zstd", b"SSM3e" + bytes(40), b"SSM1p" + bytes(9)])
 def test_damage_under_a_right_seal_is_named(body):
-    with pytest.raises(ProtocolError, match=r"damaged|of a form that this version does not know"):
+    with pytest.raises(ProtocolError, match=r"damaged|of form '(SSM1)?', and this spotsurfer knows"):
         manifest.decode(body + manifest._seal(body, KEYS), KEYS)
 
 

@@ -1,8 +1,16 @@
 """What a chunk looks like in the store: as it is, or one byte that says how, then the bytes.
 
 An object that is exactly as long as its chunk *is* the chunk: no byte is copied on the way to the disk or back. Compression
-counts only where it saves more than the marks below could ever add, so the two can't be mixed up. The name is the keyed BLAKE3
-of the plain bytes, and nothing is given out whose name was not found right.
+counts only where it saves more than the marks below could ever add, so the two can't be mixed up. Nothing is given out whose
+name was not found right by its plain bytes.
+
+The name is a keyed pseudorandom function of the plain bytes, made as such functions are made fast: a universal hash of all
+under a secret key, then a pseudorandom function of that (Wegman and Carter 1981; AES-GCM-SIV, RFC 8452, is made so). The hash
+is GMAC (NIST SP 800-38D) under one fixed nonce. Tags under a nonce that is used twice give GMAC's key away to who sees them;
+nobody does: keyed BLAKE3 of the tag is the name. Without the keys two contents of at most 16 MiB have one name with a
+probability of at most 2^-107, whoever chose them (McGrew and Viega 2004: blocks / 2^128), and a changed object is as unlikely
+to pass for another. BLAKE3 of everything promised the same and took five times as long: every byte of every save and restore
+goes through here.
 """
 
 from __future__ import annotations
@@ -23,6 +31,7 @@ from spotsurfer_agent.manifest import Stored
 
 RAW, ZSTD, LZ4, SECRET = 0, 1, 2, 0x80  # the first byte; SECRET is added to one of the others
 NONCE_BYTES, TAG_BYTES = 12, 16
+FIXED_NONCE = bytes(NONCE_BYTES)  # makes a hash of GMAC; see above why that is safe here, and only here
 SAVED_BYTES_MIN = 64  # more than mark, nonce and tag together
 LEVEL = 1
 SAMPLE_BYTES, SAMPLES = 4096, 4
@@ -35,8 +44,9 @@ class Damaged(Exception):
 
 
 def digest(data: Buffer, keys: Keys) -> str:
-    """The name of a chunk."""
-    return blake3.blake3(data, key=keys.name).hexdigest()
+    """The name of a chunk: 64 hexadecimal digits."""
+    tag = AESGCM(keys.content).encrypt(FIXED_NONCE, b"", data)
+    return blake3.blake3(tag, key=keys.name).hexdigest()
 
 
 def encode(data: Buffer, name: str, keys: Keys, how: str) -> Buffer:

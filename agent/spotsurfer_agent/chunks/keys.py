@@ -14,7 +14,8 @@ SECRET_BYTES = 32
 _PURPOSES = {
     "fingerprint": "spotsurfer 2026-11-21 fingerprint of a master secret",
     "lineage": "spotsurfer 2026-11-21 secret of a lineage",
-    "name": "spotsurfer 2026-11-21 names of chunks",
+    "content": "spotsurfer 2026-11-23 AES-256-GMAC of chunks, as a universal hash",
+    "name": "spotsurfer 2026-11-23 names of chunks",
     "seal": "spotsurfer 2026-11-21 seals of manifests",
     "cipher": "spotsurfer 2026-11-21 AES-256-GCM of chunks and manifests",
     "secrets": "spotsurfer 2026-11-21 AES-256-GCM of the secrets that a job is given",
@@ -31,6 +32,7 @@ class WrongKey(ValueError):
 class Keys:
     """Of one lineage. `encrypts` says what is done with new data; encrypted data is read in any case."""
 
+    content: bytes = field(repr=False)
     name: bytes = field(repr=False)
     seal: bytes = field(repr=False)
     cipher: bytes = field(repr=False)
@@ -42,6 +44,7 @@ class Keys:
     def derive(cls, secret: bytes, lineage: str, encrypts: bool = False) -> Keys:
         """Keys from the lineage's secret; an empty one gives fixed keys that protect against nothing but accidents."""
         return cls(
+            _derived("content", secret, lineage),
             _derived("name", secret, lineage),
             _derived("seal", secret, lineage),
             _derived("cipher", secret, lineage),
