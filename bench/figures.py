@@ -42,8 +42,8 @@ BOTTLENECKS: dict[str, str] = {
     "second_freeze_ratio": "what is left of the freeze is CRIU, which hands references to all pages over, by one processor.",
     "restore_ratio": "what is put into the job's memory is read, unpacked and checked against its name first, which CRIU does "
     "not do with its files. With huge pages CRIU has little to do but to copy.",
-    "lazy_all_ratio": "while memory arrives the job runs, and reading, checking and putting pages share two processors with "
-    "it.",
+    "lazy_all_ratio": "the job runs meanwhile, so userfaultfd puts its pages, one of 4 KiB after the other: that alone takes "
+    "as long as all that CRIU does, which gets huge pages. Reading, unpacking and checking share the two processors with it.",
     "repo_ratio": "all of it counts, from the order on: memory is read, named, compressed and sent by two processors.",
 }
 

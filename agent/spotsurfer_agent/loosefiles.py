@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from spotsurfer_agent.buffers import Buffer, address
+from spotsurfer_agent.addresses import address
+from spotsurfer_agent.buffers import Buffer
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")  # keys that are their own file names
 CANNOT = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV})  # no files without a name here

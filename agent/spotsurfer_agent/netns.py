@@ -80,33 +80,21 @@ def prepare(tools: Tools, ports: Sequence[int] = ()) -> int:
     remove(tools)
     fd = _namespace()
     try:
-        _run(
-            [
-                *tools.ip,
-                "link",
-                "add",
-                PEER,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                LINK,
-                "address",
-                HARDWARE,
-                "netns",
-                f"/proc/{os.getpid()}/fd/{fd}",
-            ]
-        )
-        _run([*tools.ip, "address", "add", f"{OUTSIDE}/{LENGTH}", "dev", PEER])
-        _run([*tools.ip, "link", "set", PEER, "up"])
+        to = f"/proc/{os.getpid()}/fd/{fd}"
+        outside = [
+            f"link add {PEER} type veth peer name {LINK} address {HARDWARE} netns {to}",
+            f"address add {OUTSIDE}/{LENGTH} dev {PEER}",
+            f"link set {PEER} up",
+        ]
         inside = [
             "link set lo up",
             f"address add {INSIDE}/{LENGTH} dev {LINK}",
             f"link set {LINK} up",
             f"route add default via {OUTSIDE}",
+            "route add unreachable 169.254.0.0/16",
         ]
-        for words in [*inside, "route add unreachable 169.254.0.0/16"]:
-            _run([*tools.ip, *words.split()], fd)
+        _ip(tools, outside)
+        _ip(tools, inside, fd)
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
         _run([*tools.nft, "-f", "-"], feed=RULES + way_in(ports))
     except OSError as e:
@@ -173,6 +161,11 @@ def _namespace() -> int:
             linux.setns(here, linux.CLONE_NEWNET)
     finally:
         os.close(here)
+
+
+def _ip(tools: Tools, commands: Sequence[str], net: int | None = None) -> None:
+    """All of them by one process: a job waits for this, and to start one takes longer than what it does."""
+    _run([*tools.ip, "-batch", "-"], net, "".join(f"{words}\n" for words in commands))
 
 
 def _run(argv: list[str], net: int | None = None, feed: str | None = None) -> str:

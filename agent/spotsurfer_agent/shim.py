@@ -23,7 +23,7 @@ from spotsurfer_agent.shimjob import Job, Reply
 from spotsurfer_agent.shimruns import Refused
 
 SEND_SECONDS = 2.0
-ORPHAN_SECONDS = 2.0  # between looks whether another shim took the place of one that has nothing to do
+ORPHAN_SECONDS = 2.0  # between looks whether anybody will still come to one that has nothing to do
 
 
 @dataclass(eq=False, slots=True)
@@ -37,8 +37,9 @@ class Client:
 class Shim:
     """Serves the socket of one base folder and turns its job."""
 
-    def __init__(self, base: Path) -> None:
-        self._folder = base / "job"
+    def __init__(self, base: Path, starter: int) -> None:
+        """`starter`: the process that started it."""
+        self._folder, self._starter = base / "job", starter
         self._selector = selectors.DefaultSelector()
         self._clients: set[Client] = set()
         self.job = Job(self._folder, self._send, self._watch, self._unwatch)
@@ -59,8 +60,8 @@ class Shim:
             for key, _ in self._selector.select(ORPHAN_SECONDS if idle else self.job.pause_seconds()):
                 key.data()
             self.job.look_at_clock()
-            if idle and self.job.idle and self._socket_inode() != mine:
-                return  # the agent that started this one died at once, and the next agent has a shim of its own
+            if idle and self.job.idle and (os.getppid() != self._starter or self._socket_inode() != mine):
+                return  # the agent that started this one is gone, and the next one has a shim of its own
 
     def _socket_inode(self) -> int:
         try:
@@ -153,13 +154,13 @@ class Shim:
 
 
 def main(argv: list[str]) -> None:
-    """`python -m spotsurfer_agent.shim BASE`."""
+    """`python -m spotsurfer_agent.shim BASE STARTER`."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends with its job, not with its starter
     os.umask(0o077)
     linux.leave_no_core()
     linux.become_subreaper()
-    Shim(Path(argv[1])).run()
+    Shim(Path(argv[1]), int(argv[2])).run()
 
 
 if __name__ == "__main__":

@@ -18,11 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hook, launch, linux, netns, shimruns, shimwire, tcp, terminals
+from spotsurfer_agent import hook, launch, linux, shimruns, shimwire, tcp, terminals
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.shimend import RETRY_SECONDS, Ending
 from spotsurfer_agent.shimguard import Guard
+from spotsurfer_agent.shimnet import Net
 from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore
 from spotsurfer_agent.spool import Output
 from spotsurfer_agent.tools import Tools
@@ -46,10 +47,9 @@ class Job:
         self._phase = IDLE
         self._root_pid, self._cpu_baseline, self._held, self._stays, self._killed, self._step = 0, 0.0, False, False, False, 0
         self._output = Output(watch, unwatch, self._write_exit)
-        self._ending, self._net = Ending(folder, self._output), -1
+        self._ending, self._net = Ending(folder, self._output), Net()
         self._cgroup: JobCgroup | None = None
         self._guard, self._levels = Guard(watch, unwatch, self._settle), None
-        self._tools: Tools | None = None
         self._dump: Dump | None = None
         self._restore: Restore | None = None
         self.over, self._gate = False, hook.Gate(folder)
@@ -92,7 +92,7 @@ class Job:
             "root_pid": self._root_pid,
             "log": self._output.positions,
             "pipes": self._output.names,
-            "net": os.fstat(self._net).st_ino if self._net >= 0 else 0,
+            "net": self._net.number,
             "cpu_baseline": self._cpu_baseline,
             "dumping": d.checkpoint if d is not None else None,
             "pending_final": d.checkpoint if d is not None and d.final and d.waits else None,
@@ -103,7 +103,7 @@ class Job:
         plan = self._prepare(request)
         try:
             ends = self._output.ends
-            self._root_pid = launch.start(plan, self._net, ends["out"], ends["err"])
+            self._root_pid = launch.start(plan, self._net.fd, ends["out"], ends["err"])
         except OSError as e:
             self._abandon()
             raise Refused(e.strerror or str(e)) from e
@@ -113,7 +113,7 @@ class Job:
     def restore(self, owner: Owner, request: Request) -> None:
         """Run `criu restore`; the answer comes when it ended."""
         plan = self._prepare(request, hushed=True)
-        inherit = {"net": self._net, **self._output.ends}
+        inherit = {"net": self._net.fd, **self._output.ends}
 
         def enter() -> None:
             launch.enter_cgroups(plan.cgroups)
@@ -129,13 +129,10 @@ class Job:
         if self._phase != IDLE:
             raise Refused(f"the job is {self._phase} here already")
         plan = launch.LaunchPlan.from_json(request["plan"])
-        self._tools = Tools.from_json(request["tools"])
         self._cgroup, self._step = JobCgroup(dict(request["cgroup"])), plan.step
         self._levels, self._phase = request.get("guard"), STARTING
         try:
-            self._net = netns.prepare(self._tools, plan.ports)
-            if hushed:
-                netns.hush(self._tools, self._net)
+            self._net.make(Tools.from_json(request["tools"]), plan.ports, hushed=hushed)
             self._output.open(self._folder / "log", request["log"])
             shimwire.write_durably(self._folder / shimwire.STARTED, {"pid": os.getpid()})
         except OSError:
@@ -153,14 +150,13 @@ class Job:
         """Back to nothing after a start or restore that failed."""
         self._kill_tree()
         self._output.close()
-        if self._net >= 0:
-            os.close(self._net)
-        self._net, self._root_pid, self._phase = -1, 0, IDLE
+        self._net.close()
+        self._root_pid, self._phase = 0, IDLE
         (self._folder / shimwire.STARTED).unlink(missing_ok=True)
 
     def hold(self) -> Reply:
         """Stop the job; while CRIU works on it, as soon as CRIU lets go."""
-        self._held = True
+        self._held = not self.idle  # nothing is here that could run
         if self._dump is None and self._phase == RUNNING and self._cgroup is not None:
             self._cgroup.freeze()
         return {}
@@ -222,7 +218,7 @@ class Job:
         if self._dump is not None:
             raise Refused(f"the save {self._dump.checkpoint} is under way")
         entries, final = [str(x) for x in request["cgroups"]], bool(request["final"])
-        fill = {"pid": self._root_pid, "net": os.fstat(self._net).st_ino}
+        fill = {"pid": self._root_pid, "net": self._net.number}
         uid, gid = launch.owner_of(self._root_pid)
 
         def enter() -> None:
@@ -230,8 +226,8 @@ class Job:
             launch.lend_identity(uid, gid)
 
         self._gate.open_to(uid, gid)
-        if (hushed := launch.lends(uid)) and self._tools is not None:  # nft refuses who is root only in effect
-            netns.hush(self._tools, self._net)
+        if hushed := launch.lends(uid):  # nft refuses who is root only in effect
+            self._net.hush()
             request = shimruns.without_lock(request)
         pid = self._criu(request, fill, enter, final=final)
         self._dump = Dump.begun(request, pid, owner, hushed)
@@ -262,6 +258,15 @@ class Job:
 
     def _resumes(self) -> None:
         """CRIU is about to let the job run, which it does whatever the answer."""
+        if self._cgroup is not None:
+            self._net.abort_outside()
+            if self._restore is not None:
+                terminals.restored(self._restore.pidfile.parent, self._cgroup.pids())
+                self._net.speak()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Let CRIU go on, once the job has what it must have before it runs."""
         r = self._restore
         if r is not None:
             r.holds = r.whole and pager.arrives(self._folder)
@@ -273,10 +278,6 @@ class Job:
                 self._kill_tree()
         if self._cgroup is not None:
             self._cpu_baseline = self._cgroup.cpu_seconds()  # so far it was CRIU that worked
-            tcp.abort_outside(self._net, netns.INSIDE)
-            if self._tools is not None and r is not None:
-                terminals.restored(r.pidfile.parent, self._cgroup.pids())
-                netns.speak(self._tools, self._net)
             if r is not None and r.stays:
                 self._stays = True
                 shimruns.step_out_and_freeze(self._cgroup, r.stays)
@@ -308,8 +309,8 @@ class Job:
         self._gate.answer(good)
 
     def _dump_ended(self, d: Dump, code: int) -> None:
-        if (code != 0 or d.hushed) and self._tools is not None:
-            netns.unlock(self._tools, self._net)
+        if code != 0 or d.hushed:
+            self._net.unlock()
         if d.final and d.waits:
             if self._cgroup is not None:
                 tcp.leave_repair(self._cgroup.pids())
@@ -392,7 +393,7 @@ class Job:
         if r is not None:
             r.end_if_stuck(now)
             if r.holds:
-                self._resumes()
+                self._let_go()
         if d is not None:
             if d.forsaken(now):
                 self._answer_hook(d, False)

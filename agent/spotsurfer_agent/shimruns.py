@@ -102,6 +102,7 @@ class Restore:
     holds: bool = False  # CRIU stands before the job's first instruction and waits for that
     ended: dict[int, int] = field(default_factory=dict)  # orphans that ended meanwhile: the job may be among them
     dying_since: float | None = None  # monotonic
+    look_at: float = 0.0  # monotonic: when to look next whether it is stuck
 
     @staticmethod
     def begun(request: dict[str, Any], pid: int, owner: Owner) -> Restore:
@@ -128,6 +129,9 @@ class Restore:
 
         It kills the job's first process then and waits for that, which waits for its children, which wait for their tracer.
         """
+        if now < self.look_at:
+            return
+        self.look_at = now + DYING_SECONDS / 2
         if not (pid := self._first()) or not killed(pid):
             self.dying_since = None
         elif self.dying_since is None:

@@ -46,6 +46,7 @@ def test_scene(box, scene):
     [
         ("prints_scenes", "store_hangs"),
         ("whole_scenes", "held_until_whole"),
+        ("whole_scenes", "keeps_ready"),
         ("whole_scenes", "by_hands"),
         ("whole_scenes", "a_hand_fails"),
         ("whole_scenes", "server_killed"),

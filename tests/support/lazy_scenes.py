@@ -76,12 +76,12 @@ def heap_chunk(image: Manifest) -> Stored:
 @contextlib.contextmanager
 def withheld(path: Path) -> Iterator[None]:
     """The store can't give what is there, for a while: a loop of links is neither there nor missing."""
-    away = path.with_name("away")
+    away, back = (path.with_name(f"{word}-{time.monotonic_ns()}") for word in ("away", "back"))
     path.rename(away)
     path.symlink_to(path.name)
     yield
-    path.unlink()
-    away.rename(path)
+    back.symlink_to(away.name)
+    back.replace(path)  # at once: in between there would be a moment in which it is missing, and its image bad
 
 
 def pager() -> State:

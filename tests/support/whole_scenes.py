@@ -180,6 +180,48 @@ def stands_by() -> None:
     nothing_left(e)
 
 
+def keeps_ready() -> None:
+    """The shim that waited is the job's; one that died is replaced; to hold what is not there yet holds nothing later.
+
+    With its agent, one that has nothing to do ends.
+    """
+    e, image = patient()
+    e.expect(image)
+    e.hold()
+    waiting = the_shim()
+    e.restore(image, Spec(JOB, []))
+    assert shims() == [waiting]
+    runs(e)
+    e.kill()
+    e.expect(image)
+    killed = the_shim()
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: killed not in shims())
+    e.restore(image, Spec(JOB, []))
+    assert the_shim() != killed
+    runs(e)
+    e.kill()
+    agent = os.fork()
+    if agent == 0:
+        engine().expect(image)
+        the_shim()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(agent, 0)
+    until(lambda: not shims())
+    nothing_left(e)
+
+
+def the_shim() -> int:
+    """The one shim that there is."""
+    until(lambda: len(shims()) == 1)
+    return shims()[0]
+
+
+def shims() -> list[int]:
+    """Shims of this machine that are alive."""
+    return alive("shim")
+
+
 def falls_behind() -> None:
     """A restore that failed before its pager had done a thing: it is gone with it, and does not end the next one."""
     e, image = patient()
@@ -205,7 +247,12 @@ def expecting(e: CriuEngine, image: Manifest) -> int:
 
 def pagers() -> list[int]:
     """Pagers of this machine that are alive."""
-    found = [p for p in Path("/proc").glob("[0-9]*") if b"spotsurfer_agent.pager" in cmdline(p)]
+    return alive("pager")
+
+
+def alive(module: str) -> list[int]:
+    """Processes that run this module of the agent."""
+    found = [p for p in Path("/proc").glob("[0-9]*") if f"spotsurfer_agent.{module}".encode() in cmdline(p)]
     return [int(p.name) for p in found]
 
 

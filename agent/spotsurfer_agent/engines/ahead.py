@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from spotsurfer_agent import linux, procfs
-from spotsurfer_agent.buffers import PAGE, address
+from spotsurfer_agent.addresses import address
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.engines.fingerprints import Numbers
 from spotsurfer_agent.engines.pagefile import Composed, PageFile
 from spotsurfer_agent.engines.pages import Pages

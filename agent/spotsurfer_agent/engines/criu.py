@@ -34,7 +34,8 @@ class CriuEngine(Hosted):
     _standing: subprocess.Popen[bytes] | None = None  # a pager that waits to be told
 
     def expect(self, manifest: Manifest) -> None:  # noqa: ARG002 -- whatever it is
-        """Have a pager stand by: its modules take a quarter of a second to load, and all of a restore waits for them."""
+        """Have shim and pager stand by: loading their modules takes a third of a second, and all of a restore waits for it."""
+        self._keeper.stand_by()
         if self._standing is None or self._standing.poll() is not None:
             self._standing = restoring.standing(self._folder, self._tools.python)
 

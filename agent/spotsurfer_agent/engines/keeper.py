@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ from spotsurfer_agent.tools import Tools
 
 SHIM_START_SECONDS = 20.0
 ASK_SECONDS = 120.0
+LOOK_SECONDS = 0.005
 GROUPS = "cgroup.json"
 KILLED = "the kernel killed it, because this machine's memory ended; the next attempt goes on from the last checkpoint"
 
@@ -31,7 +33,7 @@ class Keeper:
     def __init__(self, base: Path, tools: Tools) -> None:
         self._base, self._tools, self._folder = base, tools, base / "job"
         self._group: JobCgroup | None = None
-        self._shim: subprocess.Popen[bytes] | None = None
+        self._shim: subprocess.Popen[bytes] | None = None  # of a job that is here, or standing by
 
     def ask(self, verb: str, **arguments: object) -> dict[str, Any]:
         """One question. Raises shimwire.ShimGone, shimwire.ShimRefused."""
@@ -60,22 +62,37 @@ class Keeper:
         """CRIU's own group while it dumps, so that it can be found when the shim is gone."""
         return JobCgroup({name: folder + "-tools" for name, folder in self.cgroup().folders.items()})
 
+    def stand_by(self) -> None:
+        """Have a shim ready for the next `spawn`; it ends with us as long as it has nothing to do. Raises OSError."""
+        if self._shim is None or self._shim.poll() is not None:
+            self._shim = self._started()
+
     def spawn(self) -> None:
         """A shim for this job; returns when it answers. Raises OSError, shimwire.ShimGone."""
         for name in (shimwire.EXIT, shimwire.STARTED):
             (self._folder / name).unlink(missing_ok=True)
+        if self._shim is None or not self._answers(self._shim):
+            self._shim = self._started()
+            if not self._answers(self._shim):
+                raise shimwire.ShimGone(f"the job's keeper did not come up: see {self._folder}/shim.log")
+        self._make_groups(self._shim.pid)
+
+    def _started(self) -> subprocess.Popen[bytes]:
         with (self._folder / "shim.log").open("ab") as log:
-            self._shim = subprocess.Popen(
-                [*scopes.prefix("job"), *self._tools.python, "-m", "spotsurfer_agent.shim", str(self._base)],
+            return subprocess.Popen(
+                [*scopes.prefix("job"), *self._tools.python, "-m", "spotsurfer_agent.shim", str(self._base), str(os.getpid())],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
             )  # fmt: skip
+
+    def _answers(self, shim: subprocess.Popen[bytes]) -> bool:
+        """Wait until it does; False where it ended, or never will."""
         end = time.monotonic() + SHIM_START_SECONDS
-        while self._shim.poll() is None and time.monotonic() < end:
+        while shim.poll() is None and time.monotonic() < end:
             with contextlib.suppress(shimwire.ShimGone):
-                if self.ask("hello")["pid"] == self._shim.pid:
-                    return self._make_groups(self._shim.pid)
-            time.sleep(0.01)
-        raise shimwire.ShimGone(f"the job's keeper did not come up: see {self._folder}/shim.log")
+                if self.ask("hello")["pid"] == shim.pid:
+                    return True
+            time.sleep(LOOK_SECONDS)
+        return False
 
     def _make_groups(self, shim: int) -> None:
         """The job's groups are below the shim's, which may be in a scope of its own."""

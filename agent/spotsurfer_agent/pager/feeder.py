@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from spotsurfer_agent.buffers import PAGE, Buffer, address
+from spotsurfer_agent.addresses import address
+from spotsurfer_agent.buffers import PAGE, Buffer
 from spotsurfer_agent.pager.layout import Layout, Use
 from spotsurfer_agent.pager.space import Space
 from spotsurfer_agent.store import StoreError

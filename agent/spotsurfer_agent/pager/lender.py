@@ -15,7 +15,8 @@ import time
 from collections import deque
 
 from spotsurfer_agent import linux
-from spotsurfer_agent.buffers import PAGE, address
+from spotsurfer_agent.addresses import address
+from spotsurfer_agent.buffers import PAGE
 
 COPIED_BELOW_BYTES = 64 << 10  # less than this is copied: a page of ours for a few bytes would fill the pipe
 LOOK_SECONDS = 0.001
