@@ -14,7 +14,7 @@ from typing import Any
 
 from bench import figures
 from bench.figures import Figure
-from bench.machine import ALWAYS, WORK, huge_pages, huge_pages_now, kept_memory, wide_pipes
+from bench.machine import WORK, huge_pages_now, kept_memory, wide_pipes
 from bench.order import Order
 from bench.parts import PARTS
 
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"unknown parts: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
     order = Order(options.size_mb << 20, options.dirty_mb << 20, options.dumps)
-    with wide_pipes() as pipe_bytes, huge_pages(ALWAYS), kept_memory() as kept:
+    with wide_pipes() as pipe_bytes, kept_memory() as kept:
         about = {
             "size_bytes": order.size, "dirty_bytes": order.dirty_bytes, "processors": os.cpu_count(),
             "kernel": platform.release(), "pipe_bytes": pipe_bytes, "memory_kept": kept,

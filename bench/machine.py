@@ -82,6 +82,11 @@ def huge_pages_now() -> str:
     return hugepages.setting() or "none"
 
 
+def other_huge_pages() -> str:
+    """How other machines have them."""
+    return ON_REQUEST if huge_pages_now() == ALWAYS else ALWAYS
+
+
 @contextlib.contextmanager
 def kept_memory() -> Iterator[bool]:
     """Keep this machine from giving free memory back to its host for a while, and touch it once; whether that could be done.

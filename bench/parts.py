@@ -5,30 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from bench import machine, moves
-from bench.figures import OTHER, Figure, Raw, median, ratio
+from bench.figures import TAIL, Figure, Raw, median, ratio
 from bench.machine import scene
 from bench.order import Order
 
 LINK_BYTES_MAX = 1 << 30  # behind a link more of the same tells no more
+FREEZES = "freeze", "criu_freeze", "criu dump to tmpfs"
+RESTORE = "criu restore from tmpfs"
 Part = Callable[[Order], Iterable[Figure]]
 
 
 def _by_huge_pages(name: str, order: Order) -> Iterator[tuple[str, list[Raw]]]:
-    """A scene as machines are that have huge pages everywhere, then with them on request: the tail of its keys, its rounds."""
+    """A scene on this machine as it is, then with huge pages as others have them: the tail of its keys, its rounds."""
     yield "", scene(name, order.size, disk_bytes=order.disk)["rounds"]
-    with machine.huge_pages(machine.ON_REQUEST) as could:
+    with machine.huge_pages(other := machine.other_huge_pages()) as could:
         if could:
-            yield OTHER, scene(name, order.size, disk_bytes=order.disk)["rounds"]
+            yield TAIL + other, scene(name, order.size, disk_bytes=order.disk)["rounds"]
+
+
+def _against(rounds: list[Raw], ours: str, theirs: str, what: str) -> str:
+    return f"{median(rounds, ours):.2f} s against {median(rounds, theirs):.2f} s of {what}"
 
 
 def _freeze(order: Order) -> Iterable[Figure]:
-    rounds = scene("freeze", order.size, disk_bytes=order.disk)["rounds"]
-    raw = {"rounds": rounds, "by_engine": median(rounds, "freeze_by_engine")}
-    compared = f"{median(rounds, 'freeze'):.2f} s against {median(rounds, 'criu_freeze'):.2f} s of criu dump to tmpfs"
-    yield Figure("freeze_ratio", ratio(rounds, "freeze", "criu_freeze"), compared, raw)
-    most = max(r["agent_above_idle_bytes"] for r in rounds)
-    bound = rounds[0]["image_bytes"] + (300 << 20)
-    yield Figure("agent_memory_first_live_bytes", most, f"image {rounds[0]['image_bytes']:,} bytes", raw, bound)
+    for tail, rounds in _by_huge_pages("freeze", order):
+        raw = {"rounds": rounds, "by_engine": median(rounds, "freeze_by_engine")}
+        yield Figure("freeze_ratio" + tail, ratio(rounds, "freeze", "criu_freeze"), _against(rounds, *FREEZES), raw)
+        most = max(r["agent_above_idle_bytes"] for r in rounds)
+        image = rounds[0]["image_bytes"]
+        yield Figure("agent_memory_first_live_bytes" + tail, most, f"image {image:,} bytes", raw, image + (300 << 20))
 
 
 def _durable(order: Order) -> Iterable[Figure]:
@@ -40,12 +45,12 @@ def _durable(order: Order) -> Iterable[Figure]:
 
 
 def _second(order: Order) -> Iterable[Figure]:
-    rounds = scene("second", order.size, disk_bytes=order.disk)["rounds"]
-    raw = {"rounds": rounds, "by_engine": median(rounds, "freeze_by_engine")}
-    compared = f"{median(rounds, 'freeze'):.2f} s against {median(rounds, 'criu_freeze'):.2f} s of criu dump to tmpfs"
-    yield Figure("second_freeze_ratio", ratio(rounds, "freeze", "criu_freeze"), compared, raw)
-    used, image = median(rounds, "agent_above_idle_bytes"), median(rounds, "image_bytes")
-    yield Figure("second_rss_share", used / image, f"{used / 1e6:,.0f} MB for an image of {image / 1e6:,.0f} MB", raw)
+    for tail, rounds in _by_huge_pages("second", order):
+        raw = {"rounds": rounds, "by_engine": median(rounds, "freeze_by_engine")}
+        yield Figure("second_freeze_ratio" + tail, ratio(rounds, "freeze", "criu_freeze"), _against(rounds, *FREEZES), raw)
+        used, image = median(rounds, "agent_above_idle_bytes"), median(rounds, "image_bytes")
+        compared = f"{used / 1e6:,.0f} MB for an image of {image / 1e6:,.0f} MB"
+        yield Figure("second_rss_share" + tail, used / image, compared, raw)
 
 
 def _final(order: Order) -> Iterable[Figure]:
@@ -65,8 +70,7 @@ def _share(order: Order) -> Iterable[Figure]:
 
 def _restore(order: Order) -> Iterable[Figure]:
     for tail, rounds in _by_huge_pages("restore", order):
-        ours, theirs = median(rounds, "first_line"), median(rounds, "criu_seconds")
-        compared = f"{ours:.2f} s against {theirs:.2f} s of criu restore from tmpfs"
+        compared = _against(rounds, "first_line", "criu_seconds", RESTORE)
         yield Figure("restore_ratio" + tail, ratio(rounds, "first_line", "criu_seconds"), compared, {"rounds": rounds})
 
 
@@ -74,8 +78,7 @@ def _lazy(order: Order) -> Iterable[Figure]:
     for tail, rounds in _by_huge_pages("lazy", order):
         raw = {"rounds": rounds}
         yield Figure("lazy_first_seconds" + tail, median(rounds, "first_line"), "order to first new line", raw)
-        ours, theirs = median(rounds, "all_in"), median(rounds, "criu_seconds")
-        compared = f"{ours:.2f} s against {theirs:.2f} s of criu restore from tmpfs"
+        compared = _against(rounds, "all_in", "criu_seconds", RESTORE)
         yield Figure("lazy_all_ratio" + tail, ratio(rounds, "all_in", "criu_seconds"), compared, raw)
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -182,11 +183,6 @@ def criu_killed() -> None:
 
 def killed_at_the_hook() -> None:
     """A process of the job is killed while CRIU traces it, just before it runs: the restore fails soon, the next one works."""
-    e = engine()
-    begin(e, job())
-    e.save(request(1, final=True))
-    e.kill()
-    image = newest(open_store(STORE))
 
     def strike() -> None:
         until(lambda: processes("cmdline", b"restore.log"))
@@ -198,41 +194,41 @@ def killed_at_the_hook() -> None:
         os.kill(int(victim), signal.SIGKILL)
         os.kill(shim, signal.SIGCONT)
 
-    thread = threading.Thread(target=strike)
-    thread.start()
-    began = time.monotonic()
-    refused("restore", lambda: e.restore(image, job()))
-    assert time.monotonic() - began < 15
-    thread.join()
-    e.kill()
-    e.restore(image, job())
-    runs(e)
-    e.kill()
+    _, seconds = fails_once(strike)
+    assert seconds < 15
 
 
 def criu_hangs_in_a_restore() -> None:
     """CRIU does nothing any more while it restores: it is ended, that is told, and the next restore works."""
     stall.STALL_SECONDS = 3.0
-    e = engine()
-    begin(e, job())
-    e.save(request(1, final=True))
-    e.kill()
-    image = newest(open_store(STORE))
 
     def stop_criu() -> None:
         until(lambda: processes("cmdline", b"restore.log"))
         for pid in processes("cmdline", b"restore.log"):
             os.kill(pid, signal.SIGSTOP)
 
-    thread = threading.Thread(target=stop_criu)
-    thread.start()
-    told = refused("restore", lambda: e.restore(image, job()))
-    thread.join()
+    told, _ = fails_once(stop_criu)
     assert "CRIU waited for something that does not answer" in told, told
+
+
+def fails_once(strike: Callable[[], None]) -> tuple[str, float]:
+    """A restore fails because something strikes meanwhile, and the next one works; what was told, after how many seconds."""
+    e = engine()
+    begin(e, job())
+    e.save(request(1, final=True))
+    e.kill()
+    image = newest(open_store(STORE))
+    thread = threading.Thread(target=strike)
+    thread.start()
+    began = time.monotonic()
+    told = refused("restore", lambda: e.restore(image, job()))
+    seconds = time.monotonic() - began
+    thread.join()
     assert e.status().state is W.ABSENT
     e.restore(image, job())
     runs(e)
     e.kill()
+    return told, seconds
 
 
 def processes(file: str, text: bytes) -> list[int]:

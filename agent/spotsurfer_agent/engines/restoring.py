@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -137,18 +136,12 @@ class Bringing:
 @contextlib.contextmanager
 def getting_on(folder: Path, work: Path, group: JobCgroup) -> Iterator[None]:
     """While the shim of a job's folder restores in the body: CRIU is ended where it does nothing more. Raises ShimRefused."""
-    hung = threading.Event()
-
-    def give_up() -> None:
-        hung.set()
-        with contextlib.suppress(shimwire.ShimRefused, shimwire.ShimGone):  # it came to its end just now, or an older shim
-            shimwire.ask(folder, "end_restore")
-
-    try:
-        with stall.watched(lambda: _signs(folder, work / "restore.log", group), give_up, stall.STALL_SECONDS):
+    give_up = stall.ending_criu(folder, "end_restore")
+    with stall.watched(lambda: _signs(folder, work / "restore.log", group), give_up, stall.STALL_SECONDS) as hung:
+        try:
             yield
-    except shimwire.ShimRefused as e:
-        raise (shimwire.ShimRefused(HANGS) if hung.is_set() else e) from None
+        except shimwire.ShimRefused as e:
+            raise (shimwire.ShimRefused(HANGS) if hung() else e) from None
 
 
 def _signs(folder: Path, log: Path, group: JobCgroup) -> object:

@@ -110,7 +110,6 @@ class Saving:
         self._frozen_seconds = 0.0
         self._expected_bytes = self._wanted_bytes = 0
         self._copied = Copied()
-        self._hung = False
 
     def run(self) -> SaveFacts:
         """Do it all. Raises EngineError("save"); what `commit` raises passes through, and a final dump then stays frozen."""
@@ -237,8 +236,9 @@ class Saving:
         if r.final:
             intake.pages.release()
         self._began = time.monotonic()
-        try:
-            with stall.watched(lambda: self._signs(intake), self._give_up, stall.STALL_SECONDS):
+        give_up = stall.ending_criu(at.folder, "give_up", checkpoint=r.checkpoint)
+        with stall.watched(lambda: self._signs(intake), give_up, stall.STALL_SECONDS) as hung:
+            try:
                 return talk.ask(
                     "dump",
                     None,
@@ -248,22 +248,17 @@ class Saving:
                     verdict_seconds=VERDICT_SECONDS,
                     cgroups=at.tool_entries,
                 )
-        except shimwire.ShimRefused:
-            if intake.failure is not None:  # CRIU only saw a broken pipe
-                raise intake.failure from None
-            if self._hung:
-                raise EngineError("save", HANGS) from None
-            raise
+            except shimwire.ShimRefused:
+                if intake.failure is not None:  # CRIU only saw a broken pipe
+                    raise intake.failure from None
+                if hung():
+                    raise EngineError("save", HANGS) from None
+                raise
 
     def _signs(self, intake: Intake) -> object:
         """What changes as long as CRIU works."""
         log = self._work / "dump.log"
         return intake.received_bytes, log.stat().st_size if log.exists() else 0
-
-    def _give_up(self) -> None:
-        self._hung = True
-        with contextlib.suppress(shimwire.ShimRefused, shimwire.ShimGone):  # it came to its end just now, or an older shim
-            shimwire.ask(self._at.folder, "give_up", checkpoint=self._request.checkpoint)
 
     def _all_there(self, got: int) -> None:
         """Compare the image with what the kernel says of the processes, which stand still: CRIU must not have missed memory.

@@ -14,7 +14,6 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,7 +126,7 @@ class Registry:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._environment(),
             preexec_fn=linux.die_with_parent,
         )  # fmt: skip
-        with _not_stalled(process, lambda: _size(self._folder)) as stalled:
+        with stall.watched(lambda: _size(self._folder), process.kill, STALL_SECONDS) as stalled:
             out, err = process.communicate()
         if process.returncode:
             said = "i/o timeout: nothing came any more" if stalled() else err.decode(errors="replace")
@@ -176,18 +175,6 @@ def _wrong(reference: Reference, made_for: str) -> ImageError:
 
 def _packed(manifest: dict[str, Any]) -> int:
     return sum(int(x.get("size", 0)) for x in manifest.get("layers") or [])
-
-
-@contextlib.contextmanager
-def _not_stalled(process: subprocess.Popen[bytes], signs: Callable[[], object]) -> Iterator[Callable[[], bool]]:
-    gave_up: list[bool] = []
-
-    def give_up() -> None:
-        gave_up.append(True)
-        process.kill()
-
-    with stall.watched(signs, give_up, STALL_SECONDS):
-        yield lambda: bool(gave_up)
 
 
 def _size(folder: Path) -> int:
