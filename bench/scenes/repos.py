@@ -12,28 +12,29 @@ from typing import Any
 from bench.scenes import kit, reference
 from bench.scenes.kit import Runner
 
-ROUNDS_SMALL, LARGE_BYTES = 3, 2 << 30
+ROUNDS = 3
 PIECE_BYTES, PIECES = 16 << 20, 8
 Figures = dict[str, Any]
 
 
 def repos(size: str) -> Figures:
-    """restic and borg with their defaults, into a new repository each time, on the disk of our store."""
+    """restic and borg with their defaults, into a new repository each time, on the disk of our store; the dump before them."""
     run = Runner()
     run.start("stamped", int(size), 50)
     files = kit.SHARE / "image"
-    reference.dump(files)
     rounds = []
-    wanted = ROUNDS_SMALL if int(size) < LARGE_BYTES else 1
-    for number in range(wanted):
+    for number in range(ROUNDS):
         run.forget()
         facts = run.save()
         ordered = run.ordered_seconds
         kit.settle()
-        took = {name: _into(name) for name in ("restic", "borg")}
+        dump = kit.timed(lambda: reference.dump(files))
+        kit.settle()
+        took = {"ordered": ordered, "durable": facts.durable_seconds, "freeze": facts.frozen_seconds, "dump": dump}
+        took |= {name: _into(name) for name in ("restic", "borg")}
         kept = {"image_bytes": facts.image_bytes, "sent_bytes": facts.new_bytes, "disk": _disk(facts.new_bytes)}
-        rounds.append({"ordered": ordered, "durable": facts.durable_seconds, "freeze": facts.frozen_seconds, **kept, **took})
-        kit.say(f"round {number + 1} of {wanted}: {rounds[-1]}")
+        rounds.append({**took, **kept})
+        kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
     run.engine.kill()
     return {"rounds": rounds}
 
