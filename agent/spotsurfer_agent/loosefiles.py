@@ -37,9 +37,10 @@ class LooseFiles:
         if not _PLAIN.fullmatch(key):
             return None
         path = self._root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock:  # only a folder that is there: a store that refused to make it must not spoil every later `sync`
-            self._folders.add(path.parent)
+        if path.parent not in self._folders:  # one that was removed since is made by the other way
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with self._lock:  # only a folder that is there: a store that refused to make it must not spoil every later `sync`
+                self._folders.add(path.parent)
         if path.exists():
             return False
         try:

@@ -31,6 +31,7 @@ JOBS = Path(__file__).parents[1] / "jobs"
 LOOK_SECONDS = 0.002
 SETTLE_SECONDS = 0.3
 PATIENCE_SECONDS = 300.0
+AFTERWARDS = ("commit", "kill")  # steps of a save that is durable: the next one is prepared, and a job that moves away ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ class Runner:
 
     @property
     def ordered_seconds(self) -> float:
-        """From the order to save to the end of the last save."""
-        return sum(self.stages.values())
+        """From the order to save until all of the last save was durable: from then on others may be told, the commit."""
+        return sum(seconds for stage, seconds in self.stages.items() if stage not in AFTERWARDS)
 
     def position(self) -> int:
         """Bytes that the job printed so far."""

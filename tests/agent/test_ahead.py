@@ -15,10 +15,11 @@ import pytest
 from spotsurfer_agent import writewatch
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.cgroup import JobCgroup
+from spotsurfer_agent.chunks.prints import PRINT
 from spotsurfer_agent.chunks.table import Table
 from spotsurfer_agent.engines import ahead, reserve
 from spotsurfer_agent.engines.ahead import Aheads, Area
-from spotsurfer_agent.engines.pagefile import Composed
+from spotsurfer_agent.engines.pagefile import Composed, PageFile
 from spotsurfer_agent.engines.pages import Pages
 from spotsurfer_agent.engines.reserve import Reserve
 from spotsurfer_agent.engines.stream import StreamError
@@ -265,3 +266,19 @@ def test_without_such_a_kernel_nothing_is_copied_ahead(monkeypatch):
     pages = Pages(Reserve(0, MB, MB), Store(), None)
     assert not Aheads([os.getpid()], pages)._each
     pages.abandon()
+
+
+@pytest.mark.parametrize(
+    ("early", "source", "want"), [(b"", [-1, -1], b"yz"), (b"ab", [1, -1, 0, -1], b"byaz"), (b"ab", [0], b"a")]
+)
+def test_pages_of_a_file_come_from_before_the_freeze_or_from_it(early, source, want):
+    late = bytes(x for x in want if x not in early)
+    first, second = (PageFile(n, None, len(x), [bytes([c]) * PRINT for c in x]) for n, x in (("a", early), ("b", late)))
+    file = Composed("pages-1.img", first, second, np.array(source))
+    assert file.all_prints()[::PRINT] == want
+
+
+def test_a_page_that_was_never_copied_is_no_other_one():
+    file = Composed("pages-1.img", PageFile("a", None, 1, [bytes(PRINT)]), PageFile("b", None), np.array([0, 1]))
+    with pytest.raises(IndexError):
+        file.all_prints()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 from spotsurfer_agent import loosefiles
@@ -46,6 +47,15 @@ def test_names_are_made_durable_folder_by_folder_up_to_the_root(tmp_path, monkey
     assert sorted(synced) == [".", "j", "j/ab", "j/cd"]
     store.sync()
     assert len(synced) == 4
+
+
+def test_a_folder_that_was_removed_meanwhile_is_made_again(tmp_path):
+    store = open_store(tmp_path.as_uri())
+    store.create_later("j/ab/1", b"x")
+    shutil.rmtree(tmp_path / "j")
+    assert store.create_later("j/ab/2", b"y") is True
+    store.sync()
+    assert store.get("j/ab/2") == b"y"
 
 
 def test_a_disk_without_nameless_files_is_written_another_way(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import random
 import threading
 import time
@@ -245,6 +247,17 @@ def test_how_much_memory_is_taken(image, share, allowed, final, touched, fits):
     got = wanted(image, share, allowed, final=final)
     assert (got.touched_bytes, got.fits) == (touched, fits)
     assert got.limit_bytes <= (reserve.FINAL_BYTES if final else allowed)
+
+
+@pytest.mark.parametrize("flags", [mmap.MAP_PRIVATE, mmap.MAP_SHARED])
+def test_how_large_an_image_will_be(flags):
+    """Private memory and shared memory, of which the kernel tells in different places."""
+    before, me = reserve.image_bytes([os.getpid()]), os.getpid()
+    with mmap.mmap(-1, 64 << 20, flags=flags | mmap.MAP_ANONYMOUS) as memory:
+        for at in range(0, len(memory), PAGE):
+            memory[at] = 1
+        assert abs(reserve.image_bytes([me]) - before - len(memory)) < 8 << 20
+    assert reserve.image_bytes([0]) == 0
 
 
 def test_patience_with_a_store_that_takes_nothing_ends(monkeypatch):

@@ -246,11 +246,22 @@ def image_bytes(pids: list[int]) -> int:
 
 
 _COUNTED = ("Anonymous:", "Pss_Shmem:", "Swap:")
+_KEPT = ("RssAnon:", "VmSwap:")  # the same where nothing is shared: counters, while for those above each page is looked at
 
 
 def _image_bytes(pid: int) -> int:
     try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        if any(line.startswith("RssShmem:") and _bytes(line) for line in lines):
+            return _sum(Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines(), _COUNTED)
     except OSError:
         return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_COUNTED))
+    return _sum(lines, _KEPT)
+
+
+def _sum(lines: list[str], names: tuple[str, ...]) -> int:
+    return sum(_bytes(line) for line in lines if line.startswith(names))
+
+
+def _bytes(line: str) -> int:
+    return int(line.split()[1]) * 1024
