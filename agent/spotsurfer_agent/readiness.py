@@ -105,6 +105,7 @@ class Readiness:
         if image is not None and (why := self.work.engine.unfit(image, whole=not brings)):
             return Standing(unfit=why)
         if image is not None:
+            self.halt()  # to read it may have taken long: what is started for a job that is here already would be in its way
             self.work.engine.expect(image)
         if not brings:
             return READY

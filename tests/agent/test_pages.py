@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from concurrent.futures import Future
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -249,15 +250,28 @@ def test_how_much_memory_is_taken(image, share, allowed, final, touched, fits):
     assert got.limit_bytes <= (reserve.FINAL_BYTES if final else allowed)
 
 
+@pytest.mark.parametrize("how", [reserve.image_bytes, reserve.guessed_bytes])
 @pytest.mark.parametrize("flags", [mmap.MAP_PRIVATE, mmap.MAP_SHARED])
-def test_how_large_an_image_will_be(flags):
+def test_how_large_an_image_will_be(how, flags):
     """Private memory and shared memory, of which the kernel tells in different places."""
-    before, me = reserve.image_bytes([os.getpid()]), os.getpid()
+    before, me = how([os.getpid()]), os.getpid()
     with mmap.mmap(-1, 64 << 20, flags=flags | mmap.MAP_ANONYMOUS) as memory:
         for at in range(0, len(memory), PAGE):
             memory[at] = 1
-        assert abs(reserve.image_bytes([me]) - before - len(memory)) < 8 << 20
-    assert reserve.image_bytes([0]) == 0
+        assert abs(how([me]) - before - len(memory)) < 8 << 20
+    assert how([0]) == 0
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", b"\x0bRssShmem: x", b"RssAnon: 9 kB"])
+def test_a_process_may_have_any_name(name):
+    comm = Path("/proc/self/comm")
+    before = comm.read_bytes()
+    plain = reserve.guessed_bytes([os.getpid()])
+    try:
+        comm.write_bytes(name)
+        assert abs(reserve.guessed_bytes([os.getpid()]) - plain) < 8 << 20
+    finally:
+        comm.write_bytes(before)
 
 
 def test_patience_with_a_store_that_takes_nothing_ends(monkeypatch):

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from spotsurfer_agent import shimwire
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.manifest import Manifest
@@ -23,7 +24,7 @@ from spotsurfer_agent.pager.hands import GONE, WRITERS
 from spotsurfer_agent.pager.plan import Phase
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
-from support.engine_kit import JOB, W, begin, engine, file_of, job, newest, output, refused, request, runs, until
+from support.engine_kit import BASE, JOB, W, begin, engine, file_of, job, newest, output, refused, request, runs, until
 from support.lazy_scenes import FOLDER, SIZE, STORE, cmdline, heap_chunk, moves_on, nothing_left, order, pager, saved, says
 
 TRIES = 10
@@ -187,8 +188,13 @@ def keeps_ready() -> None:
     """
     e, image = patient()
     e.expect(image)
-    e.hold()
+    began = time.monotonic()
+    e.kill()  # as the agent does before it brings a job, here while the shim still loads
+    assert time.monotonic() - began < 5
     waiting = the_shim()
+    until(lambda: answers(waiting))
+    e.hold()
+    e.kill()
     e.restore(image, Spec(JOB, []))
     assert shims() == [waiting]
     runs(e)
@@ -209,6 +215,13 @@ def keeps_ready() -> None:
     os.waitpid(agent, 0)
     until(lambda: not shims())
     nothing_left(e)
+
+
+def answers(shim: int) -> bool:
+    """Whether this one is asked by whoever asks."""
+    with contextlib.suppress(shimwire.ShimGone):
+        return bool(shimwire.ask(BASE / "job", "hello")["pid"] == shim)
+    return False
 
 
 def the_shim() -> int:

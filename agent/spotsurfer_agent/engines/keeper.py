@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import os
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines.port import EngineError, Status, WorkloadState
 from spotsurfer_agent.oomguard import Levels
 from spotsurfer_agent.protocol import NearMiss
+from spotsurfer_agent.shimjob import IDLE
 from spotsurfer_agent.tools import Tools
 
 SHIM_START_SECONDS = 20.0
@@ -34,6 +36,8 @@ class Keeper:
         self._base, self._tools, self._folder = base, tools, base / "job"
         self._group: JobCgroup | None = None
         self._shim: subprocess.Popen[bytes] | None = None  # of a job that is here, or standing by
+        self._stands_by = False  # it has had no job yet
+        self._starting = threading.Lock()  # who waits for a job and who brings it are different threads
 
     def ask(self, verb: str, **arguments: object) -> dict[str, Any]:
         """One question. Raises shimwire.ShimGone, shimwire.ShimRefused."""
@@ -64,18 +68,21 @@ class Keeper:
 
     def stand_by(self) -> None:
         """Have a shim ready for the next `spawn`; it ends with us as long as it has nothing to do. Raises OSError."""
-        if self._shim is None or self._shim.poll() is not None:
-            self._shim = self._started()
+        with self._starting:
+            if self._shim is None or self._shim.poll() is not None:
+                self._shim, self._stands_by = self._started(), True
 
     def spawn(self) -> None:
         """A shim for this job; returns when it answers. Raises OSError, shimwire.ShimGone."""
         for name in (shimwire.EXIT, shimwire.STARTED):
             (self._folder / name).unlink(missing_ok=True)
-        if self._shim is None or not self._answers(self._shim):
-            self._shim = self._started()
-            if not self._answers(self._shim):
-                raise shimwire.ShimGone(f"the job's keeper did not come up: see {self._folder}/shim.log")
-        self._make_groups(self._shim.pid)
+        with self._starting:
+            self._stands_by = False
+            if self._shim is None or not self._answers(self._shim):
+                self._shim = self._started()
+                if not self._answers(self._shim):
+                    raise shimwire.ShimGone(f"the job's keeper did not come up: see {self._folder}/shim.log")
+            self._make_groups(self._shim.pid)
 
     def _started(self) -> subprocess.Popen[bytes]:
         with (self._folder / "shim.log").open("ab") as log:
@@ -102,17 +109,23 @@ class Keeper:
         shimwire.write_durably(self._folder / GROUPS, self._group.folders)
 
     def kill(self) -> None:
-        """Kill the processes of job, tools and shim. Raises EngineError where some hang."""
+        """Kill the processes of job, tools and shim; one that stands by goes on to. Raises EngineError where some hang."""
         with contextlib.suppress(shimwire.ShimGone, shimwire.ShimRefused):
-            self.ask("kill")
+            if not self._only_stands_by():
+                self.ask("kill")
         for group in (self.cgroup(), self.tool_group()):
             if not group.kill():
                 raise EngineError("save", "some processes of the job can't be killed: they hang in the kernel")
             group.remove()
-        if self._shim is not None:
+        if self._shim is not None and not self._stands_by:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._shim.wait(10.0)
             self._shim = None
+
+    def _only_stands_by(self) -> bool:
+        """Whether no shim is there but one that had no job yet: ours, or that of another engine here. Raises as `ask`."""
+        had_none = self._shim is None or self._stands_by
+        return had_none and not (self._folder / shimwire.STARTED).exists() and self.ask("status")["phase"] == IDLE
 
     def forget(self) -> None:
         """The groups are gone: the next job gets new ones."""

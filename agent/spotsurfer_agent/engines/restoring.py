@@ -122,7 +122,7 @@ class Bringing:
     def why(self) -> str:
         """What went wrong there; empty when nothing did."""
         state, loss = State.read(self._place.folder), Loss.read(self._place.folder)
-        if state is not None and state.error:
+        if state is not None and state.phase is Phase.FAILED and state.error:  # else it only tells what it waits for
             return state.error
         return loss.sentence if loss is not None else ""
 

@@ -167,7 +167,7 @@ class Saving:
         at, index = self._at, self._base.index
         share = None if index is None else (reserve.FIRST_GUESS if at.bases.new_share is None else at.bases.new_share)
         on_devices = at.device.bytes
-        size, allowed = reserve.image_bytes(at.cgroup.pids()) + on_devices, reserve.allowed(at.memory_bytes, on_devices)
+        size, allowed = reserve.guessed_bytes(at.cgroup.pids()) + on_devices, reserve.allowed(at.memory_bytes, on_devices)
         self._expected_bytes = size
         want = reserve.wanted(size, share, allowed, final=self._request.final)
         self._wanted_bytes = want.touched_bytes
