@@ -17,7 +17,7 @@ TYPE = "m6i.large"
 SCENARIO = """\
 [[reclaim]]
 launch = 1
-after_seconds = 30
+after_seconds = 22
 notice_seconds = 30
 
 [[reclaim]]
@@ -27,13 +27,13 @@ notice_seconds = 0
 
 [[reclaim]]
 launch = 4
-after_seconds = 30
+after_seconds = 22
 notice_seconds = 30
 
 [[outage]]
 market = "spot"
 at_reclaim = 3
-seconds = 45
+seconds = 20
 """
 
 CONFIG = """\
