@@ -16,6 +16,7 @@ from pathlib import Path
 ADDRESS_BYTES_MAX = 107  # of a Unix socket; CRIU uses the whole path
 NAME_BYTES_MAX = 4096
 PIPE_BYTES = 16 << 20
+UNKNOWN = "CRIU speaks of an image file in a way that this version does not know"
 _TEXT = 0x0A  # the only field of CRIU's message: the file's name
 
 
@@ -37,17 +38,35 @@ def file_name(control: socket.socket) -> str | None:
     if head is None:
         return None
     (length,) = struct.unpack("=I", head)
-    body = exactly(control, length) if 2 <= length <= NAME_BYTES_MAX else None
-    if body is None or body[0] != _TEXT or body[1] != length - 2 or body[1] > 127:
-        raise StreamError(0, "CRIU speaks of an image file in a way that this version does not know")
+    if not 2 <= length <= NAME_BYTES_MAX:
+        raise StreamError(0, UNKNOWN)
+    body = exactly(control, length)
+    if body is None:
+        return None
+    if body[0] != _TEXT or body[1] != length - 2 or body[1] > 127:
+        raise StreamError(0, UNKNOWN)
     return body[2:].decode()
+
+
+def descriptor(control: socket.socket, what: str) -> int | None:
+    """What CRIU passes along for this, with one byte; None when it is gone. Raises StreamError where the byte comes alone."""
+    with contextlib.suppress(ConnectionResetError):
+        data, fds, _, _ = socket.recv_fds(control, 1, 1)
+        if fds:
+            return fds[0]
+        if data:
+            raise StreamError(0, f"CRIU passed nothing along for {what}")
+    return None
 
 
 def exactly(s: socket.socket, count: int) -> bytes | None:
     """So many bytes, or None when the other side is gone."""
     data = b""
     while len(data) < count:
-        piece = s.recv(count - len(data))
+        try:
+            piece = s.recv(count - len(data))
+        except ConnectionResetError:  # it is gone and never read what it was told last
+            return None
         if not piece:
             return None
         data += piece

@@ -270,13 +270,14 @@ SAID = {
     "empty": ("s3://lab/run/*.bam", "nothing matches"),
     "absent bucket": ("s3://nothing/x/", "is not there"),
     "denied": ("s3://lab/run/reads/b.fq.gz", "refused to this machine (403)"),
+    "denied with a number": ("s3://lab/run/468/b.fq.gz", "refused to this machine (403)"),
     "twice": ("s3://lab/run/reads/a.fq.gz", "both arrive as a.fq.gz"),
 }
 
 
 @pytest.mark.parametrize("what", SAID)
 def test_one_sentence_each(what: str, tmp_path: Path, buckets: Buckets) -> None:
-    buckets.denied = {"run/reads/b.fq.gz"}
+    buckets.denied = {"run/reads/b.fq.gz", "run/468/b.fq.gz"}
     source, words = SAID[what]
     more = ["s3://lab/run/reads/[a]*"] if what == "twice" else []
     assert words in trouble(what.partition(" ")[0], Machine(tmp_path / "m", buckets), DictStore(), source, *more)

@@ -162,16 +162,16 @@ class Receiver:
             name = _name(control)
             if name is None:
                 return False
-            _, fds, _, _ = socket.recv_fds(control, 1, 1)
-            if not fds:
-                raise StreamError(0, f"CRIU announced {name} without a pipe")
+            pipe = imagewire.descriptor(control, name)
+            if pipe is None:
+                return False
             try:
-                imagewire.widen(fds[0])
+                imagewire.widen(pipe)
                 sink = self._sinks(name)
             except BaseException:
-                os.close(fds[0])
+                os.close(pipe)
                 raise
-            reader = threading.Thread(target=self._read, args=(name, fds[0], sink), name=f"image {name}", daemon=True)
+            reader = threading.Thread(target=self._read, args=(name, pipe, sink), name=f"image {name}", daemon=True)
             reader.start()  # before it is listed: who lists it may join it
             self._readers.append(reader)
         return True

@@ -61,7 +61,7 @@ SENTENCES: dict[Kind, str] = {
 MACHINE = frozenset({Kind.FULL, Kind.DISK})  # another machine may do; all else would be the same there
 ERRORS = (BaseError, FileNotFoundError, PermissionError)  # obstore's; some of them are Python's own
 SHOWN = 300  # characters of somebody else's error
-_CODE = re.compile(r"\b(4\d\d)\b")
+_STATUS = re.compile(r"status(?: code:)? (\d{3})\b")  # addresses and times that the text tells have numbers, too
 
 
 class InputTrouble(FilesError):
@@ -82,8 +82,7 @@ def of_store(e: Exception, source: str) -> InputTrouble | Unreachable:
     if isinstance(e, NotFoundError | FileNotFoundError) or _status(text) == "404":
         return InputTrouble(Kind.ABSENT, source=source)
     if isinstance(e, PermissionDeniedError | UnauthenticatedError | PermissionError) or "403 Forbidden" in text:
-        code = _CODE.search(text)
-        return InputTrouble(Kind.DENIED, source=source, why=code.group(1) if code else "no right to read it")
+        return InputTrouble(Kind.DENIED, source=source, why=_status(text) or "no right to read it")
     if isinstance(e, PreconditionError | NotModifiedError):
         return InputTrouble(Kind.REWRITTEN, source=source)
     if "configured region" in text or "PermanentRedirect" in text or "AuthorizationHeaderMalformed" in text:
@@ -94,7 +93,7 @@ def of_store(e: Exception, source: str) -> InputTrouble | Unreachable:
 
 
 def _status(text: str) -> str:
-    found = re.search(r"status code: (\d{3})", text)
+    found = _STATUS.search(text)
     return found.group(1) if found else ""
 
 

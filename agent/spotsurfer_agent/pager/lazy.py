@@ -19,7 +19,7 @@ from pathlib import Path
 
 from spotsurfer_agent import shimwire
 from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.imagewire import exactly
+from spotsurfer_agent.imagewire import descriptor, exactly
 from spotsurfer_agent.pager.feeder import Feeder, Wanted
 from spotsurfer_agent.pager.hands import NOBODY, PROCESSES_MAX, Hands
 from spotsurfer_agent.pager.images import Pagemap
@@ -88,7 +88,7 @@ class Server:
         self.told = Told(missing_pages=sum(m.lazy_pages for m in image.maps.values()))
 
     def run(self) -> None:
-        """Until all memory is there. Raises CriuGone, LazyError and Unplaceable."""
+        """Until all memory is there. Raises CriuGone, LazyError, StreamError and Unplaceable."""
         control, _ = self._listener.accept()
         with control:
             for each in (control.fileno(), self._feeder.quiet):
@@ -151,10 +151,12 @@ class Server:
             self._stand()
             self._feeder.fetch_ahead(self._image.order.all_chunks())
         elif pid > 0:
-            _, fds, _, _ = socket.recv_fds(control, 1, 1)
-            if not fds or pid not in self._image.maps:
+            fd = descriptor(control, f"process {pid}")
+            if fd is None:
+                raise CriuGone
+            if pid not in self._image.maps:
                 raise LazyError(f"CRIU restores a process {pid} that the image does not have")
-            self._take(pid, fds[0])
+            self._take(pid, fd)
 
     def _stand(self) -> None:
         numbers, given = self._still(), list[tuple[int, Standing]]()

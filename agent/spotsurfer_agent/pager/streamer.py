@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from spotsurfer_agent import imagewire, shimwire
-from spotsurfer_agent.imagewire import StreamError
 from spotsurfer_agent.pager.lender import Lender
 
 log = logging.getLogger(__name__)
@@ -51,28 +50,34 @@ class Streamer:
 
     def _run(self) -> None:
         try:
-            control, _ = self._listener.accept()
+            with self._listener:
+                control, _ = self._listener.accept()
             with control:
-                while (name := imagewire.file_name(control)) is not None:
-                    self._serve(control, name)
+                while (name := imagewire.file_name(control)) is not None and self._serve(control, name):
+                    pass
             for sender in self._senders:
                 sender.join()
         except Exception as e:
             self._failure = self._failure or e
         self._ended(self._failure)
 
-    def _serve(self, control: socket.socket, name: str) -> None:
+    def _serve(self, control: socket.socket, name: str) -> bool:
+        """One file; False when CRIU is gone."""
         pieces = self._content(name)
         reply = _NO if pieces is None else _YES
-        control.sendall(struct.pack("=I", len(reply)) + reply)
+        try:
+            control.sendall(struct.pack("=I", len(reply)) + reply)
+        except (BrokenPipeError, ConnectionResetError):
+            return False
         if pieces is None:
-            return
-        _, fds, _, _ = socket.recv_fds(control, 1, 1)
-        if not fds:
-            raise StreamError(0, f"CRIU asked for {name} without a pipe")
-        sender = threading.Thread(target=self._send, args=(name, fds[0], pieces), name=f"image {name}", daemon=True)
+            return True
+        pipe = imagewire.descriptor(control, name)
+        if pipe is None:
+            return False
+        sender = threading.Thread(target=self._send, args=(name, pipe, pieces), name=f"image {name}", daemon=True)
         sender.start()
         self._senders.append(sender)
+        return True
 
     def _send(self, name: str, fd: int, pieces: Iterator[memoryview]) -> None:
         try:
