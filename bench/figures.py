@@ -151,9 +151,10 @@ _VERDICTS = {None: "", True: "met", False: "**missed**"}
 _PAGE = """\
 # The checkpoint engine beside plain CRIU, restic and borg
 
-Made by `make bench-checkpoint`, which prints this and writes `build/bench/checkpoint.json` with the seconds and bytes
-behind each figure. Both sides of a ratio were measured in turn in the same run: a job of {size} MB, {processors} processors,
-kernel {kernel}. Medians of three rounds.
+Made by `make bench-checkpoint PAGE=docs/checkpoint.md`, which also writes `build/bench/checkpoint.json` with the seconds
+and bytes behind each figure. Both sides of a ratio were measured in turn in the same run: {processors} processors,
+kernel {kernel}, a job of {size} MB where nothing else is said. Times and their ratios are medians of three rounds, but
+for moves, which were made once each, as was what is counted; the memory of a first live save is the largest of three.
 
 Transparent huge pages were set to `{huge_pages}`, as this machine has them. Keys that end in `_thp_` and another setting were
 measured with that one: Debian and Red Hat have `always`, Ubuntu and Amazon Linux 2023 have `madvise`. With `madvise` CRIU's

@@ -62,7 +62,8 @@ def _share(order: Order) -> Iterable[Figure]:
     for kind, tail in (("trainer", ""), ("heap", "_heap")):
         raw = scene("share", order.size, kind, disk_bytes=order.disk)
         new, floor = raw["new_share"], raw["page_floor"]
-        compared = f"{kind}-like job, {raw['sent_bytes'] / 1e6:,.0f} MB sent of {raw['image_bytes'] / 1e6:,.0f}"
+        sent, image = raw["sent_bytes"] / 1e6, raw["image_bytes"] / 1e6
+        compared = f"{kind}-like job; packed, {sent:,.0f} MB were sent for an image of {image:,.0f} MB"
         yield Figure("second_new_share" + tail, new, compared, raw)
         yield Figure("page_floor" + tail, floor, "pages that were nowhere in the first image", raw)
         yield Figure("second_new_share_above_floor" + tail, new - floor, compared, raw)
@@ -93,14 +94,15 @@ def _dirty(order: Order) -> Iterable[Figure]:
     size = min(order.size, 512 << 20)
     rounds = scene("dirty", size, megabytes, disk_bytes=order.disk + 3 * order.dirty_bytes)["rounds"]
     quiet, after = median(rounds, "freeze_quiet"), median(rounds, "freeze_dirty")
-    compared = f"{after:.2f} s with {megabytes} MB just written against {quiet:.2f} s without"
+    compared = f"{after:.2f} s with {megabytes} MB just written against {quiet:.2f} s without, a job of {size >> 20} MB"
     yield Figure("scratch_dirty_freeze_growth_seconds", after - quiet, compared, {"rounds": rounds})
 
 
 def _link(order: Order) -> Iterable[Figure]:
-    rounds = scene("upload", min(order.size, LINK_BYTES_MAX), disk_bytes=order.disk)["rounds"]
+    size = min(order.size, LINK_BYTES_MAX)
+    rounds = scene("upload", size, disk_bytes=order.disk)["rounds"]
     sent, took = median(rounds, "wire_bytes"), median(rounds, "ordered")
-    compared = f"{sent / 1e6:,.0f} MB over the wire of 1 Gbit/s in {took:.2f} s from the order to durable"
+    compared = f"{sent / 1e6:,.0f} MB of a job of {size >> 20} MB over the wire of 1 Gbit/s in {took:.2f} s, order to durable"
     yield Figure("link_use", median(rounds, "use"), compared, {"rounds": rounds})
 
 
@@ -124,7 +126,8 @@ def _repos(order: Order) -> Iterable[Figure]:
 
 def _torn(order: Order) -> Iterable[Figure]:
     raw = scene("torn", order.dumps, "yes")
-    yield Figure("torn", raw["torn"], f"of {raw['dumps']} live dumps with a slow, a paused and a starved receiver", raw)
+    compared = f"of {raw['dumps']} live dumps of a small job with a slow, a paused and a starved receiver"
+    yield Figure("torn", raw["torn"], compared, raw)
     raw = scene("torn", max(6, order.dumps // 10), "no")
     yield Figure("torn_without_wait", raw["torn"], f"of {raw['dumps']}, the wait for the receiver taken out", raw)
 

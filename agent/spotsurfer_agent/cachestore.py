@@ -28,7 +28,8 @@ class Cache:
     def __init__(self, folder: Path, bytes_max: int = 0) -> None:
         """`bytes_max` 0: half of what is free on the disk now."""
         self.folder = folder
-        self.bytes_max = bytes_max or _free(folder)
+        self.bytes_max = bytes_max or int(_free(folder) * FREE_SHARE)
+        self.spared_bytes = 0  # of the disk that are for others: what would leave less free is not kept
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}  # what this process put there
 
@@ -44,7 +45,7 @@ class Cache:
     def put(self, key: str, data: bytes) -> bool:
         """Keep an object; False where there is no room, on the disk or by the limit."""
         with self._lock:
-            if self.held_bytes + len(data) > self.bytes_max:
+            if self.held_bytes + len(data) > self.bytes_max or _free(self.folder) - len(data) < self.spared_bytes:
                 return False
             self._sizes[key] = len(data)
         path = self._path(key)
@@ -102,7 +103,7 @@ def _mark(data: bytes) -> bytes:
 
 def _free(folder: Path) -> int:
     place = next(p for p in (folder, *folder.parents) if p.exists())
-    return int(shutil.disk_usage(place).free * FREE_SHARE)
+    return shutil.disk_usage(place).free
 
 
 class CachedStore:

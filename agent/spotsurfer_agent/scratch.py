@@ -50,6 +50,7 @@ class Scratch:
         self._seen = base / "job" / "seen"
         self._remove(self._seen)  # of an agent that died while it looked
         self.index: dict[str, tuple[trees.Stamp, Content]] = {}  # what an unchanged file consists of
+        self._ahead: dict[str, tuple[trees.Stamp, Path]] = {}  # copies that were made while the job ran
 
     def make(self) -> None:
         """Create it with its folders where it is not there. Raises ScratchError."""
@@ -90,6 +91,24 @@ class Scratch:
                     return
         finally:
             os.close(fd)
+
+    def copy_ahead(self, name: str, trusted: Mapping[str, Stored]) -> None:
+        """Where the disk keeps no instant, copy while the job runs what `capture` had to copy while it stands still.
+
+        That looks again at what was written since. Arguments as there.
+        """
+        self._ahead = {}
+        if self.is_subvolume or self._kind() not in STAMPED:
+            return
+        kept, begun_ns = self._kept / f"{name}.ahead", self.now_ns()
+        self._remove(kept)
+        kept.mkdir(parents=True)
+        self.sync()  # a mapped page that is written from now on changes its file's times
+        listed = self._listed(self.path, trusted, lambda: None)
+        for path in _to_copy(listed):
+            stamp, copy = listed.stamps[path], kept / str(len(self._ahead))
+            if stamp.ctime_ns < begun_ns - RACY_NS and not _copy(self.path / path, copy):
+                self._ahead[path] = stamp, copy
 
     def capture(self, name: str, trusted: Mapping[str, Stored], *, stays_frozen: bool) -> Callable[[], Capture]:
         """Keep this instant; the job is frozen. The returned call lists it, also after the job went on.
@@ -180,19 +199,25 @@ class Scratch:
         return known if all(c.digest in trusted for c in known.chunks) else None
 
     def _copied(self, kept: Path, trusted: Mapping[str, Stored]) -> Capture:
-        """Copies of the files that are not known yet, made while the job is frozen."""
+        """Copies of the files that are not known yet; what was copied ahead and did not change since is taken from there."""
+        ahead, self._ahead = self._ahead, {}
         self._remove(kept)
         kept.mkdir(parents=True)
-        capture = self._listed(self.path, trusted, lambda: self._remove(kept))
+        capture = self._listed(self.path, trusted, lambda: self._drop(kept))
         places: dict[str, Path] = {}
-        for e in capture.entries:
-            if e.kind == "file" and e.size and e.path not in capture.known:
-                places[e.path] = kept / str(len(places))
-                subprocess.run(
-                    ["cp", "--reflink=auto", "--sparse=always", "--", str(self.path / e.path), str(places[e.path])], check=True
-                )
+        for path in _to_copy(capture):
+            stamp, copy = ahead.get(path, (None, kept / str(len(places))))
+            if stamp != capture.stamps[path]:
+                copy = kept / str(len(places))
+                if error := _copy(self.path / path, copy):
+                    raise ScratchError(0, f"the job's files can't be copied on this machine: {error}")
+            places[path] = copy
         capture.where = lambda e: places[e.path]
         return capture
+
+    def _drop(self, kept: Path) -> None:
+        for folder in (kept, kept.with_name(f"{kept.name}.ahead")):
+            self._remove(folder)
 
     def _kind(self) -> str:
         best = ("", "")
@@ -215,6 +240,17 @@ class Scratch:
         """Call btrfs; the error as a line, empty when all is well."""
         done = subprocess.run([*self._btrfs, *words], capture_output=True, text=True, check=False)
         return (done.stderr.strip().splitlines() or ["failed"])[-1] if done.returncode else ""
+
+
+def _to_copy(capture: Capture) -> list[str]:
+    return [e.path for e in capture.entries if e.kind == "file" and e.size and e.path not in capture.known]
+
+
+def _copy(source: Path, target: Path) -> str:
+    """The error as a line; empty when all is well."""
+    words = ["cp", "--reflink=auto", "--sparse=always", "--", str(source), str(target)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return (done.stderr.strip().splitlines() or ["failed"])[-1] if done.returncode else ""
 
 
 def own(path: Path, uid: int, gid: int) -> None:

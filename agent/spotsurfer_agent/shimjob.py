@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hook, launch, linux, shimruns, shimwire, tcp, terminals
+from spotsurfer_agent import hook, launch, linux, shimruns, shimwire, terminals
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.shimend import RETRY_SECONDS, Ending
@@ -230,7 +230,7 @@ class Job:
             self._net.hush()
             request = shimruns.without_lock(request)
         pid = self._criu(request, fill, enter, final=final)
-        self._dump = Dump.begun(request, pid, owner, hushed)
+        self._dump = Dump.begun(request, pid, owner, self._cgroup, hushed)
 
     def give_verdict(self, owner: Owner, request: Request) -> None:
         """Live: go on, the snapshot was taken (or not). Final: die, the image is committed (or live). Told when CRIU ended."""
@@ -287,7 +287,7 @@ class Job:
         d.frozen_at = d.heard_at = time.monotonic()
         try:
             self._output.drain()  # output that can't be kept would be missing after a restore
-            if d.final and self._cgroup is not None:
+            if self._cgroup is not None:
                 self._cgroup.freeze()  # so that the job stands still even if CRIU dies now
         except OSError:
             self._answer_hook(d, False)
@@ -311,9 +311,8 @@ class Job:
     def _dump_ended(self, d: Dump, code: int) -> None:
         if code != 0 or d.hushed:
             self._net.unlock()
+        d.came_to(code)
         if d.final and d.waits:
-            if self._cgroup is not None:
-                tcp.leave_repair(self._cgroup.pids())
             d.pid = 0  # CRIU died, but the final entry may exist: the control group holds the job until the verdict
             return
         self._dump = None

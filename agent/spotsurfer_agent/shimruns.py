@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import launch
+from spotsurfer_agent import launch, tcp
 from spotsurfer_agent.cgroup import JobCgroup
 
 CRIU_END_SECONDS = 10.0  # after its verdict CRIU has only to let go
@@ -49,6 +49,7 @@ class Dump:
     final: bool
     pid: int
     owner: Owner
+    group: JobCgroup | None  # the job's
     verdict_seconds: float
     seized_at: float  # monotonic; from before the first process is stopped
     frozen_at: float | None = None
@@ -58,10 +59,10 @@ class Dump:
     hushed: bool = False  # the network is held still by us, not by CRIU
 
     @staticmethod
-    def begun(request: dict[str, Any], pid: int, owner: Owner, hushed: bool) -> Dump:
+    def begun(request: dict[str, Any], pid: int, owner: Owner, group: JobCgroup | None, hushed: bool) -> Dump:
         """The one that was just started for this request."""
         name, final, seconds = str(request["checkpoint"]), bool(request["final"]), float(request["verdict_seconds"])
-        return Dump(name, final, pid, owner, seconds, time.monotonic(), hushed=hushed)
+        return Dump(name, final, pid, owner, group, seconds, time.monotonic(), hushed=hushed)
 
     def heard(self) -> dict[str, Any]:
         """The owner works on what the frozen tree wrote: its verdict may take longer."""
@@ -80,7 +81,19 @@ class Dump:
     def end_if_stuck(self, now: float) -> None:
         """CRIU was told what to do, and did not come to its end."""
         if self.answered_at is not None and now > self.answered_at + CRIU_END_SECONDS:
-            end(self.pid)
+            self.end()
+
+    def end(self) -> None:
+        """Kill CRIU. The job stands still until `came_to` has seen to what that leaves."""
+        if self.group is not None:
+            with contextlib.suppress(OSError):
+                self.group.ask_to_freeze()
+        end(self.pid)
+
+    def came_to(self, code: int) -> None:
+        """It ended with this code; one that was killed leaves the job's connections in its own hands."""
+        if code < 0 and self.group is not None:
+            tcp.leave_repair(self.group.pids())
 
     def result(self, code: int) -> dict[str, Any]:
         """What its owner is told once CRIU has ended with this code."""
@@ -144,7 +157,7 @@ def give_up(d: Dump | None, request: dict[str, Any]) -> dict[str, Any]:
     """End a `criu dump` that hangs before its tree was written; the job runs on then. Raises Refused where there is none."""
     if d is None or d.frozen_at is not None or d.checkpoint != request["checkpoint"]:
         raise Refused("no save hangs")
-    end(d.pid)
+    d.end()
     return {}
 
 

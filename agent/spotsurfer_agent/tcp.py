@@ -51,7 +51,11 @@ def leave_repair(pids: Iterable[int]) -> None:
 
 def _wake(process: int, number: int) -> None:
     with socket.socket(fileno=linux.pidfd_getfd(process, number)) as s:
-        if s.family in (socket.AF_INET, socket.AF_INET6) and s.type == socket.SOCK_STREAM:
+        if (
+            s.family in (socket.AF_INET, socket.AF_INET6)
+            and s.type == socket.SOCK_STREAM
+            and s.getsockopt(socket.IPPROTO_TCP, TCP_REPAIR)
+        ):
             s.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, TCP_REPAIR_OFF)
 
 

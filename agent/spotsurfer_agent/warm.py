@@ -79,7 +79,9 @@ class Standby:
         data = self.store.get(key)
         if data is None:
             raise StoreError(f"{key} is missing")
-        needed = objects(manifest.decode(data, self.keys, target), self.job)
+        image = manifest.decode(data, self.keys, target)
+        needed = objects(image, self.job)
+        self._cache.spared_bytes = sum(e.extents.bytes for e in image.scratch)  # they come beside it
         self._make_room(needed, key)
         self._cache.put(key, data)
         missing = [k for k in needed if not self._cache.has(k)]

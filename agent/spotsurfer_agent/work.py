@@ -1,7 +1,7 @@
 """The long tasks of the agent, one at a time: what stands between the machine's wish and the engine's deed.
 
-Order of writes, because each may be the last one before a crash. A checkpoint: output up to the freeze, chunks, manifest (both
-the engine's), head entry. The end: output, result files, head entry. Whoever sees an entry finds everything it speaks of.
+Order of writes, because each may be the last one before a crash. A checkpoint: chunks, manifest (both the engine's), output up
+to the freeze, head entry. The end: output, result files, head entry. Whoever sees an entry finds everything it speaks of.
 """
 
 from __future__ import annotations

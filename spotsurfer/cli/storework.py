@@ -68,7 +68,10 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, remove nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Drop checkpoints by the rules of retention and remove chunks that none needs. The controller does so by itself, too."""
+    """Drop checkpoints by the rules of retention, and chunks that none needs: these go once `[retention] wait` is over.
+
+    The controller does so by itself, too.
+    """
     found = _work("gc", {"job": job, "dry_run": dry_run})
     if as_json:
         put_json(found)

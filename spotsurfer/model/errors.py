@@ -121,10 +121,10 @@ class JobEndedBadly(SpotsurferError):
 
 
 class MoveFailed(SpotsurferError):
-    """A checkpoint or move that was waited for did not happen; the job runs on where it was."""
+    """A checkpoint, move, suspension or return that was waited for did not happen; the message says how the job is."""
 
     exit_code = 17
-    meaning = "the checkpoint or move did not happen; the job runs on where it was"
+    meaning = "what was waited for (checkpoint, move, suspend, resume) did not happen; the message says how the job is"
 
 
 class RuntimeBuildError(SpotsurferError):

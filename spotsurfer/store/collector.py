@@ -63,7 +63,7 @@ class Collector:
         self._seen: dict[str, tuple[str, float]] = {}  # job -> when its list was made, when we first saw it
 
     def step(self, asked: Asked) -> Step:
-        """Do what can be done now. Raises StoreError, ProtocolError (a manifest that can't be read: nothing is removed)."""
+        """Do what can be done now. Raises StoreError, ProtocolError (a manifest that can't be read: no chunk is removed)."""
         step = Step(asked.job)
         condemned = self._condemned(asked.job)
         sizes = self._chunks(asked.job) if asked.sweep and not condemned.names else {}

@@ -19,11 +19,13 @@ from spotsurfer_agent.chunks.prints import PRINT
 from spotsurfer_agent.chunks.table import Table
 from spotsurfer_agent.engines import ahead, reserve
 from spotsurfer_agent.engines.ahead import Aheads, Area
+from spotsurfer_agent.engines.intake import Intake
 from spotsurfer_agent.engines.pagefile import Composed, PageFile
 from spotsurfer_agent.engines.pages import Pages
-from spotsurfer_agent.engines.reserve import Reserve
+from spotsurfer_agent.engines.reserve import Closed, Reserve
 from spotsurfer_agent.engines.stream import StreamError
 from spotsurfer_agent.pager import images
+from spotsurfer_agent.store import StoreError
 from support.chunks import Store
 from support.tree import ROOT
 
@@ -116,6 +118,23 @@ def image_of(pid: int, folder: Path, wait: float = 0.03) -> tuple[bytes, Pages]:
     (entry,) = pages.entries()
     memory.close()
     return store.read(entry), pages
+
+
+def test_who_waits_for_room_that_a_failed_store_closed_is_told_of_the_store(tmp_path, monkeypatch):
+    memory = Reserve(0, 1 << 30, MB)
+    intake = Intake(tmp_path, memory, Store(), None)
+    try:
+        intake.ahead([], lambda: contextlib.nullcontext(True), sends=False)
+
+        def closed(*_):
+            intake.pages.failure = StoreError("no answer")
+            raise Closed
+
+        monkeypatch.setattr(Aheads, "settle", closed)
+        with pytest.raises(StoreError, match="no answer"):
+            intake.settle()
+    finally:
+        intake.close()
 
 
 @pytest.mark.parametrize("restless", range(8), indirect=True)

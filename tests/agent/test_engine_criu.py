@@ -39,11 +39,13 @@ def test_a_job_surfs_three_machines_and_ends_as_if_it_had_not(tmp_path, memory_b
         "criu_killed",
         "criu_hangs",
         "criu_hangs_in_a_restore",
+        "criu_killed_while_it_holds_connections hook",
+        "criu_killed_while_it_holds_connections dump",
         "killed_at_the_hook",
     ],
 )
 def test_scene(box, scene):
-    box.run(scene)
+    box.run(*scene.split())
 
 
 @pytest.mark.parametrize("scene", ["failing_store", "unclear_commit", "settled_true"])

@@ -10,8 +10,24 @@ import pytest
 from spotsurfer_agent import cgroup, launch
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines import criu_call, needs
+from spotsurfer_agent.engines.none import NoneEngine
+from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.jobroot import MountLine, carried, mount_lines
+from spotsurfer_agent.shimwire import ShimRefused
 from spotsurfer_agent.tools import ToolMissing, Tools
+
+
+@pytest.mark.parametrize("what", ["hold", "release"])
+def test_a_shim_that_says_no_is_an_error_that_is_tried_again(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """A process that hangs in the kernel does not stop: the agent must not die of it."""
+
+    def no(_: object, verb: str) -> None:
+        raise ShimRefused(f"{verb}: processes did not stop within 10 s")
+
+    monkeypatch.setattr(NoneEngine, "_ask", no)
+    with pytest.raises(EngineError, match="did not stop within 10 s"):
+        getattr(object.__new__(NoneEngine), what)()
+
 
 # ---------------------------------------------------------------- facts
 

@@ -39,3 +39,22 @@ def test_scene(tmp_path, scene):
     name, *rest = scene.split()
     with minibox(tmp_path / "box", tmp_path / "store", module="support.ladder_scenes") as box:
         box.run(name, *rest)
+
+
+@pytest.mark.boxes
+@pytest.mark.parametrize(
+    "scene",
+    [
+        "lease file",
+        "lease exit",
+        "in_doubt file",
+        "in_doubt exit",
+        "agent_killed file app upload",
+        "agent_killed file auto upload",
+        "agent_killed exit auto upload",
+        "agent_killed file auto commit",
+    ],
+)
+def test_a_program_that_saves_itself(tmp_path, scene):
+    with minibox(tmp_path / "box", tmp_path / "store", module="support.app_scenes") as box:
+        box.run(*scene.split())

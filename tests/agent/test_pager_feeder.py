@@ -12,6 +12,7 @@ import pytest
 from spotsurfer_agent.pager.feeder import Feeder, Wanted
 from spotsurfer_agent.pager.layout import Layout
 from spotsurfer_agent.pager.turns import Turns
+from spotsurfer_agent.store import StoreError
 
 PROCESSORS = len(os.sched_getaffinity(0))
 LIMIT = PROCESSORS + 4
@@ -44,6 +45,30 @@ def most_at_once(seconds: float) -> int:
     assert over.wait(30), failures
     feeder.stop()
     return most
+
+
+def test_a_fetch_that_fails_when_all_is_there_harms_nobody() -> None:
+    """The job gave the memory up that it was for: whoever wanted it has gone."""
+    layout: Any = SimpleNamespace(files={}, uses=lambda _: [])
+    flies, fails = threading.Event(), threading.Event()
+
+    def fetch(_: int) -> bytes:
+        flies.set()
+        fails.wait(10)
+        raise StoreError("no answer")
+
+    failures: list[Exception] = []
+    feeder = Feeder(cast("Layout", layout), fetch, lambda e, _: failures.append(e))
+    feeder.start(1)
+    feeder.want(Wanted(0, "pages-1.img", 0))
+    assert flies.wait(10)
+    feeder.stop()
+    fails.set()
+    end = time.monotonic() + 10
+    while not feeder.idle:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert failures == []
 
 
 def test_a_store_that_is_far_is_asked_for_more_at_once() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent import cachestore, manifest, protocol
 from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
@@ -16,10 +16,11 @@ from spotsurfer_agent.chunks.reader import Reader
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.engines.port import WorkloadState as W
+from spotsurfer_agent.extents import Extents
 from spotsurfer_agent.facts import Facts, Rules, Task, Warning
 from spotsurfer_agent.fit import Fit
 from spotsurfer_agent.guards import happened
-from spotsurfer_agent.manifest import Manifest, Stored
+from spotsurfer_agent.manifest import Entry, Manifest, Stored
 from spotsurfer_agent.protocol import AgentState, Desired, Head, HeadKind, Want, Warm
 from spotsurfer_agent.store import StoreError
 from spotsurfer_agent.table import Event, State
@@ -164,6 +165,20 @@ def test_a_full_cache_holds_what_it_can_and_says_so(tmp_path: Path) -> None:
     assert warm.checkpoint == "000001-000001", "nobody must wait for what there is no room for"
     assert 0 < warm.held_bytes < warm.needed_bytes == 9000
     assert scene.cache.held_bytes <= 2500
+
+
+def test_room_for_the_jobs_files_stays_free_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(tmp_path, bytes_max=9000)
+    disk = 9000
+    monkeypatch.setattr(cachestore, "_free", lambda _: disk - scene.cache.held_bytes)
+    scene.commit("000001-000001", *(chunk(n) for n in range(9)))
+    image_with_files = replace(
+        image("000001-000001", *(chunk(n) for n in range(9))),
+        scratch=[Entry("work/x", "file", size=6000, extents=Extents.of((n * 1000, 1000, n, 0) for n in range(6)))],
+    )
+    scene.store.objects[protocol.manifest_key(JOB, "000001-000001")] = manifest.encode(image_with_files, KEYS)
+    assert scene.look().checkpoint == "000001-000001"
+    assert 0 < scene.cache.held_bytes <= disk - 6000
 
 
 def test_old_chunks_make_room_for_new_ones(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ from programs.surf import MOVES, SAVES
 HEAD = f"""\
 # What can be moved
 
-Unmodified programs from Debian packages. Each was run twice: once undisturbed, once as a job that was saved {SAVES} times and
-moved {MOVES} times between two machines (boxes on one host, the local provider) at random moments. *identical* means: exit
-code, standard output and every result file are the same, byte by byte. `make test-programs` makes this page;
-`PROGRAMS="megahit ngspice" make test-programs` runs some and replaces their lines. How each one is called, and why with these
-options: `tests/programs/entries/`.
+Programs from packages, unmodified, and small ones of our own (`tests/programs/sources`) for what programs do with threads,
+timers, files, terminals and connections; none knows of spotsurfer. Each was run twice: once undisturbed, once as a job
+that was saved {SAVES} times and moved {MOVES} times between two machines (boxes on one host, the local provider) at random
+moments. *identical* means: exit code, standard output and every result file are the same, byte by byte.
+
+`make test-programs` makes this page; `PROGRAMS="megahit ngspice" make test-programs` runs some and replaces their lines. How
+each one is called, and why with these options: `tests/programs/entries/`.
 
 """
 COLUMNS = "| program | version | what it does | what was done | result |\n|---|---|---|---|---|\n"

@@ -14,9 +14,11 @@ from pathlib import Path
 from spotsurfer_agent import protocol, shimwire
 from spotsurfer_agent.engines import stall
 from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import StoreError, open_store
 from support.engine_kit import (
     BASE,
+    JOB,
     STORE,
     W,
     begin,
@@ -29,6 +31,7 @@ from support.engine_kit import (
     runs,
     shim_gone,
     stands_still,
+    turns_pass,
     until,
 )
 
@@ -177,6 +180,49 @@ def criu_killed() -> None:
     store = open_store("file:///run/store")
     e.kill()
     e.restore(newest(store), job())
+    runs(e)
+    e.kill()
+
+
+TALKS = """
+import socket, time
+listener = socket.create_server(("127.0.0.1", 0))
+a = socket.create_connection(listener.getsockname())
+b, _ = listener.accept()
+memory = bytearray(range(256)) * (1 << 20)  # CRIU has some time to go when it is done with the connections
+for i in range(10**6): a.sendall(b"%d" % i); print("turn", int(b.recv(9)), flush=True); time.sleep(0.001)
+"""
+
+
+def criu_killed_while_it_holds_connections(when: str) -> None:
+    """CRIU takes a connection out of service to save it, and dies or is ended: the save fails, and the job still talks."""
+    stall.STALL_SECONDS = 3.0
+    e = engine()
+    e.start(Spec(JOB, ["/usr/bin/python3", "-c", TALKS]))
+    turns_pass(e, 5)
+
+    def strike(now: str) -> None:
+        if when == "hook" and now == "snapshot":
+            hit(signal.SIGKILL)
+        if when == "dump" and now == "freeze":
+            threading.Thread(target=stop).start()
+
+    def hit(number: signal.Signals) -> None:
+        for pid in processes("cmdline", b"dump.log"):
+            os.kill(pid, number)
+
+    def stop() -> None:
+        log = BASE / "job/images" / f"{protocol.checkpoint_id(1, 1)}.work/dump.log"
+        until(lambda: log.exists() and log.read_bytes().count(b"Dumping inet socket") > 2)
+        hit(signal.SIGSTOP)
+
+    told = refused("save", lambda: e.save(request(1, final=False, progress=strike)))
+    assert when == "hook" or "was ended" in told, told
+    runs(e)
+    turns_pass(e, 200)
+    e.save(request(2, final=True))
+    e.kill()
+    e.restore(newest(open_store(STORE)), job())
     runs(e)
     e.kill()
 

@@ -1,18 +1,20 @@
-"""Restores whose fingerprints come late; run on a minibox by `python -m support.prints_scenes`."""
+"""Restores whose fingerprints come late, or whose disk is full; run on a minibox by `python -m support.prints_scenes`."""
 
 from __future__ import annotations
 
 import dataclasses
 import faulthandler
 import os
+import signal
 import sys
 import time
 from pathlib import Path
 
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Spec
-from support.engine_kit import JOB, file_of, request
-from support.lazy_scenes import all_in, cmdline, nothing_left, order, saved, says
+from support.engine_kit import JOB, file_of, request, runs
+from support.faults import full_disk
+from support.lazy_scenes import all_in, cmdline, moves_on, nothing_left, order, restored, saved, says
 
 SOON_SECONDS = 15.0  # for a save of a few hundred megabytes, half of what a pager waits for a store that hangs
 
@@ -40,6 +42,18 @@ def store_hangs() -> None:
     assert took < SOON_SECONDS, f"the save took {took:.1f} s"
     order(e, "all")
     says(e, "whole all")
+    nothing_left(e)
+
+
+def disk_full() -> None:
+    """The machine's disk is filled to the last block while memory arrives: all of it comes, the job goes on, and is saved."""
+    e, image = saved()
+    pid = restored(e, image)
+    with full_disk():
+        os.kill(pid, signal.SIGCONT)
+        all_in(e)
+    runs(e)
+    moves_on(e, request(2, final=True, base=image.id))
     nothing_left(e)
 
 

@@ -235,6 +235,23 @@ def shims() -> list[int]:
     return alive("shim")
 
 
+def store_fails() -> None:
+    """A store that gives no answer for a chunk is no fault of the image: it is told as what it is, with and without hands."""
+    e, image = patient()
+    path = file_of(heap_chunk(image))
+    for hands in (0, 2):
+        assert e._origin is not None
+        e._origin = dataclasses.replace(e._origin, hands=hands)
+        path.rename(path.with_suffix(".away"))
+        path.mkdir()
+        assert image.id in refused("store", lambda: e.restore(image, Spec(JOB, [])))
+        path.rmdir()
+        path.with_suffix(".away").rename(path)
+        e.restore(image, Spec(JOB, []))
+        runs(e)
+        nothing_left(e)
+
+
 def falls_behind() -> None:
     """A restore that failed before its pager had done a thing: it is gone with it, and does not end the next one."""
     e, image = patient()

@@ -20,15 +20,14 @@ from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.engines import hooks, needs
-from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState, blame
+from spotsurfer_agent.engines.hosted import FINAL, TOLD, Hosted
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState, blame, plainly
 from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.protocol import SaveFacts, SelfSave, Spec
 from spotsurfer_agent.store import StoreError
 
 LOOK_SECONDS = 0.05
 REST_SECONDS = 0.5  # a file that changed is whole when it rested for so long
-FINAL = "app-final"  # there while a final save may have been committed: the job must not run on
 FAILURES = (StoreError, OSError, trees.Unsavable, shimwire.ShimGone, shimwire.ShimRefused)
 
 
@@ -50,24 +49,32 @@ class AppEngine(Hosted):
             raise EngineError("save", f"there is nothing to save: the job is {'held still' if status.held else status.state}")
         request.progress("asking")
         began = time.monotonic()
-        exited = self._told(spec.app, status, spec)
         try:
-            facts = self._kept(request, began)
+            exited = self._told(spec.app, status, spec)
+        except EngineError:
+            self._unmark()
+            raise
+        try:
+            image, facts = self._kept(request)
         except FAILURES as e:
             self._goes_on(spec, exited=exited)
-            raise EngineError("save", f"the save failed, the job runs on: {e}") from e
-        except EngineError:
+            raise EngineError("save", f"the save failed, the job runs on: {plainly(e)}") from e
+        except BaseException:
             self._goes_on(spec, exited=exited)
             raise
-        except BaseException:  # the entry may exist: nothing of the job may run any more
-            if request.final:
+        request.progress("commit")
+        over = request.final
+        try:
+            accepted = request.commit(image)
+            over = over and accepted
+        finally:  # where nobody knows whether the entry exists nothing of the job may run any more
+            if over:
                 self._gone()
-            raise
-        if request.final:
-            self._gone()
-        elif exited:
-            self._goes_on(spec, exited=True)
-        return facts
+            else:
+                self._goes_on(spec, exited=exited)
+        if not accepted:
+            raise EngineError("save", f"checkpoint {image.id} was not accepted: this attempt does not own the job")
+        return dataclasses.replace(facts, durable_seconds=time.monotonic() - began)
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
         """The files back, the program started on them. Raises EngineError("refused") or EngineError("restore")."""
@@ -86,17 +93,21 @@ class AppEngine(Hosted):
             self._launch(again(spec), dict(manifest.log))
         except (*FAILURES, BadChunk, trees.UnsafePath) as e:
             self.kill()
-            raise EngineError(blame(e), f"checkpoint {manifest.id} can't be restored: {e}") from e
+            raise EngineError(blame(e), f"checkpoint {manifest.id} can't be restored: {plainly(e)}") from e
 
-    def adopt(self) -> Status:
-        """As for all engines; a job frozen by an agent that died goes on, unless its final entry may exist."""
-        status = super().adopt()
-        if status.state is WorkloadState.RUNNING and not status.held and self._cgroup().frozen():
-            if (self._folder / FINAL).exists():
-                self._end()
-            else:
-                self._cgroup().thaw()
-        return self.status()
+    @property
+    def told(self) -> bool:
+        """An agent died while it saved."""
+        return (self._folder / TOLD).exists()
+
+    def recover(self, spec: Spec) -> None:
+        """A job that was being saved by an agent that died goes on, unless its final entry may exist. Raises as a start."""
+        status = self.status()
+        ended_by_that = spec.app is not None and status.exit_code is not None and status.exit_code == spec.app.done_exit
+        if (self._folder / FINAL).exists():
+            self._gone()
+        elif status.state is WorkloadState.RUNNING or ended_by_that:
+            self._goes_on(spec, exited=ended_by_that)
 
     # ------------------------------------------------------------ telling it, and the sign that it has done so
 
@@ -104,6 +115,7 @@ class AppEngine(Hosted):
         """Tell the program to save itself and wait until it has; whether it ended by that. Raises EngineError("save")."""
         sign = self._sign(app, status, self._work(spec))
         try:
+            (self._folder / TOLD).touch()
             self._tell(app, spec)
         except (OSError, trees.UnsafePath, hooks.HookFailed, shimwire.ShimGone) as e:
             raise EngineError("save", f"the program could not be told to save itself: {e}") from e
@@ -148,19 +160,21 @@ class AppEngine(Hosted):
 
     # ------------------------------------------------------------ keeping what it wrote
 
-    def _kept(self, request: SaveRequest, began: float) -> SaveFacts:
+    def _kept(self, request: SaveRequest) -> tuple[Manifest, SaveFacts]:
+        """All but the head entry; how long it took until that is there is the caller's to say."""
         request.progress("freeze")
         known = self._bases.of(request.base).known
         self._scratch.sync()
+        if not request.final:
+            self._scratch.copy_ahead(request.checkpoint, known)
         frozen_at = time.monotonic()
-        if request.final:
-            (self._folder / FINAL).touch()
-        self._cgroup().freeze()
+        self._ask("stay", on=True)  # by the shim, which also knows whether the lease lets it go on
+        self._cgroup().freeze()  # says where something does not stop
         self._ask("status")  # the second answer comes after everything in the pipes was read
         log, cpu = dict(self._ask("status")["log"]), self.status().cpu_seconds + request.cpu_seconds_before
         listed, at_ns = self._scratch.capture(request.checkpoint, known, stays_frozen=request.final), self._scratch.now_ns()
         if not request.final:
-            self._cgroup().thaw()
+            self._ask("stay", on=False)
         frozen = time.monotonic() - frozen_at
         request.progress("upload")
         with Writer(self._store, self._job, self._keys, self._limits, known) as writer:
@@ -173,13 +187,10 @@ class AppEngine(Hosted):
         image = self._described(request, entries, log, cpu)
         image = dataclasses.replace(image, frozen_seconds=frozen, chunks=writer.table.rows)
         self._manifest(image)
-        request.progress("commit")
-        if not request.commit(image):
-            raise EngineError("save", f"checkpoint {image.id} was not accepted: this attempt does not own the job")
-        durable = time.monotonic() - began
-        return SaveFacts(
-            image.id, image.sequence, image.kind, image.image_bytes, writer.sent_bytes, frozen, durable, memory_bytes=0
-        )
+        if request.final:
+            (self._folder / FINAL).touch()
+        sent = writer.sent_bytes
+        return image, SaveFacts(image.id, image.sequence, image.kind, image.image_bytes, sent, frozen, 0.0, memory_bytes=0)
 
     def _described(self, r: SaveRequest, entries: list[manifest.Entry], log: dict[str, int], cpu: float) -> Manifest:
         none: list[Stored] = []
@@ -215,19 +226,29 @@ class AppEngine(Hosted):
     def _gone(self) -> None:
         """Kill it after its final save; that it had ended by itself, being told to, is no end of the command."""
         self._end()
-        for name in (FINAL, shimwire.EXIT):
+        (self._folder / shimwire.EXIT).unlink(missing_ok=True)
+        self._unmark()
+
+    def _unmark(self) -> None:
+        for name in (FINAL, TOLD):
             (self._folder / name).unlink(missing_ok=True)
 
     def _goes_on(self, spec: Spec, *, exited: bool) -> None:
-        """After a live save, or one that failed: the program runs, and is started again where saving had ended it."""
-        self._cgroup().thaw()
-        (self._folder / FINAL).unlink(missing_ok=True)
+        """After a live save, or one that failed: the program runs, and is started again where saving had ended it.
+
+        As far as the lease lets it.
+        """
+        held = False
+        with contextlib.suppress(shimwire.ShimGone, shimwire.ShimRefused):
+            held = bool(self._ask("stay", on=False)["held"])
         if exited:
             log = dict(self.status().log or {})
             self._end()
-            with contextlib.suppress(FileNotFoundError):
-                (self._folder / shimwire.EXIT).unlink()
+            (self._folder / shimwire.EXIT).unlink(missing_ok=True)
             self._launch(again(spec), log, goes_on=True)
+            if held:
+                self.hold()
+        self._unmark()
 
 
 def again(spec: Spec) -> Spec:

@@ -14,9 +14,10 @@ from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.engines import criu_call, needs, preflight, restoring
 from spotsurfer_agent.engines.device import NO_DEVICE, Device
 from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState, blame
+from spotsurfer_agent.engines.place import Place
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState, blame, plainly
 from spotsurfer_agent.engines.restoring import Bringing, CantBring
-from spotsurfer_agent.engines.saving import Incomplete, Place, Saving
+from spotsurfer_agent.engines.saving import Incomplete, Saving
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.protocol import SaveFacts, Spec
@@ -112,7 +113,7 @@ class CriuEngine(Hosted):
         try:
             self._restore(manifest, spec)
         except (CantBring, OSError, StoreError, BadChunk, trees.UnsafePath, shimwire.ShimGone, shimwire.ShimRefused) as e:
-            why = self._restore_log(str(e)) if isinstance(e, shimwire.ShimRefused) else str(e)
+            why = self._restore_log(str(e)) if isinstance(e, shimwire.ShimRefused) else plainly(e)
             self.kill()
             raise EngineError(blame(e), f"checkpoint {manifest.id} can't be restored: {why}") from e
 
@@ -137,10 +138,10 @@ class CriuEngine(Hosted):
             if (status := self.status()).state is WorkloadState.LOST:
                 raise CantBring(status.lost_because or "its processes were gone at once")
         except BaseException as e:
-            why = bringing.why()
+            trouble = bringing.trouble()
             bringing.stop()  # one that has not joined its group yet outlives `kill`, and would end the next restore
-            if why and isinstance(e, shimwire.ShimRefused | shimwire.ShimGone):
-                raise CantBring(why) from e  # CRIU knows less: it only sees that its image ends
+            if trouble is not None and isinstance(e, shimwire.ShimRefused | shimwire.ShimGone):
+                raise trouble from e  # CRIU knows less: it only sees that its image ends
             raise
 
     def _bringing(self, image: str, images: Path, work: Path) -> Bringing:

@@ -34,6 +34,8 @@ from spotsurfer_agent.protocol import SaveFacts, Spec
 from spotsurfer_agent.store import ObjectStore
 from spotsurfer_agent.tools import Tools
 
+# Marks of a save by the program itself: its final entry may exist, so it must not run on; it was told, and may end by that.
+FINAL, TOLD = "app-final", "app-told"
 PHASES = {
     "idle": WorkloadState.ABSENT,
     "starting": WorkloadState.ABSENT,
@@ -199,6 +201,8 @@ class Hosted(abc.ABC):
         """Stop all processes of the job where they are. Idempotent."""
         try:
             self._ask("hold")
+        except shimwire.ShimRefused as e:  # a process that hangs in the kernel does not stop
+            raise EngineError("save", f"the job can't be held: {e}") from e
         except shimwire.ShimGone:
             if self._cgroup().exists():
                 self._cgroup().freeze()
@@ -207,6 +211,8 @@ class Hosted(abc.ABC):
         """Undo `hold`. Idempotent."""
         try:
             self._ask("release")
+        except shimwire.ShimRefused as e:
+            raise EngineError("save", f"the job can't be released: {e}") from e
         except shimwire.ShimGone:
             self._cgroup().thaw()
 
@@ -364,7 +370,8 @@ class Hosted(abc.ABC):
         netns.remove(self._tools)
         self._clean_images()
         (self._folder / shimwire.STARTED).unlink(missing_ok=True)
-        (self._folder / MARKER).unlink(missing_ok=True)
+        for mark in (MARKER, FINAL, TOLD):
+            (self._folder / mark).unlink(missing_ok=True)
         pager.forget(self._folder)
         self._keeper.forget()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -48,16 +48,24 @@ class Intake:
         if sends:
             self.pages.release()
         try:
-            return self._aheads.copy()
-        except Closed:
-            raise self.pages.failure or StreamError(0, "the image's memory was taken away") from None
+            with self._telling():
+                return self._aheads.copy()
         finally:
             self.pages.hold()
 
     def settle(self) -> None:
         """All was drained and the job stands still: take what was not copied ahead. Raises what stands in the way."""
         if self._aheads is not None:
-            self._aheads.settle(self._folder, {name: passed.count for name, passed in self._passed.items()})
+            with self._telling():
+                self._aheads.settle(self._folder, {name: passed.count for name, passed in self._passed.items()})
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Who waits for room in a memory that was closed is told why it was."""
+        try:
+            yield
+        except Closed:
+            raise self.pages.failure or StreamError(0, "the image's memory was taken away") from None
 
     def _sink(self, name: str) -> Sink | Passed:
         """CRIU announces a map of pages and then the file with these pages."""
@@ -86,11 +94,9 @@ class Intake:
         """
         seen, at = -1, time.monotonic()
         while True:
-            try:
+            with self._telling():
                 if self._receiver.drained(LOOK_SECONDS):
                     return
-            except Closed:
-                raise self.pages.failure or StreamError(0, "the image's memory was taken away") from None
             alive()
             moved = self._receiver.received_bytes
             if moved != seen:

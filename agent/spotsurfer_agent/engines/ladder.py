@@ -214,6 +214,11 @@ class Ladder:
         """Take over what an earlier agent left running."""
         status = self._here.adopt()
         self._cuda.bring_back()
+        app = self._engines["app"]
+        assert isinstance(app, AppEngine)
+        if app.told and status.pending_final is None and (spec := self._specification()) is not None:
+            app.recover(spec)
+            return self.status()
         return status
 
     def settle(self, committed: bool) -> None:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from spotsurfer_agent.files import FULL
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import NearMiss, SaveFacts, Spec, StepRun
+from spotsurfer_agent.shimwire import ShimGone
 from spotsurfer_agent.store import StoreError
 
 
@@ -17,7 +19,8 @@ class EngineError(Exception):
     """One sentence for the user.
 
     `kind` is "start", "save", "restore" (the image is to blame), "store" (which did not answer during a restore), "refused"
-    (facts forbid it: nothing was touched) or "image" (the job's container image can't be used anywhere).
+    (facts forbid it, and nothing was touched; or the machine failed at a restore: another one may do) or "image" (the job's
+    container image can't be used anywhere).
     """
 
     def __init__(self, kind: str, sentence: str) -> None:
@@ -26,8 +29,17 @@ class EngineError(Exception):
 
 
 def blame(error: Exception) -> str:
-    """The kind of a restore that failed: a store that does not answer is no fault of the image, which is tried again."""
-    return "store" if isinstance(error, StoreError) else "restore"
+    """The kind of a restore that failed: neither a store that does not answer nor the machine is a fault of the image."""
+    if isinstance(error, StoreError):
+        return "store"
+    return "refused" if isinstance(error, OSError | ShimGone) else "restore"
+
+
+def plainly(error: Exception) -> str:
+    """What went wrong, for the user: a full disk has a remedy."""
+    if isinstance(error, OSError) and error.errno in FULL:
+        return "the machine's disk is full: ask for a larger one"
+    return str(error) or type(error).__name__
 
 
 class WorkloadState(StrEnum):

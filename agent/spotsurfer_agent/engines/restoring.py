@@ -17,7 +17,8 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines import stall
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.pager import plan as pager
-from spotsurfer_agent.pager.plan import Loss, Phase, Plan, State
+from spotsurfer_agent.pager.plan import BLAME_STORE, Loss, Phase, Plan, State
+from spotsurfer_agent.store import StoreError
 
 READY_SECONDS = 600.0  # a slow store may have to send small files first
 PRINTS_SECONDS = 2.0  # a save that has them sends so much less that a moment is worth it
@@ -108,7 +109,7 @@ class Bringing:
             self._process.stdin.close()
 
     def ready(self) -> bool:
-        """Wait until CRIU may connect; True for a lazy restore. Raises CantBring."""
+        """Wait until CRIU may connect; True for a lazy restore. Raises CantBring, and StoreError where that is why."""
         end = time.monotonic() + READY_SECONDS
         while time.monotonic() < end:
             state = State.read(self._place.folder)
@@ -117,14 +118,15 @@ class Bringing:
             if self._process.poll() is not None:
                 break
             time.sleep(LOOK_SECONDS)
-        raise CantBring(self.why() or f"its memory can't be brought: see {self._place.folder}/pager.log")
+        raise self.trouble() or CantBring(f"its memory can't be brought: see {self._place.folder}/pager.log")
 
-    def why(self) -> str:
-        """What went wrong there; empty when nothing did."""
+    def trouble(self) -> CantBring | StoreError | None:
+        """What went wrong there."""
         state, loss = State.read(self._place.folder), Loss.read(self._place.folder)
+        why, blame = (loss.sentence, loss.blame) if loss is not None else ("", "")
         if state is not None and state.phase is Phase.FAILED and state.error:  # else it only tells what it waits for
-            return state.error
-        return loss.sentence if loss is not None else ""
+            why, blame = state.error, state.blame
+        return (StoreError if blame == BLAME_STORE else CantBring)(why) if why else None
 
     def stop(self) -> None:
         """End it: the restore failed, and it may not have joined the group yet that ends with the job. Idempotent."""
@@ -171,7 +173,8 @@ def arrival(folder: Path, group: JobCgroup) -> Arrival:
     if state is not None and state.phase is Phase.DONE:
         return Arrival()
     loss = Loss.read(folder) or Loss(pager.DEAD)
-    loss.write(folder)
+    with contextlib.suppress(OSError):  # a full disk: that it is incomplete is seen by whoever looks
+        loss.write(folder)
     group.kill()
     return Arrival(None, loss)
 

@@ -10,42 +10,45 @@ import contextlib
 import dataclasses
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from spotsurfer_agent import clock, jobroot, linux, manifest, protocol, shimwire, terminals, trees
-from spotsurfer_agent.cgroup import JobCgroup
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
 from spotsurfer_agent.engines import criu_call, needs, reserve, stall, told
 from spotsurfer_agent.engines.ahead import Copied
-from spotsurfer_agent.engines.base import Bases
-from spotsurfer_agent.engines.device import NO_DEVICE, Device
 from spotsurfer_agent.engines.fingerprints import kept_as
 from spotsurfer_agent.engines.intake import Intake
-from spotsurfer_agent.engines.port import EngineError, SaveRequest
+from spotsurfer_agent.engines.place import Place
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, plainly
 from spotsurfer_agent.engines.reserve import Reserve
 from spotsurfer_agent.inputs import shares
-from spotsurfer_agent.jobroot import Mount
 from spotsurfer_agent.manifest import Entry, Manifest
 from spotsurfer_agent.memory import first_to_go
 from spotsurfer_agent.pager.images import BadImage
 from spotsurfer_agent.protocol import SaveFacts
-from spotsurfer_agent.scratch import Capture, Scratch
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.scratch import Capture
+from spotsurfer_agent.store import StoreError
 from spotsurfer_agent.threads import beside
-from spotsurfer_agent.tools import Tools
 
 VERDICT_SECONDS = 10.0  # a live dump whose agent stays silent for so long is let go by the shim
+KEEP_SECONDS, ALIVE_SECONDS = 60.0, 1.0  # a job stands still for so long at most while files are kept; and who does so is heard
 DOUBT_SHARE, DOUBT_BYTES = 0.5, 16 << 20  # of the expected image; what the kernel's own counts may differ by
 HANGS = (
     "the save failed, the job runs on: CRIU waited for something that does not answer and was ended; a file system that a "
     "process of the job serves itself, or a network file system, may be the reason"
+)
+UNKEPT = (
+    "the save failed, the job runs on: its output can't be kept, or something of it does not stop; a full disk of the machine "
+    "may be the reason"
+)
+LATE = (
+    "the job was let go before its files were kept: the machine is too slow or overloaded, or it writes too much to a disk "
+    "without snapshots (btrfs and XFS have some)"
 )
 NOT_PART = ("stats-",)  # CRIU writes these after the hook
 FAILURES = (
@@ -55,30 +58,6 @@ FAILURES = (
 
 class Incomplete(EngineError):
     """Memory is missing in the image, for no reason that is known; the job runs on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a save happens."""
-
-    folder: Path  # <base>/job
-    base: Path
-    job: str
-    engine: str
-    tools: Tools
-    store: ObjectStore
-    scratch: Scratch
-    mounts: list[Mount]
-    root: str  # digest of the container image that is its root; "" = there is none
-    place: Callable[[str], str]  # where on this machine lies what the job sees under a path
-    cgroup: JobCgroup
-    criu_version: str
-    tool_entries: list[str]
-    keys: Keys
-    bases: Bases
-    limits: Limits
-    memory_bytes: int  # that a save may hold; 0 = half of what is free
-    device: Device = NO_DEVICE
 
 
 @dataclass(slots=True)
@@ -124,19 +103,23 @@ class Saving:
 
     def _make(self, talk: shimwire.Conversation) -> Manifest:
         """Everything before the head entry. Whatever fails, the job runs on."""
-        for folder in (self._images, self._work / "plugins"):
-            folder.mkdir(parents=True)
         self._request.progress("reserve")
         try:
+            for folder in (self._images, self._work / "plugins"):
+                folder.mkdir(parents=True)
             with first_to_go(), self._reserved() as memory, self._writer:
                 self._request.progress("sync")
                 self._at.scratch.sync()
+                if not self._request.final:
+                    self._request.progress("files")
+                    self._at.scratch.copy_ahead(self._request.checkpoint, self._base.known)
                 with self._frozen(talk, memory) as (intake, frozen, status):
                     image = self._carry(talk, intake, frozen, status)
             self._manifest(image)
         except FAILURES as e:
             self._let_go(talk)
-            raise e if isinstance(e, EngineError) else EngineError("save", f"the save failed, the job runs on: {e}") from e
+            why = f"the save failed, the job runs on: {plainly(e)}"
+            raise e if isinstance(e, EngineError) else EngineError("save", why) from e
         return image
 
     def _carry(
@@ -144,7 +127,8 @@ class Saving:
     ) -> Manifest:
         """From a frozen tree to chunks in the store; a job that runs on does so on the way."""
         try:
-            instant = self._keep(frozen, status)
+            with beside(self._lives, "alive"):
+                instant = self._keep(frozen, status)
             intake.drained(lambda: self._alive(talk))
         finally:  # also of use where the save fails: a final dump puts nothing back
             terminals.mend(self._images, self._at.cgroup.pids, written=not self._request.final)
@@ -239,7 +223,7 @@ class Saving:
         give_up = stall.ending_criu(at.folder, "give_up", checkpoint=r.checkpoint)
         with stall.watched(lambda: self._signs(intake), give_up, stall.STALL_SECONDS) as hung:
             try:
-                return talk.ask(
+                frozen_tree = talk.ask(
                     "dump",
                     None,
                     argv=argv,
@@ -254,6 +238,9 @@ class Saving:
                 if hung():
                     raise EngineError("save", HANGS) from None
                 raise
+        if frozen_tree.get("void"):
+            raise EngineError("save", UNKEPT)
+        return frozen_tree
 
     def _signs(self, intake: Intake) -> object:
         """What changes as long as CRIU works."""
@@ -270,6 +257,13 @@ class Saving:
             if got < there - max(DOUBT_BYTES, there // 10):
                 shutil.copyfile(self._work / "dump.log", self._at.folder / "failed-dump.log")
                 raise Incomplete("save", f"CRIU's image has {got >> 20} MB of the {there >> 20} MB of the job's memory")
+
+    def _lives(self, over: threading.Event) -> None:
+        """Tell the shim, while files are copied, that somebody works on it; on a connection that nobody else uses."""
+        end = time.monotonic() + KEEP_SECONDS
+        while not over.wait(ALIVE_SECONDS) and time.monotonic() < end:
+            with contextlib.suppress(shimwire.ShimRefused, shimwire.ShimGone):
+                shimwire.ask(self._at.folder, "alive", checkpoint=self._request.checkpoint)
 
     def _alive(self, talk: shimwire.Conversation) -> None:
         with contextlib.suppress(shimwire.ShimRefused):  # an older shim does not know of it
@@ -292,7 +286,7 @@ class Saving:
         self._at.device.back()
         self._frozen_seconds = self._stood_still(reply)
         if good and reply.get("void"):
-            raise EngineError("save", "the job was let go before its files were kept: the machine is too slow or overloaded")
+            raise EngineError("save", LATE)
 
     def _stood_still(self, reply: dict[str, object]) -> float:
         device = self._at.device

@@ -14,7 +14,6 @@ from typing import NoReturn
 from spotsurfer_agent import launch, linux, manifest, objectkeys, procfs, terminals
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.cgroup import JobCgroup
-from spotsurfer_agent.chunks.reader import BadChunk
 from spotsurfer_agent.engines.fingerprints import Index, is_pages_name, kept_as
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.memory import free_bytes
@@ -25,7 +24,7 @@ from spotsurfer_agent.pager.holder import Holders, lose
 from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.layout import Use
 from spotsurfer_agent.pager.order import Order
-from spotsurfer_agent.pager.plan import BLAME_IMAGE, BLAME_MACHINE, ORDER, Loss, Phase, Plan, myself
+from spotsurfer_agent.pager.plan import BLAME_IMAGE, ORDER, STATE, Loss, Phase, Plan, myself
 from spotsurfer_agent.pager.streamer import Streamer
 from spotsurfer_agent.store import StoreError
 
@@ -107,9 +106,7 @@ class Pager:
         except lazy.CriuGone as e:
             raise (streamer.failure(CRIU_ENDS_SECONDS) or e) from None
         log.info("all memory is there: %d MB by %d threads, %d faults", total * PAGE >> 20, feeder.threads, server.told.faults)
-        fresh = self._folder / f"{ORDER}.new"
-        fresh.write_bytes(order.learned())
-        fresh.replace(self._folder / ORDER)
+        self._learn(order)
         self._done(lazy=True, faults=server.told.faults)
 
     def _numbers(self) -> dict[int, int]:
@@ -119,6 +116,12 @@ class Pager:
             with contextlib.suppress(OSError):
                 found[procfs.number_inside(pid)] = pid
         return found
+
+    def _learn(self, order: Order) -> None:
+        fresh = self._folder / f"{ORDER}.new"
+        with contextlib.suppress(OSError):  # a full disk: it is a hint for the next restore
+            fresh.write_bytes(order.learned())
+            fresh.replace(self._folder / ORDER)
 
     def _learned(self) -> bytes | None:
         try:
@@ -131,10 +134,14 @@ class Pager:
         phase = Phase.ARRIVING if told.running else Phase.READY
         arriving = told.missing_pages * PAGE
         trouble = self._trouble()
-        myself(phase, lazy=True, arriving_bytes=arriving, faults=told.faults, error=trouble).write(self._folder)
+        with contextlib.suppress(OSError):  # a full disk: what was told before stays, and the job must not suffer
+            myself(phase, lazy=True, arriving_bytes=arriving, faults=told.faults, error=trouble).write(self._folder)
 
     def _done(self, *, lazy: bool = False, faults: int = 0) -> None:
-        myself(Phase.DONE, lazy=lazy, faults=faults).write(self._folder)
+        try:
+            myself(Phase.DONE, lazy=lazy, faults=faults).write(self._folder)
+        except OSError:  # a full disk: where nothing is told of a pager, nothing is missing
+            (self._folder / STATE).unlink(missing_ok=True)
         self._holders.dismiss()
 
     def keep_prints(self) -> None:
@@ -171,12 +178,13 @@ def _hands(plan: Plan, image: Manifest) -> Hands:
 
 def give_up(plan: Plan, holders: Holders, e: BaseException) -> NoReturn:
     """Kill what there is of the job, say why, and end this process."""
-    blame = BLAME_IMAGE if isinstance(e, BadChunk) else BLAME_MACHINE
+    blame = sources.blame(e)
     sentence = "" if isinstance(e, lazy.CriuGone) else str(e) or type(e).__name__
     loss = sentence
     if blame == BLAME_IMAGE:
         loss = f"the memory of checkpoint {plan.checkpoint} can't be brought: {sentence}"
-    myself(Phase.FAILED, error=sentence).write(Path(plan.folder))
+    with contextlib.suppress(OSError):  # a full disk: the loss is told, and that waits
+        myself(Phase.FAILED, error=sentence, blame=blame).write(Path(plan.folder))
     lose(plan, Loss(loss, blame))
     holders.dismiss()
     os._exit(1)

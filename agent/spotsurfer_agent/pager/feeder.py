@@ -131,6 +131,8 @@ class Feeder:
                 data = self._watched(chunk)
                 self._bring(uses, data, wanted)
             except Exception as e:
+                if self._ended:  # all is there: what was still on its way is not needed
+                    return
                 log.exception("chunk %d can't be brought", chunk)
                 self._failed(e, uses)
                 return

@@ -29,9 +29,10 @@ from spotsurfer_agent.pager.feeder import Feeder
 from spotsurfer_agent.pager.holder import leave
 from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.layout import Layout, in_order, runs
-from spotsurfer_agent.pager.plan import Plan
+from spotsurfer_agent.pager.plan import BLAME_IMAGE, BLAME_STORE, Plan
 from spotsurfer_agent.pager.space import Space
 from spotsurfer_agent.pager.standing import Range, Standing
+from spotsurfer_agent.store import StoreError
 
 log = logging.getLogger(__name__)
 PROCESSES_MAX = 250  # descriptors in one message, see unix(7)
@@ -39,6 +40,7 @@ TELL_SECONDS = 0.2
 WRITERS = "processes that write:"
 GONE = "a process that wrote the job's memory died"
 ADDRESSES = 1 << 64
+FAILURES = {BLAME_IMAGE: BadChunk, BLAME_STORE: StoreError}  # that one of them can have; others it tells as its own
 Given = tuple[int, int, list[Range]]  # a process by its number in the image and by its number here, and what is to be written
 
 
@@ -95,7 +97,7 @@ class Hands:
             self.dismiss()
 
     def hear(self, fd: int) -> None:
-        """One of them says something. Raises BadChunk, HandFailed."""
+        """One of them says something. Raises BadChunk, StoreError, HandFailed."""
         try:
             said = self._lines[fd].recv(1 << 16).decode().splitlines()
         except ConnectionResetError:
@@ -104,7 +106,7 @@ class Hands:
             raise HandFailed(GONE)
         told: dict[str, Any] = json.loads(said[-1])
         if error := told.get("error"):
-            raise (BadChunk if told["image"] else HandFailed)(error)
+            raise FAILURES.get(told["blame"], HandFailed)(error)
         self._missing[fd] = int(told["missing"])
         if not self._missing[fd]:
             del self._missing[fd]
@@ -134,7 +136,7 @@ def serve(plan: Plan, image: Manifest, count: int, number: int, line: socket.soc
     small = dataclasses.replace(plan, memory_bytes=plan.memory_bytes // (count + 1), threads=choice.HAND_THREADS)
 
     def failed(e: Exception, _: object = None) -> NoReturn:
-        _tell(line, {"error": str(e) or type(e).__name__, "image": isinstance(e, BadChunk)})
+        _tell(line, {"error": str(e) or type(e).__name__, "blame": sources.blame(e)})
         os._exit(1)
 
     try:

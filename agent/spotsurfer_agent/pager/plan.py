@@ -16,7 +16,7 @@ ORDER = "order.json"  # what was touched first, for the next restore
 _FLAGS, _PF_EXITING = 5, 0x4  # field 9 of proc_pid_stat(5), counted behind the state; include/linux/sched.h
 
 DEAD = "the processes that brought the job's memory were killed: the job was killed before it could see a wrong page"
-BLAME_IMAGE, BLAME_MACHINE = "image", "machine"
+BLAME_IMAGE, BLAME_STORE, BLAME_MACHINE = "image", "store", "machine"
 
 
 class Phase(StrEnum):
@@ -72,6 +72,7 @@ class State:
     arriving_bytes: int = 0
     error: str = ""
     faults: int = 0
+    blame: str = ""  # FAILED: as a loss has it, which somebody may have noted before
 
     def write(self, folder: Path) -> None:
         """Replace what was said before. Not durable: after a power cut there is no job."""

@@ -1,0 +1,125 @@
+"""Scenes on a minibox whose disk keeps no instant (ext4): the job's files are copied, most of them while it runs."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from spotsurfer_agent import scratch as scratches
+from spotsurfer_agent.engines import saving
+from spotsurfer_agent.scratch import Scratch
+from spotsurfer_agent.store import open_store
+from support.engine_kit import BASE, begin, engine, job, newest, output, refused, request, runs, turns_pass
+from support.engine_kit import STORE as URL
+
+OLD_SECONDS = scratches.RACY_NS / 1e9 + 0.5
+
+
+def through_a_mapping(path: Path) -> None:
+    with path.open("r+b") as f, mmap.mmap(f.fileno(), 0) as m:
+        m[100:104] = b"late"
+
+
+def in_place(path: Path) -> None:
+    with path.open("r+b") as f:
+        f.write(b"late")
+
+
+def times_put_back(path: Path) -> None:
+    st = path.stat()
+    in_place(path)
+    os.utime(path, ns=(st.st_atime_ns, st.st_mtime_ns))
+
+
+def another_file(path: Path) -> None:
+    fresh = path.with_name("fresh")
+    fresh.write_bytes(b"another".ljust(path.stat().st_size))
+    fresh.rename(path)
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "in_place": in_place,
+    "mapped": through_a_mapping,
+    "times_put_back": times_put_back,
+    "another_file": another_file,
+    "removed": Path.unlink,
+    "grown": lambda path: path.write_bytes(path.read_bytes() + b"more"),
+    "new": lambda path: path.write_bytes(b"new"),
+}
+
+
+def ahead() -> None:
+    """Every file is as at the instant, whatever happened to it since it was copied; what did not change is copied once."""
+    s = Scratch(BASE, ("btrfs",))
+    s.make()
+    work = s.path / "work"
+    assert not s.is_subvolume
+    for name in (*CHANGES, "quiet", "big"):
+        if name != "new":
+            (work / name).write_bytes(name.encode() * 4096)
+    mapped = (work / "mapped").open("r+b")
+    kept_mapped = mmap.mmap(mapped.fileno(), 0)
+    kept_mapped[0:4] = b"then"  # a page that is dirty and writable when the copy begins
+    time.sleep(OLD_SECONDS)
+    (work / "young").write_bytes(b"y" * 4096)
+    copied: list[str] = []
+    real = scratches._copy
+
+    def copy(source: Path, target: Path) -> str:
+        copied.append(source.name)
+        return real(source, target)
+
+    scratches._copy = copy
+    s.copy_ahead("c", {})
+    assert "quiet" in copied and "young" not in copied, copied
+    for name, change in CHANGES.items():
+        change(work / name)
+    kept_mapped[200:204] = b"soon"
+    del copied[:]
+    capture = s.capture("c", {}, stays_frozen=False)()
+    instant = {p.name: p.read_bytes() for p in work.iterdir()}
+    assert sorted(copied) == sorted([*(set(CHANGES) - {"removed"}), "young"]), copied
+    for path in work.iterdir():
+        path.write_bytes(b"afterwards")
+    seen = {Path(e.path).name: capture.where(e).read_bytes() for e in capture.entries if e.kind == "file" and "work/" in e.path}
+    assert seen == instant
+    capture.drop()
+    assert list((BASE / "job/kept").iterdir()) == []
+
+
+def slowly() -> None:
+    """Copying takes longer than a shim is patient with an agent that says nothing; where it takes too long that is said."""
+    saving.VERDICT_SECONDS, saving.ALIVE_SECONDS = 1.5, 0.3
+    e = engine()
+    begin(e, job())
+    real = scratches._copy
+
+    def copy(source: Path, target: Path) -> str:
+        time.sleep(2.5 if source.name == "fresh" else 0)
+        return real(source, target)
+
+    scratches._copy = copy
+    fresh = Path(e.scratch(), "work", "fresh")
+    fresh.write_bytes(b"x")
+    facts = e.save(request(1, final=False))
+    assert facts.frozen_seconds > 2, facts
+    runs(e)
+    saving.KEEP_SECONDS = 0.0
+    fresh.write_bytes(b"y")
+    assert "writes too much" in refused("save", lambda: e.save(request(2, final=False)))
+    runs(e)
+    saving.KEEP_SECONDS = 60.0
+    e.save(request(3, final=True))
+    e.kill()
+    e.restore(newest(open_store(URL)), job())
+    turns_pass(e, 3)
+    assert output(e)
+    e.kill()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
