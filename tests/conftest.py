@@ -7,7 +7,12 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support.runtime import unpacked_runtime
+
+# How long an example takes is a matter of what else the machine does, and no property.
+settings.register_profile("spotsurfer", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("spotsurfer")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -267,9 +267,9 @@ def test_a_registry_that_stumbles_is_asked_again_for_a_while(tmp_path, monkeypat
 
 
 def test_a_download_that_stands_still_is_given_up_and_one_that_moves_is_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "STALL_SECONDS", 0.4)
+    monkeypatch.setattr(registry, "STALL_SECONDS", 1.2)
     name = Reference.parse("docker://r.example/x:1")
-    moves = 'cd "$TMPDIR"; for i in 1 2 3 4 5 6 7 8; do echo x >> part; sleep 0.15; done; echo done'
+    moves = 'cd "$TMPDIR"; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo x >> part; sleep 0.15; done; echo done'
     assert a_registry(tmp_path / "a", moves)._ask([], name, seconds=None) == b"done\n"
     with pytest.raises(ImageError, match="nothing came any more"):
         a_registry(tmp_path / "b", "exec sleep 60", 0.1)._ask([], name, seconds=None)
@@ -292,7 +292,8 @@ def test_where_no_file_describes_a_device_its_vendors_tool_is_asked(tmp_path, mo
     tool.write_text(f"#!/bin/sh\n{script.replace('{}', text)}\n")
     tool.chmod(0o755)
     monkeypatch.setattr(cdi, "GENERATORS", {"v.com/gpu": (str(tool),)})
-    monkeypatch.setattr(cdi, "TOOL_SECONDS", 0.3)
+    if script.startswith("sleep"):
+        monkeypatch.setattr(cdi, "TOOL_SECONDS", 0.3)
     cdi.find.cache_clear()
     if there:
         assert cdi.find(("v.com/gpu=all",), (str(tmp_path),)).environment == {"V": "1"}

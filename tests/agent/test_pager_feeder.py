@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from spotsurfer_agent.pager import feeder as feeder_module
 from spotsurfer_agent.pager.feeder import Feeder, Wanted
 from spotsurfer_agent.pager.layout import Layout
 from spotsurfer_agent.pager.turns import Turns
@@ -18,8 +19,22 @@ PROCESSORS = len(os.sched_getaffinity(0))
 LIMIT = PROCESSORS + 4
 
 
-def most_at_once(seconds: float) -> int:
+class Clock(threading.local):
+    """Each thread's own, which a fetch moves on: how busy this machine is does not count."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def thread_time(self) -> float:
+        return 0.0
+
+
+def most_at_once(monkeypatch: pytest.MonkeyPatch, seconds: float) -> int:
     """Fetches at once at most, from a store that takes so long for each."""
+    clock = Clock()
+    monkeypatch.setattr(feeder_module, "time", clock)
     layout: Any = SimpleNamespace(files={}, uses=lambda _: [])
     lock, now, most, left = threading.Lock(), 0, 0, 60
     over = threading.Event()
@@ -30,6 +45,7 @@ def most_at_once(seconds: float) -> int:
             now += 1
             most = max(most, now)
         time.sleep(seconds)
+        clock.now += seconds
         with lock:
             now -= 1
             left -= 1
@@ -71,12 +87,12 @@ def test_a_fetch_that_fails_when_all_is_there_harms_nobody() -> None:
     assert failures == []
 
 
-def test_a_store_that_is_far_is_asked_for_more_at_once() -> None:
-    assert most_at_once(0.05) == LIMIT
+def test_a_store_that_is_far_is_asked_for_more_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert most_at_once(monkeypatch, 0.05) == LIMIT
 
 
-def test_a_store_that_is_near_is_not() -> None:
-    assert most_at_once(0.0005) == PROCESSORS
+def test_a_store_that_is_near_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert most_at_once(monkeypatch, 0.0005) == PROCESSORS
 
 
 @pytest.mark.parametrize("patient", [True, False])

@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,6 +167,7 @@ def test_short_memory_sends_while_the_job_stands_still_and_counts_the_wait():
 
 def test_while_the_job_runs_memory_that_comes_back_is_taken_before_new_one(monkeypatch):
     monkeypatch.setattr(reserve, "USED_FIRST_BYTES", 2 * BLOCK)
+    monkeypatch.setattr(reserve, "USED_FIRST_SECONDS", 30.0)
     memory = Reserve(0, 8 * BLOCK, BLOCK)
     memory.prefer_used(True)
     spans = [memory.take(), memory.take()]
@@ -175,10 +177,10 @@ def test_while_the_job_runs_memory_that_comes_back_is_taken_before_new_one(monke
         spans.append(memory.take())
         sent.join()
     assert memory.held_bytes == 2 * BLOCK
-    began = time.monotonic()
+    monkeypatch.setattr(reserve, "USED_FIRST_SECONDS", 0.001)
     spans += [memory.take() for _ in range(6)]  # a store that is too slow for that is waited for only so often
     assert memory.held_bytes == 8 * BLOCK
-    assert time.monotonic() - began < 2 * reserve.USED_FIRST_TRIES * reserve.USED_FIRST_SECONDS
+    assert memory._used_first == 0
     assert memory.waited_seconds == 0.0
 
 
@@ -200,22 +202,23 @@ def test_letting_the_memory_go_frees_a_reader_that_waits():
 
     memory = Reserve(0, 4 * BLOCK, BLOCK)
     pages = Pages(memory, Stuck(), None)
-    ended = []
+    ended, data = [], content(*range(1, 64 * 12))
 
     def read():
         try:
-            feed(pages.sink(NAME), content(*range(1, 64 * 12)))
+            feed(pages.sink(NAME), data)
         except reserve.Closed:
             ended.append(True)
 
     thread = threading.Thread(target=read)
     thread.start()
-    time.sleep(0.1)
+    change: Any = memory._change
+    until(lambda: change._waiters)
     pages.free()
     thread.join(5)
     pages.abandon()
     assert ended == [True]
-    assert memory.waited_seconds > 0.05
+    assert memory.waited_seconds > 0
 
 
 def test_a_file_that_ends_within_a_page_is_refused():

@@ -151,7 +151,13 @@ def test_small_commands_do_not_wait_for_the_networks_sake(client: paramiko.SSHCl
 def test_a_machine_that_vanishes_in_the_middle_is_an_error(tmp_path: Path) -> None:
     with Sshd(tmp_path / "s") as server:
         client, seen = connect(target(server), server.key_file), bytearray()
-        killer = threading.Timer(0.5, server.hang_up)
+
+        def hang_up() -> None:
+            while bytes(seen) != b"begun\n":
+                time.sleep(0.01)
+            server.hang_up()
+
+        killer = threading.Thread(target=hang_up, daemon=True)
         killer.start()
         with pytest.raises(MachineUnreachable, match=r"broke|closed"):
             session.run(client, "echo begun; sleep 30", seen.extend, seen.extend)

@@ -114,8 +114,9 @@ def made() -> Iterator[Callable[..., tuple[World, Front, int]]]:
     fronts: list[Front] = []
 
     def make(at: Place, rules: Rules | None = None, **changes: object) -> tuple[World, Front, int]:
-        port, echo = free_port(), Echo()
-        values: dict[str, object] = {"machine": echo.port, "listens_on": [port], **changes}
+        machine = changes.pop("machine", None) or Echo().port  # before a port is free that it could be given
+        port = free_port()
+        values: dict[str, object] = {"machine": machine, "listens_on": [port], **changes}
         world = World(at, **values)  # type: ignore[arg-type]
         front = Front(rules or Rules(), world)
         fronts.append(front)
@@ -221,12 +222,13 @@ def test_a_connection_that_came_as_the_job_fell_asleep_wakes_it(made: Make) -> N
 
 
 def test_a_program_that_is_just_starting_is_waited_for_and_a_deaf_one_is_not(made: Make) -> None:
+    late = Echo()
     dead = free_port()
     world, _, port = made(Place(At.RUNS, 1, "token", NOW), machine=dead)
     with open_to(port) as s:
         s.sendall(b"late")
         time.sleep(0.5)
-        world.machine = Echo().port
+        world.machine = late.port
         assert s.recv(4) == b"LATE"
     world.machine, world.at = dead, Place(At.RUNS, 1, "token", NOW - timedelta(seconds=visit.ACCEPT_SECONDS + 1))
     with open_to(port) as s, pytest.raises(ConnectionResetError):
@@ -247,9 +249,10 @@ def test_there_is_a_most_of_connections(made: Make) -> None:
 
 def test_a_port_that_somebody_else_has_is_passed_over(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spotsurfer.front.house.BIND_AGAIN_SECONDS", 0.1)
+    echo = Echo()
     with socket.create_server(("127.0.0.1", 0)) as other:
         used, free = int(other.getsockname()[1]), free_port()
-        made(RUNS, listens_on=[used, free])
+        made(RUNS, machine=echo.port, listens_on=[used, free])
         until(lambda: listens(free))
 
 

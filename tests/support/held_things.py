@@ -28,6 +28,11 @@ class Thing:
     criu: bool = False
 
 
+def in_a_child(deed: str) -> str:
+    """A child has done it before the program is ready, and lives on."""
+    return f"r,w=os.pipe()\nif os.fork()==0:\n  {deed}; os.write(w, b'.'); time.sleep(1000)\nos.close(w); os.read(r, 1)"
+
+
 RING = "params = ctypes.create_string_buffer(120); done(libc.syscall(425, 4, params))"
 THINGS = (
     Thing("nothing", ""),
@@ -51,18 +56,18 @@ THINGS = (
     Thing("own child", "a,b=socket.socketpair()\nif os.fork()==0:\n  a.close(); time.sleep(1000)\nb.close()"),
     Thing("nested process numbers", "done(libc.unshare(0x20000000))\nif os.fork()==0: time.sleep(1000)",
           "a namespace of its own for process numbers", True),
-    Thing("nested mounts", "if os.fork()==0:\n  done(libc.unshare(0x20000)); time.sleep(1000)\ntime.sleep(0.3)",
+    Thing("nested mounts", in_a_child("done(libc.unshare(0x20000))"),
           "a namespace of its own for mounts"),
-    Thing("nested users", "if os.fork()==0:\n  done(libc.unshare(0x10000000)); time.sleep(1000)\ntime.sleep(0.3)",
+    Thing("nested users", in_a_child("done(libc.unshare(0x10000000))"),
           "a namespace of its own for users", True),
-    Thing("nested network", "if os.fork()==0:\n  done(libc.unshare(0x40000000)); time.sleep(1000)\ntime.sleep(0.3)",
+    Thing("nested network", in_a_child("done(libc.unshare(0x40000000))"),
           "a namespace of its own for network"),
     Thing("System V segment of the machine", "i=done(libc.shmget(0, 4096, 0o1600)); libc.shmat.restype=ctypes.c_void_p; "
           "a=libc.shmat(i, None, 0); libc.shmctl(i, 0, None)", "System V segment", True),
     Thing("a file outside", "x=open('/mnt/outside','w')", "/mnt/outside open for writing (descriptor 3)"),
     Thing("a file outside, read", "x=open('/etc/passwd')"),
     Thing("a deleted file", "x=open('/mnt/gone','w'); os.unlink('/mnt/gone')"),
-    Thing("traced", "p=os.getpid()\nif os.fork()==0:\n  done(libc.ptrace(0x4206, p, 0, 0)); time.sleep(1000)\ntime.sleep(0.3)",
+    Thing("traced", in_a_child("done(libc.ptrace(0x4206, os.getppid(), 0, 0))"),
           "is traced by process", True),
 )  # fmt: skip
 

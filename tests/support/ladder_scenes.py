@@ -166,7 +166,7 @@ def hooks() -> None:
     spec = Spec(
         JOB, ["sh", "-c", "while :; do sleep 0.1; done"], environment={"WHO": "me"},
         before_freeze=["sh", "-c", "echo $WHO $(id -un) $(pwd) $$ >> before; test ! -e bad || { echo nope >&2; exit 3; }"],
-        after_restore=["sh", "-c", "touch after; sleep 60"], hook_seconds=1.0,
+        after_restore=["sh", "-c", "touch after"],
     )  # fmt: skip
     e = ladder(spec)
     e.start(spec)

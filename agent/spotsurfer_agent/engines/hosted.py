@@ -360,8 +360,10 @@ class Hosted(abc.ABC):
         return Status(WorkloadState.ABSENT, cpu_seconds=self._last.cpu_seconds, log=self._last.log)
 
     def _dumping(self) -> object:
+        """What CRIU is at: a checkpoint that is made, or a restore; None = it does nothing."""
         with contextlib.suppress(shimwire.ShimGone, shimwire.ShimRefused):
-            return self._ask("status")["dumping"]
+            told = self._ask("status")
+            return told["dumping"] or (told["phase"] if told["phase"] == "starting" else None)
         return None
 
     def _end(self) -> None:
@@ -377,7 +379,7 @@ class Hosted(abc.ABC):
 
     def _clean_images(self) -> None:
         shutil.rmtree(self._folder / "images", ignore_errors=True)
-        (self._folder / "images").mkdir()
+        (self._folder / "images").mkdir(exist_ok=True)
         self._scratch.drop_kept()
 
     def _fresh_logs(self) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -31,6 +32,7 @@ from spotsurfer_agent.store import StoreError
 log = logging.getLogger("pager")
 CRIU_ENDS_SECONDS = 5.0
 AHEAD_PART = 4  # of the memory, for what is fetched before anybody can take it
+_saying = threading.Lock()  # held by whoever says how it stands; who says that all is over keeps it: that is the last word
 
 
 class Pager:
@@ -134,14 +136,15 @@ class Pager:
         phase = Phase.ARRIVING if told.running else Phase.READY
         arriving = told.missing_pages * PAGE
         trouble = self._trouble()
-        with contextlib.suppress(OSError):  # a full disk: what was told before stays, and the job must not suffer
+        with _saying, contextlib.suppress(OSError):  # a full disk: what was told before stays, and the job must not suffer
             myself(phase, lazy=True, arriving_bytes=arriving, faults=told.faults, error=trouble).write(self._folder)
 
     def _done(self, *, lazy: bool = False, faults: int = 0) -> None:
-        try:
-            myself(Phase.DONE, lazy=lazy, faults=faults).write(self._folder)
-        except OSError:  # a full disk: where nothing is told of a pager, nothing is missing
-            (self._folder / STATE).unlink(missing_ok=True)
+        with _saying:
+            try:
+                myself(Phase.DONE, lazy=lazy, faults=faults).write(self._folder)
+            except OSError:  # a full disk: where nothing is told of a pager, nothing is missing
+                (self._folder / STATE).unlink(missing_ok=True)
         self._holders.dismiss()
 
     def keep_prints(self) -> None:
@@ -178,6 +181,7 @@ def _hands(plan: Plan, image: Manifest) -> Hands:
 
 def give_up(plan: Plan, holders: Holders, e: BaseException) -> NoReturn:
     """Kill what there is of the job, say why, and end this process."""
+    _saying.acquire()
     blame = sources.blame(e)
     sentence = "" if isinstance(e, lazy.CriuGone) else str(e) or type(e).__name__
     loss = sentence
