@@ -32,7 +32,7 @@ def talker(number: int, line: socket.socket) -> None:
         ((process, pid, ranges),) = json.loads(lines.readline())
     assert (process, pid, ranges) == (7, os.getppid(), [[4096, 12288]])
     assert os.fstat(fds[0]), "the descriptor came along"
-    wants = [[{"missing": 5}, {"missing": 0}], [{"error": "x", "image": True}], [{"error": "y", "image": False}], []]
+    wants = [[{"missing": 5}, {"missing": 0}], [{"error": "x", "blame": "image"}], [{"error": "y", "blame": "machine"}], []]
     for what in wants[number]:
         line.sendall(json.dumps(what).encode() + b"\n")
 
