@@ -101,7 +101,7 @@ class Scratch:
         if self.is_subvolume or self._kind() not in STAMPED:
             return
         kept, begun_ns = self._kept / f"{name}.ahead", self.now_ns()
-        self._remove(kept)
+        self.drop_kept()
         kept.mkdir(parents=True)
         self.sync()  # a mapped page that is written from now on changes its file's times
         listed = self._listed(self.path, trusted, lambda: None)
