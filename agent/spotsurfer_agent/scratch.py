@@ -95,7 +95,8 @@ class Scratch:
     def copy_ahead(self, name: str, trusted: Mapping[str, Stored]) -> None:
         """Where the disk keeps no instant, copy while the job runs what `capture` had to copy while it stands still.
 
-        That looks again at what was written since. Arguments as there.
+        That looks again at what was written since. Arguments as there. Call `sync` behind it, so that no copy is written back
+        in the freeze.
         """
         self._ahead = {}
         if self.is_subvolume or self._kind() not in STAMPED:
@@ -238,8 +239,7 @@ class Scratch:
 
     def _run(self, *words: str) -> str:
         """Call btrfs; the error as a line, empty when all is well."""
-        done = subprocess.run([*self._btrfs, *words], capture_output=True, text=True, check=False)
-        return (done.stderr.strip().splitlines() or ["failed"])[-1] if done.returncode else ""
+        return _error([*self._btrfs, *words])
 
 
 def _to_copy(capture: Capture) -> list[str]:
@@ -247,8 +247,11 @@ def _to_copy(capture: Capture) -> list[str]:
 
 
 def _copy(source: Path, target: Path) -> str:
-    """The error as a line; empty when all is well."""
-    words = ["cp", "--reflink=auto", "--sparse=always", "--", str(source), str(target)]
+    return _error(["cp", "--reflink=auto", "--sparse=always", "--", str(source), str(target)])
+
+
+def _error(words: list[str]) -> str:
+    """Of this call, as a line; empty when all is well."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return (done.stderr.strip().splitlines() or ["failed"])[-1] if done.returncode else ""
 

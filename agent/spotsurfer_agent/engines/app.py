@@ -164,9 +164,9 @@ class AppEngine(Hosted):
         """All but the head entry; how long it took until that is there is the caller's to say."""
         request.progress("freeze")
         known = self._bases.of(request.base).known
-        self._scratch.sync()
         if not request.final:
             self._scratch.copy_ahead(request.checkpoint, known)
+        self._scratch.sync()
         frozen_at = time.monotonic()
         self._ask("stay", on=True)  # by the shim, which also knows whether the lease lets it go on
         self._cgroup().freeze()  # says where something does not stop
@@ -227,7 +227,6 @@ class AppEngine(Hosted):
         """Kill it after its final save; that it had ended by itself, being told to, is no end of the command."""
         self._end()
         (self._folder / shimwire.EXIT).unlink(missing_ok=True)
-        self._unmark()
 
     def _unmark(self) -> None:
         for name in (FINAL, TOLD):

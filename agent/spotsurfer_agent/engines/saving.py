@@ -108,11 +108,11 @@ class Saving:
             for folder in (self._images, self._work / "plugins"):
                 folder.mkdir(parents=True)
             with first_to_go(), self._reserved() as memory, self._writer:
-                self._request.progress("sync")
-                self._at.scratch.sync()
                 if not self._request.final:
                     self._request.progress("files")
                     self._at.scratch.copy_ahead(self._request.checkpoint, self._base.known)
+                self._request.progress("sync")
+                self._at.scratch.sync()
                 with self._frozen(talk, memory) as (intake, frozen, status):
                     image = self._carry(talk, intake, frozen, status)
             self._manifest(image)
