@@ -44,8 +44,8 @@ BOTTLENECKS: dict[str, str] = {
     "not do with its files. With huge pages CRIU has little to do but to copy.",
     "lazy_all_ratio": "the job runs meanwhile, so userfaultfd puts its pages, one of 4 KiB after the other: that alone takes "
     "as long as all that CRIU does, which gets huge pages. Reading, unpacking and checking share the two processors with it.",
-    "repo_ratio": "all of ours counts, from the order on, the dump too, which they are spared. What is sent is half of the "
-    "memory and keeps this disk busy most of that time; it rests while CRIU, which needs a processor, has the job frozen.",
+    "repo_ratio": "what is sent is half of the memory and keeps this disk busy most of the time; it rests while CRIU, which "
+    "needs a processor, has the job frozen.",
 }
 
 

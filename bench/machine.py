@@ -37,13 +37,13 @@ def build_job() -> Path:
     return program
 
 
-def scene(name: str, *arguments: object, disk_bytes: int = DISK_BYTES_MIN) -> Figures:
-    """Play a scene on a fresh machine; returns the figures that it wrote."""
+def scene(name: str, *arguments: object, disk_bytes: int = DISK_BYTES_MIN, fs: str = "btrfs") -> Figures:
+    """Play a scene on a fresh machine, with a disk of this kind for the job's files; returns the figures that it wrote."""
     program = build_job()
     _spread(WORK)
     with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=WORK) as at:
         box, store = Path(at, "box"), Path(at, "store")
-        with minibox(box, store, disk_bytes=disk_bytes, module="bench.scenes") as machine:
+        with minibox(box, store, fs, disk_bytes, module="bench.scenes") as machine:
             shutil.copy(program, box / "job")
             with _progress(box / "progress", name):
                 machine.run(name, *arguments, timeout_seconds=SCENE_SECONDS)
@@ -105,7 +105,7 @@ def kept_memory() -> Iterator[bool]:
 def _set(setting: Path, value: str) -> Iterator[bool]:
     """A setting of the kernel has this value for a while; False where it is not there or can't be changed."""
     try:
-        before = _chosen(setting.read_text())
+        before = hugepages.chosen(setting.read_text())
         setting.write_text(value)
     except OSError:
         yield False
@@ -114,11 +114,6 @@ def _set(setting: Path, value: str) -> Iterator[bool]:
         yield True
     finally:
         setting.write_text(before)
-
-
-def _chosen(text: str) -> str:
-    """What is set: one value, or the one in brackets among all that there are."""
-    return text.split("[")[-1].split("]")[0].strip()
 
 
 @contextlib.contextmanager

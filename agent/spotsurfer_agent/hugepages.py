@@ -51,9 +51,14 @@ def make_room() -> None:
 
 def setting() -> str:
     """The setting; empty where there is none."""
-    with contextlib.suppress(OSError, IndexError):
-        return SETTING.read_text().split("[")[1].split("]")[0]
+    with contextlib.suppress(OSError):
+        return chosen(SETTING.read_text())
     return ""
+
+
+def chosen(text: str) -> str:
+    """What a file of the kernel says is set: its only value, or the one in brackets among all that there are."""
+    return text.split("[")[-1].split("]")[0].strip()
 
 
 def _set(value: str) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spotsurfer_agent import filecopy
 from spotsurfer_agent.files import FilesError, job_folder, safe
 from spotsurfer_agent.protocol import OutputObject, Spec
 from spotsurfer_agent.store import FileStore
@@ -132,12 +132,7 @@ def _copied(path: Path, copies: Path | None) -> Iterator[Path]:
         yield path
         return
     with tempfile.NamedTemporaryFile(dir=copies) as copy:
-        done = subprocess.run(
-            ["cp", "--reflink=auto", "--sparse=always", "--", str(path), copy.name],
-            pass_fds=[int(path.name)], capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise OSError(0, (done.stderr.strip().splitlines() or ["cp failed"])[-1])
+        filecopy.copy(int(path.name), Path(copy.name))
         yield Path(copy.name)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent import jobroot, linux, trees
+from spotsurfer_agent import filecopy, jobroot, linux, trees
 from spotsurfer_agent.chunks.table import Content, Table
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
 
@@ -101,15 +101,18 @@ class Scratch:
         self._ahead = {}
         if self.is_subvolume or self._kind() not in STAMPED:
             return
-        kept, begun_ns = self._kept / f"{name}.ahead", self.now_ns()
+        kept = self._kept / f"{name}.ahead"
         self.drop_kept()
         kept.mkdir(parents=True)
         self.sync()  # a mapped page that is written from now on changes its file's times
+        begun_ns = self.now_ns()
         listed = self._listed(self.path, trusted, lambda: None)
         for path in _to_copy(listed):
             stamp, copy = listed.stamps[path], kept / str(len(self._ahead))
-            if stamp.ctime_ns < begun_ns - RACY_NS and not _copy(self.path / path, copy):
-                self._ahead[path] = stamp, copy
+            if stamp.ctime_ns < begun_ns - RACY_NS:
+                with contextlib.suppress(OSError):  # it is gone, or the disk is full: it is tried again while the job is frozen
+                    _copy(self.path / path, copy)
+                    self._ahead[path] = stamp, copy
 
     def capture(self, name: str, trusted: Mapping[str, Stored], *, stays_frozen: bool) -> Callable[[], Capture]:
         """Keep this instant; the job is frozen. The returned call lists it, also after the job went on.
@@ -210,8 +213,10 @@ class Scratch:
             stamp, copy = ahead.get(path, (None, kept / str(len(places))))
             if stamp != capture.stamps[path]:
                 copy = kept / str(len(places))
-                if error := _copy(self.path / path, copy):
-                    raise ScratchError(0, f"the job's files can't be copied on this machine: {error}")
+                try:
+                    _copy(self.path / path, copy)
+                except OSError as e:
+                    raise ScratchError(0, f"the job's files can't be copied on this machine: {e.strerror}") from e
             places[path] = copy
         capture.where = lambda e: places[e.path]
         return capture
@@ -239,21 +244,21 @@ class Scratch:
 
     def _run(self, *words: str) -> str:
         """Call btrfs; the error as a line, empty when all is well."""
-        return _error([*self._btrfs, *words])
+        done = subprocess.run([*self._btrfs, *words], capture_output=True, text=True, check=False)
+        return (done.stderr.strip().splitlines() or ["failed"])[-1] if done.returncode else ""
 
 
 def _to_copy(capture: Capture) -> list[str]:
     return [e.path for e in capture.entries if e.kind == "file" and e.size and e.path not in capture.known]
 
 
-def _copy(source: Path, target: Path) -> str:
-    return _error(["cp", "--reflink=auto", "--sparse=always", "--", str(source), str(target)])
-
-
-def _error(words: list[str]) -> str:
-    """Of this call, as a line; empty when all is well."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    return (done.stderr.strip().splitlines() or ["failed"])[-1] if done.returncode else ""
+def _copy(source: Path, target: Path) -> None:
+    """A job that runs may put anything in the place of a file: nothing is followed, and no pipe waited for. Raises OSError."""
+    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        filecopy.copy(fd, target)
+    finally:
+        os.close(fd)
 
 
 def own(path: Path, uid: int, gid: int) -> None:

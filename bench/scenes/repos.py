@@ -1,12 +1,12 @@
-"""Backup repositories fed with the files of the same image, beside our save from the order until it is durable."""
+"""CRIU's own dump and backup repositories fed with its files, beside our save from the order until it is durable."""
 
 from __future__ import annotations
 
 import mmap
 import os
-import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from bench.scenes import kit, reference
@@ -18,25 +18,31 @@ Figures = dict[str, Any]
 
 
 def repos(size: str) -> Figures:
-    """restic and borg with their defaults, into a new repository each time, on the disk of our store; the dump before them."""
+    """restic and borg with their defaults, into a new repository each time, on the disk of our store; the dump before them.
+
+    No image or repository is removed meanwhile, for the reason of `Runner.forget`: a job of 4 GB needs 33 GB of disk.
+    """
     run = Runner()
     run.start("stamped", int(size), 50)
-    files = kit.SHARE / "image"
     rounds = []
     for number in range(ROUNDS):
         run.forget()
-        facts = run.save()
-        ordered = run.ordered_seconds
-        kit.settle()
-        dump = kit.timed(lambda: reference.dump(files))
-        kit.settle()
-        took = {"ordered": ordered, "durable": facts.durable_seconds, "freeze": facts.frozen_seconds, "dump": dump}
-        took |= {name: _into(name) for name in ("restic", "borg")}
-        kept = {"image_bytes": facts.image_bytes, "sent_bytes": facts.new_bytes, "disk": _disk(facts.new_bytes)}
-        rounds.append({**took, **kept})
+        place = kit.SHARE / f"round-{number}"
+        place.mkdir()
+        rounds.append(_round(run, place))
         kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
     run.engine.kill()
     return {"rounds": rounds}
+
+
+def _round(run: Runner, place: Path) -> Figures:
+    facts = run.save()
+    ours: Figures = {"ordered": run.ordered_seconds, "durable": facts.durable_seconds, "freeze": facts.frozen_seconds}
+    ours |= {"stages": run.stages, "image_bytes": facts.image_bytes, "sent_bytes": facts.new_bytes}
+    kit.settle()
+    dump = kit.timed(lambda: reference.dump(place / "image"))
+    kit.settle()
+    return {**ours, "dump": dump, **{name: _into(name, place) for name in ("restic", "borg")}, "disk": _disk(facts.new_bytes)}
 
 
 def _disk(size: int) -> float:
@@ -55,11 +61,10 @@ def _disk(size: int) -> float:
     return seconds
 
 
-def _into(name: str) -> float:
+def _into(name: str, within: Path) -> float:
     """Seconds of a first backup, synced; making the empty repository is not counted."""
-    place, home = kit.SHARE / "repository", kit.SHARE / "home"
+    place, home = within / name, within / f"{name}-home"
     for folder in (place, home):
-        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
     words = {
         "restic": (["init"], ["backup", "image"]),
@@ -68,12 +73,11 @@ def _into(name: str) -> float:
     secrets = {"RESTIC_PASSWORD": "benchmark", "BORG_PASSPHRASE": "benchmark"}
     places = {"RESTIC_REPOSITORY": str(place), "BORG_REPO": str(place), "HOME": str(home)}
     environment = {**os.environ, **places, **secrets, "XDG_CACHE_HOME": str(home), "BORG_BASE_DIR": str(home)}
-    kit.run([name, *words[0]], env=environment, cwd=kit.SHARE)
+    kit.run([name, *words[0]], env=environment, cwd=within)
     kit.settle()
     began = time.monotonic()
-    kit.run([name, *words[1]], env=environment, cwd=kit.SHARE)
+    kit.run([name, *words[1]], env=environment, cwd=within)
     os.sync()
     seconds = time.monotonic() - began
-    shutil.rmtree(place)
     kit.settle()
     return seconds

@@ -1,4 +1,4 @@
-"""The job's files at one instant on a disk without snapshots."""
+"""The job's files at one instant on disks without snapshots: ext4, and XFS, which shares blocks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from support.minibox import minibox
 
 pytestmark = pytest.mark.boxes
 
+SCENES = {"ext4": ("ahead", "slowly", "flushed", "many"), "xfs": ("ahead", "shared")}
 
-@pytest.mark.parametrize("scene", ["ahead", "slowly"])
-def test_scene(tmp_path, scene):
-    with minibox(tmp_path / "box", tmp_path / "store", "ext4", module="support.scratch_scenes") as box:
+
+@pytest.mark.parametrize(("fs", "scene"), [(fs, scene) for fs, scenes in SCENES.items() for scene in scenes])
+def test_scene(tmp_path, fs, scene):
+    with minibox(tmp_path / "box", tmp_path / "store", fs, module="support.scratch_scenes") as box:
         box.run(scene)

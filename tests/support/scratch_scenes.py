@@ -1,9 +1,10 @@
-"""Scenes on a minibox whose disk keeps no instant (ext4): the job's files are copied, most of them while it runs."""
+"""Scenes on a minibox whose disk keeps no instant (ext4, XFS): the job's files are copied, most of them while it runs."""
 
 from __future__ import annotations
 
 import mmap
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from spotsurfer_agent.store import open_store
 from support.engine_kit import BASE, begin, engine, job, newest, output, refused, request, runs, turns_pass
 from support.engine_kit import STORE as URL
 
+FILES, PROGRAMS = 2000, 100
+BIG_BYTES = 256 << 20
 OLD_SECONDS = scratches.RACY_NS / 1e9 + 0.5
 
 
@@ -69,9 +72,9 @@ def ahead() -> None:
     copied: list[str] = []
     real = scratches._copy
 
-    def copy(source: Path, target: Path) -> str:
+    def copy(source: Path, target: Path) -> None:
         copied.append(source.name)
-        return real(source, target)
+        real(source, target)
 
     scratches._copy = copy
     s.copy_ahead("c", {})
@@ -91,6 +94,55 @@ def ahead() -> None:
     assert list((BASE / "job/kept").iterdir()) == []
 
 
+def flushed() -> None:
+    """A file that was just written, and takes long to be written back, is copied while the job runs."""
+    s = Scratch(BASE, ("btrfs",))
+    s.make()
+    (s.path / "work" / "big").write_bytes(b"b" * 4096)
+    real, waits = scratches.linux.syncfs, [OLD_SECONDS]
+
+    def slow(fd: int) -> None:
+        time.sleep(waits.pop() if waits else 0)
+        real(fd)
+
+    scratches.linux.syncfs = slow
+    s.copy_ahead("c", {})
+    assert list(s._ahead) == ["work/big"]
+
+
+def many() -> None:
+    """In the freeze thousands of small files are copied in less time than as many programs need to start."""
+    s = Scratch(BASE, ("btrfs",))
+    s.make()
+    for number in range(FILES):
+        (s.path / "work" / f"{number}.txt").write_bytes(b"report\n" * 100)
+    s.copy_ahead("c", {})
+    began = time.monotonic()
+    capture = s.capture("c", {}, stays_frozen=False)()
+    seconds = time.monotonic() - began
+    began = time.monotonic()
+    for _ in range(PROGRAMS):
+        subprocess.run(["/bin/true"], check=True)
+    programs = (time.monotonic() - began) / PROGRAMS * FILES
+    assert sum(e.kind == "file" for e in capture.entries) == FILES
+    assert seconds < programs / 2, (seconds, programs)
+
+
+def shared() -> None:
+    """XFS: a file that was just written is copied in the freeze without its bytes, so it takes neither time nor room."""
+    s = Scratch(BASE, ("btrfs",))
+    s.make()
+    (s.path / "work" / "big").write_bytes(os.urandom(BIG_BYTES))
+    s.sync()
+    free = s.free_bytes()
+    s.copy_ahead("c", {})
+    capture = s.capture("c", {}, stays_frozen=False)()
+    assert free - s.free_bytes() < BIG_BYTES // 2
+    (s.path / "work" / "big").write_bytes(b"afterwards")
+    (copy,) = [capture.where(e) for e in capture.entries if e.path == "work/big"]
+    assert copy.stat().st_size == BIG_BYTES
+
+
 def slowly() -> None:
     """Copying takes longer than a shim is patient with an agent that says nothing; where it takes too long that is said."""
     saving.VERDICT_SECONDS, saving.ALIVE_SECONDS = 1.5, 0.3
@@ -98,9 +150,9 @@ def slowly() -> None:
     begin(e, job())
     real = scratches._copy
 
-    def copy(source: Path, target: Path) -> str:
+    def copy(source: Path, target: Path) -> None:
         time.sleep(2.5 if source.name == "fresh" else 0)
-        return real(source, target)
+        real(source, target)
 
     scratches._copy = copy
     fresh = Path(e.scratch(), "work", "fresh")

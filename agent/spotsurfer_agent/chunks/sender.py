@@ -15,16 +15,13 @@ from spotsurfer_agent.chunks.cut import Cutter
 from spotsurfer_agent.chunks.prints import is_zero, of_pages, pairs
 from spotsurfer_agent.chunks.table import Content
 from spotsurfer_agent.chunks.writer import Writer
+from spotsurfer_agent.filecopy import ShortFile, next_data
 from spotsurfer_agent.manifest import Entry, Extents, Stored
 
 PIECE_BYTES = 64 << 10  # of data that is not cut by its content
 READ_BYTES = 8 << 20  # at a time; a multiple of every page size in use
 
 Placed = list[tuple[int, int]]  # offset in the file and length, in the order in which they follow each other in the chunk
-
-
-class ShortFile(OSError):
-    """A file became shorter while it was read: it was not frozen."""
 
 
 class Sender:
@@ -139,19 +136,12 @@ def _pieces(fd: int, size: int) -> Iterator[tuple[int, int]]:
     """Offset and length of each piece of a file that may hold data; holes are left out."""
     at = 0
     while at < size:
-        at = _next_data(fd, at, size)
+        at = next_data(fd, at, size)
         first = at - at % PAGE
         length = min(READ_BYTES, size - first)
         if at < size:
             yield first, length
         at = first + length
-
-
-def _next_data(fd: int, at: int, size: int) -> int:
-    try:
-        return os.lseek(fd, at, os.SEEK_DATA)
-    except OSError as e:
-        return size if e.errno == 6 else at  # ENXIO: only a hole is left; anything else: the file system can't tell
 
 
 def _runs(pages: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> list[tuple[int, int]]:

@@ -1,0 +1,81 @@
+"""Copies of single files: what is in them, and what becomes of holes, on a disk that shares blocks and on one that does not."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from spotsurfer_agent import filecopy
+from spotsurfer_agent.filecopy import PIECE_BYTES, ShortFile, copy
+
+HOLE_BYTES = 64 << 20
+WAYS = ("as it comes", "no shared blocks", "nothing of the kernel's")
+
+
+def refuse(number: int):
+    def refused(*_args: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return refused
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param != WAYS[0]:
+        monkeypatch.setattr(filecopy.fcntl, "ioctl", refuse(errno.EOPNOTSUPP))
+    if request.param == WAYS[2]:
+        monkeypatch.setattr(filecopy.os, "copy_file_range", refuse(errno.EXDEV))
+    return request.param
+
+
+def copied(source: Path, target: Path) -> Path:
+    with source.open("rb") as f:
+        copy(f.fileno(), target)
+    return target
+
+
+def test_data_and_holes(way, tmp_path):
+    source, data = tmp_path / "a", os.urandom(3 * PIECE_BYTES + 17)
+    with source.open("wb") as f:
+        f.seek(HOLE_BYTES)
+        f.write(data)
+        f.truncate(3 * HOLE_BYTES)
+    target = copied(source, tmp_path / "b")
+    assert target.read_bytes() == source.read_bytes()
+    assert target.stat().st_blocks * 512 < HOLE_BYTES
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("content", [b"", b"x"])
+def test_what_was_there_goes(way, content, tmp_path):
+    (tmp_path / "a").write_bytes(content)
+    (tmp_path / "b").write_bytes(b"more than that")
+    assert copied(tmp_path / "a", tmp_path / "b").read_bytes() == content
+
+
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_a_file_that_becomes_shorter_is_no_whole_copy(by_kernel, tmp_path, monkeypatch):
+    source = tmp_path / "a"
+    source.write_bytes(os.urandom(2 * PIECE_BYTES))
+    real = os.copy_file_range if by_kernel else refuse(errno.EXDEV)
+
+    def piecewise(a: int, b: int, count: int, *at: int) -> int:
+        os.truncate(source, PIECE_BYTES)
+        return real(a, b, min(count, PIECE_BYTES), *at)
+
+    monkeypatch.setattr(filecopy.fcntl, "ioctl", refuse(errno.ENOTTY))
+    monkeypatch.setattr(filecopy.os, "copy_file_range", piecewise)
+    with pytest.raises(ShortFile):
+        copied(source, tmp_path / "b")
+
+
+@pytest.mark.parametrize("call", ["ioctl", "copy_file_range"])
+def test_a_full_disk_is_an_error_and_not_another_way(call, tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(b"x")
+    monkeypatch.setattr(filecopy.fcntl, "ioctl", refuse(errno.EOPNOTSUPP))
+    monkeypatch.setattr(filecopy.fcntl if call == "ioctl" else filecopy.os, call, refuse(errno.ENOSPC))
+    with pytest.raises(OSError, match="No space left") as e:
+        copied(tmp_path / "a", tmp_path / "b")
+    assert e.value.errno == errno.ENOSPC
