@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from spotsurfer_agent import clock, jobroot, linux, manifest, protocol, shimwire, terminals, trees
 from spotsurfer_agent.chunks.sender import Sender
@@ -236,6 +237,7 @@ class Saving:
                 if intake.failure is not None:  # CRIU only saw a broken pipe
                     raise intake.failure from None
                 if hung():
+                    self._keep_log()
                     raise EngineError("save", HANGS) from None
                 raise
         if frozen_tree.get("void"):
@@ -255,7 +257,7 @@ class Saving:
         if got < DOUBT_SHARE * self._expected_bytes:
             there = reserve.image_bytes(self._at.cgroup.pids())
             if got < there - max(DOUBT_BYTES, there // 10):
-                shutil.copyfile(self._work / "dump.log", self._at.folder / "failed-dump.log")
+                self._keep_log()
                 raise Incomplete("save", f"CRIU's image has {got >> 20} MB of the {there >> 20} MB of the job's memory")
 
     def _lives(self, over: threading.Event) -> None:
@@ -379,8 +381,10 @@ class Saving:
             return
 
     def _why(self, told: str) -> str:
-        log = self._work / "dump.log"
-        if not log.exists():
-            return told
-        log.replace(self._at.folder / "failed-dump.log")  # for people: what CRIU said about the last failure
-        return criu_call.sentence(self._at.folder / "failed-dump.log", told)
+        log = self._keep_log()
+        return told if log is None else criu_call.sentence(log, told)
+
+    def _keep_log(self) -> Path | None:
+        """For people: what CRIU said about the last failure; None where it said nothing."""
+        log, kept = self._work / "dump.log", self._at.folder / "failed-dump.log"
+        return log.replace(kept) if log.exists() else None
