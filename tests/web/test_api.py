@@ -242,8 +242,10 @@ def test_the_timeline_waits_for_news(unix: httpx.Client, service: FakeService) -
     assert 0.3 < time.monotonic() - begin < 5
 
 
-def test_the_end_of_the_server_ends_a_long_poll(service: FakeService, folder: Path) -> None:
-    answers: list[int] = []
+def test_the_end_of_the_server_ends_a_long_poll(service: FakeService, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, looked, look = list[int](), threading.Event(), service.timeline
+
+    monkeypatch.setattr(service, "timeline", lambda *asked: looked.set() or look(*asked))
 
     def poll() -> None:
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(folder / "s")), base_url="http://x") as client:
@@ -252,7 +254,7 @@ def test_the_end_of_the_server_ends_a_long_poll(service: FakeService, folder: Pa
     thread = threading.Thread(target=poll)
     with api(service, folder / "s"):
         thread.start()
-        time.sleep(0.5)
+        assert looked.wait(10)
         begin = time.monotonic()
     thread.join(10)
     assert time.monotonic() - begin < 3
