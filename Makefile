@@ -51,7 +51,7 @@ test: setup check ## everything: lints, types, layers, tests, end-to-end tests i
 	@$(TEST_ENVIRONMENT) $(PYTHON) -m pytest -m "not slow" $(PYTEST_ARGS)
 
 # SIZE_MB=512 for a quick look; ONLY=freeze,lazy for some parts; DIRTY_MB, DUMPS and PAGE as in `python -m bench --help`.
-bench-checkpoint: setup ## benchmark of the checkpoint engine beside plain CRIU, restic and borg (root; an hour for 4 GB)
+bench-checkpoint: setup ## benchmark of the checkpoint engine beside plain CRIU, restic and borg (root; half an hour and 50 GB of disk for 4 GB)
 	@EXTRA_PACKAGES="gcc libc6-dev restic borgbackup" sh scripts/host.sh
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests:. $(PYTHON) -m bench $(if $(SIZE_MB),--size-mb $(SIZE_MB)) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(DIRTY_MB),--dirty-mb $(DIRTY_MB)) $(if $(DUMPS),--dumps $(DUMPS)) $(if $(PAGE),--page $(PAGE))
