@@ -165,13 +165,13 @@ class JobCgroup:
                 return
             time.sleep(0.01 if left else 0)  # the dead count until they are reaped
 
-    def cpu_seconds(self) -> float:
-        """CPU time used in it since it was made, by processes alive and dead."""
+    def cpu_seconds(self, otherwise: float = 0.0) -> float:
+        """CPU time used in it since it was made, by processes alive and dead; `otherwise` where it is not there (any more)."""
         with contextlib.suppress(OSError, ValueError, StopIteration):
             if UNIFIED in self.folders:
                 return next(int(x.split()[1]) for x in self._read("cpu.stat").splitlines() if x.startswith("usage_usec")) / 1e6
             return int(Path(self.folders["cpuacct"], "cpuacct.usage").read_text()) / 1e9
-        return 0.0
+        return otherwise
 
     def memory_bytes(self) -> int:
         """Memory of it; where no memory controller is at hand, the resident pages of its processes, shared ones split."""

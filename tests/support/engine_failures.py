@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 from spotsurfer_agent import protocol, shimwire
+from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines import stall
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Spec
@@ -330,6 +332,20 @@ def criu_hangs() -> None:
     e.restore(newest(open_store(STORE)), job())
     runs(e)
     e.kill()
+
+
+def group_goes_first() -> None:
+    """What a job used is known while it is being ended: its control group goes before its keeper."""
+    e = engine()
+    begin(e, job())
+    until(lambda: e.status().cpu_seconds > 0)
+    used, group = e.status().cpu_seconds, e._cgroup()
+    with mock.patch.object(e, "_cgroup", lambda: JobCgroup({c: f"{folder}-gone" for c, folder in group.folders.items()})):
+        assert e.status().cpu_seconds == used
+        assert e.status().cpu_seconds == used
+    runs(e)
+    e.kill()
+    assert e.status().cpu_seconds > used
 
 
 def lost() -> None:

@@ -170,7 +170,7 @@ class Hosted(abc.ABC):
             told = self._ask("status")
         except (shimwire.ShimGone, shimwire.ShimRefused):
             return self._status_without_shim()
-        group = self._cgroup()
+        group, baseline = self._cgroup(), float(told["cpu_baseline"])
         state = PHASES[str(told["phase"])]
         if state is WorkloadState.ABSENT:
             return self._absent()
@@ -178,7 +178,7 @@ class Hosted(abc.ABC):
             state,
             told["exit_code"],
             bool(told["held"]),
-            max(0.0, group.cpu_seconds() - told["cpu_baseline"]),
+            max(0.0, group.cpu_seconds(baseline + self._last.cpu_seconds) - baseline),  # who ends it removes the group first
             group.memory_bytes(),
             dict(told["log"]),
             told["pending_final"],
