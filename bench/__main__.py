@@ -27,6 +27,8 @@ def main(argv: list[str] | None = None) -> int:
     if unknown := [x for x in wanted if x not in PARTS]:
         print(f"unknown parts: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
+    if not options.only:
+        options.out.unlink(missing_ok=True)  # figures that are not measured any more
     order = Order(options.size_mb << 20, options.dirty_mb << 20, options.dumps)
     with wide_pipes() as pipe_bytes, kept_memory() as kept:
         about = {

@@ -38,7 +38,7 @@ TARGETS: dict[str, tuple[str, float]] = {
 # What stands in the way where a figure is missed; said on the page only then.
 BOTTLENECKS: dict[str, str] = {
     "freeze_ratio": "what is left of the freeze is CRIU, which hands references to all pages over, by one processor.",
-    "durable_ratio": "names, compression and the disk take two processors as long.",
+    "durable_ratio": "the store is slower than the job's memory is read: much of what was copied ahead is yet to be sent.",
     "second_freeze_ratio": "what is left of the freeze is CRIU, which hands references to all pages over, by one processor.",
     "restore_ratio": "what is put into the job's memory is read, unpacked and checked against its name first, which CRIU does "
     "not do with its files. With huge pages CRIU has little to do but to copy.",
@@ -154,7 +154,9 @@ _PAGE = """\
 Made by `make bench-checkpoint PAGE=docs/checkpoint.md`, which also writes `build/bench/checkpoint.json` with the seconds
 and bytes behind each figure. Both sides of a ratio were measured in turn in the same run: {processors} processors,
 kernel {kernel}, a job of {size} MB where nothing else is said. Times and their ratios are medians of three rounds, but
-for moves, which were made once each, as was what is counted; the memory of a first live save is the largest of three.
+for moves, `steady_overhead`, the memory of a final save and files of more than 2048 MB, which were measured once each, as was
+what is counted; the memory of a first live save is the largest of three. Memory is what is needed on top of what the agent
+holds at rest.
 
 Transparent huge pages were set to `{huge_pages}`, as this machine has them. Keys that end in `_thp_` and another setting were
 measured with that one: Debian and Red Hat have `always`, Ubuntu and Amazon Linux 2023 have `madvise`. With `madvise` CRIU's

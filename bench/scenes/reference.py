@@ -36,10 +36,19 @@ class Plain:
         return Plain(tools, told["root_pid"], told["net"], dict(told["pipes"]))
 
 
+def fresh(images: Path) -> Path:
+    """The folder, empty. Not on the clock: to remove gigabytes takes a second. What was removed is gone from the disk, too."""
+    for folder in (images, _work(images)):
+        shutil.rmtree(folder, ignore_errors=True)
+    images.mkdir(parents=True)
+    (_work(images) / "plugins").mkdir(parents=True)
+    kit.settle()
+    return images
+
+
 def dump(images: Path, *, durable: bool = False) -> None:
-    """`criu dump --leave-running` to files; `durable`: and every file and folder synced."""
-    job, work = Plain.here(), images.with_name(images.name + ".work")
-    _fresh(images, work)
+    """`criu dump --leave-running` to files in a folder that `fresh` made; `durable`: and every file and folder synced."""
+    job, work = Plain.here(), _work(images)
     outside = [x for m in _mounts(kit.BASE / "job/scratch") for x in ("--external", f"mnt[{m.target}]:{m.name}")]
     kit.run([
         *job.tools.criu, "dump", "--tree", str(job.pid), "--images-dir", str(images), "--work-dir", str(work),
@@ -61,7 +70,7 @@ def keep_scratch(where: Path) -> None:
 
 def restore(images: Path, scratch: Path, job: Plain) -> float:
     """`criu restore` from files, on a machine where the job does not run. Returns seconds from the order to its first line."""
-    work, root = images.with_name(images.name + ".work"), kit.BASE / "job/root"
+    work, root = _work(images), kit.BASE / "job/root"
     (work / "pid").unlink(missing_ok=True)
     net, (read, write) = netns.prepare(job.tools), os.pipe()
     quiet = os.open("/dev/null", os.O_WRONLY)
@@ -116,8 +125,5 @@ def _common() -> list[str]:
     return [x for x in criu_call.COMMON if not x.startswith("--stream")]
 
 
-def _fresh(images: Path, work: Path) -> None:
-    for folder in (images, work):
-        shutil.rmtree(folder, ignore_errors=True)
-    images.mkdir(parents=True)
-    (work / "plugins").mkdir(parents=True)
+def _work(images: Path) -> Path:
+    return images.with_name(images.name + ".work")

@@ -28,7 +28,6 @@ def repos(size: str) -> Figures:
     for number in range(ROUNDS):
         run.forget()
         place = kit.SHARE / f"round-{number}"
-        place.mkdir()
         rounds.append(_round(run, place))
         kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
     run.engine.kill()
@@ -39,8 +38,8 @@ def _round(run: Runner, place: Path) -> Figures:
     facts = run.save()
     ours: Figures = {"ordered": run.ordered_seconds, "durable": facts.durable_seconds, "freeze": facts.frozen_seconds}
     ours |= {"stages": run.stages, "image_bytes": facts.image_bytes, "sent_bytes": facts.new_bytes}
-    kit.settle()
-    dump = kit.timed(lambda: reference.dump(place / "image"))
+    files = reference.fresh(place / "image")
+    dump = kit.timed(lambda: reference.dump(files))
     kit.settle()
     return {**ours, "dump": dump, **{name: _into(name, place) for name in ("restic", "borg")}, "disk": _disk(facts.new_bytes)}
 

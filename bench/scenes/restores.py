@@ -36,7 +36,7 @@ def _restores(size: int, *, lazy: bool) -> Figures:
     run = Runner()
     run.start("stamped", size, 50)
     run.forget()
-    reference.dump(kit.TMPFS / "ref")
+    reference.dump(reference.fresh(kit.TMPFS / "ref"))
     reference.keep_scratch(kit.BASE / "ref-scratch")
     plain = reference.Plain.here()
     run.save(final=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +15,33 @@ Figures = dict[str, Any]
 
 def freeze(size: str) -> Figures:
     """First live saves of a mixed memory, beside dumps to tmpfs."""
-    return _live(int(size), 50, lambda: reference.dump(kit.TMPFS / "ref"))
+    return _live(int(size), 50, kit.TMPFS)
 
 
 def durable(size: str) -> Figures:
     """First live saves of noise, beside dumps to the same disk, synced."""
-    return _live(int(size), 100, lambda: reference.dump(kit.SHARE / "ref", durable=True))
+    return _live(int(size), 100, kit.SHARE, durable=True)
 
 
-def _live(size: int, noise: int, plain: Callable[[], None]) -> Figures:
+def _live(size: int, noise: int, where: Path, *, durable: bool = False) -> Figures:
     run = Runner()
     run.start("stamped", size, noise)
     rounds = []
     for number in range(ROUNDS):
         run.forget()
-        rounds.append(_one_live(run, plain))
+        rounds.append(_one_live(run, where, durable=durable))
         kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
     run.engine.kill()
     return {"rounds": rounds, "noise_percent": noise}
 
 
-def _one_live(run: Runner, plain: Callable[[], None], base: str | None = None) -> Figures:
-    """One save of ours and one of CRIU's own, with what the job saw of each."""
+def _one_live(run: Runner, where: Path, *, durable: bool = False, base: str | None = None) -> Figures:
+    """One save of ours and one of CRIU's own to files in this folder, with what the job saw of each."""
     with memory.watch() as peak:
         gap, facts = run.gap(lambda: run.save(base=base))
     stages, ordered = run.stages, run.ordered_seconds
-    kit.settle()
-    plain_gap, seconds = run.gap(lambda: kit.timed(plain))
+    files = reference.fresh(where / "ref")
+    plain_gap, seconds = run.gap(lambda: kit.timed(lambda: reference.dump(files, durable=durable)))
     kit.settle()
     return {
         "freeze": gap,
@@ -70,7 +69,7 @@ def second(size: str) -> Figures:
     for number in range(ROUNDS):
         run.tell("dirty 100", "dirty")
         kit.settle()
-        rounds.append(_one_live(run, lambda: reference.dump(kit.TMPFS / "ref"), base))
+        rounds.append(_one_live(run, kit.TMPFS, base=base))
         base = rounds[-1]["checkpoint"]
         kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
     run.engine.kill()

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from spotsurfer_agent.engines import inspect
+from spotsurfer_agent.engines.criu_call import GHOST_MEGABYTES
 from spotsurfer_agent.engines.inspect import Job
 from spotsurfer_agent.tools import Tools
 from support.held_things import THINGS, Lacking, start
@@ -49,7 +50,8 @@ def dumps(criu: tuple[str, ...], pid: int) -> bool:
     done = subprocess.run(
         [*criu, "dump", "--tree", str(pid), "--images-dir", str(where), "--log-file", "dump.log", "--leave-running",
          "--libdir", str(where / "plugins"), "--manage-cgroups=ignore", "--tcp-established", "--network-lock", "skip",
-         "--file-locks", "--ext-unix-sk", "--link-remap", "--ghost-limit", "512M", "--force-irmap", "--cpu-cap=none", "-v4"],
+         "--file-locks", "--ext-unix-sk", "--link-remap", "--ghost-limit", f"{GHOST_MEGABYTES}M", "--force-irmap",
+         "--cpu-cap=none", "-v4"],
         capture_output=True, check=False, timeout=60,
     )  # fmt: skip
     if done.returncode and os.environ.get("TELL"):

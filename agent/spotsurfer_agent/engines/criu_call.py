@@ -9,6 +9,8 @@ from pathlib import Path
 from spotsurfer_agent import shimwire
 from spotsurfer_agent.jobroot import Mount
 
+GHOST_MEGABYTES = 512  # on a disk, of a deleted file in use; CRIU's default of 1 MiB is too small
+
 COMMON = (
     "--manage-cgroups=ignore",  # the agent puts the tree into the job's control group
     "--tcp-established",  # connections inside the job's own network survive …
@@ -16,7 +18,7 @@ COMMON = (
     "--file-locks",
     "--ext-unix-sk",
     "--link-remap",
-    "--ghost-limit", "512M",  # the default of 1 MiB is too small for deleted files in use
+    "--ghost-limit", f"{GHOST_MEGABYTES}M",
     "--force-irmap",
     "--cpu-cap=none",  # compared by ourselves beforehand: CRIU's own check wants equal machines
     "-v4",

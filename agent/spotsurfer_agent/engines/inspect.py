@@ -17,6 +17,7 @@ from pathlib import Path
 from spotsurfer_agent import procfs, shimwire
 from spotsurfer_agent.cuda.processes import DEVICES as GPUS
 from spotsurfer_agent.engines import sockets
+from spotsurfer_agent.engines.criu_call import GHOST_MEGABYTES
 from spotsurfer_agent.jobroot import MountLine, mount_lines
 
 # Anonymous descriptors that CRIU saves, by the name that the kernel gives them.
@@ -42,6 +43,8 @@ NAMESPACES = {
 OWN = ("/tmp/", "/var/tmp/", "/dev/shm/", "/memfd:", "/SYSV", "/proc/", "/dev/")  # noqa: S108 -- the job's own, or not on a disk
 # File systems of the network: who mounted one by itself has it on this machine alone.
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "9p", "glusterfs", "beegfs", "gpfs", "afs"})
+MEMORY = ("/memfd:", "/SYSV", "/dev/zero", "/anon_hugepage")  # files that are memory, and saved as that
+BLOCK = 512  # bytes, of `st_blocks`
 HUGE = re.compile(r"/anon_hugepage|/dev/hugepages/")
 
 
@@ -200,6 +203,20 @@ def _own(name: str, folders: tuple[str, ...]) -> bool:
     return name.endswith(" (deleted)") or name.startswith((*OWN, *folders))
 
 
+def _deleted(_: _Tree, p: Process) -> Iterator[str]:
+    """CRIU carries the content of files without a name in its image, up to a limit of what they take of the disk."""
+    for fd, name in procfs.descriptors(p.pid):
+        if not name.startswith("/") or name.startswith(MEMORY):
+            continue
+        st = os.stat(f"/proc/{p.pid}/fd/{fd}")  # noqa: PTH116
+        if stat.S_ISREG(st.st_mode) and not st.st_nlink and st.st_blocks * BLOCK > GHOST_MEGABYTES << 20:
+            takes, name = st.st_blocks * BLOCK >> 20, name.removesuffix(" (deleted)")
+            yield (
+                f"holds the deleted file {name} open (descriptor {fd}), which takes {takes} MB of the disk, more than the "
+                f"{GHOST_MEGABYTES} that can be carried: let it keep its name while it is open"
+            )
+
+
 def _device(fd: int, name: str, st: os.stat_result) -> Iterator[str]:
     if name.startswith(GPUS):  # the driver closes them before a save, or says why it can't: see `engines.cuda`
         return
@@ -265,7 +282,7 @@ def _system_v(_: _Tree, p: Process) -> Iterator[str]:
 
 
 Check = Callable[[_Tree, Process], Iterable[str]]
-CHECKS: tuple[Check, ...] = (_anonymous, _files, _undelivered, _sockets, _tcp, _traced, _nested, _mappings, _system_v)
+CHECKS: tuple[Check, ...] = (_anonymous, _files, _deleted, _undelivered, _sockets, _tcp, _traced, _nested, _mappings, _system_v)
 
 
 def _fuse(root: int) -> list[str]:

@@ -49,7 +49,7 @@ UNKEPT = (
 )
 LATE = (
     "the job was let go before its files were kept: the machine is too slow or overloaded, or it writes too much to a disk "
-    "without snapshots (btrfs and XFS have some)"
+    "whose files have to be copied (those of btrfs and XFS need not)"
 )
 NOT_PART = ("stats-",)  # CRIU writes these after the hook
 FAILURES = (
