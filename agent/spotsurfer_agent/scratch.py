@@ -23,10 +23,21 @@ SUBVOLUME_INODE = 256  # of the root of every btrfs subvolume
 STAMPED = frozenset({"btrfs", "ext4", "xfs"})
 RACY_NS = 2_000_000_000
 SYNCS_MAX, SYNC_SECONDS = 5, 0.2
+SPARED_PART = 10  # of the disk stays free for the job, which writes while its files are copied
+
+
+LATE = (
+    "the job was let go before its files were kept: the machine is too slow or overloaded, or it writes too much to a disk "
+    "whose files have to be copied (those of btrfs and XFS need not)"
+)
 
 
 class ScratchError(OSError):
     """The disk does not do what is needed; a sentence."""
+
+
+class Changed(ScratchError):
+    """A file is not the one that was looked at."""
 
 
 @dataclass(slots=True)
@@ -77,20 +88,22 @@ class Scratch:
         """Whether an instant of it can be kept without copying."""
         return self._kind() == "btrfs" and self.path.stat().st_ino == SUBVOLUME_INODE
 
-    def sync(self) -> None:
+    def sync(self) -> int:
         """Write everything back, so that what follows while the job is frozen is short.
 
-        The job writes on meanwhile: once more while that took long, for there is less each time.
+        The job writes on meanwhile: once more while that took long, for there is less each time. Returns `now_ns` of a moment
+        before the last time: a mapped page that was not written since changes its file's times at the next write.
         """
-        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd, begun_ns = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), 0
         try:
             for _ in range(SYNCS_MAX):
-                began = time.monotonic()
+                begun_ns, began = self.now_ns(), time.monotonic()
                 linux.syncfs(fd)
                 if time.monotonic() - began < SYNC_SECONDS:
-                    return
+                    break
         finally:
             os.close(fd)
+        return begun_ns
 
     def copy_ahead(self, name: str, trusted: Mapping[str, Stored]) -> None:
         """Where the disk keeps no instant, copy while the job runs what `capture` had to copy while it stands still.
@@ -104,14 +117,13 @@ class Scratch:
         kept = self._kept / f"{name}.ahead"
         self.drop_kept()
         kept.mkdir(parents=True)
-        self.sync()  # a mapped page that is written from now on changes its file's times
-        begun_ns = self.now_ns()
-        listed = self._listed(self.path, trusted, lambda: None)
+        begun_ns, spared = self.sync(), shutil.disk_usage(self.path.parent).total // SPARED_PART
+        listed = self._listed(self.path, trusted, lambda: None, moving=True)
         for path in _to_copy(listed):
             stamp, copy = listed.stamps[path], kept / str(len(self._ahead))
-            if stamp.ctime_ns < begun_ns - RACY_NS:
-                with contextlib.suppress(OSError):  # it is gone, or the disk is full: it is tried again while the job is frozen
-                    _copy(self.path / path, copy)
+            if stamp.ctime_ns < begun_ns - RACY_NS and stamp.size < self.free_bytes() - spared:
+                with _tried(copy):
+                    _copy(self.path / path, copy, stamp)
                     self._ahead[path] = stamp, copy
 
     def capture(self, name: str, trusted: Mapping[str, Stored], *, stays_frozen: bool) -> Callable[[], Capture]:
@@ -190,8 +202,8 @@ class Scratch:
         """Space left on its disk."""
         return shutil.disk_usage(self.path.parent).free
 
-    def _listed(self, root: Path, trusted: Mapping[str, Stored], drop: Callable[[], None]) -> Capture:
-        walked = trees.walk(root)
+    def _listed(self, root: Path, trusted: Mapping[str, Stored], drop: Callable[[], None], *, moving: bool = False) -> Capture:
+        walked = trees.walk(root, moving=moving)
         walked.entries.insert(0, trees.top(root))
         known = {e.path: found for e in walked.entries if (found := self._known(e, walked.stamps, trusted)) is not None}
         return Capture(walked.entries, lambda e: root / e.path, walked.stamps, drop, known)
@@ -214,7 +226,9 @@ class Scratch:
             if stamp != capture.stamps[path]:
                 copy = kept / str(len(places))
                 try:
-                    _copy(self.path / path, copy)
+                    _copy(self.path / path, copy, capture.stamps[path])
+                except Changed:
+                    raise
                 except OSError as e:
                     raise ScratchError(0, f"the job's files can't be copied on this machine: {e.strerror}") from e
             places[path] = copy
@@ -252,13 +266,24 @@ def _to_copy(capture: Capture) -> list[str]:
     return [e.path for e in capture.entries if e.kind == "file" and e.size and e.path not in capture.known]
 
 
-def _copy(source: Path, target: Path) -> None:
-    """A job that runs may put anything in the place of a file: nothing is followed, and no pipe waited for. Raises OSError."""
+def _copy(source: Path, target: Path, stamp: trees.Stamp) -> None:
+    """This very file: a job that runs may put anything in its place, or a link to elsewhere above it. Raises OSError."""
     fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
+        if trees.stamp(os.fstat(fd)) != stamp:
+            raise Changed(0, LATE)
         filecopy.copy(fd, target)
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def _tried(copy: Path) -> Iterator[None]:
+    """The file is gone, or the disk is full: it is tried again while the job is frozen."""
+    try:
+        yield
+    except OSError:
+        copy.unlink(missing_ok=True)
 
 
 def own(path: Path, uid: int, gid: int) -> None:

@@ -49,23 +49,33 @@ class Walked:
     stamps: dict[str, Stamp] = field(default_factory=dict)
 
 
-def walk(root: Path) -> Walked:
-    """Everything below `root`, parents first, names sorted. Raises Unsavable for devices."""
+def walk(root: Path, *, moving: bool = False) -> Walked:
+    """Everything below `root`, parents first, names sorted; in a tree that is `moving`, what does not vanish meanwhile.
+
+    Raises Unsavable for devices.
+    """
     out, links = Walked(), dict[tuple[int, int], str]()
+    vanished = (FileNotFoundError, NotADirectoryError) if moving else ()
     folders = [""]
     while folders:
-        folder = folders.pop()
-        with os.scandir(root / folder) as found:
+        folder, names = folders.pop(), list[str]()
+        with contextlib.suppress(*vanished), os.scandir(root / folder) as found:
             names = sorted(x.name for x in found)
         for name in names:
-            path = f"{folder}/{name}" if folder else name
-            st = (root / path).lstat()
-            out.entries.append(_entry(root, path, st, links))
-            if stat.S_ISREG(st.st_mode):
-                out.stamps[path] = Stamp(st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_ino)
-            if stat.S_ISDIR(st.st_mode):
-                folders.append(path)
+            with contextlib.suppress(*vanished):
+                path = f"{folder}/{name}" if folder else name
+                st = (root / path).lstat()
+                out.entries.append(_entry(root, path, st, links))
+                if stat.S_ISREG(st.st_mode):
+                    out.stamps[path] = stamp(st)
+                if stat.S_ISDIR(st.st_mode):
+                    folders.append(path)
     return out
+
+
+def stamp(st: os.stat_result) -> Stamp:
+    """By which a file is known not to have changed."""
+    return Stamp(st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_ino)
 
 
 def top(root: Path) -> Entry:

@@ -100,6 +100,7 @@ class Work:
             return self._fail(Task.BOOT, " ".join(problems), "start")
         if ran_here:
             self.logs.resume(self.state.memory.log_begin)
+            self.state.update(began=True)  # the agent before us may have died before it wrote so
         return Outcome(Task.BOOT, self.now())
 
     def _begin(self) -> Outcome:

@@ -71,13 +71,14 @@ class Chronicle:
         reports = [r for r in changed if r.job in known]
         alive = [a for s in snapshot.jobs for a in s.attempts if a.state not in OVER and a.launched_at is not None]
         steps = list(self._price_steps(alive, snapshot.offers))
-        if not reports and not steps:
-            return
-        with self._engine.begin() as connection:
-            for report in reports:
-                self._report(connection, observer.lookout, report, now)
-            for (job, attempt), price in steps:
-                market.add_price(connection, job, attempt, now, price)
+        if reports or steps:
+            with self._engine.begin() as connection:
+                for report in reports:
+                    self._report(connection, observer.lookout, report, now)
+                for (job, attempt), price in steps:
+                    market.add_price(connection, job, attempt, now, price)
+        self._last.update({(r.job, r.attempt): (now, r) for r in reports if not self._is_known(r)})
+        observer.reports.noted(observer.changed)
 
     def sized(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with each job asking for no less memory than near misses showed that it needs."""
@@ -89,6 +90,11 @@ class Chronicle:
         if floor <= spec.memory_bytes:
             return seen
         return replace(seen, job=replace(seen.job, spec=replace(spec, memory_bytes=floor)), memory_floor_bytes=floor)
+
+    def _is_known(self, r: Report) -> bool:
+        """It was written down already: by the controller before this one, when it was heard."""
+        _, before = self._last.get((r.job, r.attempt), (None, None))
+        return before is not None and before.sequence == r.sequence
 
     def _learn(self, r: Report) -> None:
         if r.near_miss is not None:
@@ -113,8 +119,9 @@ class Chronicle:
         return steps[-1][1] if steps else a.price_usd_micros_per_hour
 
     def _report(self, c: Connection, lookout: Lookout, r: Report, now: datetime) -> None:
+        if self._is_known(r):
+            return
         _, before = self._last.get((r.job, r.attempt), (now, None))
-        self._last[r.job, r.attempt] = (now, r)
         self._learn(r)
         usages.add(c, r.job, r.attempt, windows(r, now, newest(before)))
         market.set_usage(c, r, now)

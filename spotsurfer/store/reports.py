@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -31,18 +32,26 @@ class Reports:
         self._store = store
         self._heard: dict[tuple[str, int], Heard] = {}
         self._listened_at: datetime | None = None
+        self._unnoted: set[tuple[str, int]] = set()
         self.unreadable: dict[str, str] = {}  # key -> why
 
     def listen(self, now: datetime) -> set[tuple[str, int]]:
-        """Read what changed; the (job, attempt) of changed reports. Raises StoreError, silence then stands still."""
+        """Read what changed; the (job, attempt) of reports that changed since they were `noted`.
+
+        Raises StoreError, silence then stands still, and what was read nevertheless is told the next time.
+        """
         try:
             listed = self._store.list(protocol.live_prefix())
-            changed = self._read_changed({x.key: x.version for x in listed}, now)
+            self._read_changed({x.key: x.version for x in listed}, now)
         except StoreError:
             self._deaf(now)
             raise
         self._listened_at = now
-        return changed
+        return set(self._unnoted)
+
+    def noted(self, changed: Iterable[tuple[str, int]]) -> None:
+        """These were written down as they are now."""
+        self._unnoted.difference_update(changed)
 
     def heard(self, job: str, attempt: int) -> Heard | None:
         """The newest report of an attempt."""
@@ -57,17 +66,15 @@ class Reports:
         self._listened_at = now
         self._heard = {k: replace(h, changed_at=h.changed_at + gap) for k, h in self._heard.items()}
 
-    def _read_changed(self, listed: dict[str, str], now: datetime) -> set[tuple[str, int]]:
+    def _read_changed(self, listed: dict[str, str], now: datetime) -> None:
         known = {protocol.live_key(j, a): h.version for (j, a), h in self._heard.items()}
-        changed: set[tuple[str, int]] = set()
         for key, version in listed.items():
             if known.get(key) == version:
                 continue
             report = self._read(key)
             if report is not None:
                 self._take(report, version, now)
-                changed.add((report.job, report.attempt))
-        return changed
+                self._unnoted.add((report.job, report.attempt))
 
     def _read(self, key: str) -> Report | None:
         data = self._store.get(key)

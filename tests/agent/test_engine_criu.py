@@ -29,6 +29,7 @@ def test_a_job_surfs_three_machines_and_ends_as_if_it_had_not(tmp_path, memory_b
         "shell",
         "held",
         "group_goes_first",
+        "scope_of_its_own",
         "lost",
         "ends_meanwhile",
         "refusals",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 
 import pytest
@@ -73,6 +74,28 @@ def test_the_folder_itself_comes_back_where_it_is_an_entry(tmp_path):
     assert trees.top(tmp_path / "a") == trees.top(tmp_path / "b")
     with pytest.raises(UnsafePath):
         trees.check([Entry("x", "dir"), Entry(".", "dir")], [])
+
+
+def test_a_moving_tree_is_what_does_not_vanish(tmp_path, monkeypatch):
+    for name in ("a", "b", "d/e", "f"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    real = trees._entry
+
+    def entry(root, path, *rest):
+        if path == "a":
+            (root / "b").unlink(missing_ok=True)
+        if path == "f":
+            shutil.rmtree(root / "d", ignore_errors=True)
+        return real(root, path, *rest)
+
+    monkeypatch.setattr(trees, "_entry", entry)
+    walked = trees.walk(tmp_path, moving=True)
+    assert [e.path for e in walked.entries] == ["a", "d", "f"]
+    assert list(walked.stamps) == ["a", "f"]
+    (tmp_path / "b").write_bytes(b"x")
+    with pytest.raises(FileNotFoundError):
+        trees.walk(tmp_path)
 
 
 def test_a_device_is_named(tmp_path):

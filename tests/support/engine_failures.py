@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
-from spotsurfer_agent import protocol, shimwire
+from spotsurfer_agent import protocol, scopes, shimwire
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines import stall
 from spotsurfer_agent.manifest import Manifest
@@ -346,6 +346,25 @@ def group_goes_first() -> None:
     runs(e)
     e.kill()
     assert e.status().cpu_seconds > used
+
+
+def scope_of_its_own() -> None:
+    """As under systemd: the shim lies in a control group that is not below the agent's; the job's are below the shim's."""
+    scope = JobCgroup.below_own("scope-1")
+    scope.create()
+    enter = f'for f in {" ".join(scope.entries())}; do echo $$ > "$f"; done; exec "$@"'
+    with mock.patch.object(scopes, "prefix", lambda _: ["sh", "-c", enter, "-"]):
+        e = engine()
+        begin(e, job())
+        assert all("/scope-1/" in folder for folder in e._cgroup().folders.values()), e._cgroup()
+        runs(e)
+        e.save(request(1, final=True))
+        e.kill()
+        e.restore(newest(open_store(STORE)), job())
+        runs(e)
+        assert e.status().cpu_seconds > 0 < len(e.pids())
+        e.kill()
+    scope.remove()
 
 
 def lost() -> None:

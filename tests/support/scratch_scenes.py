@@ -14,6 +14,7 @@ from spotsurfer_agent import scratch as scratches
 from spotsurfer_agent.engines import saving
 from spotsurfer_agent.scratch import Scratch
 from spotsurfer_agent.store import open_store
+from spotsurfer_agent.trees import Stamp
 from support.engine_kit import BASE, begin, engine, job, newest, output, refused, request, runs, turns_pass
 from support.engine_kit import STORE as URL
 
@@ -72,9 +73,9 @@ def ahead() -> None:
     copied: list[str] = []
     real = scratches._copy
 
-    def copy(source: Path, target: Path) -> None:
+    def copy(source: Path, target: Path, stamp: Stamp) -> None:
         copied.append(source.name)
-        real(source, target)
+        real(source, target, stamp)
 
     scratches._copy = copy
     s.copy_ahead("c", {})
@@ -108,6 +109,52 @@ def flushed() -> None:
     scratches.linux.syncfs = slow
     s.copy_ahead("c", {})
     assert list(s._ahead) == ["work/big"]
+
+
+def dirtied() -> None:
+    """A mapped page that was written when the last sync began may be written again without a trace: it is not trusted."""
+    s = Scratch(BASE, ("btrfs",))
+    s.make()
+    path = s.path / "work" / "mapped"
+    path.write_bytes(b"m" * 4096)
+    time.sleep(OLD_SECONDS)
+    scratches.SYNCS_MAX = 1
+
+    def slow(_: int) -> None:
+        through_a_mapping(path)
+        time.sleep(OLD_SECONDS)
+
+    scratches.linux.syncfs = slow
+    s.copy_ahead("c", {})
+    assert s._ahead == {}
+
+
+def swapped() -> None:
+    """A folder that becomes a link between look and copy leads nowhere; nor is a full disk filled further."""
+    s = Scratch(BASE, ("btrfs",))
+    s.make()
+    folder, other = s.path / "work" / "a", Path("/mnt/other")
+    for place in (folder, other):
+        place.mkdir()
+        (place / "f").write_bytes(place.name.encode() * 100)
+    time.sleep(OLD_SECONDS)
+    real = scratches._to_copy
+
+    def to_copy(capture: scratches.Capture) -> list[str]:
+        folder.rename(folder.with_name("b"))
+        folder.symlink_to(other)
+        return real(capture)
+
+    scratches._to_copy = to_copy
+    s.copy_ahead("c", {})
+    assert s._ahead == {} and list((BASE / "job/kept/c.ahead").iterdir()) == []
+    scratches._to_copy = real
+    s.free_bytes = lambda: 1 << 20  # type: ignore[method-assign]
+    s.copy_ahead("c", {})
+    assert s._ahead == {}
+    del s.free_bytes
+    s.copy_ahead("c", {})
+    assert list(s._ahead) == ["work/b/f"]
 
 
 def many() -> None:
@@ -150,9 +197,9 @@ def slowly() -> None:
     begin(e, job())
     real = scratches._copy
 
-    def copy(source: Path, target: Path) -> None:
+    def copy(source: Path, target: Path, stamp: Stamp) -> None:
         time.sleep(2.5 if source.name == "fresh" else 0)
-        real(source, target)
+        real(source, target, stamp)
 
     scratches._copy = copy
     fresh = Path(e.scratch(), "work", "fresh")
@@ -162,7 +209,8 @@ def slowly() -> None:
     runs(e)
     saving.KEEP_SECONDS = 0.0
     fresh.write_bytes(b"y")
-    assert "writes too much" in refused("save", lambda: e.save(request(2, final=False)))
+    told = refused("save", lambda: e.save(request(2, final=False)))
+    assert "writes too much" in told, told
     runs(e)
     saving.KEEP_SECONDS = 60.0
     e.save(request(3, final=True))

@@ -247,6 +247,8 @@ class AppEngine(Hosted):
             self._launch(again(spec), log, goes_on=True)
             if held:
                 self.hold()
+        with contextlib.suppress(OSError):
+            self._scratch.drop_kept()  # of a save that failed
         self._unmark()
 
 

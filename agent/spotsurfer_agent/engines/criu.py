@@ -134,7 +134,7 @@ class CriuEngine(Hosted):
             )
             self._scratch.brought_back(image)
             self._make_secret_places()
-            self._run_restore(image, (images, work), plan, lazy=bringing.ready())
+            self._run_restore(image, (images, work), self._placed(plan), lazy=bringing.ready())
             if (status := self.status()).state is WorkloadState.LOST:
                 raise CantBring(status.lost_because or "its processes were gone at once")
         except BaseException as e:

@@ -159,6 +159,7 @@ class Hosted(abc.ABC):
         if not goes_on:
             self._fresh_logs()
         self._spawn()
+        plan = self._placed(plan)
         self._ask("start", plan=dataclasses.asdict(plan), log=log, **self._keeper.resources(guarded=self.guarded))
 
     def status(self) -> Status:
@@ -297,10 +298,14 @@ class Hosted(abc.ABC):
             root=str(self._folder / "root"),
             base=str(self._base),
             scratch=str(self._scratch.path),
-            cgroups=self._cgroup().entries(),
+            cgroups=[],
             image=self.world.path,
             extra=[dataclasses.asdict(m) for m in self.world.brought()],
         )
+
+    def _placed(self, plan: launch.LaunchPlan) -> launch.LaunchPlan:
+        """With the control groups that it joins: they are below the shim's, which is known once that is there."""
+        return dataclasses.replace(plan, cgroups=self._cgroup().entries())
 
     def bag(self, spec: Spec) -> secretbag.Bag:
         """The job's secrets. Raises StoreError, EngineError("secrets") where they do not open."""

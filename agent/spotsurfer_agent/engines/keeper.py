@@ -49,14 +49,11 @@ class Keeper:
         return {"tools": dataclasses.asdict(self._tools), "cgroup": self.cgroup().folders, "guard": levels}
 
     def cgroup(self) -> JobCgroup:
-        """The job's control group: the one in use, or where a new one would be."""
-        if self._group is None:
+        """The job's control group: the one in use; before `spawn`, where one would be if its shim were in ours."""
+        if self._group is None or not self._group.exists():
             used = shimwire.read_json(self._folder / GROUPS)
-            if used is not None and JobCgroup(used).exists():
-                self._group = JobCgroup(used)
-            else:
-                self._group = JobCgroup.below_own(self._name())
-        return self._group
+            self._group = JobCgroup(used) if used is not None and JobCgroup(used).exists() else None
+        return self._group or JobCgroup.below_own(self._name())
 
     def _name(self) -> str:
         st = self._base.stat()

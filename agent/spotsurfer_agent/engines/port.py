@@ -39,6 +39,8 @@ def plainly(error: Exception) -> str:
     """What went wrong, for the user: a full disk has a remedy."""
     if isinstance(error, OSError) and error.errno in FULL:
         return "the machine's disk is full: ask for a larger one"
+    if isinstance(error, OSError) and error.errno == 0:  # one of ours: a sentence
+        return str(error.strerror)
     return str(error) or type(error).__name__
 
 

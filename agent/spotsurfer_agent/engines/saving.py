@@ -32,7 +32,7 @@ from spotsurfer_agent.manifest import Entry, Manifest
 from spotsurfer_agent.memory import first_to_go
 from spotsurfer_agent.pager.images import BadImage
 from spotsurfer_agent.protocol import SaveFacts
-from spotsurfer_agent.scratch import Capture
+from spotsurfer_agent.scratch import LATE, Capture
 from spotsurfer_agent.store import StoreError
 from spotsurfer_agent.threads import beside
 
@@ -46,10 +46,6 @@ HANGS = (
 UNKEPT = (
     "the save failed, the job runs on: its output can't be kept, or something of it does not stop; a full disk of the machine "
     "may be the reason"
-)
-LATE = (
-    "the job was let go before its files were kept: the machine is too slow or overloaded, or it writes too much to a disk "
-    "whose files have to be copied (those of btrfs and XFS need not)"
 )
 NOT_PART = ("stats-",)  # CRIU writes these after the hook
 FAILURES = (

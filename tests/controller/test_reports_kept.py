@@ -1,0 +1,110 @@
+"""No report is lost on its way into the database, and none is written down twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from spotsurfer_agent import protocol
+from spotsurfer_agent.protocol import AgentState, Report, SaveFacts
+from spotsurfer_agent.store import StoreError
+from support.builders import JOB, NOW, a_job, a_snapshot, an_attempt, seen
+from support.desk import Versions
+
+from spotsurfer.controller import chronicle
+from spotsurfer.controller.chronicle import Chronicle
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import market, timeline
+from spotsurfer.state.db import open_database
+from spotsurfer.store.reports import Reports
+
+FINAL = SaveFacts("000001-000004", 4, "final", 4_000_000_000, 400_000_000, 0.6, 3.9)
+FIRST = Report(JOB, 1, "i-1", "0", 8, AgentState.RUNNING, 7, cpu_seconds=10.0)
+LAST = replace(FIRST, sequence=9, state=AgentState.DRAINED, cpu_seconds=20.0, last_save=FINAL)
+OTHER = replace(FIRST, attempt=2, instance="i-2")
+LATER = NOW + timedelta(hours=2)
+
+
+class Desk:
+    """A chronicle, what it listens to, and the database."""
+
+    def __init__(self) -> None:
+        self.store, self.database = Versions(), open_database(None)
+        with self.database.begin() as c:
+            rows.add_job(c, a_job())
+        self.begin()
+
+    def begin(self) -> None:
+        """A controller that was just started."""
+        self.reports, self.chronicle = Reports(self.store), Chronicle(self.database)
+
+    def say(self, *reports: Report) -> None:
+        for r in reports:
+            self.store.put(protocol.live_key(r.job, r.attempt), protocol.encode(r))
+
+    def tick(self, now: Any = NOW) -> None:
+        observer = SimpleNamespace(changed=self.reports.listen(now), reports=self.reports, lookout=None)
+        attempts = an_attempt(1, A.RUNNING), an_attempt(2, A.RUNNING)
+        self.chronicle.record(observer, a_snapshot(seen(attempts)), now)  # type: ignore[arg-type]
+
+    def known(self) -> Any:
+        with self.database.connect() as c:
+            return market.last_words(c)
+
+    def saved(self) -> int:
+        with self.database.connect() as c:
+            return sum(m.kind == "saved" for _, m in timeline.read(c, JOB, 0))
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_a_report_read_before_the_store_failed_is_written_down_at_the_next_look(desk: Desk) -> None:
+    desk.say(LAST, OTHER)
+
+    def fails(verb: str, key: str) -> None:
+        if verb == "get" and key == protocol.live_key(JOB, 2):
+            raise StoreError("away")
+
+    desk.store.before = fails
+    with pytest.raises(StoreError):
+        desk.tick()
+    desk.store.before = lambda verb, key: None
+    desk.tick()
+    assert desk.known()[JOB, 1][1] == LAST
+    assert desk.saved() == 1
+
+
+def test_a_report_that_the_database_did_not_take_is_written_down_at_the_next_tick(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.say(FIRST)
+    desk.tick()
+    desk.say(LAST)
+    with monkeypatch.context() as m:
+        m.setattr(chronicle, "news", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            desk.tick()
+    assert desk.known()[JOB, 1][1] == FIRST
+    desk.tick()
+    assert desk.known()[JOB, 1][1] == LAST
+    assert desk.saved() == 1
+    desk.tick()
+    assert desk.saved() == 1, "once is enough"
+
+
+def test_a_controller_that_comes_back_does_not_take_an_old_report_for_a_new_one(desk: Desk) -> None:
+    desk.say(LAST)
+    desk.tick()
+    desk.begin()
+    desk.tick(LATER)
+    at, report = desk.known()[JOB, 1]
+    assert (at, report) == (NOW, LAST)
+    assert desk.chronicle.words([an_attempt(1, A.RUNNING)]) == {1: LAST}
+    assert desk.saved() == 1
