@@ -17,7 +17,10 @@ class ShortFile(OSError):
 
 
 def copy(source: int, target: Path) -> None:
-    """From a descriptor to a file that only root reads, made or emptied first. Raises OSError, ShortFile among them."""
+    """From a descriptor to a file that only root reads, made or emptied first.
+
+    Raises OSError; among them ShortFile, where the copy ends as the file did then.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     into = os.open(target, flags, 0o600)
     try:
@@ -54,6 +57,7 @@ def _by_data(source: int, into: int) -> None:
         while at < end:
             done = _carried(source, into, at, end - at)
             if not done:
+                os.ftruncate(into, at)
                 raise ShortFile(0, "a file became shorter while it was copied")
             at += done
 

@@ -132,7 +132,8 @@ def _copied(path: Path, copies: Path | None) -> Iterator[Path]:
         yield path
         return
     with tempfile.NamedTemporaryFile(dir=copies) as copy:
-        filecopy.copy(int(path.name), Path(copy.name))
+        with contextlib.suppress(filecopy.ShortFile):  # as it was when its turn came
+            filecopy.copy(int(path.name), Path(copy.name))
         yield Path(copy.name)
 
 
