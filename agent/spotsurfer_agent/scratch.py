@@ -25,7 +25,6 @@ RACY_NS = 2_000_000_000
 SYNCS_MAX, SYNC_SECONDS = 5, 0.2
 SPARED_PART = 10  # of the disk stays free for the job, which writes while its files are copied
 
-
 LATE = (
     "the job was let go before its files were kept: the machine is too slow or overloaded, or it writes too much to a disk "
     "whose files have to be copied (those of btrfs and XFS need not)"

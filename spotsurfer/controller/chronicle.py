@@ -68,7 +68,7 @@ class Chronicle:
         """Write down what changed since the last tick."""
         known = {s.job.id for s in snapshot.jobs}
         changed = [h.report for k in sorted(observer.changed) if (h := observer.reports.heard(*k)) is not None]
-        reports = [r for r in changed if r.job in known]
+        reports = [r for r in changed if r.job in known and not self._is_known(r)]
         alive = [a for s in snapshot.jobs for a in s.attempts if a.state not in OVER and a.launched_at is not None]
         steps = list(self._price_steps(alive, snapshot.offers))
         if reports or steps:
@@ -77,7 +77,7 @@ class Chronicle:
                     self._report(connection, observer.lookout, report, now)
                 for (job, attempt), price in steps:
                     market.add_price(connection, job, attempt, now, price)
-        self._last.update({(r.job, r.attempt): (now, r) for r in reports if not self._is_known(r)})
+        self._last.update({(r.job, r.attempt): (now, r) for r in reports})
         observer.reports.noted(observer.changed)
 
     def sized(self, snapshot: Snapshot) -> Snapshot:
@@ -119,8 +119,6 @@ class Chronicle:
         return steps[-1][1] if steps else a.price_usd_micros_per_hour
 
     def _report(self, c: Connection, lookout: Lookout, r: Report, now: datetime) -> None:
-        if self._is_known(r):
-            return
         _, before = self._last.get((r.job, r.attempt), (now, None))
         self._learn(r)
         usages.add(c, r.job, r.attempt, windows(r, now, newest(before)))

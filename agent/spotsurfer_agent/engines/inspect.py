@@ -174,6 +174,8 @@ def _files(tree: _Tree, p: Process) -> Iterator[str]:
         st = os.stat(f"/proc/{p.pid}/fd/{fd}")  # noqa: PTH116
         if stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode):
             yield from _device(fd, name, st)
+        elif stat.S_ISREG(st.st_mode) and not st.st_nlink:
+            yield from _deleted(fd, name, st)
         elif stat.S_ISREG(st.st_mode) and not _own(name, (tree.job.base + "/", *tree.job.own)) and _writes(p.pid, fd):
             yield (
                 f"has {name} open for writing (descriptor {fd}), which lies outside the job's folder: "
@@ -203,18 +205,14 @@ def _own(name: str, folders: tuple[str, ...]) -> bool:
     return name.endswith(" (deleted)") or name.startswith((*OWN, *folders))
 
 
-def _deleted(_: _Tree, p: Process) -> Iterator[str]:
+def _deleted(fd: int, name: str, st: os.stat_result) -> Iterator[str]:
     """CRIU carries the content of files without a name in its image, up to a limit of what they take of the disk."""
-    for fd, name in procfs.descriptors(p.pid):
-        if not name.startswith("/") or name.startswith(MEMORY):
-            continue
-        st = os.stat(f"/proc/{p.pid}/fd/{fd}")  # noqa: PTH116
-        if stat.S_ISREG(st.st_mode) and not st.st_nlink and st.st_blocks * BLOCK > GHOST_MEGABYTES << 20:
-            takes, name = st.st_blocks * BLOCK >> 20, name.removesuffix(" (deleted)")
-            yield (
-                f"holds the deleted file {name} open (descriptor {fd}), which takes {takes} MB of the disk, more than the "
-                f"{GHOST_MEGABYTES} that can be carried: let it keep its name while it is open"
-            )
+    takes = st.st_blocks * BLOCK
+    if takes > GHOST_MEGABYTES << 20 and not name.startswith(MEMORY):
+        yield (
+            f"holds the deleted file {name.removesuffix(' (deleted)')} open (descriptor {fd}), which takes {takes >> 20} MB of "
+            f"the disk, more than the {GHOST_MEGABYTES} that can be carried: let it keep its name while it is open"
+        )
 
 
 def _device(fd: int, name: str, st: os.stat_result) -> Iterator[str]:
@@ -282,7 +280,7 @@ def _system_v(_: _Tree, p: Process) -> Iterator[str]:
 
 
 Check = Callable[[_Tree, Process], Iterable[str]]
-CHECKS: tuple[Check, ...] = (_anonymous, _files, _deleted, _undelivered, _sockets, _tcp, _traced, _nested, _mappings, _system_v)
+CHECKS: tuple[Check, ...] = (_anonymous, _files, _undelivered, _sockets, _tcp, _traced, _nested, _mappings, _system_v)
 
 
 def _fuse(root: int) -> list[str]:

@@ -11,6 +11,7 @@ import os
 import subprocess
 import threading
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,12 @@ class Keeper:
         if self._group is None or not self._group.exists():
             used = shimwire.read_json(self._folder / GROUPS)
             self._group = JobCgroup(used) if used is not None and JobCgroup(used).exists() else None
-        return self._group or JobCgroup.below_own(self._name())
+        return self._group or self._below_us
+
+    @cached_property
+    def _below_us(self) -> JobCgroup:
+        """Where it would be; the same as long as we live, and asked for at each look of an agent without a job."""
+        return JobCgroup.below_own(self._name())
 
     def _name(self) -> str:
         st = self._base.stat()
