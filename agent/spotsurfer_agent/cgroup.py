@@ -173,6 +173,10 @@ class JobCgroup:
             return int(Path(self.folders["cpuacct"], "cpuacct.usage").read_text()) / 1e9
         return otherwise
 
+    def used_since(self, baseline: float, otherwise: float = 0.0) -> float:
+        """CPU time used in it since `cpu_seconds` was `baseline`; `otherwise` where it is not there (any more)."""
+        return max(0.0, self.cpu_seconds(baseline + otherwise) - baseline)
+
     def memory_bytes(self) -> int:
         """Memory of it; where no memory controller is at hand, the resident pages of its processes, shared ones split."""
         with contextlib.suppress(OSError, ValueError, KeyError):

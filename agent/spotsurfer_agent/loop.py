@@ -107,7 +107,7 @@ class Agent:
         self.work.goods = given.goods
         self.work.urgent = lambda: given.watcher.warning is not None and given.watcher.warning.kind == INTERRUPTION
         self.worker = Worker(self.work.do, self.wake)
-        self.state = State(since=given.now(), drain_failed=given.state.memory.drain_failed)
+        self.state = given.state.recall(given.now())
         self._stirred_at, self._stirred_by = given.now(), (AgentState.BOOT, 0, "")
         self._born = given.now()
         self._is_quiet, self._printed = False, False
@@ -241,7 +241,7 @@ class Agent:
                 log.info("%s -> %s%s", before, self.state.name, f": {self.state.error}" if self.state.error else "")
             for effect in effects:
                 self._perform(effect)
-            self._given.state.update(drain_failed=self.state.drain_failed)
+            self._given.state.keep(self.state)
             self._report(facts)
             if self.state.name is before:
                 self._is_quiet = _is_quiet(self.state, facts)
@@ -379,7 +379,6 @@ class Agent:
             self._status,
             self._given.state.memory,
             self.work.stage,
-            self.work.last_save,
             self.standby.warm if self.standby is not None and self.state.name is AgentState.STANDBY else None,
             self._protection() if facts.workload is WorkloadState.RUNNING else Protection(),
             self.readiness.told if self.state.name is AgentState.STANDBY else READY,

@@ -58,7 +58,7 @@ def _absorb(s: State, f: Facts) -> State:
         "error_kind": (o.kind or "output") if o.note else "",
     }
     if o.task is Task.BOOT:
-        changes |= {"booted": True, "freeze_at": o.at}
+        changes["booted"] = True
     elif o.task is Task.BEGIN:
         changes["freeze_at"] = o.at
     elif o.task is Task.KILL:
@@ -94,8 +94,6 @@ def _enter(s: State, name: S, f: Facts) -> State:
         changes |= {"error": f.lost_because or VANISHED, "error_kind": "restore" if f.image_is_bad else "lost"}
     elif name in (S.PUBLISHING, S.DRAINED):
         changes |= {"error": "", "error_kind": ""}
-    elif name is S.RUNNING and s.name is S.BOOT:
-        changes["freeze_at"] = f.now
     return dataclasses.replace(s, **changes)  # type: ignore[arg-type]
 
 

@@ -16,7 +16,7 @@ from spotsurfer_agent.hints import Told
 from spotsurfer_agent.protocol import AgentState, NearMiss, Notice, Report, SaveFacts, Usage, Warm
 from spotsurfer_agent.readiness import READY, Standing
 from spotsurfer_agent.statefile import Memory, StateFile
-from spotsurfer_agent.stepbook import runs_of
+from spotsurfer_agent.stepbook import runs_of, used
 from spotsurfer_agent.store import ObjectStore
 from spotsurfer_agent.table import State
 
@@ -33,7 +33,6 @@ class Extras:
     status: Status
     memory: Memory
     stage: str
-    last_save: SaveFacts | None
     warm: Warm | None = None
     protection: Protection = NOTHING_RUNS
     standing: Standing = READY  # of a machine that stands by
@@ -59,7 +58,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         drain_failed=state.drain_failed,
         frozen=state.held_since is not None,
         notice=notice,
-        last_save=extras.last_save,
+        last_save=SaveFacts(**memory.last_save) if memory.last_save is not None else None,
         saves=memory.saves,
         frozen_seconds=memory.frozen_seconds,
         restore_seconds=memory.restore_seconds,
@@ -67,7 +66,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         fit=facts.fit,
         save_stage=extras.stage or ("memory" if waits_for_memory(state, facts) else ""),
         save_age_seconds=max(facts.now - state.freeze_at, 0.0) if memory.began else None,
-        cpu_seconds=memory.cpu_steps + (0.0 if memory.between_steps else extras.status.cpu_seconds),
+        cpu_seconds=used(memory, extras.status.cpu_seconds),
         memory_bytes=extras.status.memory_bytes,
         arriving_bytes=extras.status.arriving_bytes,
         error=state.error or facts.refusal,
@@ -159,7 +158,8 @@ class Reporter:
             if report is None or not self._due(report):
                 return
             began, number = self._now(), self._state.memory.report_sequence + 1
-            self._state.update(report_sequence=number)
+            told = max(self._state.memory.cpu_told, report.cpu_seconds)
+            self._state.update(report_sequence=number, cpu_told=told)
             report = dataclasses.replace(report, sequence=number, usage=self._usage(), at=clock.utc_text())
             self._retry_at = began + RETRY_SECONDS  # a store that fails at once must not be asked in a busy loop
             self._store.put(protocol.live_key(report.job, report.attempt), protocol.encode(report))

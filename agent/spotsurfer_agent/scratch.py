@@ -15,6 +15,7 @@ from pathlib import Path
 
 from spotsurfer_agent import filecopy, jobroot, linux, trees
 from spotsurfer_agent.chunks.table import Content, Table
+from spotsurfer_agent.files import FULL
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
 
 FOLDERS = {"work": 0o755, "home": 0o755, "tmp": 0o1777, "shm": 0o1777, ".spotsurfer": 0o755, "hints": 0o755}
@@ -229,7 +230,8 @@ class Scratch:
                 except Changed:
                     raise
                 except OSError as e:
-                    raise ScratchError(0, f"the job's files can't be copied on this machine: {e.strerror}") from e
+                    number = e.errno if e.errno in FULL else 0
+                    raise ScratchError(number, f"the job's files can't be copied on this machine: {e.strerror}") from e
             places[path] = copy
         capture.where = lambda e: places[e.path]
         return capture

@@ -26,12 +26,12 @@ class Ending:
         with contextlib.suppress(OSError):  # the disk takes no output: the end waits for that
             self._output.drain()
 
-    def write(self, step: int) -> bool:
-        """Write it down once all output is on disk; whether that was done now."""
+    def write(self, step: int, cpu_seconds: float) -> bool:
+        """Write it down once all output is on disk, with what it used; whether that was done now."""
         if self.code is None or not self._output.is_kept():
             return False
         try:
-            told = {"exit_code": self.code, "step": step, "log": self._output.positions}
+            told = {"exit_code": self.code, "step": step, "log": self._output.positions, "cpu_seconds": cpu_seconds}
             shimwire.write_durably(self._folder / shimwire.EXIT, told)
         except OSError:
             self._retry_at = time.monotonic() + RETRY_SECONDS

@@ -81,7 +81,6 @@ class Job:
 
     def status(self) -> Reply:
         """What there is to know."""
-        d = self._dump
         return {
             "version": shimwire.VERSION,
             "phase": self._phase,
@@ -94,13 +93,13 @@ class Job:
             "pipes": self._output.names,
             "net": self._net.number,
             "cpu_baseline": self._cpu_baseline,
-            "dumping": d.checkpoint if d is not None else None,
-            "pending_final": d.checkpoint if d is not None and d.final and d.waits else None,
+            **shimruns.told(self._dump),
         }
 
     def start(self, _owner: Owner, request: Request) -> Reply:
-        """Start the command from the beginning."""
+        """Start the command from the beginning; `used` seconds of processor count as its own already."""
         plan = self._prepare(request)
+        self._cpu_baseline = -float(request.get("used", 0.0))
         try:
             ends = self._output.ends
             self._root_pid = launch.start(plan, self._net.fd, ends["out"], ends["err"])
@@ -369,7 +368,9 @@ class Job:
         self._write_exit()
 
     def _write_exit(self) -> None:
-        if self._phase == RUNNING and self._ending.write(self._step):
+        if self._phase != RUNNING or self._cgroup is None:
+            return
+        if self._ending.write(self._step, self._cgroup.used_since(self._cpu_baseline)):
             self._phase = EXITED
 
     # ------------------------------------------------------------ time

@@ -153,6 +153,16 @@ class Restore:
             end(self.pid)
 
 
+def told(d: Dump | None) -> dict[str, Any]:
+    """What a status says of it."""
+    pending = d if d is not None and d.final and d.waits else None
+    return {
+        "dumping": d.checkpoint if d is not None else None,
+        "pending_final": pending.checkpoint if pending is not None else None,
+        "pending_seconds": time.monotonic() - pending.seized_at if pending is not None else 0.0,
+    }
+
+
 def give_up(d: Dump | None, request: dict[str, Any]) -> dict[str, Any]:
     """End a `criu dump` that hangs before its tree was written; the job runs on then. Raises Refused where there is none."""
     if d is None or d.frozen_at is not None or d.checkpoint != request["checkpoint"]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spotsurfer_agent.table import State
+
 log = logging.getLogger(__name__)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -33,16 +35,19 @@ class Memory:
     steps: list[dict[str, Any]] = field(default_factory=list)  # of the job that began, as `steps.StepRun` has them, newest last
     between_steps: bool = False  # the newest one is noted and not started yet
     cpu_steps: float = 0.0  # of steps that ended under this attempt
+    cpu_told: float = 0.0  # of this attempt, in all, as far as it was told: what it used does not grow less
     partial: int = 0  # the newest request for outputs that was dealt with
     partial_error: str = ""
     drain_failed: int = 0
     near_miss: dict[str, Any] | None = None  # the last one, as `protocol.NearMiss`
     saves: int = 0
+    last_save: dict[str, Any] | None = None  # as `protocol.SaveFacts`
     frozen_seconds: float = 0.0
     samples: list[list[float | None]] = field(default_factory=list)  # saves as `fit.Sample` has them, newest last
     restore_seconds: float | None = None
     head_at: float = float("-inf")  # monotonic: the lease goes on across processes
     report_at: float = float("-inf")
+    freeze_at: float | None = None  # monotonic: of the job's newest save here, or of its start; None before that
 
 
 class StateFile:
@@ -53,6 +58,15 @@ class StateFile:
         fresh = Memory(job, attempt, boot=_boot_id())
         self.memory = _read(path, fresh)
         self._lock = threading.Lock()
+
+    def recall(self, now: float) -> State:
+        """Where a new agent process begins."""
+        freeze_at = self.memory.freeze_at
+        return State(since=now, drain_failed=self.memory.drain_failed, freeze_at=now if freeze_at is None else freeze_at)
+
+    def keep(self, state: State) -> None:
+        """What the next process needs of a state to `recall` it."""
+        self.update(drain_failed=state.drain_failed, freeze_at=state.freeze_at if self.memory.began else None)
 
     def update(self, **changes: Any) -> None:
         """Change some fields and write the file if anything is new. A full disk is logged: the job matters more."""
@@ -81,7 +95,7 @@ def _read(path: Path, fresh: Memory) -> Memory:
     if (found.job, found.attempt) != (fresh.job, fresh.attempt):
         return fresh
     if found.boot != fresh.boot:
-        return dataclasses.replace(found, boot=fresh.boot, head_at=float("-inf"), report_at=float("-inf"))
+        return dataclasses.replace(found, boot=fresh.boot, head_at=float("-inf"), report_at=float("-inf"), freeze_at=None)
     return found
 
 

@@ -18,6 +18,11 @@ def runs_of(memory: Memory) -> list[StepRun]:
     return [StepRun(**run) for run in memory.steps]
 
 
+def used(memory: Memory, newest: float) -> float:
+    """CPU time of this attempt, seconds, where the processes that run now, or ran last, used `newest` of it."""
+    return max(memory.cpu_told, memory.cpu_steps + (0.0 if memory.between_steps else newest))
+
+
 class StepBook:
     """The runs of one job's steps. Whoever starts something writes it down here first."""
 
@@ -37,20 +42,22 @@ class StepBook:
     def first(self, spec: Spec) -> Spec:
         """The job begins with its first step: what is to be started."""
         run = stepping.begun(spec, 0, {}, self._utc())
-        self._state.update(cpu_before=0.0, cpu_steps=0.0, log_begin={}, steps=[dataclasses.asdict(run)], between_steps=False)
+        self._take(0.0, {}, [run])
         return stepping.at(spec, 0)
 
     def taken_over(self, spec: Spec, image: Manifest) -> Spec:
         """The job goes on in the step that a checkpoint was made in: what is to be restored."""
         runs = image.steps or [stepping.begun(spec, 0, {}, "")]
-        self._state.update(
-            cpu_before=image.cpu_seconds,
-            cpu_steps=0.0,
-            log_begin=dict(image.log),
-            steps=[dataclasses.asdict(run) for run in runs],
-            between_steps=False,
-        )
+        self._take(image.cpu_seconds, dict(image.log), runs)
         return stepping.at(spec, runs[-1].number, runs)
+
+    def _take(self, cpu_before: float, log: dict[str, int], runs: list[StepRun]) -> None:
+        steps = [dataclasses.asdict(run) for run in runs]
+        self._state.update(cpu_before=cpu_before, cpu_steps=0.0, cpu_told=0.0, log_begin=log, steps=steps, between_steps=False)
+
+    def used(self, newest: float) -> None:
+        """Keep what this attempt used before its end is told: an agent that comes after us can't see it any more."""
+        self._state.update(cpu_told=used(self._state.memory, newest))
 
     def due(self, spec: Spec | None, status: Status) -> int | None:
         """The step that is to be started now, because the one before it has ended."""

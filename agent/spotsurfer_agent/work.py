@@ -7,6 +7,7 @@ to the freeze, head entry. The end: output, result files, head entry. Whoever se
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -52,7 +53,6 @@ class Work:
     goods: Goods | None = None
     pressed: bool = False  # the job stands still for want of memory
     stage: str = ""
-    last_save: SaveFacts | None = None
     _refused: str = field(default="", init=False)  # why our own commit said no
 
     @property
@@ -210,10 +210,13 @@ class Work:
             steps=tuple(self.steps.runs),
         )
         saved = self._pinned(request)
-        memory = self.state.memory
-        self.last_save = saved
-        self.state.update(saves=memory.saves + 1, frozen_seconds=memory.frozen_seconds + saved.frozen_seconds)
+        self._count(saved)
         return Outcome(task, self.now(), save=saved, kind="hook", note=self.engine.note)
+
+    def _count(self, saved: SaveFacts) -> None:
+        memory = self.state.memory
+        frozen = memory.frozen_seconds + saved.frozen_seconds
+        self.state.update(saves=memory.saves + 1, frozen_seconds=frozen, last_save=dataclasses.asdict(saved))
 
     @property
     def hints(self) -> Hints:
@@ -225,7 +228,9 @@ class Work:
 
         In this order, because nothing of it may run after its final entry; output first: it shows that the store takes writes.
         """
-        self._flush(dict(self.engine.status().log or {}))
+        status = self.engine.status()
+        self._flush(dict(status.log or {}))
+        self.steps.used(status.cpu_seconds)
         self.engine.kill()
         self.heads.append(_unsaved, True, self.store.check, self.wait)
         return Outcome(Task.FINAL, self.now())
@@ -259,13 +264,18 @@ class Work:
         try:
             self._flush(image.log)
             self._unclaimed(image)
-            self.heads.append(lambda base: _committed(base, image, final), final, self.store.check, self.wait)
+            self._append(image, final=final)
         except InDoubt:
             raise  # the job stays frozen: it must never run on after its final entry
         except (Fenced, StoreError, ProtocolError) as e:
             self._refused = f"checkpoint {image.id} was not committed: {e}"
             return False
         return True
+
+    def _append(self, image: Manifest, *, final: bool) -> None:
+        if final:
+            self.steps.used(image.cpu_seconds - self.steps.cpu_before)
+        self.heads.append(lambda base: _committed(base, image, final), final, self.store.check, self.wait)
 
     def _unclaimed(self, image: Manifest) -> None:
         """Its manifest is in the store; does the collector claim a chunk of it? Raises CondemnedChunk, StoreError."""
@@ -286,7 +296,8 @@ class Work:
         winning the number ourselves makes sure.
         """
         self.heads.refresh()
-        pending = self.engine.status().pending_final
+        status = self.engine.status()
+        pending = status.pending_final
         if pending is None:
             return Outcome(Task.SETTLE, self.now())
         image = self.manifest(pending)
@@ -297,9 +308,23 @@ class Work:
             except CondemnedChunk:
                 self.engine.settle(False)
                 raise
-            self.heads.append(lambda base: _committed(base, image, True), True, self.store.check, self.wait)
+            self._append(image, final=True)
         self.engine.settle(image is not None)
+        self._count_left(image, status.pending_seconds)
         return Outcome(Task.SETTLE, self.now())
+
+    def _count_left(self, image: Manifest | None, frozen_seconds: float) -> None:
+        """A final save that an agent before us made. Where its base can't be read all of it counts as new."""
+        if image is None:
+            return
+        known: set[str] = set()
+        with contextlib.suppress(StoreError, ProtocolError):
+            base = self.manifest(image.base) if image.base is not None else None
+            known = {chunk.digest for chunk in base.chunks} if base is not None else known
+        new = sum(chunk.size for chunk in image.chunks if chunk.digest not in known)
+        memory = sum(entry.extents.bytes for entry in image.image)
+        facts = (image.id, image.sequence, image.kind, image.image_bytes, new, frozen_seconds, frozen_seconds)
+        self._count(SaveFacts(*facts, memory_bytes=memory))
 
     # ---------------------------------------------------------------- the end
 
@@ -316,13 +341,18 @@ class Work:
         code = stepping.exit_code(runs)
         done = Done(exit_code=code, reason="exited", outputs=out.sizes, log=log, steps=runs, digests=out.digests)
         cpu = self.steps.cpu_before + status.cpu_seconds
+        self.steps.used(status.cpu_seconds)
         self.heads.append(lambda base: _closed(base, done, cpu), True, self.store.check, self.wait)
         with contextlib.suppress(StoreError):  # nobody wants to see what there was before
             self.store.delete([x.key for x in self.store.list(protocol.partials_prefix(self.job))])
         return Outcome(Task.PUBLISH, self.now(), note=_note(out, code))
 
     def _kill(self) -> Outcome:
+        left = self.engine.status()
         self.engine.kill()
+        if left.pending_final is not None and self.heads.view.own_final:  # the agent before us died as it had said so
+            with contextlib.suppress(StoreError, ProtocolError):
+                self._count_left(self.manifest(left.pending_final), left.pending_seconds)
         if self.goods is not None:
             self.goods.drop()
         return Outcome(Task.KILL, self.now())

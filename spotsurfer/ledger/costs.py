@@ -22,14 +22,14 @@ class Costs:
 
     def __init__(self, rule: BillingRule) -> None:
         self._rule = rule
-        self._settled: dict[Key, Charge] = {}
-        self._running: dict[Key, Charge] = {}
+        self._bills: tuple[dict[Key, Charge], dict[Key, Charge]] = {}, {}  # settled, running; replaced as one: others read it
         self._loaded = False
         self._payer: dict[JobId, JobId] = {}  # of rehearsals: their parents
 
     def refresh(self, connection: Connection, attempts: Mapping[JobId, Sequence[Attempt]], now: datetime) -> None:
         """Bring the figures up to `now`; `attempts` is what was just read of open jobs, so that it is not read twice."""
-        more = {job for job, _ in self._running}  # those that ended since: their last bill is still to be settled
+        settled, running = self._bills
+        more = {job for job, _ in running}  # those that ended since: their last bill is still to be settled
         if not self._loaded:
             everybody = rows.all_jobs(connection)
             self.pay_for(everybody)
@@ -38,31 +38,25 @@ class Costs:
         missing = sorted(more - set(attempts))
         found = {**attempts, **(rows.attempts(connection, missing) if missing else {})}
         steps = market.prices(connection, sorted(found))
-        self._running = {}
-        for some in found.values():
-            for a in some:
-                self._add(a, steps.get((a.job, a.number), []), now)
+        known = [((a.job, a.number), a) for some in found.values() for a in some if (a.job, a.number) not in settled]
+        bills = {key: charge(a, steps.get(key, []), self._rule, now, a.reclaimed) for key, a in known}
+        over = {key: bills.pop(key) for key, a in known if a.state in OVER}
+        settled = self._bills[0]  # as it is now: somebody else may have asked meanwhile
+        self._bills = ({**settled, **over} if over else settled), bills
 
     def pay_for(self, jobs: Iterable[Job]) -> None:
         """Rehearsals among these jobs are counted for their parents."""
         self._payer |= {j.id: j.parent.job for j in jobs if j.parent is not None and j.parent.rehearsal}
 
-    def _add(self, a: Attempt, steps: list[tuple[datetime, int]], now: datetime) -> None:
-        key = (a.job, a.number)
-        if key in self._settled:
-            return
-        cost = charge(a, steps, self._rule, now, a.reclaimed)
-        (self._settled if a.state in OVER else self._running)[key] = cost
-
     def of(self, key: Key) -> Charge:
         """One attempt's bill so far."""
-        return self._settled.get(key) or self._running.get(key) or Charge(0.0, 0, 0)
+        settled, running = self._bills
+        return settled.get(key) or running.get(key) or Charge(0.0, 0, 0)
 
     def of_job(self, job: JobId) -> int:
         """A job's bill so far, its rehearsals included, micro-dollars."""
-        both = (self._settled, self._running)
-        return sum(c.usd_micros for d in both for (j, _), c in d.items() if job in (j, self._payer.get(j)))
+        return sum(c.usd_micros for d in self._bills for (j, _), c in d.items() if job in (j, self._payer.get(j)))
 
     def total(self) -> int:
         """Everything ever spent, micro-dollars."""
-        return sum(c.usd_micros for d in (self._settled, self._running) for c in d.values())
+        return sum(c.usd_micros for d in self._bills for c in d.values())

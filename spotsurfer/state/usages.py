@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from spotsurfer_agent.usage.window import Window, merged
+from spotsurfer_agent.usage.window import NAMES, Window, merged
 from sqlalchemy import Connection, and_, delete, insert, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
@@ -19,11 +19,19 @@ KEPT = timedelta(days=90)
 SLICES = 6  # of ten seconds: what is older is kept by the minute
 ONCE = 6000  # rows of one call of `thin`: others wait for the database meanwhile
 NEW = upsert(U)
-PUT = NEW.on_conflict_do_update(index_elements=["job", "attempt", "number"], set_={"row": NEW.excluded.row})
+SECONDS = NAMES.index("seconds")
+PUT = NEW.on_conflict_do_update(
+    index_elements=["job", "attempt", "number"],
+    set_={"row": NEW.excluded.row},
+    where=NEW.excluded.row[SECONDS].as_float() >= U.c.row[SECONDS].as_float(),
+)
 
 
 def add(connection: Connection, job: str, attempt: int, windows: Iterable[tuple[datetime, Window]]) -> None:
-    """Windows as they are told, each with when it began. One that is there already is replaced: it has grown."""
+    """Windows as they are told, each with when it began. One that is there already is replaced where it has grown.
+
+    It has not where another agent process began within it: whatever covers more of it counts.
+    """
     told = [
         {"job": job, "attempt": attempt, "number": w.number, "at": at.isoformat(), "slices": 1, "row": w.to_row()}
         for at, w in windows

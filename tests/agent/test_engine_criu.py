@@ -30,6 +30,7 @@ def test_a_job_surfs_three_machines_and_ends_as_if_it_had_not(tmp_path, memory_b
         "held",
         "group_goes_first",
         "scope_of_its_own",
+        "agent_and_shim_go_after_the_end",
         "lost",
         "ends_meanwhile",
         "refusals",

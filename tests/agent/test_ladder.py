@@ -47,6 +47,10 @@ def test_scene(tmp_path, scene):
     [
         "lease file",
         "lease exit",
+        "counts file",
+        "counts exit",
+        "killed_as_it_ends live",
+        "killed_as_it_ends final",
         "in_doubt file",
         "in_doubt exit",
         "agent_killed file app upload",

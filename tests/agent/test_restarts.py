@@ -102,6 +102,81 @@ def test_killed_at_any_write_nothing_is_lost_or_said_twice(world, number, when, 
     assert len(set(checkpoints)) == len(checkpoints)
 
 
+def test_the_next_agent_knows_how_old_the_last_save_is(world):
+    """Or it would forecast too short a final save, and answer a notice too late."""
+    machine = running(world)
+    world.want(1, Want.RUN, 1, save_at_least=1)
+    world.until(lambda: len(commits(world)) == 1)
+    saved = world.now
+    world.turn(50.0)
+    machine.boot()
+    world.turn()
+    assert machine.state is S.RUNNING
+    assert world.now - saved <= world.report(1).save_age_seconds <= world.now - saved + 2
+
+
+def test_before_any_save_it_is_as_old_as_the_job(world):
+    machine = world.machine(1)
+    machine.boot()
+    world.turn(1000.0)  # it stands by
+    machine.boot()
+    world.turn()
+    world.grant(1)
+    world.until(lambda: machine.state is S.RUNNING)
+    began = world.now
+    world.turn(50.0)
+    machine.boot()
+    world.turn()
+    assert world.now - began <= world.report(1).save_age_seconds <= world.now - began + 2
+
+
+@pytest.mark.parametrize("point", ["manifest", "commit", "committed", "kill"])
+def test_a_final_save_counts_whichever_agent_ends_it(world, point):
+    """Killed in it, and, while the head can't be read, stopped for a while; `kill`: when it is dead and not reported yet."""
+    machine = running(world)
+    world.turn(20.0)
+    world.trips[point] = killed
+    world.want(1, Want.DRAIN, 1)
+    with pytest.raises(AgentKilled):
+        world.until(lambda: False, 10)
+    del world.trips[point]
+    done, worked = bool(commits(world)), machine.shim.worked
+    machine.boot()
+    if not done:
+        cut(world)
+        world.turn(40.0)
+        mend(world)
+    world.until(lambda: machine.agent.over)
+    report, head = world.report(1), world.heads()[-1]
+    assert (report.state, report.saves, report.cpu_seconds) == (S.DRAINED, 1, pytest.approx(worked, abs=1.1))
+    assert report.last_save.checkpoint == head.checkpoint
+    assert report.frozen_seconds > (35.0 if point == "commit" else 0.0)
+
+
+@pytest.mark.parametrize("point", ["kill", "dead"])
+def test_what_a_job_used_is_known_after_its_end_whichever_agent_tells_it(world, point):
+    machine = running(world, length=30.0)
+    world.turn(40.0)
+
+    def end(verb, key):
+        if key == protocol.live_key(JOB, 1) and world.heads()[-1].done:
+            raise AgentKilled
+
+    if point == "kill":
+        world.trips["kill"] = killed
+    else:
+        world.store.before = end
+    with pytest.raises(AgentKilled):
+        world.until(lambda: False, 10)
+    world.trips.clear()
+    mend(world)
+    machine.shim.phase = WorkloadState.ABSENT
+    machine.boot()
+    world.until(lambda: machine.agent.over)
+    assert (world.report(1).state, world.report(1).cpu_seconds) == (S.FINISHED, 30.0)
+    assert world.heads()[-1].cpu_seconds == 30.0
+
+
 def test_a_pending_final_save_stays_frozen_until_the_head_can_be_read(world):
     machine = running(world)
     world.trips["committed"] = killed

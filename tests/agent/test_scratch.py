@@ -7,7 +7,7 @@ from support.minibox import minibox
 
 pytestmark = pytest.mark.boxes
 
-SCENES = {"ext4": ("ahead", "slowly", "flushed", "dirtied", "swapped", "many"), "xfs": ("ahead", "shared")}
+SCENES = {"ext4": ("ahead", "slowly", "flushed", "dirtied", "swapped", "many", "full"), "xfs": ("ahead", "shared")}
 
 
 @pytest.mark.parametrize(("fs", "scene"), [(fs, scene) for fs, scenes in SCENES.items() for scene in scenes])

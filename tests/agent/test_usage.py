@@ -71,6 +71,15 @@ def test_windows_are_slices_of_the_clock_with_peaks_means_and_growth():
     assert (growing.number, growing.seconds, growing.stalled_cpu) == (12, 4.0, None)
 
 
+def test_a_step_that_begins_within_a_window_counts_with_the_one_before():
+    """Its control group is a new one, whose time begins at 0."""
+    g = Gathering()
+    for i, cpu in enumerate((50.0, 52.0, 54.0, 0.0, 2.0, 4.0)):
+        g.add(100.0 + i, sample(cpu, MIB), Totals() if i == 0 else None)
+    [window] = [Window.from_row(r) for r in g.rows(105.0)]
+    assert (window.seconds, window.cpu_cores, window.cpu_cores_max) == (5.0, 8 / 5, 2.0)
+
+
 def test_memory_that_is_brought_back_is_no_growth_and_is_said():
     g = Gathering()
     for at, resident, missing in ((100, 10, 90), (101, 60, 40), (102, 100, None), (103, 107, None)):

@@ -56,6 +56,14 @@ def test_what_it_used_lately_is_a_window_that_covers_some_seconds() -> None:
     assert lately(replace(report(), usage=None)) is None
 
 
+def test_a_window_in_which_another_agent_began_is_kept_where_it_covers_more() -> None:
+    with open_database(None).begin() as c:
+        for seconds in (7.0, 2.0, 8.0, 3.0):
+            told = [71.0, seconds, *row(71, resident=seconds)[2:]]
+            usages.add(c, JOB, 1, windows(report(told, at=720.0), NOW))
+        assert [(u.window.seconds, u.window.resident_bytes) for u in usages.read(c, JOB)] == [(8.0, 8.0)]
+
+
 def test_history_is_kept_once_grows_and_is_thinned_after_an_hour() -> None:
     engine = open_database(None)
     with engine.begin() as c:

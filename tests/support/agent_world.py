@@ -25,6 +25,7 @@ from spotsurfer_agent.protocol import AgentConfig, Desired, Done, Head, HeadKind
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.store import StoreError
 from support.agent_service import Service
+from support.agent_shim import Shim
 from support.dict_store import DictStore as DictStore
 
 JOB = "job-1"
@@ -40,45 +41,6 @@ class Overwritten(BaseException):
     """A checkpoint would have taken the place of another: no code may catch this."""
 
 
-@dataclass
-class Shim:
-    """What runs on a machine. `worked` seconds of the job are done; it ends at `length`."""
-
-    now: Callable[[], float]
-    length: float = 1e9
-    exit_code: int = 0
-    phase: WorkloadState = WorkloadState.ABSENT
-    worked: float = 0.0
-    held: bool = False
-    pending: str | None = None
-    since: float = 0.0
-    output_from: int = 0  # bytes of output that an earlier machine made
-    cpu_from: float = 0.0
-    codes: list[int] = field(default_factory=list)  # of the job's steps, each as long as `length`; 0 where there is none
-    step: int = 0
-    near_miss: protocol.NearMiss | None = None
-    lost_because: str = ""
-    mark: bytes = b"%08d\n"  # a line, by its number; nine bytes
-
-    @property
-    def ends_at(self) -> float:
-        """When the step that runs will have ended, in seconds of work."""
-        return self.length * (self.step + 1)
-
-    def advance(self) -> None:
-        """Let the job work up to now, unless it stands still."""
-        gone = self.now() - self.since
-        self.since = self.now()
-        if self.phase is WorkloadState.RUNNING and not (self.held or self.near_miss) and self.pending is None:
-            self.worked = min(self.worked + gone, self.ends_at)
-            if self.worked >= self.ends_at:
-                self.phase = WorkloadState.EXITED
-
-    def output(self) -> bytes:
-        """All that the job ever printed."""
-        return b"".join(self.mark % i for i in range(int(self.worked)))
-
-
 class FakeEngine:
     """The engine's port over a Shim. `trip` is called with the name of each point of a save or restore, and may raise."""
 
@@ -87,7 +49,7 @@ class FakeEngine:
 
     def __init__(self, shim: Shim, store: Gate, folder: Path, world: World) -> None:
         self.shim, self._store, self._folder, self._world = shim, store, folder, world
-        self._trip = world.trip
+        self._trip, self._last = world.trip, Status(WorkloadState.ABSENT)
 
     def protection(self) -> Protection:
         return Protection("criu")
@@ -136,7 +98,7 @@ class FakeEngine:
             at="", steps=list(request.steps),
         )  # fmt: skip
         if request.final:
-            shim.pending = request.checkpoint
+            shim.pending, shim.frozen_at = request.checkpoint, shim.now()
         try:
             request.progress("upload")
             self._trip("upload")
@@ -170,11 +132,18 @@ class FakeEngine:
 
     def status(self) -> Status:
         (shim := self.shim).advance()
+        if shim.phase is WorkloadState.ABSENT:  # what it used, only who saw it alive still knows
+            return Status(WorkloadState.ABSENT, cpu_seconds=self._last.cpu_seconds, log=self._last.log)
         codes = dict(enumerate(shim.codes or [shim.exit_code]))
         code = codes.get(shim.step, 0) if shim.phase is WorkloadState.EXITED else None
         log, cpu = {"out": len(shim.output()), "err": 0}, shim.worked - shim.cpu_from
         lost, miss = shim.lost_because, shim.near_miss
-        return Status(shim.phase, code, shim.held, cpu, 1, log, shim.pending, None, lost, step=shim.step, near_miss=miss)
+        still = shim.now() - shim.frozen_at if shim.pending is not None else 0.0
+        self._last = Status(
+            shim.phase, code, shim.held, cpu, 1, log, shim.pending, None, lost,
+            step=shim.step, pending_seconds=still, near_miss=miss,
+        )  # fmt: skip
+        return self._last
 
     def hold(self) -> None:
         self.shim.advance()

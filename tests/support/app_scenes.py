@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from functools import partial
 from typing import NoReturn
+from unittest import mock
 
+from spotsurfer_agent.engines.keeper import Keeper
 from spotsurfer_agent.engines.ladder import Ladder
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import SelfSave, Spec
-from spotsurfer_agent.store import StoreError
-from support.engine_kit import JOB, W, output, refused, request, runs, stands_still, turns_pass
+from spotsurfer_agent.store import StoreError, open_store
+from support.engine_kit import JOB, W, newest, output, refused, request, runs, stands_still, turns_pass, until
 from support.ladder_scenes import ladder
 
 PROGRAM = """
@@ -30,6 +33,7 @@ WAYS = {
     "exit": SelfSave(signal="USR1", done_exit=85, deadline_seconds=10),
 }
 SAVES = ((1, False), (2, True))
+SLOW_SECONDS = 1.0
 
 
 def spec(way: str, engine: str = "app") -> Spec:
@@ -103,6 +107,44 @@ def agent_killed(way: str, engine: str, stage: str) -> None:
     e.save(request(2, final=True))
     assert e.status().state is W.ABSENT
     assert b"turn" in output(e)
+    e.kill()
+
+
+def counts(way: str) -> None:
+    """What a program used and how long it stood still, if saving ends it too: until it is there again, or dead."""
+    e = begun(spec(way))
+    for number, final in SAVES:
+        busy(e, 0.1 * number)
+        used = e.status().cpu_seconds
+        facts = e.save(request(number, final=final, commit=slowly))
+        assert (facts.frozen_seconds >= SLOW_SECONDS) == (final or way == "exit"), facts
+        assert e.status().cpu_seconds >= used, (e.status().cpu_seconds, used)
+        assert newest(open_store("file:///run/store")).cpu_seconds >= used
+    e.kill()
+
+
+def busy(e: Ladder, seconds: float) -> None:
+    until(lambda: e.status().cpu_seconds > seconds)
+
+
+def slowly(_: Manifest) -> bool:
+    time.sleep(SLOW_SECONDS)
+    return True
+
+
+def killed_as_it_ends(final: str) -> None:
+    """That saving ended the program is not taken for the job's end, whenever the agent dies: here when all but that is gone."""
+    child = os.fork()
+    if child == 0:
+        e = begun(spec("exit"))
+        with mock.patch.object(Keeper, "forget", lambda _: os.kill(os.getpid(), signal.SIGKILL)):
+            e.save(request(1, final=final == "final"))
+        os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL, status
+    e = ladder(spec("exit"))
+    e.adopt()
+    assert e.status().state is W.ABSENT, e.status()
     e.kill()
 
 

@@ -348,6 +348,22 @@ def group_goes_first() -> None:
     assert e.status().cpu_seconds > used
 
 
+def agent_and_shim_go_after_the_end() -> None:
+    """What a job used is written down with its exit status."""
+    e = engine()
+    e.start(Spec(JOB, ["sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exit 3"]))
+    until(lambda: e.status().state is W.EXITED)
+    used, shim = e.status().cpu_seconds, e._keeper._shim
+    assert shim is not None
+    shim.kill()
+    shim.wait()
+    e = engine()
+    seen = e.adopt()
+    assert (seen.state, seen.exit_code) == (W.EXITED, 3)
+    assert used / 2 < seen.cpu_seconds <= used, (seen, used)
+    e.kill()
+
+
 def scope_of_its_own() -> None:
     """As under systemd: the shim lies in a control group that is not below the agent's; the job's are below the shim's."""
     scope = JobCgroup.below_own("scope-1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import subprocess
@@ -188,6 +189,26 @@ def shared() -> None:
     (s.path / "work" / "big").write_bytes(b"afterwards")
     (copy,) = [capture.where(e) for e in capture.entries if e.path == "work/big"]
     assert copy.stat().st_size == BIG_BYTES
+
+
+def full() -> None:
+    """No room for the copies: said with its remedy, and the job runs on; as soon as there is room it is saved."""
+    e = engine()
+    begin(e, job())
+    (Path(e.scratch()) / "work/result").write_bytes(os.urandom(32 << 20))
+    filler = BASE / "filler"
+    with filler.open("wb", buffering=0) as f:
+        with contextlib.suppress(OSError):
+            while f.write(bytes(1 << 20)):
+                pass
+        f.truncate(f.tell() - (16 << 20))
+    told = refused("save", lambda: e.save(request(1, final=False)))
+    assert "disk is full: ask for a larger one" in told, told
+    runs(e)
+    filler.unlink()
+    e.save(request(2, final=False))
+    runs(e)
+    e.kill()
 
 
 def slowly() -> None:

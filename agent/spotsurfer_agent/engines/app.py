@@ -54,6 +54,7 @@ class AppEngine(Hosted):
         except EngineError:
             self._unmark()
             raise
+        still_from = time.monotonic()
         try:
             image, facts = self._kept(request)
         except FAILURES as e:
@@ -72,6 +73,8 @@ class AppEngine(Hosted):
                 self._gone()
             else:
                 self._goes_on(spec, exited=exited)
+        if over or exited:
+            facts = dataclasses.replace(facts, frozen_seconds=time.monotonic() - still_from)
         if not accepted:
             raise EngineError("save", f"checkpoint {image.id} was not accepted: this attempt does not own the job")
         return dataclasses.replace(facts, durable_seconds=time.monotonic() - began)
@@ -225,8 +228,8 @@ class AppEngine(Hosted):
 
     def _gone(self) -> None:
         """Kill it after its final save; that it had ended by itself, being told to, is no end of the command."""
+        (self._folder / shimwire.EXIT).unlink(missing_ok=True)  # first: without our marks it would count as the job's end
         self._end()
-        (self._folder / shimwire.EXIT).unlink(missing_ok=True)
 
     def _unmark(self) -> None:
         for name in (FINAL, TOLD):
@@ -241,10 +244,10 @@ class AppEngine(Hosted):
         with contextlib.suppress(shimwire.ShimGone, shimwire.ShimRefused):
             held = bool(self._ask("stay", on=False)["held"])
         if exited:
-            log = dict(self.status().log or {})
+            ended = self.status()
+            (self._folder / shimwire.EXIT).unlink(missing_ok=True)  # first: without our marks it would count as the job's end
             self._end()
-            (self._folder / shimwire.EXIT).unlink(missing_ok=True)
-            self._launch(again(spec), log, goes_on=True)
+            self._launch(again(spec), dict(ended.log or {}), goes_on=True, used=ended.cpu_seconds)
             if held:
                 self.hold()
         with contextlib.suppress(OSError):

@@ -150,17 +150,18 @@ class Hosted(abc.ABC):
             raise hooks.HookFailed(f"`{' '.join(words)}` was not run: {e}") from e
         hooks.run(self._tools, root, self._cgroup(), words, limit_seconds)
 
-    def _launch(self, spec: Spec, log: dict[str, int], *, goes_on: bool = False) -> None:
+    def _launch(self, spec: Spec, log: dict[str, int], *, goes_on: bool = False, used: float = 0.0) -> None:
         """The command under a new shim, on the files that are there; `log` says how much output it has already.
 
-        `goes_on`: on this machine, whose output is kept.
+        `goes_on`: on this machine, whose output is kept. `used`: seconds of processor that it had here before.
         """
         plan = self._plan(spec, owned=goes_on)
         if not goes_on:
             self._fresh_logs()
         self._spawn()
         plan = self._placed(plan)
-        self._ask("start", plan=dataclasses.asdict(plan), log=log, **self._keeper.resources(guarded=self.guarded))
+        resources = self._keeper.resources(guarded=self.guarded)
+        self._ask("start", plan=dataclasses.asdict(plan), log=log, used=used, **resources)
 
     def status(self) -> Status:
         """The workload now."""
@@ -179,10 +180,11 @@ class Hosted(abc.ABC):
             state,
             told["exit_code"],
             bool(told["held"]),
-            max(0.0, group.cpu_seconds(baseline + self._last.cpu_seconds) - baseline),  # who ends it removes the group first
+            group.used_since(baseline, self._last.cpu_seconds),  # who ends it removes the group first
             group.memory_bytes(),
             dict(told["log"]),
             told["pending_final"],
+            pending_seconds=float(told.get("pending_seconds", 0.0)),
             step=int(told.get("step", 0)),
             near_miss=near_miss(told.get("pressed")),
         )
@@ -355,7 +357,8 @@ class Hosted(abc.ABC):
         ended = shimwire.read_json(self._folder / shimwire.EXIT)
         if ended is not None:
             code, log, step = ended["exit_code"], dict(ended["log"]), int(ended.get("step", 0))
-            return Status(WorkloadState.EXITED, code, False, self._last.cpu_seconds, 0, log, step=step)
+            used = float(ended.get("cpu_seconds", self._last.cpu_seconds))
+            return Status(WorkloadState.EXITED, code, False, used, 0, log, step=step)
         if (self._folder / shimwire.STARTED).exists():
             return self._arriving(dataclasses.replace(self._absent(), state=WorkloadState.LOST))
         return self._absent()

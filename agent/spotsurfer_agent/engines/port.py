@@ -68,6 +68,7 @@ class Status:
     lost_because: str = ""  # LOST: what is known of it, a sentence
     image_is_bad: bool = False  # LOST: every restore from the same checkpoint would end so
     step: int = 0  # of the job's steps: the one that runs, or ended
+    pending_seconds: float = 0.0  # for so long `pending_final` has stood still
     near_miss: NearMiss | None = None  # frozen, because its memory was about to end; or LOST, because it did
 
 

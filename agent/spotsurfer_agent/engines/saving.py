@@ -275,7 +275,7 @@ class Saving:
         facts = needs.machine(at.criu_version, str(at.base), jobroot.compared(at.mounts), at.root)
         facts |= at.device.facts()
         facts |= needs.files(at.cgroup.pids(), str(at.base), at.place, shares.written(at.mounts))
-        cpu = max(0.0, at.cgroup.cpu_seconds() - told.number(status["cpu_baseline"])) + self._request.cpu_seconds_before
+        cpu = at.cgroup.used_since(told.number(status["cpu_baseline"])) + self._request.cpu_seconds_before
         return Instant(told.counts(frozen["log"]), cpu, facts, capture, told.texts(status["pipes"]), at.scratch.now_ns())
 
     def _resume(self, talk: shimwire.Conversation, *, good: bool) -> None:

@@ -76,20 +76,21 @@ class Gathering:
     def _window(self, at: float, totals: Totals | None, number: int | None = None) -> Window | None:
         if len(self._samples) < 2:
             return None
-        (begin, first), (end, last) = self._samples[0], self._samples[-1]
+        begin, (end, last) = self._samples[0][0], self._samples[-1]
         seconds, all_of = end - begin, [s for _, s in self._samples]
         if seconds <= 0:
             return None
         pairs = zip(pairwise(self._samples), self._arriving, strict=False)
         steps = [(b[0] - a[0], a[1], b[1], brought) for (a, b), brought in pairs if b[0] > a[0]]
+        worked = [max(b.cpu_seconds - a.cpu_seconds, 0.0) for _, a, b, _ in steps]  # a step that begins counts from 0
         # Memory that is brought back is no growth: the job had it where it was before.
         grown = [(b.resident_bytes - a.resident_bytes) / s for s, a, b, brought in steps if brought is None]
         swaps = [s.swap_bytes for s in all_of if s.swap_bytes is not None]
         return Window(
             number=number_of(begin) if number is None else number,
             seconds=seconds,
-            cpu_cores=max(last.cpu_seconds - first.cpu_seconds, 0.0) / seconds,
-            cpu_cores_max=max(max(b.cpu_seconds - a.cpu_seconds, 0.0) / s for s, a, b, _ in steps),
+            cpu_cores=sum(worked) / seconds,
+            cpu_cores_max=max(used / s for used, (s, *_) in zip(worked, steps, strict=True)),
             memory_bytes=max(s.memory_bytes for s in all_of),
             resident_bytes=max(s.resident_bytes for s in all_of),
             resident_last_bytes=last.resident_bytes,

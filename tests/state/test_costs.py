@@ -1,0 +1,35 @@
+"""What was spent, as pages and the command line see it while it is brought up to date."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+from support.builders import JOB, NOW, a_job, an_attempt
+
+from spotsurfer.ledger import costs as ledger
+from spotsurfer.ledger.costs import Costs
+from spotsurfer.model.job import AttemptState
+from spotsurfer.ports.provider import BillingRule
+from spotsurfer.state import jobs
+from spotsurfer.state.db import open_database
+
+
+def test_whoever_looks_during_a_refresh_sees_the_figures_before_it() -> None:
+    engine, costs = open_database(None), Costs(BillingRule())
+    running = [an_attempt(), an_attempt(2)]
+    with engine.begin() as c:
+        jobs.add_job(c, a_job())
+        costs.refresh(c, {JOB: running}, NOW)
+        before, seen = costs.total(), list[tuple[int, int]]()
+        assert before > 0
+
+        def charge(*known: object) -> object:
+            seen.append((costs.total(), costs.of_job(JOB)))
+            return counted(*known)  # type: ignore[arg-type]
+
+        counted = ledger.charge
+        ended = [an_attempt(state=AttemptState.RELEASED, released_at=NOW), an_attempt(2)]
+        with mock.patch.object(ledger, "charge", charge):
+            costs.refresh(c, {JOB: ended}, NOW)
+        assert seen == [(before, before)] * 2
+        assert costs.total() > 0

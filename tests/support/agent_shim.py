@@ -1,0 +1,49 @@
+"""A job whose work is a number, as the keeper of it that outlives the agent holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from spotsurfer_agent import protocol
+from spotsurfer_agent.engines.port import WorkloadState
+
+
+@dataclass
+class Shim:
+    """What runs on a machine. `worked` seconds of the job are done; it ends at `length`."""
+
+    now: Callable[[], float]
+    length: float = 1e9
+    exit_code: int = 0
+    phase: WorkloadState = WorkloadState.ABSENT
+    worked: float = 0.0
+    held: bool = False
+    pending: str | None = None
+    since: float = 0.0
+    frozen_at: float = 0.0  # by the final save that is pending
+    output_from: int = 0  # bytes of output that an earlier machine made
+    cpu_from: float = 0.0
+    codes: list[int] = field(default_factory=list)  # of the job's steps, each as long as `length`; 0 where there is none
+    step: int = 0
+    near_miss: protocol.NearMiss | None = None
+    lost_because: str = ""
+    mark: bytes = b"%08d\n"  # a line, by its number; nine bytes
+
+    @property
+    def ends_at(self) -> float:
+        """When the step that runs will have ended, in seconds of work."""
+        return self.length * (self.step + 1)
+
+    def advance(self) -> None:
+        """Let the job work up to now, unless it stands still."""
+        gone = self.now() - self.since
+        self.since = self.now()
+        if self.phase is WorkloadState.RUNNING and not (self.held or self.near_miss) and self.pending is None:
+            self.worked = min(self.worked + gone, self.ends_at)
+            if self.worked >= self.ends_at:
+                self.phase = WorkloadState.EXITED
+
+    def output(self) -> bytes:
+        """All that the job ever printed."""
+        return b"".join(self.mark % i for i in range(int(self.worked)))
