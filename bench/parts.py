@@ -36,6 +36,12 @@ def _freeze(order: Order) -> Iterable[Figure]:
         yield Figure("agent_memory_first_live_bytes" + tail, most, f"image {image:,} bytes", raw, image + (300 << 20))
 
 
+def _unwatched(order: Order) -> Iterable[Figure]:
+    rounds = scene("unwatched", order.size, disk_bytes=order.disk)["rounds"]
+    compared = f"{_against(rounds, *FREEZES)}; as on kernels before 6.7, where nothing can be copied ahead"
+    yield Figure("freeze_ratio_without_watch", ratio(rounds, "freeze", "criu_freeze"), compared, {"rounds": rounds})
+
+
 def _durable(order: Order) -> Iterable[Figure]:
     for tail, rounds in _by_huge_pages("durable", order):
         theirs = f"{median(rounds, 'criu_seconds'):.2f} s of criu dump to disk, synced"
@@ -140,6 +146,7 @@ def _torn(order: Order) -> Iterable[Figure]:
 
 PARTS: dict[str, Part] = {
     "freeze": _freeze,
+    "unwatched": _unwatched,
     "durable": _durable,
     "second": _second,
     "final": _final,

@@ -84,7 +84,7 @@ def _failed(s: State, f: Facts, o: Outcome) -> State:
 
 def _enter(s: State, name: S, f: Facts) -> State:
     changes: dict[str, object] = {"name": name, "since": f.now}
-    if name in TERMINAL or (name is S.DRAINING and s.name is S.RUNNING):
+    if name in TERMINAL or (s.name is S.RUNNING and name is not S.SAVING):
         changes |= {"retry_at": float("-inf"), "failures": 0}
     if name is S.BROKEN and f.pressed:
         changes |= {"error": f"{STARVED}: {s.error}", "error_kind": "lost"}
@@ -92,6 +92,8 @@ def _enter(s: State, name: S, f: Facts) -> State:
         changes |= {"error": f.refusal, "error_kind": "store"}
     elif name is S.BROKEN and not s.error:
         changes |= {"error": f.lost_because or VANISHED, "error_kind": "restore" if f.image_is_bad else "lost"}
+    elif name is S.RUNNING and s.name is S.BOOT and f.head is not None and s.save_tried > f.head.sequence:
+        changes["retry_at"] = f.now + BACKOFF_SECONDS[Task.LIVE]  # that save may be what the agent before us died of
     elif name in (S.PUBLISHING, S.DRAINED):
         changes |= {"error": "", "error_kind": ""}
     return dataclasses.replace(s, **changes)  # type: ignore[arg-type]
@@ -100,7 +102,7 @@ def _enter(s: State, name: S, f: Facts) -> State:
 def _keep(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
     """The lease: hold the job while somebody else might own it, let it go on when that is ruled out."""
     if f.workload is not W.RUNNING:
-        return _keep_between(s, f) if s.name is S.STEPPING else (dataclasses.replace(s, held_since=None), ())
+        return _keep_between(s, f) if _comes_back(s, f) else (dataclasses.replace(s, held_since=None), ())
     if s.name in TERMINAL:
         return s, () if f.held or s.killed else (Hold(),)
     if s.held_since is None:
@@ -112,6 +114,12 @@ def _keep(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
     if f.proved_at > s.held_since:
         return dataclasses.replace(s, held_since=None), (Release(),)
     return s, (Renew(),) if f.held else (Hold(), Renew())
+
+
+def _comes_back(s: State, f: Facts) -> bool:
+    """Nothing runs, and something will: the next step, or a program that ended as it saved itself."""
+    ended = f.workload is W.EXITED and (f.step_due or s.name in (S.SAVING, S.DRAINING))
+    return s.name is S.STEPPING or ended
 
 
 def _keep_between(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:

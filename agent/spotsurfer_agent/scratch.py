@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -285,6 +286,16 @@ def _tried(copy: Path) -> Iterator[None]:
         yield
     except OSError:
         copy.unlink(missing_ok=True)
+
+
+def lay_init(scratch: Path, tini: str) -> str:
+    """The static init inside the scratch: its file is part of every image, so it travels along. Path below the scratch."""
+    data = Path(tini).read_bytes()
+    inside = f".spotsurfer/tini-{hashlib.sha256(data).hexdigest()[:16]}"
+    path = scratch / inside
+    path.write_bytes(data)
+    path.chmod(0o755)
+    return inside
 
 
 def own(path: Path, uid: int, gid: int) -> None:

@@ -99,7 +99,6 @@ class Job:
     def start(self, _owner: Owner, request: Request) -> Reply:
         """Start the command from the beginning; `used` seconds of processor count as its own already."""
         plan = self._prepare(request)
-        self._cpu_baseline = -float(request.get("used", 0.0))
         try:
             ends = self._output.ends
             self._root_pid = launch.start(plan, self._net.fd, ends["out"], ends["err"])
@@ -129,6 +128,7 @@ class Job:
             raise Refused(f"the job is {self._phase} here already")
         plan = launch.LaunchPlan.from_json(request["plan"])
         self._cgroup, self._step = JobCgroup(dict(request["cgroup"])), plan.step
+        self._cpu_baseline = self._cgroup.cpu_seconds() - float(request.get("used", 0.0))
         self._levels, self._phase = request.get("guard"), STARTING
         try:
             self._net.make(Tools.from_json(request["tools"]), plan.ports, hushed=hushed)

@@ -61,8 +61,9 @@ class StateFile:
 
     def recall(self, now: float) -> State:
         """Where a new agent process begins."""
-        freeze_at = self.memory.freeze_at
-        return State(since=now, drain_failed=self.memory.drain_failed, freeze_at=now if freeze_at is None else freeze_at)
+        m = self.memory
+        freeze_at = now if m.freeze_at is None else m.freeze_at
+        return State(since=now, drain_failed=m.drain_failed, save_tried=m.save_sequence, freeze_at=freeze_at)
 
     def keep(self, state: State) -> None:
         """What the next process needs of a state to `recall` it."""

@@ -60,10 +60,12 @@ class StepBook:
         self._state.update(cpu_told=used(self._state.memory, newest))
 
     def due(self, spec: Spec | None, status: Status) -> int | None:
-        """The step that is to be started now, because the one before it has ended."""
+        """The step that is to be started now, because the one before it has ended, or because it ended as it saved itself."""
         runs = self.runs
         if spec is None or not runs:
             return None
+        if status.saved_itself:
+            return runs[-1].number
         if self._noted(status):
             return runs[-1].number
         if status.state is not WorkloadState.EXITED:
@@ -85,6 +87,11 @@ class StepBook:
             self._state.update(steps=[dataclasses.asdict(run) for run in runs], cpu_steps=here, between_steps=True)
         runs = self.runs
         return stepping.at(spec, number, runs), runs[-1].log
+
+    def seen(self, status: Status) -> None:
+        """An agent that takes over sees the job: the one before may have died as soon as it had started the newest step."""
+        if self.runs and status.state is not WorkloadState.ABSENT and status.step == self.runs[-1].number:
+            self.started()
 
     def started(self) -> None:
         """The newest step runs."""

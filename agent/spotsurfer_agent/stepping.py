@@ -59,6 +59,13 @@ def at(spec: Spec, number: int, runs: Sequence[StepRun] = ()) -> Spec:
     return dataclasses.replace(spec, command=step.command, environment=environment, app=app, step=number)
 
 
+def again(spec: Spec) -> Spec:
+    """The specification with the command that goes on from what a program saved itself."""
+    if spec.app is None or not spec.app.restart_command:
+        return spec
+    return dataclasses.replace(spec, command=spec.app.restart_command)
+
+
 def unprotected(spec: Spec, number: int) -> str:
     """Why nothing is saved while this step runs, in one sentence; empty = it is saved like any job."""
     step = steps_of(spec)[number]

@@ -138,6 +138,7 @@ class State:
     shown: S = S.BOOT  # what reports say: a dead workload only once it is dead
     booted: bool = False
     killed: bool = False
+    save_tried: int = 0  # number of the last save that an agent before us tried
     freeze_at: float = 0.0  # instant of the newest save, or of the start
     retry_at: float = float("-inf")  # no task is begun before
     failures: int = 0  # of tasks, in a row

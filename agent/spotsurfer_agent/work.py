@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent import clock, files, manifest, outputs, protocol, stepping
+from spotsurfer_agent import clock, entries, files, manifest, outputs, protocol, stepping
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import Engine, EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.facts import Outcome, Task
@@ -25,7 +25,7 @@ from spotsurfer_agent.mailbox import Fenced, Heads, InDoubt, Mailbox
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.patience import Patience, Patient
 from spotsurfer_agent.pins import CondemnedChunk, Pins
-from spotsurfer_agent.protocol import Done, Head, HeadKind, ProtocolError, SaveFacts, Spec
+from spotsurfer_agent.protocol import Done, ProtocolError, SaveFacts, Spec
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.stepbook import StepBook
 from spotsurfer_agent.store import StoreError, StoreUnreachable
@@ -54,6 +54,8 @@ class Work:
     pressed: bool = False  # the job stands still for want of memory
     stage: str = ""
     _refused: str = field(default="", init=False)  # why our own commit said no
+    _stood_seconds: float = field(default=0.0, init=False)  # of a final save that was settled: until then
+    _saved_at: float | None = field(default=None, init=False)  # when the last save ended, if it went well
 
     @property
     def _patience(self) -> Patience:
@@ -101,6 +103,7 @@ class Work:
         if ran_here:
             self.logs.resume(self.state.memory.log_begin)
             self.state.update(began=True)  # the agent before us may have died before it wrote so
+            self.steps.seen(status)
         return Outcome(Task.BOOT, self.now())
 
     def _begin(self) -> Outcome:
@@ -132,9 +135,20 @@ class Work:
 
     def _step(self) -> Outcome:
         """The next of the job's commands. What was noted of it before counts: this may be the second agent that does it."""
-        spec, log = self.steps.turn(self._spec(), self.engine.status())
+        status = self.engine.status()
+        if status.saved_itself:
+            return self._go_on()
+        spec, log = self.steps.turn(self._spec(), status)
         self.engine.next_step(spec, log)
         self.steps.started()
+        return Outcome(Task.STEP, self.now())
+
+    def _go_on(self) -> Outcome:
+        """The same command again, which ended as it saved itself; until then it stands still for that save."""
+        runs = self.steps.runs
+        self.engine.go_on(stepping.at(self._spec(), runs[-1].number, runs))
+        frozen = self.state.memory.frozen_seconds + (self.now() - self._saved_at if self._saved_at is not None else 0.0)
+        self.state.update(frozen_seconds=frozen)
         return Outcome(Task.STEP, self.now())
 
     @property
@@ -209,7 +223,9 @@ class Work:
             pressed=self.pressed,
             steps=tuple(self.steps.runs),
         )
+        self._saved_at = None
         saved = self._pinned(request)
+        self._saved_at = self.now()
         self._count(saved)
         return Outcome(task, self.now(), save=saved, kind="hook", note=self.engine.note)
 
@@ -232,7 +248,7 @@ class Work:
         self._flush(dict(status.log or {}))
         self.steps.used(status.cpu_seconds)
         self.engine.kill()
-        self.heads.append(_unsaved, True, self.store.check, self.wait)
+        self.heads.append(entries.unsaved, True, self.store.check, self.wait)
         return Outcome(Task.FINAL, self.now())
 
     def _pinned(self, request: SaveRequest) -> SaveFacts:
@@ -275,7 +291,7 @@ class Work:
     def _append(self, image: Manifest, *, final: bool) -> None:
         if final:
             self.steps.used(image.cpu_seconds - self.steps.cpu_before)
-        self.heads.append(lambda base: _committed(base, image, final), final, self.store.check, self.wait)
+        self.heads.append(lambda base: entries.committed(base, image, final), final, self.store.check, self.wait)
 
     def _unclaimed(self, image: Manifest) -> None:
         """Its manifest is in the store; does the collector claim a chunk of it? Raises CondemnedChunk, StoreError."""
@@ -297,7 +313,7 @@ class Work:
         """
         self.heads.refresh()
         status = self.engine.status()
-        pending = status.pending_final
+        pending, self._stood_seconds = status.pending_final, status.pending_seconds
         if pending is None:
             return Outcome(Task.SETTLE, self.now())
         image = self.manifest(pending)
@@ -310,20 +326,27 @@ class Work:
                 raise
             self._append(image, final=True)
         self.engine.settle(image is not None)
-        self._count_left(image, status.pending_seconds)
         return Outcome(Task.SETTLE, self.now())
 
-    def _count_left(self, image: Manifest | None, frozen_seconds: float) -> None:
-        """A final save that an agent before us made. Where its base can't be read all of it counts as new."""
-        if image is None:
+    def _count_left(self, stood_seconds: float) -> None:
+        """Our final save, where an agent before us died before it had counted it.
+
+        Where its base can't be read all of it counts as new. Raises StoreError, ProtocolError.
+        """
+        head, counted = self.heads.newest, self.state.memory.last_save or {}
+        if not self.heads.view.own_final or head is None or head.checkpoint in (None, counted.get("checkpoint")):
             return
+        image = self.manifest(head.checkpoint)
+        if image is None or (image.kind, image.epoch) != ("final", self.attempt):
+            return  # the job was left unsaved
         known: set[str] = set()
         with contextlib.suppress(StoreError, ProtocolError):
             base = self.manifest(image.base) if image.base is not None else None
             known = {chunk.digest for chunk in base.chunks} if base is not None else known
         new = sum(chunk.size for chunk in image.chunks if chunk.digest not in known)
         memory = sum(entry.extents.bytes for entry in image.image)
-        facts = (image.id, image.sequence, image.kind, image.image_bytes, new, frozen_seconds, frozen_seconds)
+        frozen = stood_seconds or image.frozen_seconds
+        facts = (image.id, image.sequence, image.kind, image.image_bytes, new, frozen, frozen)
         self._count(SaveFacts(*facts, memory_bytes=memory))
 
     # ---------------------------------------------------------------- the end
@@ -342,7 +365,7 @@ class Work:
         done = Done(exit_code=code, reason="exited", outputs=out.sizes, log=log, steps=runs, digests=out.digests)
         cpu = self.steps.cpu_before + status.cpu_seconds
         self.steps.used(status.cpu_seconds)
-        self.heads.append(lambda base: _closed(base, done, cpu), True, self.store.check, self.wait)
+        self.heads.append(lambda base: entries.closed(base, done, cpu), True, self.store.check, self.wait)
         with contextlib.suppress(StoreError):  # nobody wants to see what there was before
             self.store.delete([x.key for x in self.store.list(protocol.partials_prefix(self.job))])
         return Outcome(Task.PUBLISH, self.now(), note=_note(out, code))
@@ -350,35 +373,11 @@ class Work:
     def _kill(self) -> Outcome:
         left = self.engine.status()
         self.engine.kill()
-        if left.pending_final is not None and self.heads.view.own_final:  # the agent before us died as it had said so
-            with contextlib.suppress(StoreError, ProtocolError):
-                self._count_left(self.manifest(left.pending_final), left.pending_seconds)
+        with contextlib.suppress(StoreError, ProtocolError):
+            self._count_left(left.pending_seconds or self._stood_seconds)
         if self.goods is not None:
             self.goods.drop()
         return Outcome(Task.KILL, self.now())
-
-
-def _committed(base: Head, image: Manifest, final: bool) -> Head:
-    return Head(
-        number=0,
-        kind=HeadKind.COMMIT,
-        epoch=image.epoch,
-        checkpoint=image.id,
-        sequence=max(base.sequence, image.sequence),
-        final=final,
-        done=None,
-        cpu_seconds=image.cpu_seconds,
-        nonce="",
-        at="",
-    )
-
-
-def _unsaved(base: Head) -> Head:
-    return Head(0, HeadKind.COMMIT, base.epoch, base.checkpoint, base.sequence, True, None, base.cpu_seconds, "", "")
-
-
-def _closed(base: Head, done: Done, cpu_seconds: float) -> Head:
-    return Head(0, HeadKind.DONE, base.epoch, base.checkpoint, base.sequence, base.final, done, cpu_seconds, "", "")
 
 
 def _note(out: outputs.Published, exit_code: int | None) -> str:

@@ -9,6 +9,7 @@ from bench.scenes import kit, network, repos, restores, saves, torn
 
 SCENES = {
     "freeze": saves.freeze,
+    "unwatched": saves.unwatched,
     "durable": saves.durable,
     "second": saves.second,
     "final": saves.final,

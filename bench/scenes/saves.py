@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+from spotsurfer_agent.engines import ahead
 
 from bench.scenes import images, kit, memory, reference
 from bench.scenes.kit import Runner
@@ -16,6 +19,12 @@ Figures = dict[str, Any]
 def freeze(size: str) -> Figures:
     """First live saves of a mixed memory, beside dumps to tmpfs."""
     return _live(int(size), 50, kit.TMPFS)
+
+
+def unwatched(size: str) -> Figures:
+    """As `freeze` on a kernel before 6.7, which can't tell what the job writes: all is read while it stands still."""
+    with mock.patch.object(ahead, "available", lambda: False):
+        return freeze(size)
 
 
 def durable(size: str) -> Figures:

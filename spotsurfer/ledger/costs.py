@@ -34,7 +34,6 @@ class Costs:
             everybody = rows.all_jobs(connection)
             self.pay_for(everybody)
             more = {j.id for j in everybody}
-            self._loaded = True
         missing = sorted(more - set(attempts))
         found = {**attempts, **(rows.attempts(connection, missing) if missing else {})}
         steps = market.prices(connection, sorted(found))
@@ -42,7 +41,8 @@ class Costs:
         bills = {key: charge(a, steps.get(key, []), self._rule, now, a.reclaimed) for key, a in known}
         over = {key: bills.pop(key) for key, a in known if a.state in OVER}
         settled = self._bills[0]  # as it is now: somebody else may have asked meanwhile
-        self._bills = ({**settled, **over} if over else settled), bills
+        self._bills = ({**settled, **over} if over else settled), {k: c for k, c in bills.items() if k not in settled}
+        self._loaded = True
 
     def pay_for(self, jobs: Iterable[Job]) -> None:
         """Rehearsals among these jobs are counted for their parents."""

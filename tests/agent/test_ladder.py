@@ -51,6 +51,8 @@ def test_scene(tmp_path, scene):
         "counts exit",
         "killed_as_it_ends live",
         "killed_as_it_ends final",
+        "late",
+        "agent_killed exit app told",
         "in_doubt file",
         "in_doubt exit",
         "agent_killed file app upload",

@@ -195,6 +195,7 @@ def test_killed_between_two_steps_the_next_agent_goes_on(world, point):
         ("setup", 0, 10.0), ("main", 7, 10.0), ("finish", 0, 10.0),
     ]  # fmt: skip
     assert done(world).exit_code == 7
+    assert world.report(1).cpu_seconds == 30.0
     assert world.log(1) == (0, machine.shim.output())
     assert world.trail.count("start") == 1
 

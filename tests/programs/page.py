@@ -26,11 +26,13 @@ LIMITS = """
 
 A system call that waits with a timeout (`poll`, `nanosleep`, a futex with a limit) may return `EINTR` once after a save, as it
 may after a signal. Programs that wait on are not disturbed; one that takes it for the end is: `script` of util-linux 2.38 kills
-what it records. A connection out of the job is closed at a move, as after a timeout.
+what it records. A connection out of the job breaks at a move: the program sees a network error.
 
 ## What can't be saved
 
-Such a job is told so in one sentence, and runs on unprotected to its end; its output is the same as undisturbed.
+Such a job is told so in one sentence, and runs on unprotected to its end; its output is the same as undisturbed. Also refused,
+each with its sentence: explicit huge pages, userfaultfd, perf counters, eBPF, sockets of other families (packet, SCTP, MPTCP, …), Unix
+sockets to programs outside, deleted files of more than 512 MiB, files on network file systems that the job did not ask for.
 
 | what it holds | version | what it does | what was done | result |
 |---|---|---|---|---|

@@ -28,6 +28,7 @@ class Shim:
     step: int = 0
     near_miss: protocol.NearMiss | None = None
     lost_because: str = ""
+    saved_itself: bool = False  # it ended as it saved itself
     mark: bytes = b"%08d\n"  # a line, by its number; nine bytes
 
     @property

@@ -85,6 +85,10 @@ class FakeEngine:
         shim.phase = WorkloadState.RUNNING
         self._trip(f"stepped {spec.step}")
 
+    def go_on(self, spec: Spec) -> None:
+        self._trip("go on")
+        self.shim.phase, self.shim.since, self.shim.saved_itself = WorkloadState.RUNNING, self.shim.now(), False
+
     def save(self, request: SaveRequest) -> SaveFacts:
         shim = self.shim
         shim.advance()
@@ -141,7 +145,7 @@ class FakeEngine:
         still = shim.now() - shim.frozen_at if shim.pending is not None else 0.0
         self._last = Status(
             shim.phase, code, shim.held, cpu, 1, log, shim.pending, None, lost,
-            step=shim.step, pending_seconds=still, near_miss=miss,
+            step=shim.step, pending_seconds=still, saved_itself=shim.saved_itself, near_miss=miss,
         )  # fmt: skip
         return self._last
 

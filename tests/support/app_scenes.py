@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import signal
 import sys
@@ -10,13 +12,14 @@ from functools import partial
 from typing import NoReturn
 from unittest import mock
 
+from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.keeper import Keeper
 from spotsurfer_agent.engines.ladder import Ladder
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import SelfSave, Spec
 from spotsurfer_agent.store import StoreError, open_store
 from support.engine_kit import JOB, W, newest, output, refused, request, runs, stands_still, turns_pass, until
-from support.ladder_scenes import ladder
+from support.ladder_scenes import goes_on, ladder
 
 PROGRAM = """
 import os, signal, sys, time
@@ -34,6 +37,7 @@ WAYS = {
 }
 SAVES = ((1, False), (2, True))
 SLOW_SECONDS = 1.0
+Point = tuple[type, str] | None
 
 
 def spec(way: str, engine: str = "app") -> Spec:
@@ -61,6 +65,7 @@ def lease(way: str) -> None:
         assert e.status().held
         stands_still(e)
         e.release()
+        goes_on(e, spec(way))
         runs(e)
 
     def lapses_and_comes_back(now: str) -> None:
@@ -87,22 +92,21 @@ def in_doubt(way: str) -> None:
         except StoreError:
             assert (e.status().state is W.ABSENT) == final
         if not final:
+            goes_on(e, spec(way))
             runs(e)
     e.kill()
 
 
 def agent_killed(way: str, engine: str, stage: str) -> None:
     """In the middle of a final save: the next agent lets the job go on, unless its final entry may exist."""
-    child = os.fork()
-    if child == 0:
-        agent_that_dies(spec(way, engine), stage)
-    _, status = os.waitpid(child, 0)
-    assert os.WTERMSIG(status) == signal.SIGKILL, status
+    dies(spec(way, engine), stage, (AppEngine, "_sign") if stage == "told" else None)
     e = ladder(spec(way, engine))
     e.adopt()
     if stage == "commit":
         assert e.status().state is W.ABSENT
         return
+    until(lambda: way != "exit" or e.status().saved_itself)  # also where it does so only now
+    goes_on(e, spec(way, engine))
     runs(e)
     e.save(request(2, final=True))
     assert e.status().state is W.ABSENT
@@ -110,14 +114,24 @@ def agent_killed(way: str, engine: str, stage: str) -> None:
     e.kill()
 
 
+def dies(what: Spec, stage: str, point: Point = None, *, final: bool = True) -> None:
+    """An agent that does, at a stage of a save, or where it calls something."""
+    child = os.fork()
+    if child == 0:
+        agent_that_dies(what, stage, point, final=final)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL, status
+
+
 def counts(way: str) -> None:
-    """What a program used and how long it stood still, if saving ends it too: until it is there again, or dead."""
+    """What a program used and how long it stood still, if saving ends it too: until all is safe, or it is dead."""
     e = begun(spec(way))
     for number, final in SAVES:
-        busy(e, 0.1 * number)
-        used = e.status().cpu_seconds
+        used = e.status().cpu_seconds + 0.02
+        busy(e, used)
         facts = e.save(request(number, final=final, commit=slowly))
         assert (facts.frozen_seconds >= SLOW_SECONDS) == (final or way == "exit"), facts
+        goes_on(e, spec(way))
         assert e.status().cpu_seconds >= used, (e.status().cpu_seconds, used)
         assert newest(open_store("file:///run/store")).cpu_seconds >= used
     e.kill()
@@ -134,28 +148,55 @@ def slowly(_: Manifest) -> bool:
 
 def killed_as_it_ends(final: str) -> None:
     """That saving ended the program is not taken for the job's end, whenever the agent dies: here when all but that is gone."""
-    child = os.fork()
-    if child == 0:
-        e = begun(spec("exit"))
-        with mock.patch.object(Keeper, "forget", lambda _: os.kill(os.getpid(), signal.SIGKILL)):
-            e.save(request(1, final=final == "final"))
-        os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert os.WTERMSIG(status) == signal.SIGKILL, status
+    dies(spec("exit"), "", (Keeper, "forget"), final=final == "final")
     e = ladder(spec("exit"))
     e.adopt()
+    if final != "final":
+        assert e.status().saved_itself
+        goes_on(e, spec("exit"))
+        runs(e)
+        assert e.status().cpu_seconds > 0
+        e.kill()
     assert e.status().state is W.ABSENT, e.status()
     e.kill()
 
 
-def agent_that_dies(what: Spec, stage: str) -> NoReturn:
+def late() -> None:
+    """It ends by saving itself when nobody waits for that any more: that is no end of the job, whoever sees it."""
+    what = dataclasses.replace(spec("exit"), app=dataclasses.replace(WAYS["exit"], deadline_seconds=0.1))
+    e = begun(what)
+    os.kill(e._here.pids()[-1], signal.SIGSTOP)
+    assert "within 0.1 s" in refused("save", lambda: e.save(request(1, final=False)))
+    assert not e.status().saved_itself
+    os.kill(e._here.pids()[-1], signal.SIGCONT)
+    until(lambda: e.status().state is W.EXITED)
+    assert e.status().saved_itself
+    e = ladder(what)
+    assert e.adopt().saved_itself
+    goes_on(e, what)
+    runs(e)
+    os.kill(e._here.pids()[-1], signal.SIGUSR1)  # by itself, told by nobody
+    until(lambda: e.status().state is W.EXITED)
+    assert not e.status().saved_itself
+    e.kill()
+
+
+def agent_that_dies(what: Spec, stage: str, point: Point, *, final: bool) -> NoReturn:
     e = begun(what)
 
-    def dies(now: str) -> None:
-        if now == stage:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def die(*_: object) -> object:
+        if point == (AppEngine, "_sign"):
+            return lambda: os.kill(os.getpid(), signal.SIGKILL)  # the program is told by then
+        os.kill(os.getpid(), signal.SIGKILL)
+        return None
 
-    e.save(request(1, final=True, progress=dies))
+    def heard(now: str) -> None:
+        if now == stage:
+            die()
+
+    with mock.patch.object(*point, die) if point else contextlib.nullcontext():
+        e.save(request(1, final=final, progress=heard))
+        goes_on(e, what)
     os._exit(1)
 
 

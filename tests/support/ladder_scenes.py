@@ -65,6 +65,7 @@ def app(way: str) -> None:
     facts = e.save(request(1, final=False))
     assert facts.kind == "live"
     assert facts.frozen_seconds < 2
+    goes_on(e, spec)
     until(lambda: e.status().state is W.RUNNING)
     first = saved(e)
     time.sleep(0.2)
@@ -79,6 +80,12 @@ def app(way: str) -> None:
     until(lambda: b"from " in output(e))
     assert int(output(e).split()[1]) > first > 0
     e.kill()
+
+
+def goes_on(e: Ladder, spec: Spec) -> None:
+    """As the agent sees to it after a save."""
+    if e.status().saved_itself:
+        e.go_on(spec)
 
 
 def saved(e: Ladder) -> int:

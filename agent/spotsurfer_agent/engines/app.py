@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent import clock, files, manifest, protocol, shimwire, trees
+from spotsurfer_agent import clock, files, manifest, protocol, shimwire, stepping, trees
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.engines import hooks, needs
-from spotsurfer_agent.engines.hosted import FINAL, TOLD, Hosted
+from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState, blame, plainly
 from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.protocol import SaveFacts, SelfSave, Spec
@@ -52,16 +52,16 @@ class AppEngine(Hosted):
         try:
             exited = self._told(spec.app, status, spec)
         except EngineError:
-            self._unmark()
+            self.marks.over()
             raise
         still_from = time.monotonic()
         try:
             image, facts = self._kept(request)
         except FAILURES as e:
-            self._goes_on(spec, exited=exited)
+            self._goes_on()
             raise EngineError("save", f"the save failed, the job runs on: {plainly(e)}") from e
         except BaseException:
-            self._goes_on(spec, exited=exited)
+            self._goes_on()
             raise
         request.progress("commit")
         over = request.final
@@ -72,7 +72,7 @@ class AppEngine(Hosted):
             if over:
                 self._gone()
             else:
-                self._goes_on(spec, exited=exited)
+                self._goes_on()
         if over or exited:
             facts = dataclasses.replace(facts, frozen_seconds=time.monotonic() - still_from)
         if not accepted:
@@ -93,24 +93,17 @@ class AppEngine(Hosted):
             reader = Reader(self._store, self._job, self._keys, self._limits)
             trees.build(self._scratch.path, manifest.scratch, manifest.chunks, reader)
             self._scratch.make()
-            self._launch(again(spec), dict(manifest.log))
+            self._launch(stepping.again(spec), dict(manifest.log))
         except (*FAILURES, BadChunk, trees.UnsafePath) as e:
             self.kill()
             raise EngineError(blame(e), f"checkpoint {manifest.id} can't be restored: {plainly(e)}") from e
 
-    @property
-    def told(self) -> bool:
-        """An agent died while it saved."""
-        return (self._folder / TOLD).exists()
-
-    def recover(self, spec: Spec) -> None:
-        """A job that was being saved by an agent that died goes on, unless its final entry may exist. Raises as a start."""
-        status = self.status()
-        ended_by_that = spec.app is not None and status.exit_code is not None and status.exit_code == spec.app.done_exit
-        if (self._folder / FINAL).exists():
+    def recover(self) -> None:
+        """A job that was being saved by an agent that died goes on, unless its final entry may exist."""
+        if self.marks.is_final:
             self._gone()
-        elif status.state is WorkloadState.RUNNING or ended_by_that:
-            self._goes_on(spec, exited=ended_by_that)
+        else:
+            self._goes_on()
 
     # ------------------------------------------------------------ telling it, and the sign that it has done so
 
@@ -118,7 +111,7 @@ class AppEngine(Hosted):
         """Tell the program to save itself and wait until it has; whether it ended by that. Raises EngineError("save")."""
         sign = self._sign(app, status, self._work(spec))
         try:
-            (self._folder / TOLD).touch()
+            self.marks.tell(app.done_exit)
             self._tell(app, spec)
         except (OSError, trees.UnsafePath, hooks.HookFailed, shimwire.ShimGone) as e:
             raise EngineError("save", f"the program could not be told to save itself: {e}") from e
@@ -191,7 +184,7 @@ class AppEngine(Hosted):
         image = dataclasses.replace(image, frozen_seconds=frozen, chunks=writer.table.rows)
         self._manifest(image)
         if request.final:
-            (self._folder / FINAL).touch()
+            self.marks.final()
         sent = writer.sent_bytes
         return image, SaveFacts(image.id, image.sequence, image.kind, image.image_bytes, sent, frozen, 0.0, memory_bytes=0)
 
@@ -230,36 +223,15 @@ class AppEngine(Hosted):
         """Kill it after its final save; that it had ended by itself, being told to, is no end of the command."""
         (self._folder / shimwire.EXIT).unlink(missing_ok=True)  # first: without our marks it would count as the job's end
         self._end()
+        self.marks.forget()
 
-    def _unmark(self) -> None:
-        for name in (FINAL, TOLD):
-            (self._folder / name).unlink(missing_ok=True)
-
-    def _goes_on(self, spec: Spec, *, exited: bool) -> None:
-        """After a live save, or one that failed: the program runs, and is started again where saving had ended it.
-
-        As far as the lease lets it.
-        """
-        held = False
+    def _goes_on(self) -> None:
+        """After a live save, or one that failed: the program runs as far as the lease lets it, or is `saved_itself`."""
         with contextlib.suppress(shimwire.ShimGone, shimwire.ShimRefused):
-            held = bool(self._ask("stay", on=False)["held"])
-        if exited:
-            ended = self.status()
-            (self._folder / shimwire.EXIT).unlink(missing_ok=True)  # first: without our marks it would count as the job's end
-            self._end()
-            self._launch(again(spec), dict(ended.log or {}), goes_on=True, used=ended.cpu_seconds)
-            if held:
-                self.hold()
+            self._ask("stay", on=False)
         with contextlib.suppress(OSError):
             self._scratch.drop_kept()  # of a save that failed
-        self._unmark()
-
-
-def again(spec: Spec) -> Spec:
-    """The specification with the command that goes on from saved files."""
-    if spec.app is None or not spec.app.restart_command:
-        return spec
-    return dataclasses.replace(spec, command=spec.app.restart_command)
+        self.marks.over()
 
 
 class _Rested:

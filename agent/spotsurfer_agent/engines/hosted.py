@@ -8,13 +8,12 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hints, jobroot, launch, netns, scratch, sealed, secretbag, segments, shimwire, trees
+from spotsurfer_agent import hints, jobroot, launch, netns, scratch, sealed, secretbag, segments, shimwire, stepping, trees
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
@@ -25,6 +24,7 @@ from spotsurfer_agent.engines.base import Bases
 from spotsurfer_agent.engines.keeper import Keeper, killed, near_miss
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.engines.restoring import Origin, arrival
+from spotsurfer_agent.engines.selfsave import Marks
 from spotsurfer_agent.engines.world import PATH, World
 from spotsurfer_agent.images.bringing import Images, Rules
 from spotsurfer_agent.manifest import Manifest
@@ -34,8 +34,6 @@ from spotsurfer_agent.protocol import SaveFacts, Spec
 from spotsurfer_agent.store import ObjectStore
 from spotsurfer_agent.tools import Tools
 
-# Marks of a save by the program itself: its final entry may exist, so it must not run on; it was told, and may end by that.
-FINAL, TOLD = "app-final", "app-told"
 PHASES = {
     "idle": WorkloadState.ABSENT,
     "starting": WorkloadState.ABSENT,
@@ -65,6 +63,7 @@ class Hosted(abc.ABC):
         self._scratch.make()
         self.world = World(base, Images(base, job, store, tools, self._registry_auth))
         self._keeper = Keeper(base, tools)
+        self.marks = Marks(self._folder)
         self._bases = Bases(self._folder, store, job, self._keys)
         self._limits, self._memory_bytes = USUAL, 0
         self._last = Status(WorkloadState.ABSENT)
@@ -107,22 +106,34 @@ class Hosted(abc.ABC):
     def start(self, spec: Spec) -> None:
         """Start the command from the beginning. Raises EngineError: "start"; "image", "store", "refused" for its image."""
         self.world.bring(spec)
-        try:
+        with self._or_dead():
             self._launch(spec, {})
+
+    @contextlib.contextmanager
+    def _or_dead(self) -> Iterator[None]:
+        """The job is started in this block, or nothing of it is left. Raises EngineError("start")."""
+        try:
+            yield
         except (OSError, shimwire.ShimGone, shimwire.ShimRefused, trees.UnsafePath) as e:
             self.kill()
-            raise EngineError("start", f"the job could not be started: {getattr(e, 'strerror', None) or e}") from e
+            raise EngineError("start", f"the command could not be started: {getattr(e, 'strerror', None) or e}") from e
 
     def next_step(self, spec: Spec, log: Mapping[str, int]) -> None:
         """Start the command on what the step before it left. Raises EngineError("start")."""
+        self._launch_again(spec, dict(log), 0.0)
+
+    def go_on(self, spec: Spec) -> None:
+        """As the port says."""
+        ended = self.status()
+        self._launch_again(stepping.again(spec), dict(ended.log or {}), ended.cpu_seconds)
+
+    def _launch_again(self, spec: Spec, log: dict[str, int], used: float) -> None:
         self.world.bring(spec)
-        try:
+        with self._or_dead():
             self._end()  # its exit status stays until another keeper is there: an agent that dies here finds it again
-            self._last = Status(WorkloadState.ABSENT, log=dict(log))
-            self._launch(spec, dict(log), goes_on=True)
-        except (OSError, shimwire.ShimGone, shimwire.ShimRefused, trees.UnsafePath) as e:
-            self.kill()
-            raise EngineError("start", f"the job's next step could not be started: {getattr(e, 'strerror', None) or e}") from e
+            self._last = Status(WorkloadState.ABSENT, cpu_seconds=used, log=log)
+            self._launch(spec, log, goes_on=True, used=used)
+            self.marks.forget()
 
     def pids(self) -> list[int]:
         """The processes of the job, as numbered here."""
@@ -165,7 +176,7 @@ class Hosted(abc.ABC):
 
     def status(self) -> Status:
         """The workload now."""
-        return killed(self._seen(), self._cgroup())
+        return self.marks.seen(killed(self._seen(), self._cgroup()))
 
     def _seen(self) -> Status:
         try:
@@ -233,6 +244,7 @@ class Hosted(abc.ABC):
         self._scratch.empty()
         self._scratch.make()
         (self._folder / shimwire.EXIT).unlink(missing_ok=True)
+        self.marks.forget()
         self._bases.forget()
 
     def adopt(self) -> Status:
@@ -284,7 +296,7 @@ class Hosted(abc.ABC):
         }
         hints.lay(self._scratch.path)
         environment = hints.environment(environment, str(self._base))
-        argv = [f"{self._base}/{self._init()}", "-g", "--", *begin.words]
+        argv = [f"{self._base}/{scratch.lay_init(self._scratch.path, self._tools.tini)}", "-g", "--", *begin.words]
         plan = self._frame(argv=argv, environment=environment, folder=begin.folder)
         plan = dataclasses.replace(plan, uid=who.uid, gid=who.gid, groups=who.groups)
         return dataclasses.replace(plan, secrets=bag.files, hides=bool(spec.secrets), step=spec.step, ports=spec.ports)
@@ -315,15 +327,6 @@ class Hosted(abc.ABC):
             return secretbag.fetch(self._store, self._keys, spec)
         except sealed.SecretsLost as e:
             raise EngineError("secrets", str(e)) from e
-
-    def _init(self) -> str:
-        """The static init inside the scratch: its file is part of every image, so it travels along. Path below the scratch."""
-        data = Path(self._tools.tini).read_bytes()
-        inside = f".spotsurfer/tini-{hashlib.sha256(data).hexdigest()[:16]}"
-        path = self._scratch.path / inside
-        path.write_bytes(data)
-        path.chmod(0o755)
-        return inside
 
     def owner(self, spec: Spec) -> tuple[int, int]:
         """User and group that the job begins with. Raises OSError for an unknown one."""
@@ -380,8 +383,8 @@ class Hosted(abc.ABC):
         netns.remove(self._tools)
         self._clean_images()
         (self._folder / shimwire.STARTED).unlink(missing_ok=True)
-        for mark in (MARKER, FINAL, TOLD):
-            (self._folder / mark).unlink(missing_ok=True)
+        (self._folder / MARKER).unlink(missing_ok=True)
+        self.marks.ended()
         pager.forget(self._folder)
         self._keeper.forget()
 

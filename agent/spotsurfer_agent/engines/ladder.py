@@ -131,6 +131,11 @@ class Ladder:
         """Start the command on what the step before it left. Raises EngineError("start")."""
         self._take(spec.engine if spec.engine in self._engines else "criu", spec).next_step(spec, log)
 
+    def go_on(self, spec: Spec) -> None:
+        """Start the program again that ended as it saved itself. Raises EngineError("start"), StoreError."""
+        self._found, self._looked_at, self._next_at = None, float("-inf"), float("-inf")
+        self._here.go_on(spec)
+
     def save(self, request: SaveRequest) -> SaveFacts:
         """Save on the best rung that works now. Raises EngineError("save") with what stands against it."""
         spec = self._specification()
@@ -216,8 +221,8 @@ class Ladder:
         self._cuda.bring_back()
         app = self._engines["app"]
         assert isinstance(app, AppEngine)
-        if app.told and status.pending_final is None and (spec := self._specification()) is not None:
-            app.recover(spec)
+        if app.marks.is_told and status.pending_final is None:
+            app.recover()
             return self.status()
         return status
 

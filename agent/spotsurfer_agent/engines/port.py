@@ -69,6 +69,7 @@ class Status:
     image_is_bad: bool = False  # LOST: every restore from the same checkpoint would end so
     step: int = 0  # of the job's steps: the one that runs, or ended
     pending_seconds: float = 0.0  # for so long `pending_final` has stood still
+    saved_itself: bool = False  # EXITED, but only because it had been told to save itself: `go_on` starts it again
     near_miss: NearMiss | None = None  # frozen, because its memory was about to end; or LOST, because it did
 
 
@@ -167,12 +168,19 @@ class Engine(Protocol):
         """
         ...
 
+    def go_on(self, spec: Spec) -> None:
+        """Start a program again that ended as it saved itself (`Status.saved_itself`), on its files.
+
+        Raises EngineError("start"), and StoreError where that can be tried again.
+        """
+        ...
+
     def save(self, request: SaveRequest) -> SaveFacts:
         """Freeze, snapshot, upload, manifest, commit.
 
         Live: the job goes on as soon as its bytes are safe locally. Final: it stays frozen until `commit` said yes, and is
         then dead; a no or any failure lets it run on unharmed and raises EngineError("save"). If it ends by itself meanwhile:
-        the same.
+        the same. One that ended because it saved itself is `saved_itself` afterwards, whatever became of the save.
         """
         ...
 

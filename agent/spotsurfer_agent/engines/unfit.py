@@ -48,6 +48,10 @@ class UnfitEngine:
         """Refused."""
         raise EngineError("start", f"{spec.job} can't go on after {log} bytes of output: {self._why}")
 
+    def go_on(self, spec: Spec) -> None:
+        """Refused."""
+        raise EngineError("start", f"{spec.job} can't go on: {self._why}")
+
     def save(self, request: SaveRequest) -> SaveFacts:
         """Refused."""
         raise EngineError("save", f"{request.checkpoint} can't be made: {self._why}")

@@ -1,0 +1,138 @@
+"""A program that ends as it saves itself is started again, wherever its agent or the store fails; it is no end of the job."""
+
+# pyright: reportOptionalMemberAccess=false
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from spotsurfer_agent.engines.port import WorkloadState
+from spotsurfer_agent.facts import Do, Renew, Task
+from spotsurfer_agent.machine import step
+from spotsurfer_agent.protocol import AgentState as S
+from spotsurfer_agent.protocol import Want
+from spotsurfer_agent.store import StoreError
+from support.agent_facts import ended, facts, state
+from support.agent_world import ACTION, AgentKilled, World, commits, cut, mend, running
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def ends_by_it(machine):
+    machine.shim.advance()
+    machine.shim.phase, machine.shim.saved_itself = WorkloadState.EXITED, True
+
+
+def saving(world, machine, also=lambda: None):
+    """A live save begins, which ends the program; `also` happens then."""
+
+    def commit():
+        ends_by_it(machine)
+        also()
+
+    world.trips["commit"] = commit
+    world.want(1, Want.RUN, 1, save_at_least=1)
+
+
+def test_it_goes_on_after_a_live_save_and_what_it_stood_still_counts(world):
+    machine = running(world)
+    saving(world, machine)
+    world.trips["go on"] = lambda: world.sleep(3.0)
+    world.until(lambda: commits(world))
+    world.turn()
+    assert (machine.state, machine.shim.phase) == (S.RUNNING, WorkloadState.RUNNING)
+    assert world.trail.count("go on") == 1
+    world.turn(10.0)
+    assert world.report(1).frozen_seconds >= 3.0
+    del world.trips["commit"]
+    world.want(1, Want.DRAIN, 2)
+    world.until(lambda: machine.agent.over)
+    assert world.report(1).state is S.DRAINED
+
+
+@pytest.mark.parametrize("when", ["running", "no agent", "killed as it is started"])
+def test_late_it_goes_on_all_the_same(world, when):
+    machine = running(world)
+    if when == "killed as it is started":
+        world.trips["go on"] = killed
+        ends_by_it(machine)
+        with pytest.raises(AgentKilled):
+            world.until(lambda: False, 5)
+        del world.trips["go on"]
+        machine.boot()
+    elif when == "no agent":
+        ends_by_it(machine)
+        world.turn(0)
+        machine.boot()
+    else:
+        ends_by_it(machine)
+    world.until(lambda: machine.state is S.RUNNING and machine.shim.phase is WorkloadState.RUNNING)
+    world.turn(10.0)
+    assert machine.state is S.RUNNING
+    assert not [h for h in world.heads() if h.done]
+
+
+def killed():
+    raise AgentKilled
+
+
+def test_it_is_not_started_while_somebody_else_may_own_the_job(world):
+    """The store is away since the middle of a save, and the lease lapses meanwhile."""
+    machine = running(world)
+
+    def away():
+        cut(world)
+        world.sleep(70.0)
+        raise StoreError("the store does not answer")
+
+    saving(world, machine, also=away)
+    world.until(lambda: "commit" in world.trail)
+    for _ in range(30):
+        world.turn()
+    assert (machine.shim.phase, machine.state) == (WorkloadState.EXITED, S.STEPPING)
+    del world.trips["commit"]
+    mend(world)
+    world.until(lambda: machine.shim.phase is WorkloadState.RUNNING)
+    assert "renew" in [h.kind for h in world.heads()]
+
+
+def test_a_lease_that_lapsed_during_the_save_and_looks_fresh_again_is_proved_first():
+    ended_by_it = facts(workload=WorkloadState.EXITED)
+    lapsed = dataclasses.replace(ended_by_it, busy=Task.LIVE, lease_age_seconds=61.0)
+    now, _ = step(state(S.SAVING), lapsed)
+    fresh = dataclasses.replace(ended_by_it, now=1001.0, step_due=True)
+    now, effects = step(now, dataclasses.replace(fresh, outcome=ended(Task.LIVE, "the store is away")))
+    for _ in range(3):
+        now, effects = step(now, fresh)
+        assert effects == (Renew(),)
+    assert now.name is S.STEPPING
+    assert step(now, dataclasses.replace(fresh, proved_at=1001.0))[1] == (Do(Task.STEP),)
+
+
+def test_a_notice_meanwhile_saves_it_once_it_is_back(world):
+    machine = running(world)
+    ends_by_it(machine)
+    machine.service.said = ACTION
+    world.until(lambda: machine.agent.over, 400)
+    assert world.report(1).state is S.DRAINED
+    assert world.trail.count("go on") == 1
+
+
+def test_what_may_have_killed_the_agent_is_not_tried_again_at_once(world):
+    """A live save that the kernel killed the agent in, for want of memory."""
+    machine = running(world)
+    world.trips["upload"] = killed
+    world.want(1, Want.RUN, 1, save_at_least=1)
+    began = world.now
+    for _ in range(3):
+        with pytest.raises(AgentKilled):
+            world.until(lambda: False, 100)
+        machine.boot()
+    assert world.now - began >= 120
+    del world.trips["upload"]
+    world.want(1, Want.DRAIN, 2)
+    world.until(lambda: machine.agent.over, 10)  # a last save is made at once
+    assert world.report(1).state is S.DRAINED
