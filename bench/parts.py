@@ -38,7 +38,7 @@ def _freeze(order: Order) -> Iterable[Figure]:
 
 def _unwatched(order: Order) -> Iterable[Figure]:
     rounds = scene("unwatched", order.size, disk_bytes=order.disk)["rounds"]
-    compared = f"{_against(rounds, *FREEZES)}; as on kernels before 6.7, where nothing can be copied ahead"
+    compared = f"{_against(rounds, *FREEZES)}; as on kernels before 6.8.10, where nothing can be copied ahead"
     yield Figure("freeze_ratio_without_watch", ratio(rounds, "freeze", "criu_freeze"), compared, {"rounds": rounds})
 
 

@@ -1,19 +1,23 @@
 """Would a final save fit the notice window? Forecasts from what saves of this job on this machine took. Pure.
 
-Every save leaves a `Sample`. Four things are read from them, each on the pessimistic side of what was seen:
+Every save leaves a `Sample`. Five things are read from them, each on the pessimistic side of what was seen:
 
 - the *freeze rate*: image bytes a second while frozen;
 - the *send rate*: bytes a second from the end of the freeze to durable, by the saves that had the most to send;
 - the *tail*: seconds that even a save with nothing to send needs for its manifest and head entry;
+- the *start*: seconds from the order to the freeze, for hooks and for what was not on the disk yet; the most that was seen;
 - the *curve*: which share of the image must be sent after how many seconds since the base. It never falls; between saves it is
   interpolated, below the youngest it falls with the square root of the age (what changes often changes at once), above the
   oldest it grows with the age, up to the whole image.
+
+What the job's memory grew by since the last save comes on top: it is part of the image now, and no base has it.
 
 A final save keeps the job frozen until it is durable, so its length is the first half of a move's pause.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +28,7 @@ SEND_BYTES_MIN = 4 << 20  # a save with less to send says nothing about the link
 TAIL_SECONDS = 0.2  # until measured
 AGE_SECONDS_MAX = 7 * 86400.0  # a base older than that is not asked about
 INTERVAL_SECONDS_MIN = 30.0  # saves are never made to follow each other faster than that
+SAID_SECONDS = 1.0  # less before the freeze is not worth a word
 STEPS = 24  # of bisecting an age: far below a second
 
 
@@ -36,16 +41,18 @@ class Sample:
     sent_bytes: int
     frozen_seconds: float
     durable_seconds: float  # freeze to committed
+    start_seconds: float = 0.0  # order to freeze
+    resident_bytes: float | None = None  # what the job had in memory then; None = not known, or no part of the image
 
     def to_row(self) -> list[float | None]:
         """For a file."""
-        return [self.age_seconds, self.image_bytes, self.sent_bytes, self.frozen_seconds, self.durable_seconds]
+        return list(dataclasses.astuple(self))
 
     @staticmethod
     def from_row(row: Sequence[float | None]) -> Sample:
-        """The reverse."""
-        age, image, sent, frozen, durable = row
-        return Sample(age, int(image or 0), int(sent or 0), frozen or 0.0, durable or 0.0)
+        """The reverse; agents before this one knew less."""
+        age, image, sent, frozen, durable, start, resident = (*row, None, None)[:7]
+        return Sample(age, int(image or 0), int(sent or 0), frozen or 0.0, durable or 0.0, start or 0.0, resident)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,7 @@ class Fit:
     gain_seconds: float  # a live save made just before would shorten it by so much
     live_seconds: float  # such a live save takes so long
     base_age_seconds: float
+    start_seconds: float = 0.0  # order to freeze: hooks, and what was not on the disk yet
     base_age_max_seconds: float | None = None  # with an older base it does not fit; None = with any it does, or with none
     interval_seconds: float | None = None  # between live saves, shortened where the base would become too old
     hastened: bool = False  # the interval is shorter than was asked for
@@ -83,7 +91,9 @@ class Model:
     freeze_bytes_per_second: float
     send_bytes_per_second: float
     tail_seconds: float
+    start_seconds: float
     curve: tuple[tuple[float, float], ...]  # (age, share), both growing
+    grown_bytes: int = 0  # of the image: no base has them yet
 
     def share(self, age_seconds: float) -> float:
         """Which part of the image is new after so long."""
@@ -109,26 +119,34 @@ class Model:
 
     def send_bytes(self, age_seconds: float) -> int:
         """What a save must send with a base of this age."""
-        return int(self.image_bytes * self.share(age_seconds))
+        return int((self.image_bytes - self.grown_bytes) * self.share(age_seconds)) + self.grown_bytes
 
     def durable_seconds(self, age_seconds: float) -> float:
         """Freeze to committed with a base of this age."""
         return self.frozen_seconds + self.send_bytes(age_seconds) / self.send_bytes_per_second + self.tail_seconds
 
+    def whole_seconds(self, age_seconds: float) -> float:
+        """Order to committed: what a notice must leave room for, with a margin."""
+        return (self.start_seconds + self.durable_seconds(age_seconds)) * SAFETY
 
-def learn(samples: Sequence[Sample]) -> Model | None:
-    """The model of these samples, newest last; None where there are none."""
+
+def learn(samples: Sequence[Sample], resident_bytes: float | None = None) -> Model | None:
+    """The model of these samples, newest last; None where there are none. `resident_bytes`: what the job has in memory now."""
     good = [s for s in samples[-SAMPLES_MAX:] if s.image_bytes > 0 and s.durable_seconds > 0]
     if not good:
         return None
     rests = [(s.sent_bytes, max(s.durable_seconds - s.frozen_seconds, 1e-3)) for s in good]
     tail = min(TAIL_SECONDS, *(seconds for _, seconds in rests))
+    then = good[-1].resident_bytes
+    grown = int(max(resident_bytes - then, 0.0)) if resident_bytes is not None and then is not None else 0
     return Model(
-        image_bytes=good[-1].image_bytes,
+        image_bytes=good[-1].image_bytes + grown,
         freeze_bytes_per_second=_slow([s.image_bytes / max(s.frozen_seconds, 1e-3) for s in good]),
         send_bytes_per_second=_send_rate(rests),
         tail_seconds=tail,
+        start_seconds=max(s.start_seconds for s in good),
         curve=_curve(good),
+        grown_bytes=grown,
     )
 
 
@@ -157,27 +175,31 @@ def _curve(samples: Sequence[Sample]) -> tuple[tuple[float, float], ...]:
     return tuple(curve)
 
 
-def forecast(samples: Sequence[Sample], base_age_seconds: float, window: Window) -> Fit | None:
+def forecast(
+    samples: Sequence[Sample], base_age_seconds: float, window: Window, resident_bytes: float | None = None
+) -> Fit | None:
     """What a final save now would take, and whether that fits; None before the first save on this machine."""
-    model = learn(samples)
+    model = learn(samples, resident_bytes)
     if model is None:
         return None
+    saved = dataclasses.replace(model, grown_bytes=0)  # once a base has it all
     now = model.durable_seconds(base_age_seconds)
     # A live save takes as long as this one would, and the next machine as long again to fetch it: the base is that old then.
-    fresh = model.durable_seconds(min(2 * now, base_age_seconds))
+    fresh = saved.durable_seconds(min(2 * now, base_age_seconds))
     room = max(window.notice_seconds - window.margin_seconds, 0.0) if window.notice_seconds > 0 else None
-    oldest, verdict = _judge(model, room, now)
-    interval = _interval(model, oldest, window.interval_seconds)
+    oldest, verdict = _judge(saved, room, model.whole_seconds(base_age_seconds))
+    interval = _interval(saved, oldest, window.interval_seconds, late=verdict == "late")
     return Fit(
         frozen_seconds=model.frozen_seconds,
         send_bytes=model.send_bytes(base_age_seconds),
         durable_seconds=now,
         window_seconds=room,
         verdict=verdict,
-        reserve_seconds=max(now * SAFETY, RESERVE_SECONDS_MIN) + window.margin_seconds,
+        reserve_seconds=max(model.whole_seconds(base_age_seconds), RESERVE_SECONDS_MIN) + window.margin_seconds,
         gain_seconds=max(now - fresh, 0.0),
-        live_seconds=now,
+        live_seconds=model.start_seconds + now,
         base_age_seconds=base_age_seconds,
+        start_seconds=model.start_seconds,
         base_age_max_seconds=oldest,
         interval_seconds=interval,
         hastened=interval != window.interval_seconds,
@@ -185,23 +207,28 @@ def forecast(samples: Sequence[Sample], base_age_seconds: float, window: Window)
 
 
 def _judge(model: Model, room: float | None, now: float) -> tuple[float | None, str]:
-    """The greatest age of a base that fits (None: any, or none), and the verdict on the present one."""
+    """The greatest age of a base that fits (None: any, or none), and the verdict on the present one, which takes `now`."""
     if room is None:
         return None, "no notice"
-    if model.durable_seconds(0.0) * SAFETY > room:
+    if model.whole_seconds(0.0) > room:
         return None, "never"
-    verdict = "fits" if now * SAFETY <= room else "late"
-    if model.durable_seconds(AGE_SECONDS_MAX) * SAFETY <= room:
+    verdict = "fits" if now <= room else "late"
+    if model.whole_seconds(AGE_SECONDS_MAX) <= room:
         return None, verdict
     low, high = 0.0, AGE_SECONDS_MAX
     for _ in range(STEPS):
         middle = (low + high) / 2
-        low, high = (middle, high) if model.durable_seconds(middle) * SAFETY <= room else (low, middle)
+        low, high = (middle, high) if model.whole_seconds(middle) <= room else (low, middle)
     return low, verdict
 
 
-def _interval(model: Model, oldest: float | None, asked: float | None) -> float | None:
-    """As asked, or shorter: the next live save must be durable before the base is too old. Never longer."""
+def _interval(model: Model, oldest: float | None, asked: float | None, *, late: bool) -> float | None:
+    """As asked, or shorter: the next live save must be durable before the base is too old. Never longer.
+
+    `late`: the base is too old now, or the job has grown: a new one would do.
+    """
+    if asked is not None and late:
+        return min(asked, INTERVAL_SECONDS_MIN)
     if asked is None or oldest is None:
         return asked
     return min(asked, max(oldest - model.durable_seconds(oldest), INTERVAL_SECONDS_MIN))
@@ -209,7 +236,8 @@ def _interval(model: Model, oldest: float | None, asked: float | None) -> float 
 
 def say(fit: Fit) -> str:
     """The forecast in one sentence."""
-    now = f"a final save now would take {fit.durable_seconds:.1f} s ({fit.send_bytes / 1e6:.0f} MB to send)"
+    start = f", after {fit.start_seconds:.1f} s before the freeze" if fit.start_seconds >= SAID_SECONDS else ""
+    now = f"a final save now would take {fit.durable_seconds:.1f} s ({fit.send_bytes / 1e6:.0f} MB to send){start}"
     if fit.window_seconds is None:
         return f"{now}; this machine is taken without notice, so only checkpoints made before count"
     room = f"the {fit.window_seconds:.0f} s that a notice leaves"

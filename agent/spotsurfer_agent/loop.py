@@ -118,7 +118,7 @@ class Agent:
     def _make_tickers(self) -> dict[str, Ticker]:
         c, poll = self.config, min(self.config.poll_seconds, self.config.lease_seconds / 4)
         hurry = min(c.hurry_seconds, poll)
-        standby, watcher = self.standby, self._given.watcher
+        standby, watcher, state = self.standby, self._given.watcher, self._given.state
         return {
             "mailbox": Ticker(
                 "mailbox",
@@ -134,7 +134,7 @@ class Agent:
             ),
             "reporter": Ticker("reporter", self.reporter.send, min(1.0, poll), self._wake_for(self._shown)),
             "logs": Ticker("logs", self.push_logs, self._log_seconds, lambda: None),
-            "partials": Ticker("partials", self.partials.look, PARTIAL_SECONDS, self._wake_for(self._dealt_with)),
+            "partials": Ticker("partials", self.partials.look, PARTIAL_SECONDS, self._wake_for(lambda: state.memory.partial)),
             "protection": Ticker("protection", self._examine, PROTECTION_SECONDS, self._wake_for(self.engine.protection)),
             "notices": Ticker("notices", watcher.look, c.notice_seconds, self._wake_for(lambda: watcher.warning)),
         }
@@ -155,9 +155,6 @@ class Agent:
     def _leaving(self) -> bool:
         """The machine goes, or the job does."""
         return self.work.urgent() or self.state.name not in (AgentState.RUNNING, AgentState.SAVING, AgentState.STEPPING)
-
-    def _dealt_with(self) -> int:
-        return self._given.state.memory.partial
 
     def _shown(self) -> tuple[AgentState, bool]:
         return self.state.shown, self.reporter.is_out(self.state.shown)
@@ -251,7 +248,7 @@ class Agent:
         """Measure a save that ended, before the state forgets the age of its base."""
         if facts.outcome is not None and facts.outcome.save is not None:
             save = facts.outcome.save
-            self.measures.note(save, facts.outcome.at - save.durable_seconds - self.state.freeze_at)
+            self.measures.note(save, facts.outcome.at - save.durable_seconds - self.state.freeze_at, self._resident())
 
     def _stand_by(self, facts: Facts) -> None:
         """Fetch ahead while we wait, and give the disk back when the job has all that it needs."""
@@ -322,7 +319,10 @@ class Agent:
 
     def _fit(self, now: float) -> Fit | None:
         window = Window(self.config.notice_window_seconds, self.config.drain_margin_seconds, self._interval())
-        return self.measures.fit(now - self.state.freeze_at, window)
+        return self.measures.fit(now - self.state.freeze_at, window, self._resident())
+
+    def _resident(self) -> float | None:
+        return self._given.usage.resident_bytes if self._given.usage is not None else None
 
     def _look_at_job(self) -> None:
         try:

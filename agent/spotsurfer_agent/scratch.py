@@ -204,7 +204,7 @@ class Scratch:
         return shutil.disk_usage(self.path.parent).free
 
     def _listed(self, root: Path, trusted: Mapping[str, Stored], drop: Callable[[], None], *, moving: bool = False) -> Capture:
-        walked = trees.walk(root, moving=moving)
+        walked = trees.walk(root, moving=moving, snapshot=root != self.path)
         walked.entries.insert(0, trees.top(root))
         known = {e.path: found for e in walked.entries if (found := self._known(e, walked.stamps, trusted)) is not None}
         return Capture(walked.entries, lambda e: root / e.path, walked.stamps, drop, known)

@@ -20,6 +20,7 @@ from spotsurfer_agent.manifest import Entry, Extent, Stored, sizes
 # Attributes that carry meaning on another machine; the rest belongs to the file system they lie on.
 XATTRS = ("user.", "security.capability", "system.posix_acl_")
 KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "symlink", stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket"}
+EMPTY_SUBVOLUME_INODE = 2  # in a snapshot: BTRFS_EMPTY_SUBVOL_DIR_OBJECTID
 TOP = "."  # the folder itself, as the first entry where its owner and mode matter
 
 
@@ -49,10 +50,11 @@ class Walked:
     stamps: dict[str, Stamp] = field(default_factory=dict)
 
 
-def walk(root: Path, *, moving: bool = False) -> Walked:
+def walk(root: Path, *, moving: bool = False, snapshot: bool = False) -> Walked:
     """Everything below `root`, parents first, names sorted; in a tree that is `moving`, what does not vanish meanwhile.
 
-    Raises Unsavable for devices.
+    Raises Unsavable for devices, and for what a btrfs snapshot does not hold: a subvolume below it, of which there is an empty
+    folder.
     """
     out, links = Walked(), dict[tuple[int, int], str]()
     vanished = (FileNotFoundError, NotADirectoryError) if moving else ()
@@ -69,6 +71,10 @@ def walk(root: Path, *, moving: bool = False) -> Walked:
                 if stat.S_ISREG(st.st_mode):
                     out.stamps[path] = stamp(st)
                 if stat.S_ISDIR(st.st_mode):
+                    if snapshot and st.st_ino == EMPTY_SUBVOLUME_INODE:
+                        raise Unsavable(
+                            f"{path} in the job's folder is a btrfs subvolume, which can't be kept: make it a plain folder"
+                        )
                     folders.append(path)
     return out
 

@@ -253,7 +253,7 @@ class Work:
 
     def _pinned(self, request: SaveRequest) -> SaveFacts:
         """The save itself. Its intent stays behind where its outcome is not known: a later entry of the head log ends it."""
-        Pins(self._patient, self.job).begin(request.checkpoint, request.base)
+        request = dataclasses.replace(request, condemned=Pins(self._patient, self.job).begin(request.checkpoint, request.base))
         pins = Pins(self.store, self.job)  # a next save must not wait for the end of this one's to be said
         try:
             saved = self.engine.save(request)

@@ -1,7 +1,7 @@
 """Which pages of a running process are written from now on: asynchronous write protection, and a look at the page tables.
 
 `userfaultfd(2)` with UFFD_FEATURE_WP_ASYNC and PAGEMAP_SCAN of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst),
-Linux 6.7 or newer. The first write to each page costs the job about a microsecond, and splits a huge page; those are put
+Linux 6.8.10 or newer. The first write to each page costs the job about a microsecond, and splits a huge page; those are put
 together again afterwards. What is not watched
 (areas that are new, moved, shared or mapped from files) never counts as unwritten.
 
@@ -16,6 +16,7 @@ import ctypes
 import fcntl
 import functools
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,7 +30,8 @@ AREA_BYTES_MIN = 1 << 20  # smaller ones are read as fast as they are asked abou
 _SYS_CLOSE, _SYS_USERFAULTFD = 3, 323  # x86-64
 _USER_MODE_ONLY = 1  # what a process without rights may make; protection without messages needs no more
 _API, _FEATURES = 0xAA, 1 << 15 | 1 << 13  # WP_ASYNC, and WP_UNPOPULATED, which it needs
-_UFFDIO_API, _UFFDIO_REGISTER, _WRITE_PROTECT = 0xC018AA3F, 0xC020AA00, 2
+_UFFDIO_API, _UFFDIO_REGISTER, _UFFDIO_WRITEPROTECT, _WRITE_PROTECT = 0xC018AA3F, 0xC020AA00, 0xC018AA06, 2
+_KERNEL_MIN = (6, 8, 10)  # earlier ones leave protection behind where the watch ends (CVE-2024-36881)
 _PAGEMAP_SCAN, _ARM, _MUST_BE_WATCHED = 0xC0606610, 1, 2
 _WATCHED, _WRITTEN, _PRESENT, _EMPTY, _HUGE = 1, 2, 8, 32, 64
 _REGIONS = 1 << 14
@@ -57,7 +59,7 @@ class _Scan(ctypes.Structure):
 @functools.cache
 def available() -> bool:
     """Whether this kernel has it."""
-    if os.uname().machine != "x86_64":
+    if os.uname().machine != "x86_64" or _kernel() < _KERNEL_MIN:
         return False
     try:
         fd = linux.userfaultfd(_USER_MODE_ONLY)
@@ -65,6 +67,10 @@ def available() -> bool:
         return False
     with contextlib.closing(os.fdopen(fd, "rb", buffering=0)):
         return _introduced(fd)
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(x) for x in re.findall(r"\d+", os.uname().release)[:3])
 
 
 class WriteWatch:
@@ -89,6 +95,7 @@ class WriteWatch:
     def arm(self, area: tuple[int, int]) -> Ranges:
         """From now on writes to the pages of an area are noted: those that are there and not empty. Raises OSError."""
         found = self._scan(area, _ARM, wanted=_WATCHED | _PRESENT | _EMPTY, absent=_EMPTY)
+        _refuse_devices(self._pid)  # one that began before writes into its pages unseen
         huge = found[found[:, 2] & _HUGE != 0]
         self._huge += [(start, end - start) for start, end, _ in huge.tolist()]
         return found[:, :2]
@@ -154,8 +161,13 @@ def _introduced(fd: int) -> bool:
 
 
 def _registered(fd: int, start: int, end: int) -> bool:
+    """And none of its pages counts as protected yet: before 6.12.11 some may, of an earlier watch, and would not be armed."""
     words = np.array([start, end - start, _WRITE_PROTECT, 0], dtype=np.uint64)
-    return linux.ioctl(fd, _UFFDIO_REGISTER, words.ctypes.data) == 0
+    plain = np.array([start, end - start, 0], dtype=np.uint64)
+    return (
+        linux.ioctl(fd, _UFFDIO_REGISTER, words.ctypes.data) == 0
+        and linux.ioctl(fd, _UFFDIO_WRITEPROTECT, plain.ctypes.data) == 0
+    )
 
 
 def _areas(pid: int) -> Iterator[tuple[int, int]]:

@@ -22,7 +22,7 @@ def freeze(size: str) -> Figures:
 
 
 def unwatched(size: str) -> Figures:
-    """As `freeze` on a kernel before 6.7, which can't tell what the job writes: all is read while it stands still."""
+    """As `freeze` on a kernel before 6.8.10, which can't tell what the job writes: all is read while it stands still."""
     with mock.patch.object(ahead, "available", lambda: False):
         return freeze(size)
 

@@ -242,6 +242,50 @@ def test_direct_io_is_not_watched(tmp_path):
         process.stdin.close()
 
 
+OPENS_LATER = """
+import mmap, os, sys
+m = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+m.write(b"x" * (4 << 20))
+print(flush=True)
+input()
+os.open(sys.argv[1], os.O_CREAT | os.O_DIRECT)
+print(flush=True)
+input()
+"""
+
+
+def test_nothing_is_watched_from_the_moment_that_direct_io_may_begin(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", OPENS_LATER, str(tmp_path / "f")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        watch = writewatch.WriteWatch(process.pid)
+        area = max(watch.areas, key=lambda a: a[1] - a[0])
+        assert len(watch.arm(area)) > 0
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        with pytest.raises(writewatch.Unwatchable, match="direct I/O"):
+            watch.arm(area)
+        watch.close()
+        process.stdin.close()
+
+
+RELEASES = [("6.1.0-41-cloud-amd64", False), ("6.7.12-amd64", False), ("6.8.9", False), ("6.8.10", True), ("7.0", True)]
+
+
+@pytest.mark.parametrize(("release", "can"), RELEASES)
+def test_kernels_that_leave_protection_behind_are_not_trusted(monkeypatch, release, can):
+    other = os.uname_result(("Linux", "host", release, "#1 SMP", "x86_64"))
+    writewatch.available.cache_clear()
+    monkeypatch.setattr(os, "uname", lambda: other)
+    assert writewatch.available() is can
+    monkeypatch.undo()
+    writewatch.available.cache_clear()
+
+
 HUGE = """
 import mmap, sys
 m = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -51,6 +51,12 @@ def test_scene(box, scene):
     box.run(*scene.split())
 
 
+@pytest.mark.parametrize("scene", ["guard_pages", "many_mappings"])
+def test_memory_that_is_laid_out_as_few_are(tmp_path, scene):
+    with minibox(tmp_path / "box", tmp_path / "store", module="support.odd_memory_scenes") as made:
+        made.run(scene)
+
+
 @pytest.mark.parametrize("scene", ["failing_store", "unclear_commit", "settled_true"])
 def test_a_save_that_fails_leaves_the_job_unharmed(box, scene):
     box.run(scene)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent.fit import AGE_SECONDS_MAX, INTERVAL_SECONDS_MIN, Fit, Sample, Window, forecast, learn
+from spotsurfer_agent.fit import AGE_SECONDS_MAX, INTERVAL_SECONDS_MIN, Fit, Sample, Window, forecast, learn, say
 from spotsurfer_agent.measure import Measures
 from spotsurfer_agent.protocol import SaveFacts
 from spotsurfer_agent.statefile import StateFile
@@ -118,6 +119,32 @@ def test_an_interval_is_never_made_longer(samples: list[Sample], age: float) -> 
     assert fit.interval_seconds is not None
     assert fit.interval_seconds <= 600.0
     assert fit.gain_seconds >= 0.0
+
+
+def test_what_the_job_grew_by_since_the_last_save_must_be_sent_whatever_its_base() -> None:
+    samples = [dataclasses.replace(s, resident_bytes=4e9) for s in FOUR]
+    same, grown = forecast(samples, 600.0, AWS, 4e9), forecast(samples, 600.0, AWS, 24e9)
+    assert same == forecast(samples, 600.0, AWS) == forecast(samples, 600.0, AWS, 1e9)
+    assert grown is not None
+    assert grown.send_bytes == pytest.approx(0.11 * 4 * GB + 20 * GB, rel=0.01)
+    assert grown.durable_seconds > 160
+    assert (grown.verdict, grown.interval_seconds) == ("late", INTERVAL_SECONDS_MIN), "a live save now would help"
+    assert grown.gain_seconds > 100
+
+
+def test_what_comes_before_the_freeze_needs_room_too() -> None:
+    slow = [*FOUR, dataclasses.replace(FOUR[-1], start_seconds=40.0), FOUR[-1]]
+    fit = ask(*slow)
+    assert (fit.start_seconds, fit.durable_seconds) == (40.0, ask(*FOUR).durable_seconds)
+    assert fit.reserve_seconds == pytest.approx(1.5 * (40.0 + fit.durable_seconds) + 5.0)
+    assert fit.live_seconds == 40.0 + fit.durable_seconds
+    assert ask(dataclasses.replace(FOUR[-1], start_seconds=90.0)).verdict == "never"
+    assert ", after 40.0 s before the freeze" in say(fit)
+    assert "before the freeze" not in say(ask(*FOUR))
+
+
+def test_rows_of_an_agent_that_knew_less_are_read() -> None:
+    assert Sample.from_row([600, GB, 1000, 0.2, 0.9]) == Sample(600, GB, 1000, 0.2, 0.9)
 
 
 def test_rows_round_trip() -> None:

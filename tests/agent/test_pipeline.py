@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import random
 import threading
 import time
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from spotsurfer_agent import protocol
-from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks import limits as limits_module
-from spotsurfer_agent.chunks.cut import MASK, PAGES_MAX, PAGES_MIN, Cutter
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.pace import Pace
-from spotsurfer_agent.chunks.prints import is_zero, of_pages, pairs
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
 from spotsurfer_agent.manifest import Extents, Stored
@@ -99,6 +92,25 @@ def test_what_is_known_is_not_sent():
     with Writer(store, JOB, KEYS, LIMITS, {there.result().digest: there.result()}) as writer:
         assert writer.add(noise(MEGA, 1)).result(10) == there.result()
     assert store.count("create_later") == writer.new_bytes == writer.sent_bytes == 0
+
+
+@pytest.mark.parametrize("sizes", [(MEGA,), (3000, 2000), (MEGA, 3000)])
+def test_what_is_about_to_be_removed_is_sent_under_another_name(sizes):
+    """Chunks, and packs that would get the same name again."""
+    store, pieces = Spy(), [noise(size, i) for i, size in enumerate(sizes)]
+
+    def send(condemned):
+        with Writer(store, JOB, KEYS, LIMITS, {}, condemned) as writer:
+            futures = [writer.add(p) for p in pieces]
+        return [f.result() for f in futures]
+
+    old = send(frozenset())
+    condemned = frozenset(s.pack or s.digest for s in old)
+    new = send(condemned)
+    assert not condemned.intersection(s.pack or s.digest for s in new)
+    store.inner.delete([protocol.pack_key(JOB, s.pack) if s.pack else protocol.chunk_key(JOB, s.digest) for s in old])
+    with Reader(store, JOB, KEYS, LIMITS) as reader:
+        assert [reader.plain(s) for s in new] == pieces
 
 
 def test_nothing_is_durable_before_the_last_sync():
@@ -282,58 +294,6 @@ def test_a_file_is_put_together_from_parts_of_chunks(tmp_path):
     for e in extents:
         expected[e.offset : e.offset + e.length] = (a, b)[e.chunk][e.skip : e.skip + e.length]
     assert (tmp_path / "f").read_bytes() == expected
-
-
-# ---------------------------------------------------------------- cutting
-
-
-def pages(count, seed):
-    return noise(count * PAGE, seed)
-
-
-def chunks_of(data, step=1 << 30):
-    cutter, out, begun = Cutter(), [], 0
-    prints = pairs(of_pages(memoryview(data)))
-    for at in range(0, len(prints), step):
-        for end in cutter.cuts(prints[at : at + step]):
-            out.append(data[begun * PAGE : (at + end) * PAGE])
-            begun = at + end
-    return [*out, data[begun * PAGE :]]
-
-
-def test_cuts_are_of_the_size_that_was_promised_and_of_the_content_alone():
-    data = pages(8000, 1)
-    cut = chunks_of(data)
-    sizes = [len(c) // PAGE for c in cut]
-    assert b"".join(cut) == data
-    assert min(sizes[:-1]) >= PAGES_MIN
-    assert max(sizes) <= PAGES_MAX
-    assert 256 <= sum(sizes[:-1]) / len(sizes[:-1]) <= 512, "1 to 2 MiB"
-    assert chunks_of(data, step=7) == chunks_of(data, step=1000) == cut
-    moved = chunks_of(pages(100, 2) + data)
-    assert len(set(moved) & set(cut)) >= len(cut) - 5, "what moved is found again"
-    changed = chunks_of(data[: 4000 * PAGE] + pages(1, 3) + data[4001 * PAGE :])
-    assert len(set(changed) & set(cut)) >= len(cut) - 3
-
-
-@settings(max_examples=60)
-@given(st.lists(st.integers(0, 3000), max_size=6), st.integers(0, 5000), st.integers(1, 700))
-def test_any_marks_give_chunks_within_bounds(marks, count, step):
-    prints = np.full((count, 2), int(MASK), dtype=np.uint64)
-    for mark in marks:
-        prints[mark : mark + 1, 0] = 0
-    cutter, ends = Cutter(), [0]
-    for at in range(0, count, step):
-        ends += [at + end for end in cutter.cuts(prints[at : at + step])]
-    sizes = [b - a for a, b in itertools.pairwise(ends)]
-    assert all(PAGES_MIN <= s <= PAGES_MAX for s in sizes)
-    assert count - ends[-1] < PAGES_MAX
-    assert all(s == PAGES_MAX or end - 1 in marks for s, end in zip(sizes, ends[1:], strict=False))
-
-
-def test_zero_pages_are_seen():
-    data = bytes(PAGE) + b"x" + bytes(2 * PAGE - 1)
-    assert is_zero(pairs(of_pages(memoryview(data)))).tolist() == [True, False, True]
 
 
 # ---------------------------------------------------------------- limits

@@ -1,4 +1,4 @@
-"""The job's files at one instant on disks without snapshots: ext4, and XFS, which shares blocks."""
+"""The job's files at one instant on disks without snapshots: ext4, and XFS, which shares blocks; and on btrfs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from support.minibox import minibox
 
 pytestmark = pytest.mark.boxes
 
-SCENES = {"ext4": ("ahead", "slowly", "flushed", "dirtied", "swapped", "many", "full"), "xfs": ("ahead", "shared")}
+SCENES = {
+    "ext4": ("ahead", "slowly", "flushed", "dirtied", "swapped", "many", "full"),
+    "xfs": ("ahead", "shared"),
+    "btrfs": ("subvolume",),
+}
 
 
 @pytest.mark.parametrize(("fs", "scene"), [(fs, scene) for fs, scenes in SCENES.items() for scene in scenes])

@@ -31,7 +31,7 @@ what it records. A connection out of the job breaks at a move: the program sees 
 ## What can't be saved
 
 Such a job is told so in one sentence, and runs on unprotected to its end; its output is the same as undisturbed. Also refused,
-each with its sentence: explicit huge pages, userfaultfd, perf counters, eBPF, sockets of other families (packet, SCTP, MPTCP, …), Unix
+each with its sentence: explicit huge pages, userfaultfd, perf counters, eBPF, sockets of other families (packet, SCTP, …), Unix
 sockets to programs outside, deleted files of more than 512 MiB, files on network file systems that the job did not ask for.
 
 | what it holds | version | what it does | what was done | result |

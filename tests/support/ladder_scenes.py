@@ -172,23 +172,25 @@ def hooks() -> None:
     """They run inside, as the job's user, in its folder; one that fails stops a save, unless the machine is being taken."""
     spec = Spec(
         JOB, ["sh", "-c", "while :; do sleep 0.1; done"], environment={"WHO": "me"},
-        before_freeze=["sh", "-c", "echo $WHO $(id -un) $(pwd) $$ >> before; test ! -e bad || { echo nope >&2; exit 3; }"],
+        before_freeze=["sh", "-c",
+            "sleep 0.5; echo $WHO $(id -un) $(pwd) $$ >> before; test ! -e bad || { echo >&2 no; exit 3; }"],
         after_restore=["sh", "-c", "touch after"],
     )  # fmt: skip
     e = ladder(spec)
     e.start(spec)
     time.sleep(0.3)
-    e.save(request(1, final=False))
+    facts = e.save(request(1, final=False))
+    assert 0.5 < facts.start_seconds < 0.5 + facts.durable_seconds + 5, facts
     work = Path(e.scratch(), "work")
     assert (work / "before").read_text().startswith(f"me root {BASE}/work ")
     (work / "bad").touch()
     told = refused("save", lambda: e.save(request(2, final=True)))
-    assert "exit code 3: nope" in told
+    assert "exit code 3: no" in told
     assert e.status().state is W.RUNNING
     import dataclasses
 
     e.save(dataclasses.replace(request(3, final=True), urgent=True))
-    assert "exit code 3: nope" in e.note
+    assert "exit code 3: no" in e.note
 
 
 if __name__ == "__main__":

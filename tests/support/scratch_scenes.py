@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from spotsurfer_agent import scratch as scratches
@@ -208,6 +209,21 @@ def full() -> None:
     filler.unlink()
     e.save(request(2, final=False))
     runs(e)
+    e.kill()
+
+
+def subvolume() -> None:
+    """One that the job made is not in a snapshot: named, and the job runs on; without it it is saved."""
+    e = engine()
+    begin(e, job())
+    own = Path(e.scratch(), "work", "own")
+    subprocess.run(["btrfs", "-q", "subvolume", "create", str(own)], check=True)
+    for number in (1, 2):
+        told = refused("save", partial(e.save, request(number, final=number == 2)))
+        assert "own in the job's folder is a btrfs subvolume" in told, told
+        runs(e)
+    subprocess.run(["btrfs", "-q", "subvolume", "delete", str(own)], check=True)
+    e.save(request(3, final=True))
     e.kill()
 
 

@@ -45,10 +45,22 @@ class _Piece:
 
 
 class Writer:
-    """Sends chunks of one job. `known` are chunks that the store holds for certain, by digest."""
+    """Sends chunks of one job. `known` are chunks that the store holds for certain, by digest.
 
-    def __init__(self, store: ObjectStore, job: str, keys: Keys, limits: Limits, known: Mapping[str, Stored]) -> None:
-        self._store, self._job, self._keys, self._known = store, job, keys, known
+    `condemned`: names of chunks and packs that are about to be removed from it. What they hold is sent under another name, in a
+    pack of its own making: the object that is there still would not be there for long.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        job: str,
+        keys: Keys,
+        limits: Limits,
+        known: Mapping[str, Stored],
+        condemned: frozenset[str] = frozenset(),
+    ) -> None:
+        self._store, self._job, self._keys, self._known, self._condemned = store, job, keys, known, condemned
         self._room, self._pace = Room(limits.room_bytes), Pace(limits)
         self._cpu = ThreadPoolExecutor(limits.threads, thread_name_prefix="chunks")
         self._puts = ThreadPoolExecutor(limits.puts, thread_name_prefix="puts")
@@ -150,11 +162,12 @@ class Writer:
             same.add_done_callback(lambda f: self._finish(piece, f.exception() or f.result()))
             return
         stored = codec.encode(data, name, self._keys, self._pace.how())
-        if len(stored) < PACKED_BELOW_BYTES:
+        packed = len(stored) < PACKED_BELOW_BYTES or name in self._condemned
+        if packed:
             stored = bytes(stored)
         if stored is not data:
             self._release(piece, len(stored))
-        if len(stored) < PACKED_BELOW_BYTES:
+        if packed:
             self._pack_up(piece, stored)
         else:
             self._puts.submit(self._guarded, lambda p: self._put(p, stored), piece)
@@ -184,7 +197,8 @@ class Writer:
             if self._failure is not None:
                 raise self._failure
             data = pack.data()
-            name = codec.digest(data, self._keys)
+            while (name := codec.digest(data, self._keys)) in self._condemned:
+                data += b"\0"  # members are found by where they are: more behind them changes the name alone
             self._send(protocol.pack_key(self._job, name), data)
             for piece, at, length in pack.members:
                 self._finish(piece, Stored(piece.name, piece.size, name, at, length))

@@ -8,7 +8,9 @@ says that it was not written since, else read now, from the process that stands 
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,7 +21,7 @@ import numpy.typing as npt
 
 from spotsurfer_agent import linux, procfs
 from spotsurfer_agent.addresses import address
-from spotsurfer_agent.buffers import PAGE
+from spotsurfer_agent.buffers import PAGE, Buffer
 from spotsurfer_agent.engines.fingerprints import Numbers
 from spotsurfer_agent.engines.pagefile import Composed, PageFile
 from spotsurfer_agent.engines.pages import Pages
@@ -86,7 +88,7 @@ class Ahead:
         for area in self._areas:
             try:
                 armed = self._watch.arm((area.start, area.end))
-            except OSError:  # it is gone, or the process has ended: nothing of it counts
+            except OSError:  # it is gone, the process has ended, or devices may write into it: nothing of it counts
                 continue
             for start, end in armed.tolist():
                 self._copy(sink, area, start, end)
@@ -150,10 +152,26 @@ class Ahead:
             to = address(room)
             for pieces in _batches(_runs(now)):
                 wanted = int(pieces[:, 1].sum())
-                if linux.read_memory(self._pid, to, wanted, pieces.ctypes.data, len(pieces)) != wanted:
-                    raise StreamError(0, f"memory of process {self._pid} could not be read")
+                if self._readable(to, wanted, pieces) != wanted:
+                    self._read_all(room[to - address(room) :], pieces)
                 to += wanted
             sink.filled(len(now) * PAGE)
+
+    def _readable(self, to: int, wanted: int, pieces: Ranges) -> int:
+        with contextlib.suppress(OSError):
+            return linux.read_memory(self._pid, to, wanted, pieces.ctypes.data, len(pieces))
+        return 0
+
+    def _read_all(self, room: Buffer, pieces: Ranges) -> None:
+        """Also what the process itself may not read: guard pages that hold something."""
+        memory, at = os.open(f"/proc/{self._pid}/mem", os.O_RDONLY | os.O_CLOEXEC), 0
+        try:
+            for start, length in pieces.tolist():
+                if os.preadv(memory, [memoryview(room)[at : at + length]], start) != length:
+                    raise StreamError(0, f"memory of process {self._pid} could not be read")
+                at += length
+        finally:
+            os.close(memory)
 
     def close(self) -> None:
         """Watch no more. Idempotent."""

@@ -173,7 +173,7 @@ class AppEngine(Hosted):
             self._ask("stay", on=False)
         frozen = time.monotonic() - frozen_at
         request.progress("upload")
-        with Writer(self._store, self._job, self._keys, self._limits, known) as writer:
+        with Writer(self._store, self._job, self._keys, self._limits, known, request.condemned) as writer:
             capture = listed()
             try:
                 entries = Sender(writer).send(capture.entries, capture.where, capture.known)

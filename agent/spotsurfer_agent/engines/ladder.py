@@ -7,6 +7,7 @@ What stands against CRIU is looked for in the job's processes after the start, n
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -141,8 +142,13 @@ class Ladder:
         spec = self._specification()
         if spec is None:
             raise EngineError("save", "the job's specification can't be read: look at the store")
-        self.note = ""
+        self.note, began = "", time.monotonic()
         self._before_freeze(spec, request)
+        hooks_seconds = time.monotonic() - began
+        saved = self._saved(spec, request)
+        return dataclasses.replace(saved, start_seconds=saved.start_seconds + hooks_seconds)
+
+    def _saved(self, spec: Spec, request: SaveRequest) -> SaveFacts:
         self._found = self._looked()
         rung = choose(spec, self._found, on_gpu=self._on_gpu)
         if spec.tcp == "keep" and (open_now := inspect.connections(inspect.Job(self._here.pids(), str(self._base)))):

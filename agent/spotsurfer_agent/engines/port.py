@@ -99,6 +99,7 @@ class SaveRequest:
     progress: Callable[[str], None]  # a short stage name, whenever it changes
     urgent: bool = False  # the cloud takes the machine: what is only desirable must not stand in the way
     pressed: bool = False  # it was frozen because its memory was about to end: nothing of it can be run
+    condemned: frozenset[str] = frozenset()  # chunks and packs in the store that must not be relied on
     steps: tuple[StepRun, ...] = ()  # of the job that began, the newest last: they become part of the manifest
 
 

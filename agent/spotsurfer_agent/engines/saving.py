@@ -78,12 +78,12 @@ class Saving:
         self._work = place.folder / "images" / f"{request.checkpoint}.work"
         self._base = place.bases.of(request.base)
         limits = dataclasses.replace(place.limits, memory_bytes=min(place.limits.memory_bytes, reserve.SENT_BYTES))
-        self._writer = Writer(place.store, place.job, place.keys, limits, self._base.known)
+        self._writer = Writer(place.store, place.job, place.keys, limits, self._base.known, request.condemned)
         self._memory: Reserve | None = None
         self._prints: list[tuple[str, bytes]] = []
         self._new_share: float | None = None
         self._began = 0.0
-        self._frozen_seconds = 0.0
+        self._frozen_seconds = self._sync_seconds = 0.0
         self._expected_bytes = self._wanted_bytes = 0
         self._copied = Copied()
 
@@ -105,11 +105,12 @@ class Saving:
             for folder in (self._images, self._work / "plugins"):
                 folder.mkdir(parents=True)
             with first_to_go(), self._reserved() as memory, self._writer:
+                self._request.progress("sync")
+                self._sync_seconds = self._synced()
                 if not self._request.final:
                     self._request.progress("files")
                     self._at.scratch.copy_ahead(self._request.checkpoint, self._base.known)
-                self._request.progress("sync")
-                self._at.scratch.sync()
+                    self._synced()
                 with self._frozen(talk, memory) as (intake, frozen, status):
                     image = self._carry(talk, intake, frozen, status)
             self._manifest(image)
@@ -334,6 +335,11 @@ class Saving:
             steps=list(r.steps),
         )
 
+    def _synced(self) -> float:
+        began = time.monotonic()
+        self._at.scratch.sync()
+        return time.monotonic() - began
+
     def _still_there(self, talk: shimwire.Conversation) -> None:
         if talk.ask("status")["phase"] != "running":
             raise EngineError("save", "the job ended by itself during the save")
@@ -366,7 +372,7 @@ class Saving:
             r.checkpoint, r.sequence, kind, image.image_bytes, self._writer.sent_bytes, self._frozen_seconds, durable, waited,
             ahead_seconds=self._copied.seconds, read_seconds=self._copied.read_seconds,
             device_out_seconds=device.out_seconds, device_back_seconds=device.back_seconds,
-            memory_bytes=sum(e.extents.bytes for e in image.image),
+            start_seconds=self._sync_seconds, memory_bytes=sum(e.extents.bytes for e in image.image),
         )  # fmt: skip
 
     def _let_go(self, talk: shimwire.Conversation) -> None:

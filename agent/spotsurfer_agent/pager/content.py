@@ -16,7 +16,6 @@ from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.layout import Layout, in_order
 
 ZEROS = bytes(1 << 20)
-MAP_BYTES_MAX = 64 << 20  # a map of pages that is larger is none
 
 
 class Chunks(Protocol):
@@ -83,8 +82,6 @@ class Content:
 
     def _small(self, name: str) -> bytes:
         entry = self.files[name]
-        if entry.size > MAP_BYTES_MAX:
-            raise ValueError(f"{name} has {entry.size} bytes")
         return b"".join(self.pieces(entry, [(0, entry.size)]))
 
     def whole(self, name: str) -> Iterator[memoryview] | None:

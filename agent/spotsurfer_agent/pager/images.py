@@ -17,7 +17,6 @@ from spotsurfer_agent.buffers import PAGE
 _MAGIC = 8
 _LAZY, _PRESENT = 2, 4
 _ADDRESS, _PAGES, _FLAGS, _PAGES_LONG = 1, 2, 4, 5
-_MESSAGE_MAX = 1 << 20
 _AREAS, _START, _END, _MAPPED_AS, _KIND = 14, 1, 2, 6, 7  # of images/mm.proto and images/vma.proto
 _PRIVATE, _ANONYMOUS, _LOCKED, _HUGE = 0x02, 0x20, 0x2000, 0x40000  # mmap(2)
 _ID, _PACKET, _RDEV, _PTY, _INDEX, _OF, _DATA = 1, 5, 8, 12, 1, 1, 2  # of images/tty.proto
@@ -241,7 +240,7 @@ def _bounds(data: bytes) -> Iterator[tuple[int, int]]:
     while at < len(data):
         (length,) = struct.unpack_from("=I", data, at)
         at += 4
-        if length > _MESSAGE_MAX or at + length > len(data):
+        if at + length > len(data):  # one may be large: a mapping takes thirty bytes, and a process may have a million
             raise BadImage("an image file is cut off")
         yield at, at + length
         at += length

@@ -38,6 +38,11 @@ class Gathering:
         self._before: tuple[float, Totals] | None = None
         self._open: Window | None = None
 
+    @property
+    def resident_bytes(self) -> float | None:
+        """Of the newest sample."""
+        return self._samples[-1][1].resident_bytes if self._samples else None
+
     def due(self, at: float) -> bool:
         """A sample of this moment begins a window."""
         return not self._samples or number_of(at) != number_of(self._samples[-1][0])

@@ -52,6 +52,12 @@ class Sampler:
             self._meters.close()
             self._meters = None
 
+    @property
+    def resident_bytes(self) -> float | None:
+        """What the job has in memory that only swapping or an end gives back, at the newest look; None = not known."""
+        with self._lock:
+            return self._gathering.resident_bytes
+
     def told(self) -> Usage | None:
         """For a report; None before there is anything."""
         now = self._now()
