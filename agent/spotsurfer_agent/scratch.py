@@ -23,7 +23,7 @@ FOLDERS = {"work": 0o755, "home": 0o755, "tmp": 0o1777, "shm": 0o1777, ".spotsur
 SUBVOLUME_INODE = 256  # of the root of every btrfs subvolume
 # Where a write to a mapped file always changes its times once the file was written back.
 STAMPED = frozenset({"btrfs", "ext4", "xfs"})
-RACY_NS = 2_000_000_000
+RACY_NS = 200_000_000  # two writes within it may leave the same times: a tick of the kernel is 10 ms at most
 SYNCS_MAX, SYNC_SECONDS = 5, 0.2
 SPARED_PART = 10  # of the disk stays free for the job, which writes while its files are copied
 
@@ -118,6 +118,7 @@ class Scratch:
         kept = self._kept / f"{name}.ahead"
         self.drop_kept()
         kept.mkdir(parents=True)
+        time.sleep(RACY_NS / 1e9)  # what was written until now is old enough then
         begun_ns, spared = self.sync(), shutil.disk_usage(self.path.parent).total // SPARED_PART
         listed = self._listed(self.path, trusted, lambda: None, moving=True)
         for path in _to_copy(listed):

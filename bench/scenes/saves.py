@@ -148,7 +148,7 @@ def dirty(size: str, megabytes: str) -> Figures:
         gap, facts = run.gap(run.save)
         rounds.append({
             "freeze_quiet": quiet, "freeze_dirty": gap, "durable": facts.durable_seconds,
-            "freeze_by_engine": facts.frozen_seconds, "dirty_bytes": int(megabytes) << 20,
+            "stages": run.stages, "freeze_by_engine": facts.frozen_seconds, "dirty_bytes": int(megabytes) << 20,
         })  # fmt: skip
         kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
         if int(megabytes) > 2048:

@@ -211,6 +211,6 @@ def floor_bytes(miss: NearMiss) -> int:
 def fit_data(fit: Fit) -> Data:
     """A forecast for programs."""
     return {"verdict": fit.verdict, "durable_seconds": fit.durable_seconds, "send_bytes": fit.send_bytes,
-            "frozen_seconds": fit.frozen_seconds, "window_seconds": fit.window_seconds,
+            "start_seconds": fit.start_seconds, "frozen_seconds": fit.frozen_seconds, "window_seconds": fit.window_seconds,
             "base_age_seconds": fit.base_age_seconds, "base_age_max_seconds": fit.base_age_max_seconds,
             "interval_seconds": fit.interval_seconds}  # fmt: skip

@@ -63,6 +63,7 @@ class NumberOut(Wire):
 class FitOut(Wire):
     """A final save now, forecast."""
 
+    start_seconds: float
     frozen_seconds: float
     send_bytes: int
     durable_seconds: float

@@ -11,7 +11,7 @@ from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import HeadKind, Want
 from spotsurfer_agent.store import StoreError
-from support.agent_world import ACTION, JOB, LINE_BYTES, World, commits, cut, mend, running
+from support.agent_world import ACTION, JOB, LINE_BYTES, FakeEngine, World, commits, cut, mend, running
 
 
 @pytest.fixture
@@ -20,6 +20,16 @@ def world(tmp_path):
 
 
 # ---------------------------------------------------------------- the road
+
+
+def test_a_save_is_told_what_the_store_is_about_to_lose(world, monkeypatch):
+    """Or it would rely on that, and be refused as long as the collector's list stands."""
+    machine, told, real = running(world), [], FakeEngine.save
+    world.store.objects[protocol.condemned_key(JOB)] = protocol.encode(protocol.Condemned(["aa", "bb"]))
+    monkeypatch.setattr(FakeEngine, "save", lambda self, r: told.append(r.condemned) or real(self, r))
+    world.want(1, Want.DRAIN, 1)
+    world.until(lambda: machine.agent.over)
+    assert told == [{"aa", "bb"}]
 
 
 def test_from_boot_to_done(world, tmp_path):
