@@ -127,6 +127,21 @@ def test_an_action_in_words_we_do_not_know_is_still_an_interruption(service):
     assert Aws(service.url).notice().seconds_left is None
 
 
+def test_what_is_no_order_to_leave_is_asked_after_less_often_and_kept_in_between(service, monkeypatch):
+    now = [100.0]
+    aws, asked, real = Aws(service.url, lambda: now[0]), [], Aws._get
+    monkeypatch.setattr(Aws, "_get", lambda self, path: asked.append(path.rpartition("/")[2]) or real(self, path))
+    service.values[ROOT + "events/recommendations/rebalance"] = "soon"
+    for _ in range(10):
+        assert aws.notice().kind == "rebalance"
+        now[0] += 1.0
+    assert [asked.count(x) for x in ("instance-action", "termination-time", "rebalance")] == [10, 2, 2]
+    del service.values[ROOT + "events/recommendations/rebalance"]
+    assert aws.notice() is None
+    service.values[ROOT + "spot/instance-action"] = '{"action": "stop", "time": "2031-05-01T12:01:00Z"}'
+    assert aws.notice().kind == "interruption", "that is asked after at each look"
+
+
 def test_rebalance_comes_second(service):
     service.values[ROOT + "events/recommendations/rebalance"] = '{"noticeTime": "2031-05-01T11:59:00Z"}'
     assert Aws(service.url).notice().kind == "rebalance"

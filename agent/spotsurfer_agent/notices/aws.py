@@ -14,6 +14,7 @@ from spotsurfer_agent.notices.port import NoticeError, Said
 
 TOKEN_SECONDS = 21600  # the longest that the service gives
 TOKEN_RENEW_SECONDS = 18000.0
+OTHERS_SECONDS = 5.0  # as often as AWS advises to ask at all ("Spot Instance interruption notices", EC2 user guide)
 ACTION = "/latest/meta-data/spot/instance-action"
 TERMINATION = "/latest/meta-data/spot/termination-time"
 RECOMMENDATION = "/latest/meta-data/events/recommendations/rebalance"
@@ -25,12 +26,20 @@ class Aws:
     def __init__(self, base_url: str, now: Callable[[], float] = clock.monotonic) -> None:
         self._base_url, self._now = base_url, now
         self._token, self._token_at = "", float("-inf")
+        self._others: Said | None = None
+        self._others_at = float("-inf")
 
     def notice(self) -> Said | None:
         """The notice in force; an interruption goes before a recommendation."""
         answer = self._get(ACTION)
         if answer is not None:
             return _action(answer)
+        if self._now() - self._others_at >= OTHERS_SECONDS:
+            self._others, self._others_at = self._other(), self._now()
+        return self._others
+
+    def _other(self) -> Said | None:
+        """What is said beside that: the older form of an interruption, which comes with it, and a mere recommendation."""
         answer = self._get(TERMINATION)
         if answer is not None and (left := _seconds_until(answer.text.strip(), answer.date)) is not None:
             return Said(INTERRUPTION, answer.text.strip(), left)
