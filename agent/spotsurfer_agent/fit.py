@@ -77,10 +77,10 @@ class Fit:
     gain_seconds: float  # a live save made just before would shorten it by so much
     live_seconds: float  # such a live save takes so long
     base_age_seconds: float
-    start_seconds: float = 0.0  # order to freeze: hooks, and what was not on the disk yet
     base_age_max_seconds: float | None = None  # with an older base it does not fit; None = with any it does, or with none
     interval_seconds: float | None = None  # between live saves, shortened where the base would become too old
     hastened: bool = False  # the interval is shorter than was asked for
+    start_seconds: float = 0.0  # order to freeze: hooks, and what was not on the disk yet
 
 
 @dataclass(frozen=True, slots=True)
