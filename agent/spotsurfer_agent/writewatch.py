@@ -32,6 +32,7 @@ _USER_MODE_ONLY = 1  # what a process without rights may make; protection withou
 _API, _FEATURES = 0xAA, 1 << 15 | 1 << 13  # WP_ASYNC, and WP_UNPOPULATED, which it needs
 _UFFDIO_API, _UFFDIO_REGISTER, _UFFDIO_WRITEPROTECT, _WRITE_PROTECT = 0xC018AA3F, 0xC020AA00, 0xC018AA06, 2
 _KERNEL_MIN = (6, 8, 10)  # earlier ones leave protection behind where the watch ends (CVE-2024-36881)
+_KERNEL_CLEAN = (6, 12, 11)  # earlier ones do where memory moves while it is watched (CVE-2025-21696)
 _PAGEMAP_SCAN, _ARM, _MUST_BE_WATCHED = 0xC0606610, 1, 2
 _WATCHED, _WRITTEN, _PRESENT, _EMPTY, _HUGE = 1, 2, 8, 32, 64
 _REGIONS = 1 << 14
@@ -161,13 +162,12 @@ def _introduced(fd: int) -> bool:
 
 
 def _registered(fd: int, start: int, end: int) -> bool:
-    """And none of its pages counts as protected yet: before 6.12.11 some may, of an earlier watch, and would not be armed."""
+    """And none of its pages counts as protected yet: some may, of an earlier watch, and would not be armed."""
     words = np.array([start, end - start, _WRITE_PROTECT, 0], dtype=np.uint64)
     plain = np.array([start, end - start, 0], dtype=np.uint64)
-    return (
-        linux.ioctl(fd, _UFFDIO_REGISTER, words.ctypes.data) == 0
-        and linux.ioctl(fd, _UFFDIO_WRITEPROTECT, plain.ctypes.data) == 0
-    )
+    if linux.ioctl(fd, _UFFDIO_REGISTER, words.ctypes.data) != 0:
+        return False
+    return _kernel() >= _KERNEL_CLEAN or linux.ioctl(fd, _UFFDIO_WRITEPROTECT, plain.ctypes.data) == 0
 
 
 def _areas(pid: int) -> Iterator[tuple[int, int]]:

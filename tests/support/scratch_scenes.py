@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 from spotsurfer_agent import scratch as scratches
 from spotsurfer_agent.engines import saving
+from spotsurfer_agent.manifest import Stored
 from spotsurfer_agent.scratch import Scratch
 from spotsurfer_agent.store import open_store
 from spotsurfer_agent.trees import Stamp
@@ -71,8 +73,14 @@ def ahead() -> None:
     kept_mapped = mmap.mmap(mapped.fileno(), 0)
     kept_mapped[0:4] = b"then"  # a page that is dirty and writable when the copy begins
     time.sleep(OLD_SECONDS)
-    (work / "young").write_bytes(b"y" * 4096)
     copied: list[str] = []
+    sync = s.sync
+
+    def written_meanwhile() -> int:
+        begun_ns = sync()
+        (work / "young").write_bytes(b"y" * 4096)
+        return begun_ns
+
     real = scratches._copy
 
     def copy(source: Path, target: Path, stamp: Stamp) -> None:
@@ -80,7 +88,8 @@ def ahead() -> None:
         real(source, target, stamp)
 
     scratches._copy = copy
-    s.copy_ahead("c", {})
+    with mock.patch.object(s, "sync", written_meanwhile):
+        s.copy_ahead("c", {})
     assert "quiet" in copied and "young" not in copied, copied
     for name, change in CHANGES.items():
         change(work / name)
@@ -240,12 +249,17 @@ def slowly() -> None:
 
     scratches._copy = copy
     fresh = Path(e.scratch(), "work", "fresh")
-    fresh.write_bytes(b"x")
+    ahead_of = Scratch.copy_ahead
+
+    def written_after(s: Scratch, name: str, trusted: Mapping[str, Stored]) -> None:
+        ahead_of(s, name, trusted)
+        fresh.write_bytes(os.urandom(1))
+
+    Scratch.copy_ahead = written_after  # type: ignore[method-assign]
     facts = e.save(request(1, final=False))
     assert facts.frozen_seconds > 2, facts
     runs(e)
     saving.KEEP_SECONDS = 0.0
-    fresh.write_bytes(b"y")
     told = refused("save", lambda: e.save(request(2, final=False)))
     assert "writes too much" in told, told
     runs(e)
