@@ -100,6 +100,6 @@ def test_an_input_that_changed_holds_the_job_until_it_is_put_back(world: Fleet, 
 def test_an_input_that_is_not_there_holds_the_job_after_one_machine(world: Fleet) -> None:
     job = submit(world, "s3://lab/nothing.fa")
     assert "input s3://lab/nothing.fa is not there" in held(world, job)
-    assert len([a for a in world.show(job)["attempts"] if a["granted_at"]]) == 1
+    assert len(world.show(job)["attempts"]) == 1, "granted or not: it may know that before it could be"
     world.client.post(f"/v1/jobs/{job}/cancel")
     world.wait_end(job)
