@@ -7,6 +7,7 @@ import functools
 import json
 import types
 import typing
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -51,6 +52,15 @@ def from_plain(kind: type[T], raw: Any) -> T:
             f"{kind.__name__} speaks protocol {raw['protocol']}, this version only {PROTOCOL}: upgrade spotsurfer here"
         )
     return typing.cast(T, _value(kind, raw, kind.__name__))
+
+
+def known(kind: type[T], raw: Mapping[str, Any]) -> T:
+    """The dataclass `kind` from what is said of its fields; whatever else there is, of a newer writer, is passed over.
+
+    Nothing is checked: for what this machine's own processes write. Raises TypeError where a field is missing.
+    """
+    names = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in raw.items() if name in names})
 
 
 def _value(kind: Any, raw: Any, where: str) -> Any:

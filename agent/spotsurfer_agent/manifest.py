@@ -88,6 +88,11 @@ class Manifest:
     lineage: str = ""  # job whose keys name and seal the chunks; "" = the job itself
     steps: list[StepRun] = field(default_factory=list)  # of the job that began, the newest is the one it goes on in
 
+    @property
+    def memory_bytes(self) -> int:
+        """Of the image: what must have room in memory where it goes on."""
+        return sum(e.extents.bytes for e in self.image)
+
     def entries(self) -> list[Entry]:
         """All files, those of the image first."""
         return [*self.image, *self.scratch]

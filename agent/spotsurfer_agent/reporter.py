@@ -6,9 +6,8 @@ import dataclasses
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
-from spotsurfer_agent import __version__, clock, protocol
+from spotsurfer_agent import __version__, clock, coding, protocol
 from spotsurfer_agent.engines import gpufacts, needs
 from spotsurfer_agent.engines.port import Protection, Status
 from spotsurfer_agent.facts import Facts
@@ -21,7 +20,6 @@ from spotsurfer_agent.stepbook import runs_of, used
 from spotsurfer_agent.store import ObjectStore
 from spotsurfer_agent.table import State
 
-T = TypeVar("T")
 RETRY_SECONDS = 1.0
 NOTHING_RUNS = Protection()
 
@@ -60,7 +58,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         drain_failed=state.drain_failed,
         frozen=state.held_since is not None,
         notice=notice,
-        last_save=_told(SaveFacts, memory.last_save),
+        last_save=coding.known(SaveFacts, memory.last_save) if memory.last_save is not None else None,
         saves=memory.saves,
         frozen_seconds=memory.frozen_seconds,
         restore_seconds=memory.restore_seconds,
@@ -87,14 +85,8 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         partial=memory.partial,
         partial_error=memory.partial_error,
         pressed=facts.pressed,
-        near_miss=_told(NearMiss, memory.near_miss),
+        near_miss=coding.known(NearMiss, memory.near_miss) if memory.near_miss is not None else None,
     )
-
-
-def _told(kind: type[T], row: dict[str, Any] | None) -> T | None:
-    """What the state file holds, maybe of a newer agent that knew more of it."""
-    names = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return kind(**{k: v for k, v in row.items() if k in names}) if row is not None else None
 
 
 def _urgent(report: Report) -> tuple[object, ...]:

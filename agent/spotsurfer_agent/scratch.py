@@ -106,15 +106,15 @@ class Scratch:
             os.close(fd)
         return begun_ns
 
-    def copy_ahead(self, name: str, trusted: Mapping[str, Stored]) -> None:
+    def copy_ahead(self, name: str, trusted: Mapping[str, Stored]) -> bool:
         """Where the disk keeps no instant, copy while the job runs what `capture` had to copy while it stands still.
 
-        That looks again at what was written since. Arguments as there. Call `sync` behind it, so that no copy is written back
-        in the freeze.
+        That looks again at what was written since. Arguments as there. Returns whether this is such a disk: then call `sync`
+        behind it, so that no copy is written back in the freeze.
         """
         self._ahead = {}
         if self.is_subvolume or self._kind() not in STAMPED:
-            return
+            return False
         kept = self._kept / f"{name}.ahead"
         self.drop_kept()
         kept.mkdir(parents=True)
@@ -127,6 +127,7 @@ class Scratch:
                 with _tried(copy):
                     _copy(self.path / path, copy, stamp)
                     self._ahead[path] = stamp, copy
+        return True
 
     def capture(self, name: str, trusted: Mapping[str, Stored], *, stays_frozen: bool) -> Callable[[], Capture]:
         """Keep this instant; the job is frozen. The returned call lists it, also after the job went on.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spotsurfer_agent import coding
 from spotsurfer_agent.table import State
 
 log = logging.getLogger(__name__)
@@ -89,8 +90,7 @@ def _read(path: Path, fresh: Memory) -> Memory:
     """What an earlier process of this attempt left; anything else (another attempt, damaged) counts as nothing."""
     try:
         raw = json.loads(path.read_text())
-        known = {f.name for f in dataclasses.fields(Memory)}
-        found = Memory(**{k: v for k, v in raw.items() if k in known})
+        found = coding.known(Memory, raw)
     except (OSError, ValueError, TypeError, AttributeError):
         return fresh
     if (found.job, found.attempt) != (fresh.job, fresh.attempt):

@@ -55,7 +55,7 @@ class StepBook:
         steps = [dataclasses.asdict(run) for run in runs]
         self._state.update(cpu_before=cpu_before, cpu_steps=0.0, cpu_told=0.0, log_begin=log, steps=steps, between_steps=False)
 
-    def used(self, newest: float) -> None:
+    def keep_used(self, newest: float) -> None:
         """Keep what this attempt used before its end is told: an agent that comes after us can't see it any more."""
         self._state.update(cpu_told=used(self._state.memory, newest))
 
@@ -64,9 +64,7 @@ class StepBook:
         runs = self.runs
         if spec is None or not runs:
             return None
-        if status.saved_itself:
-            return runs[-1].number
-        if self._noted(status):
+        if status.saved_itself or self._noted(status):
             return runs[-1].number
         if status.state is not WorkloadState.EXITED:
             return None

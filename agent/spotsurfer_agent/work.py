@@ -246,7 +246,7 @@ class Work:
         """
         status = self.engine.status()
         self._flush(dict(status.log or {}))
-        self.steps.used(status.cpu_seconds)
+        self.steps.keep_used(status.cpu_seconds)
         self.engine.kill()
         self.heads.append(entries.unsaved, True, self.store.check, self.wait)
         return Outcome(Task.FINAL, self.now())
@@ -290,7 +290,7 @@ class Work:
 
     def _append(self, image: Manifest, *, final: bool) -> None:
         if final:
-            self.steps.used(image.cpu_seconds - self.steps.cpu_before)
+            self.steps.keep_used(image.cpu_seconds - self.steps.cpu_before)
         self.heads.append(lambda base: entries.committed(base, image, final), final, self.store.check, self.wait)
 
     def _unclaimed(self, image: Manifest) -> None:
@@ -344,10 +344,9 @@ class Work:
             base = self.manifest(image.base) if image.base is not None else None
             known = {chunk.digest for chunk in base.chunks} if base is not None else known
         new = sum(chunk.size for chunk in image.chunks if chunk.digest not in known)
-        memory = sum(entry.extents.bytes for entry in image.image)
         frozen = stood_seconds or image.frozen_seconds
         facts = (image.id, image.sequence, image.kind, image.image_bytes, new, frozen, frozen)
-        self._count(SaveFacts(*facts, memory_bytes=memory))
+        self._count(SaveFacts(*facts, memory_bytes=image.memory_bytes))
 
     # ---------------------------------------------------------------- the end
 
@@ -364,7 +363,7 @@ class Work:
         code = stepping.exit_code(runs)
         done = Done(exit_code=code, reason="exited", outputs=out.sizes, log=log, steps=runs, digests=out.digests)
         cpu = self.steps.cpu_before + status.cpu_seconds
-        self.steps.used(status.cpu_seconds)
+        self.steps.keep_used(status.cpu_seconds)
         self.heads.append(lambda base: entries.closed(base, done, cpu), True, self.store.check, self.wait)
         with contextlib.suppress(StoreError):  # nobody wants to see what there was before
             self.store.delete([x.key for x in self.store.list(protocol.partials_prefix(self.job))])

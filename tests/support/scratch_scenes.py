@@ -251,9 +251,10 @@ def slowly() -> None:
     fresh = Path(e.scratch(), "work", "fresh")
     ahead_of = Scratch.copy_ahead
 
-    def written_after(s: Scratch, name: str, trusted: Mapping[str, Stored]) -> None:
-        ahead_of(s, name, trusted)
+    def written_after(s: Scratch, name: str, trusted: Mapping[str, Stored]) -> bool:
+        copied = ahead_of(s, name, trusted)
         fresh.write_bytes(os.urandom(1))
+        return copied
 
     Scratch.copy_ahead = written_after  # type: ignore[method-assign]
     facts = e.save(request(1, final=False))

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import memory, scopes, shimwire
+from spotsurfer_agent import coding, memory, scopes, shimwire
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines.port import EngineError, Status, WorkloadState
 from spotsurfer_agent.oomguard import Levels
@@ -140,7 +140,7 @@ def near_miss(told: object) -> NearMiss | None:
     """What a shim's status tells of a job that it froze for want of memory; one that knows no guard tells nothing."""
     if not isinstance(told, dict):
         return None
-    return NearMiss(**{f.name: told[f.name] for f in dataclasses.fields(NearMiss) if f.name in told})
+    return coding.known(NearMiss, told)
 
 
 def killed(status: Status, group: JobCgroup) -> Status:

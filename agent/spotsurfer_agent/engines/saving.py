@@ -106,11 +106,13 @@ class Saving:
                 folder.mkdir(parents=True)
             with first_to_go(), self._reserved() as memory, self._writer:
                 self._request.progress("sync")
-                self._sync_seconds = self._synced()
+                began = time.monotonic()
+                self._at.scratch.sync()
+                self._sync_seconds = time.monotonic() - began
                 if not self._request.final:
                     self._request.progress("files")
-                    self._at.scratch.copy_ahead(self._request.checkpoint, self._base.known)
-                    self._synced()
+                    if self._at.scratch.copy_ahead(self._request.checkpoint, self._base.known):
+                        self._at.scratch.sync()
                 with self._frozen(talk, memory) as (intake, frozen, status):
                     image = self._carry(talk, intake, frozen, status)
             self._manifest(image)
@@ -335,11 +337,6 @@ class Saving:
             steps=list(r.steps),
         )
 
-    def _synced(self) -> float:
-        began = time.monotonic()
-        self._at.scratch.sync()
-        return time.monotonic() - began
-
     def _still_there(self, talk: shimwire.Conversation) -> None:
         if talk.ask("status")["phase"] != "running":
             raise EngineError("save", "the job ended by itself during the save")
@@ -372,7 +369,7 @@ class Saving:
             r.checkpoint, r.sequence, kind, image.image_bytes, self._writer.sent_bytes, self._frozen_seconds, durable, waited,
             ahead_seconds=self._copied.seconds, read_seconds=self._copied.read_seconds,
             device_out_seconds=device.out_seconds, device_back_seconds=device.back_seconds,
-            start_seconds=self._sync_seconds, memory_bytes=sum(e.extents.bytes for e in image.image),
+            start_seconds=self._sync_seconds, memory_bytes=image.memory_bytes,
         )  # fmt: skip
 
     def _let_go(self, talk: shimwire.Conversation) -> None:
