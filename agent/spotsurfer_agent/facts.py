@@ -80,7 +80,8 @@ class Facts:
     lost_because: str = ""  # of a workload that is LOST, where it is known
     image_is_bad: bool = False  # and every restore from that checkpoint would end so
     began_before: bool = False  # an earlier agent on this machine had the job running
-    step_due: bool = False  # a step of the job ended, and another one follows
+    step_due: bool = False  # a step of the job ended, and another one follows, or the same one again
+    saved_itself: bool = False  # the same one: it ended because it was told to save itself
     pressed: bool = False  # frozen, because its memory was about to end
     unprotected: bool = False  # nothing is saved while the present step runs
     wishes_save: bool = False  # the job itself asked for a checkpoint, and can be saved

@@ -120,7 +120,7 @@ def waits_for_memory(s: State, f: Facts) -> bool:
 
 
 def _save_due(s: State, f: Facts) -> bool:
-    if not may_save(s, f) or f.workload is not W.RUNNING or f.head is None or f.unprotected:
+    if not may_save(s, f) or f.now < s.live_at or f.workload is not W.RUNNING or f.head is None or f.unprotected:
         return False
     if f.interrupted:
         return _save_before_leaving(f)

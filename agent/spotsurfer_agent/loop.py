@@ -248,7 +248,7 @@ class Agent:
         """Measure a save that ended, before the state forgets the age of its base."""
         if facts.outcome is not None and facts.outcome.save is not None:
             save = facts.outcome.save
-            self.measures.note(save, facts.outcome.at - save.durable_seconds - self.state.freeze_at, self._resident())
+            self.measures.note(save, facts.outcome.at - save.durable_seconds - self.state.freeze_at)
 
     def _stand_by(self, facts: Facts) -> None:
         """Fetch ahead while we wait, and give the disk back when the job has all that it needs."""
@@ -294,6 +294,7 @@ class Agent:
             image_is_bad=self._status.image_is_bad,
             began_before=memory.began,
             step_due=self.work.steps.due(mail.spec, self._status) is not None,
+            saved_itself=self._status.saved_itself,
             unprotected=bool(self.work.unprotected) or (miss is not None and self._protection().rung not in SAVES_STILL),
             pressed=miss is not None,
             wishes_save=self._interval() is not None and self.work.hints.wants_checkpoint(),
@@ -319,10 +320,9 @@ class Agent:
 
     def _fit(self, now: float) -> Fit | None:
         window = Window(self.config.notice_window_seconds, self.config.drain_margin_seconds, self._interval())
-        return self.measures.fit(now - self.state.freeze_at, window, self._resident())
-
-    def _resident(self) -> float | None:
-        return self._given.usage.resident_bytes if self._given.usage is not None else None
+        if self._given.usage is not None and self.state.name not in (AgentState.SAVING, AgentState.DRAINING):
+            self.measures.resident_bytes = self._given.usage.resident_bytes
+        return self.measures.fit(now - self.state.freeze_at, window)
 
     def _look_at_job(self) -> None:
         try:

@@ -51,12 +51,9 @@ def _absorb(s: State, f: Facts) -> State:
         return s
     if o.error:
         return _failed(s, f, o)
-    changes: dict[str, object] = {
-        "failures": 0,
-        "retry_at": float("-inf"),
-        "error": o.note,
-        "error_kind": (o.kind or "output") if o.note else "",
-    }
+    changes: dict[str, object] = {"failures": 0, "retry_at": float("-inf")}
+    if o.task is not Task.STEP or s.failures:  # a step that is started says nothing of the save that failed before
+        changes |= {"error": o.note, "error_kind": (o.kind or "output") if o.note else ""}
     if o.task is Task.BOOT:
         changes["booted"] = True
     elif o.task is Task.BEGIN:
@@ -64,7 +61,7 @@ def _absorb(s: State, f: Facts) -> State:
     elif o.task is Task.KILL:
         changes = {"killed": True}
     elif o.save is not None:
-        changes["freeze_at"] = o.at - o.save.durable_seconds
+        changes |= {"freeze_at": o.at - o.save.durable_seconds, "live_at": float("-inf"), "live_failures": 0}
     return dataclasses.replace(s, **changes)  # type: ignore[arg-type]
 
 
@@ -72,29 +69,31 @@ def _failed(s: State, f: Facts, o: Outcome) -> State:
     overtaken = o.task is Task.LIVE and s.name is S.DRAINING  # the final save follows at once
     if overtaken or (s.name in TERMINAL and o.task is not Task.KILL):
         return s
-    count = s.failures + 1
-    wait = min(0.5 * 2 ** min(count, 10), BACKOFF_SECONDS.get(o.task, 0.0))
-    changes: dict[str, object] = {"failures": count, "retry_at": f.now + wait}
+    live = o.task is Task.LIVE  # it is tried again in another state, maybe after other tasks
+    count = (s.live_failures if live else s.failures) + 1
+    next_at = f.now + min(0.5 * 2 ** min(count, 10), BACKOFF_SECONDS.get(o.task, 0.0))
+    changes: dict[str, object] = (
+        {"live_failures": count, "live_at": next_at} if live else {"failures": count, "retry_at": next_at}
+    )
     if s.name not in TERMINAL:
         changes |= {"error": o.error, "error_kind": o.kind}
-    if o.task is Task.FINAL and not (f.interrupted or f.pressed or f.step_due):  # the next step is saved instead
+    another = f.step_due and not f.saved_itself  # that step is saved instead
+    if o.task is Task.FINAL and not (f.interrupted or f.pressed or another):
         changes |= {"drain_failed": s.drain_sequence, "retry_at": float("-inf")}
     return dataclasses.replace(s, **changes)  # type: ignore[arg-type]
 
 
 def _enter(s: State, name: S, f: Facts) -> State:
-    changes: dict[str, object] = {"name": name, "since": f.now}
-    if name in TERMINAL or (s.name is S.RUNNING and name is not S.SAVING):
-        changes |= {"retry_at": float("-inf"), "failures": 0}
+    changes: dict[str, object] = {"name": name, "since": f.now, "retry_at": float("-inf"), "failures": 0}
+    if s.name is S.BOOT and f.head is not None and s.save_tried > f.head.sequence:
+        changes["live_at"] = f.now + BACKOFF_SECONDS[Task.LIVE]  # that save may be what the agent before us died of
     if name is S.BROKEN and f.pressed:
         changes |= {"error": f"{STARVED}: {s.error}", "error_kind": "lost"}
     elif name is S.BROKEN and f.refusal:
         changes |= {"error": f.refusal, "error_kind": "store"}
     elif name is S.BROKEN and not s.error:
         changes |= {"error": f.lost_because or VANISHED, "error_kind": "restore" if f.image_is_bad else "lost"}
-    elif name is S.RUNNING and s.name is S.BOOT and f.head is not None and s.save_tried > f.head.sequence:
-        changes["retry_at"] = f.now + BACKOFF_SECONDS[Task.LIVE]  # that save may be what the agent before us died of
-    elif name in (S.PUBLISHING, S.DRAINED):
+    elif name in (S.PUBLISHING, S.DRAINED) or (name is S.STEPPING and not f.saved_itself):
         changes |= {"error": "", "error_kind": ""}
     return dataclasses.replace(s, **changes)  # type: ignore[arg-type]
 

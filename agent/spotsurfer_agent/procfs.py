@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +35,18 @@ def status(pid: int) -> dict[str, str]:
     return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
 
 
+def takes(pid: int, number: int) -> bool:
+    """Whether it catches, blocks or ignores this signal, so does not end by it at once. Raises OSError where it is gone."""
+    found = status(pid)
+    masks = (found.get(name, "0") for name in ("SigCgt", "SigBlk", "SigIgn"))
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+
+
+def children(pid: int) -> list[int]:
+    """Of its first thread, orphans that it took in behind its own. Raises OSError where it is gone."""
+    return [int(x) for x in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def number_inside(pid: int) -> int:
     """Its number in the innermost pid namespace that it belongs to, which CRIU's images use too. Raises OSError."""
     return int(status(pid).get("NSpid", str(pid)).split()[-1])
@@ -51,3 +63,25 @@ def descriptors(pid: int) -> Iterator[tuple[int, str]]:
         for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 -- names are wanted
             with contextlib.suppress(OSError):
                 yield int(name), os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115 -- many of them
+
+
+def flags(pid: int, fd: int) -> int:
+    """With which this descriptor was opened; 0 where it is closed by now."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/fdinfo/{fd}").read_text().splitlines()
+        return int(next(x for x in lines if x.startswith("flags:")).split()[1], 8)
+    return 0
+
+
+def written_aside(pids: Iterable[int]) -> set[int]:
+    """Numbers of files that these may write without a call for each write: through mappings, or past the page cache."""
+    found: set[int] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            maps = mappings(Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape"))
+            found |= {m.inode for m in maps if m.inode and m.mode[1] == "w" and m.mode[3] == "s"}
+        for fd, _ in descriptors(pid):
+            with contextlib.suppress(OSError):
+                if flags(pid, fd) & os.O_DIRECT:
+                    found.add(os.stat(f"/proc/{pid}/fd/{fd}").st_ino)  # noqa: PTH116
+    return found

@@ -140,8 +140,10 @@ class State:
     killed: bool = False
     save_tried: int = 0  # number of the last save that an agent before us tried
     freeze_at: float = 0.0  # instant of the newest save, or of the start
-    retry_at: float = float("-inf")  # no task is begun before
-    failures: int = 0  # of tasks, in a row
+    retry_at: float = float("-inf")  # the task of this state is not begun before
+    failures: int = 0  # of that task, in a row
+    live_at: float = float("-inf")  # no live save is begun before
+    live_failures: int = 0  # of live saves, in a row
     held_since: float | None = None  # the lease had lapsed
     drain_sequence: int = 0  # of the desired object that the final save under way was begun for
     drain_failed: int = 0

@@ -55,7 +55,7 @@ class Work:
     stage: str = ""
     _refused: str = field(default="", init=False)  # why our own commit said no
     _stood_seconds: float = field(default=0.0, init=False)  # of a final save that was settled: until then
-    _saved_at: float | None = field(default=None, init=False)  # when the last save ended, if it went well
+    _saved_at: float | None = field(default=None, init=False)  # when the last save ended, if the program has ended by it
 
     @property
     def _patience(self) -> Patience:
@@ -148,6 +148,7 @@ class Work:
         runs = self.steps.runs
         self.engine.go_on(stepping.at(self._spec(), runs[-1].number, runs))
         frozen = self.state.memory.frozen_seconds + (self.now() - self._saved_at if self._saved_at is not None else 0.0)
+        self._saved_at = None
         self.state.update(frozen_seconds=frozen)
         return Outcome(Task.STEP, self.now())
 
@@ -225,7 +226,7 @@ class Work:
         )
         self._saved_at = None
         saved = self._pinned(request)
-        self._saved_at = self.now()
+        self._saved_at = self.now() if self.engine.status().saved_itself else None
         self._count(saved)
         return Outcome(task, self.now(), save=saved, kind="hook", note=self.engine.note)
 

@@ -36,6 +36,7 @@ _KERNEL_CLEAN = (6, 12, 11)  # earlier ones do where memory moves while it is wa
 _PAGEMAP_SCAN, _ARM, _MUST_BE_WATCHED = 0xC0606610, 1, 2
 _WATCHED, _WRITTEN, _PRESENT, _EMPTY, _HUGE = 1, 2, 8, 32, 64
 _REGIONS = 1 << 14
+SIGNATURE = Path("/proc/version_signature")  # "Ubuntu 6.8.0-51.52-generic 6.8.12"
 _OWN = ("[stack", "[vdso]", "[vvar", "[vsyscall]", "[uprobes]")
 
 Ranges = npt.NDArray[np.uint64]  # rows of start and end, in bytes
@@ -71,16 +72,20 @@ def available() -> bool:
 
 
 def _kernel() -> tuple[int, ...]:
-    return tuple(int(x) for x in re.findall(r"\d+", os.uname().release)[:3])
+    """Ubuntu's own release says nothing of the one that it was made from: `/proc/version_signature` does."""
+    release = os.uname().release
+    with contextlib.suppress(OSError):
+        release = SIGNATURE.read_text().split()[-1]
+    return tuple(int(x) for x in re.findall(r"\d+", release)[:3])
 
 
 class WriteWatch:
-    """One process. Made while it runs; `arm` begins, `unwritten` tells, `close` ends it."""
+    """One process. Made while it runs; `arm` and `check` begin, `unwritten` tells, `close` ends it."""
 
     def __init__(self, pid: int) -> None:
         """Raises Unwatchable and OSError."""
-        _refuse_devices(pid)
         self._pid, self._fd = pid, -1
+        self.check()
         self._huge: list[tuple[int, int]] = []
         self._pidfd = os.pidfd_open(pid)
         try:
@@ -94,12 +99,18 @@ class WriteWatch:
             raise
 
     def arm(self, area: tuple[int, int]) -> Ranges:
-        """From now on writes to the pages of an area are noted: those that are there and not empty. Raises OSError."""
+        """From now on writes to the pages of an area are noted: those that are there and not empty. Raises OSError.
+
+        What they hold may be read once `check` was called.
+        """
         found = self._scan(area, _ARM, wanted=_WATCHED | _PRESENT | _EMPTY, absent=_EMPTY)
-        _refuse_devices(self._pid)  # one that began before writes into its pages unseen
         huge = found[found[:, 2] & _HUGE != 0]
         self._huge += [(start, end - start) for start, end, _ in huge.tolist()]
         return found[:, :2]
+
+    def check(self) -> None:
+        """Raises Unwatchable where a device may write unseen into pages that were armed; one that begins later can't."""
+        _refuse_devices(self._pid)
 
     def unwritten(self, area: tuple[int, int]) -> Ranges:
         """Pages of an area that were not written since. The process stands still. Raises OSError."""
@@ -136,14 +147,8 @@ def _refuse_devices(pid: int) -> None:
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         if line.endswith("/[aio] (deleted)"):
             raise Unwatchable(0, f"process {pid} uses asynchronous I/O")
-    if any(_flags(info) & os.O_DIRECT for info in Path(f"/proc/{pid}/fdinfo").iterdir()):
+    if any(procfs.flags(pid, int(info.name)) & os.O_DIRECT for info in Path(f"/proc/{pid}/fdinfo").iterdir()):
         raise Unwatchable(0, f"process {pid} uses direct I/O")
-
-
-def _flags(info: Path) -> int:
-    with contextlib.suppress(OSError):  # closed meanwhile
-        return int(next(x for x in info.read_text().splitlines() if x.startswith("flags:")).split()[1], 8)
-    return 0
 
 
 def _descriptor_in(pid: int, pidfd: int) -> int:

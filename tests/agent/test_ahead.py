@@ -264,23 +264,50 @@ def test_nothing_is_watched_from_the_moment_that_direct_io_may_begin(tmp_path):
         watch = writewatch.WriteWatch(process.pid)
         area = max(watch.areas, key=lambda a: a[1] - a[0])
         assert len(watch.arm(area)) > 0
+        watch.check()
         process.stdin.write(b"\n")
         process.stdin.flush()
         process.stdout.readline()
         with pytest.raises(writewatch.Unwatchable, match="direct I/O"):
-            watch.arm(area)
+            watch.check()
         watch.close()
         process.stdin.close()
 
 
+@pytest.mark.parametrize("restless", [7], indirect=True)
+def test_many_areas_share_a_look_at_the_descriptors_and_nothing_is_copied_before_it(restless, monkeypatch):
+    calls, checked = [], writewatch._refuse_devices
+    monkeypatch.setattr(writewatch, "_refuse_devices", lambda pid: calls.append(pid) or checked(pid))
+    store = Store()
+    store.table = Table()
+    pages = Pages(Reserve(0, 1 << 30, MB), store, None)
+    with contextlib.closing(Aheads([restless.pid], pages)) as aheads:
+        assert len(aheads._each[0]._areas) > 1
+        assert aheads.copy().bytes > 0
+    assert len(calls) == 2, "one as it is opened, one for all areas"
+    monkeypatch.setattr(ahead, "BATCH_BYTES", 1)
+    with contextlib.closing(Aheads([restless.pid], pages)) as aheads:
+        monkeypatch.setattr(writewatch, "_refuse_devices", refuses)
+        assert aheads.copy().bytes == 0
+    pages.abandon()
+
+
+def refuses(_pid):
+    raise writewatch.Unwatchable(0, "direct I/O")
+
+
 RELEASES = [("6.1.0-41-cloud-amd64", False), ("6.7.12-amd64", False), ("6.8.9", False), ("6.8.10", True), ("7.0", True)]
+RELEASES += [("Ubuntu 6.8.0-31.31-generic 6.8.1", False), ("Ubuntu 6.8.0-51.52-generic 6.8.12", True)]
 
 
 @pytest.mark.parametrize(("release", "can"), RELEASES)
-def test_kernels_that_leave_protection_behind_are_not_trusted(monkeypatch, release, can):
+def test_kernels_that_leave_protection_behind_are_not_trusted(monkeypatch, tmp_path, release, can):
     other = os.uname_result(("Linux", "host", release, "#1 SMP", "x86_64"))
     writewatch.available.cache_clear()
     monkeypatch.setattr(os, "uname", lambda: other)
+    monkeypatch.setattr(writewatch, "SIGNATURE", tmp_path / "signature")
+    if "Ubuntu" in release:
+        writewatch.SIGNATURE.write_text(f"{release}\n")
     assert writewatch.available() is can
     monkeypatch.undo()
     writewatch.available.cache_clear()

@@ -25,6 +25,7 @@ from spotsurfer_agent.chunks.table import Content
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.manifest import Entry, Extents, Stored, sizes
+from spotsurfer_agent.scratch import Scratch
 from spotsurfer_agent.store import StoreError, open_store
 
 JOB = "j1"
@@ -142,6 +143,17 @@ def test_files_whose_content_is_known_are_not_read(tmp_path):
         writer.index_of(Stored("1" * 64, 9))
         [entry] = Sender(writer).send([Entry("gone", "file", size=3)], lambda e: tmp_path / e.path, {"gone": content})
     assert list(entry.extents) == [(0, 3, 1, 1)]
+
+
+def test_a_known_file_is_where_the_store_has_it_not_where_a_save_that_failed_had_put_it(tmp_path):
+    scratch = Scratch(tmp_path, ("false",))
+    scratch.make()
+    (scratch.path / "work/f").write_bytes(b"abc")
+    stamp, extents = trees.walk(scratch.path).stamps["work/f"], Extents.of([(0, 3, 0, 0)])
+    scratch.index["work/f"] = (stamp, Content(extents, [Stored("0" * 64, 3, "lost")]))
+    kept = {"0" * 64: Stored("0" * 64, 3, "kept")}
+    assert scratch.capture("c", kept, stays_frozen=True)().known == {"work/f": Content(extents, [Stored("0" * 64, 3, "kept")])}
+    assert scratch.capture("c", {}, stays_frozen=True)().known == {}
 
 
 class Dying:

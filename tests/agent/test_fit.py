@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spotsurfer_agent.fit import AGE_SECONDS_MAX, INTERVAL_SECONDS_MIN, Fit, Sample, Window, forecast, learn, say
 from spotsurfer_agent.measure import Measures
-from spotsurfer_agent.protocol import SaveFacts
+from spotsurfer_agent.protocol import SaveFacts, Want
 from spotsurfer_agent.statefile import StateFile
+from spotsurfer_agent.usage.sampler import Sampler
+from support.agent_world import World, commits, running
 
 GB = 10**9
 LINK = 125e6  # bytes a second: 1 Gbit/s
@@ -161,3 +163,48 @@ def test_what_was_done_before_the_freeze_counts_for_a_final_save(tmp_path: Path)
     assert fit is not None
     assert fit.frozen_seconds == pytest.approx(2.0)
     assert fit.durable_seconds > 3.5
+
+
+def test_sending_while_a_program_that_ended_stands_still_is_no_freezing(tmp_path: Path) -> None:
+    """Else the link would be as fast as the program is told, and reading as slow as the link."""
+    measures = Measures(StateFile(tmp_path / "state.json", "j1", 1), lambda: 0.0)
+    for sent in (GB // 10, GB // 10, 2 * GB):
+        spent = sent / 20e6
+        measures.note(
+            SaveFacts("c", 1, "live", 2 * GB, sent, 0.1 + spent, 0.6 + spent, sending_seconds=spent, memory_bytes=0), 60.0
+        )
+    fit = measures.fit(600.0, Window(120.0))
+    assert fit is not None
+    assert fit.frozen_seconds == pytest.approx(0.1)
+    assert fit.durable_seconds == pytest.approx(100, rel=0.1)
+
+
+class Meters(Sampler):
+    """What the job has in memory is said by a test."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("/nowhere"))
+        self.bytes = 4e9
+
+    @property
+    def resident_bytes(self) -> float:
+        return self.bytes
+
+
+def test_what_a_job_grew_by_while_its_image_was_sent_is_no_part_of_that_image(tmp_path: Path) -> None:
+    world, meters = World(tmp_path), Meters()
+    agent = running(world).agent
+    assert agent is not None
+    agent._given.usage = meters
+    world.turn(10.0)
+
+    def grows() -> None:
+        meters.bytes = 30e9
+        agent._gather()
+
+    world.trips["upload"] = grows
+    world.want(1, Want.RUN, 1, save_at_least=1)
+    world.until(lambda: bool(commits(world)))
+    assert agent._given.state.memory.samples[-1][-1] == 4e9
+    world.turn(10.0)
+    assert agent.measures.resident_bytes == 30e9

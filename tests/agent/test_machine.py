@@ -161,8 +161,8 @@ def test_a_failed_live_save_is_tried_again_later_and_later():
     for _ in range(9):
         current, _ = step(current, facts(now=now, outcome=ended(Task.LIVE, "link cut", kind="save")))
         assert (current.name, current.error) == (S.RUNNING, "link cut")
-        waits.append(current.retry_at - now)
-        now = current.retry_at
+        waits.append(current.live_at - now)
+        now = current.live_at
         current, effects = step(current, facts(now=now))
         assert effects == (Do(Task.LIVE),)
     assert waits == sorted(waits)

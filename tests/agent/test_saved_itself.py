@@ -6,13 +6,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from spotsurfer_agent.engines.port import WorkloadState
+from spotsurfer_agent.engines.port import EngineError, WorkloadState
 from spotsurfer_agent.facts import Do, Renew, Task
 from spotsurfer_agent.machine import step
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import Want
 from spotsurfer_agent.store import StoreError
-from support.agent_facts import ended, facts, state
+from support.agent_facts import desired, ended, facts, state
 from support.agent_world import ACTION, AgentKilled, World, commits, cut, mend, running
 
 
@@ -110,6 +110,45 @@ def test_a_lease_that_lapsed_during_the_save_and_looks_fresh_again_is_proved_fir
         assert effects == (Renew(),)
     assert now.name is S.STEPPING
     assert step(now, dataclasses.replace(fresh, proved_at=1001.0))[1] == (Do(Task.STEP),)
+
+
+def test_where_its_saves_fail_it_works_on_between_them_and_the_reason_stays(world):
+    machine = running(world)
+
+    def refuses():
+        raise EngineError("save", "the disk is full")
+
+    saving(world, machine, also=refuses)
+    began, worked = world.now, machine.shim.worked
+    world.until(lambda: world.now - began >= 300, 400)
+    assert 6 <= world.trail.count("commit") <= 12, "ever later, up to a minute"
+    assert machine.shim.worked - worked > 200
+    assert "the disk is full" in world.report(1).error
+
+
+def test_a_drain_that_fails_so_is_told_and_not_begun_again_until_it_is_asked_anew(world):
+    machine = running(world)
+
+    def refuses():
+        ends_by_it(machine)
+        raise EngineError("save", "the disk is full")
+
+    world.trips["commit"] = refuses
+    world.want(1, Want.DRAIN, 3)
+    world.until(lambda: world.report(1).drain_failed == 3)
+    world.turn(30.0)
+    assert (machine.state, world.trail.count("commit")) == (S.RUNNING, 1)
+    assert world.report(1).error == "the disk is full"
+
+
+def test_an_agent_that_died_in_a_save_which_ended_the_program_waits_too():
+    found = facts(workload=WorkloadState.EXITED, step_due=True, saved_itself=True, desired=desired(save_at_least=9))
+    now, _ = step(state(S.BOOT, save_tried=4), found)
+    now, effects = step(now, found)
+    assert effects == (Do(Task.STEP),)
+    now, _ = step(now, facts(outcome=ended(Task.STEP), desired=desired(save_at_least=9)))
+    assert step(now, facts(now=1059.0, desired=desired(save_at_least=9)))[0].name is S.RUNNING
+    assert step(now, facts(now=1060.0, desired=desired(save_at_least=9)))[0].name is S.SAVING
 
 
 def test_a_notice_meanwhile_saves_it_once_it_is_back(world):

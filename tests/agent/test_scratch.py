@@ -8,7 +8,7 @@ from support.minibox import minibox
 pytestmark = pytest.mark.boxes
 
 SCENES = {
-    "ext4": ("ahead", "slowly", "flushed", "dirtied", "swapped", "many", "full"),
+    "ext4": ("ahead", "slowly", "flushed", "aside", "dirtied", "swapped", "many", "full"),
     "xfs": ("ahead", "shared"),
     "btrfs": ("subvolume",),
 }

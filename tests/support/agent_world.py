@@ -122,7 +122,7 @@ class FakeEngine:
         self._trip("committed")
         if request.final:
             self._die()
-        return SaveFacts(request.checkpoint, request.sequence, image.kind, 10, 5, 0.1, 0.0)
+        return SaveFacts(request.checkpoint, request.sequence, image.kind, 10, 5, 0.1, 0.0, memory_bytes=10)
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
         self._trip("restore")

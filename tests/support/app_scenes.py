@@ -15,6 +15,7 @@ from unittest import mock
 from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.keeper import Keeper
 from spotsurfer_agent.engines.ladder import Ladder
+from spotsurfer_agent.engines.selfsave import Marks
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import SelfSave, Spec
 from spotsurfer_agent.store import StoreError, open_store
@@ -131,6 +132,7 @@ def counts(way: str) -> None:
         busy(e, used)
         facts = e.save(request(number, final=final, commit=slowly))
         assert (facts.frozen_seconds >= SLOW_SECONDS) == (final or way == "exit"), facts
+        assert facts.frozen_seconds - facts.sending_seconds < SLOW_SECONDS, facts
         goes_on(e, spec(way))
         assert e.status().cpu_seconds >= used, (e.status().cpu_seconds, used)
         assert newest(open_store("file:///run/store")).cpu_seconds >= used
@@ -161,6 +163,41 @@ def killed_as_it_ends(final: str) -> None:
     e.kill()
 
 
+def killed_as_it_starts_again(when: str) -> None:
+    """The agent dies when its exit status is gone and nothing runs yet, or when it runs and nobody has noted that."""
+    dies(spec("exit"), "", {"before": (Keeper, "_make_groups"), "after": (Marks, "forget")}[when], final=False)
+    e = ladder(spec("exit"))
+    assert e.adopt().saved_itself == (when == "before")
+    assert (e.status().log or {})["out"] > 0
+    goes_on(e, spec("exit"))
+    runs(e)
+    ends_untold(e)
+    e.kill()
+
+
+def early() -> None:
+    """Told when it was started a moment ago and the signal would still kill it; and not told, for that failed."""
+    slow = dataclasses.replace(
+        spec("exit"), command=["/usr/bin/python3", "-u", "-c", "import time; time.sleep(1)" + PROGRAM, "exit"]
+    )
+    e = ladder(slow)
+    e.start(slow)
+    assert e.save(request(1, final=False)).kind == "live"
+    goes_on(e, slow)
+    turns_pass(e, 5)
+    with mock.patch.object(AppEngine, "_tell", side_effect=OSError("no such process")):
+        assert "could not be told" in refused("save", lambda: e.save(request(2, final=False)))
+    ends_untold(e)
+    e.kill()
+
+
+def ends_untold(e: Ladder) -> None:
+    """As if told to, by itself: that is its end."""
+    os.kill(e._here.pids()[-1], signal.SIGUSR1)
+    until(lambda: e.status().state is W.EXITED)
+    assert not e.status().saved_itself
+
+
 def late() -> None:
     """It ends by saving itself when nobody waits for that any more: that is no end of the job, whoever sees it."""
     what = dataclasses.replace(spec("exit"), app=dataclasses.replace(WAYS["exit"], deadline_seconds=0.1))
@@ -175,9 +212,7 @@ def late() -> None:
     assert e.adopt().saved_itself
     goes_on(e, what)
     runs(e)
-    os.kill(e._here.pids()[-1], signal.SIGUSR1)  # by itself, told by nobody
-    until(lambda: e.status().state is W.EXITED)
-    assert not e.status().saved_itself
+    ends_untold(e)
     e.kill()
 
 

@@ -101,12 +101,18 @@ def deaf() -> None:
     assert "within 0.5 s" in told
     assert e.status().state is W.RUNNING
     e.kill()
-    spec = Spec(JOB, ["sleep", "1000"], engine="app", app=SelfSave(signal="TERM", done_exit=0, deadline_seconds=5))
+    told = SelfSave(signal="TERM", done_exit=0, deadline_seconds=1)
+    spec = Spec(JOB, ["sleep", "1000"], engine="app", app=told)
     e = ladder(spec)
     e.start(spec)
-    time.sleep(0.2)
-    assert "ended by itself" in refused("save", lambda: e.save(request(2, final=True)))
-    assert e.status().exit_code == 143
+    assert "would die of SIGTERM" in refused("save", lambda: e.save(request(2, final=True)))
+    assert e.status().state is W.RUNNING
+    e.kill()
+    spec = Spec(JOB, ["sh", "-c", "trap 'exit 7' TERM; while :; do sleep 0.1; done"], engine="app", app=told)
+    e = ladder(spec)
+    e.start(spec)
+    assert "ended by itself" in refused("save", lambda: e.save(request(3, final=True)))
+    assert e.status().exit_code == 7
     e.kill()
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
+from spotsurfer_agent import procfs
 from spotsurfer_agent import scratch as scratches
 from spotsurfer_agent.engines import saving
 from spotsurfer_agent.manifest import Stored
@@ -120,6 +121,26 @@ def flushed() -> None:
     scratches.linux.syncfs = slow
     s.copy_ahead("c", {})
     assert list(s._ahead) == ["work/big"]
+
+
+def aside() -> None:
+    """A write whose times are set may wait for the disk: one through a mapping or past the cache is given longer to end."""
+    s = Scratch(BASE, ("btrfs",))
+    s.make()
+    for name in ("plain", "mapped", "past"):
+        (s.path / "work" / name).write_bytes(b"a" * 4096)
+    file = (s.path / "work" / "mapped").open("r+b")
+    kept = mmap.mmap(file.fileno(), 0)
+    past = os.open(s.path / "work" / "past", os.O_RDWR | os.O_DIRECT)
+    s.copy_ahead("c", {}, [os.getpid()])
+    assert list(s._ahead) == ["work/plain"]
+    time.sleep(scratches.ASIDE_NS / 1e9)
+    s.copy_ahead("c", {}, [os.getpid()])
+    assert len(s._ahead) == 3
+    found = procfs.written_aside([os.getpid()])
+    os.close(past)
+    kept.close()
+    assert found.isdisjoint(procfs.written_aside([os.getpid()]))
 
 
 def dirtied() -> None:
@@ -251,8 +272,8 @@ def slowly() -> None:
     fresh = Path(e.scratch(), "work", "fresh")
     ahead_of = Scratch.copy_ahead
 
-    def written_after(s: Scratch, name: str, trusted: Mapping[str, Stored]) -> bool:
-        copied = ahead_of(s, name, trusted)
+    def written_after(s: Scratch, name: str, trusted: Mapping[str, Stored], pids: list[int]) -> bool:
+        copied = ahead_of(s, name, trusted, pids)
         fresh.write_bytes(os.urandom(1))
         return copied
 

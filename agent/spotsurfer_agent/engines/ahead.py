@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from spotsurfer_agent.pager import images
 from spotsurfer_agent.writewatch import Ranges, WriteWatch, available
 
 WORTH_BYTES = 16 << 20  # of a process; less is read as fast
+BATCH_BYTES = 256 << 20  # each costs a look at all descriptors and mappings of the process
 PIECE_BYTES = 1 << 20  # given up at once where memory vanishes while it is copied
 
 log = logging.getLogger(__name__)
@@ -85,18 +86,30 @@ class Ahead:
     def copy(self) -> int:
         """While the job runs; bytes that were copied. Raises what the memory for them raises."""
         sink, self._file = self._pages.part(self.map_name)
-        for area in self._areas:
-            try:
-                armed = self._watch.arm((area.start, area.end))
-            except OSError:  # it is gone, the process has ended, or devices may write into it: nothing of it counts
-                continue
-            for start, end in armed.tolist():
+        for area, ranges in self._armed():
+            for start, end in ranges.tolist():
                 self._copy(sink, area, start, end)
         sink.end()
         first = 0
         for area in self._areas:
             first = area.numbered(first)
         return first * PAGE
+
+    def _armed(self) -> Iterator[tuple[Area, Ranges]]:
+        """Areas whose writes are seen from then on, and what is to be copied of them."""
+        batch: list[tuple[Area, Ranges]] = []
+        waiting = 0
+        for area in self._areas:
+            with contextlib.suppress(OSError):  # it is gone, or the process has ended: nothing of it counts
+                batch.append((area, self._watch.arm((area.start, area.end))))
+                waiting += int(np.sum(batch[-1][1][:, 1] - batch[-1][1][:, 0]))
+            if waiting >= BATCH_BYTES or area is self._areas[-1]:
+                try:
+                    self._watch.check()
+                except OSError:  # devices may write into these
+                    batch = []
+                yield from batch
+                batch, waiting = [], 0
 
     def _copy(self, sink: Sink, area: Area, start: int, end: int) -> None:
         while start < end:

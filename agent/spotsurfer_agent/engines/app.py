@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent import clock, files, manifest, protocol, shimwire, stepping, trees
+from spotsurfer_agent import clock, files, manifest, procfs, protocol, shimwire, stepping, trees
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Writer
@@ -73,8 +73,9 @@ class AppEngine(Hosted):
                 self._gone()
             else:
                 self._goes_on()
-        if over or exited:
-            facts = dataclasses.replace(facts, frozen_seconds=time.monotonic() - still_from)
+        if over or exited:  # nothing of it ran while its files were sent
+            still = time.monotonic() - still_from
+            facts = dataclasses.replace(facts, frozen_seconds=still, sending_seconds=still - facts.frozen_seconds)
         if not accepted:
             raise EngineError("save", f"checkpoint {image.id} was not accepted: this attempt does not own the job")
         return dataclasses.replace(facts, durable_seconds=time.monotonic() - began)
@@ -109,13 +110,15 @@ class AppEngine(Hosted):
 
     def _told(self, app: SelfSave, status: Status, spec: Spec) -> bool:
         """Tell the program to save itself and wait until it has; whether it ended by that. Raises EngineError("save")."""
-        sign = self._sign(app, status, self._work(spec))
+        sign, end = self._sign(app, status, self._work(spec)), time.monotonic() + app.deadline_seconds
         try:
+            self._listens(app, end)
             self.marks.tell(app.done_exit)
             self._tell(app, spec)
         except (OSError, trees.UnsafePath, hooks.HookFailed, shimwire.ShimGone) as e:
+            if not app.command:  # which may have told it all the same
+                self.marks.ended()
             raise EngineError("save", f"the program could not be told to save itself: {e}") from e
-        end = time.monotonic() + app.deadline_seconds
         while not sign():
             now = self.status()
             if now.state is not WorkloadState.RUNNING:
@@ -129,6 +132,21 @@ class AppEngine(Hosted):
                 )
             time.sleep(LOOK_SECONDS)
         return False
+
+    def _listens(self, app: SelfSave, end: float) -> None:
+        """Wait until the signal does not just kill it: one that was started a moment ago does not catch it yet."""
+        number = signal.Signals[f"SIG{app.signal}"] if app.signal else 0
+        if not number or app.done_exit == 128 + number:  # to die of it is its way
+            return
+        root = int(self._ask("status")["root_pid"])
+        while not all(procfs.takes(command, number) for command in procfs.children(root)[:1]):
+            if time.monotonic() > end:
+                raise EngineError(
+                    "save",
+                    f"the job's command would die of SIG{app.signal}, so it was not told to save itself: the program must "
+                    "catch the signal, and a shell that starts the program must do so with exec",
+                )
+            time.sleep(LOOK_SECONDS)
 
     def _tell(self, app: SelfSave, spec: Spec) -> None:
         root = int(self._ask("status")["root_pid"])
@@ -161,7 +179,7 @@ class AppEngine(Hosted):
         request.progress("freeze")
         known = self._bases.of(request.base).known
         if not request.final:
-            self._scratch.copy_ahead(request.checkpoint, known)
+            self._scratch.copy_ahead(request.checkpoint, known, self.pids())
         self._scratch.sync()
         frozen_at = time.monotonic()
         self._ask("stay", on=True)  # by the shim, which also knows whether the lease lets it go on

@@ -125,12 +125,13 @@ class Hosted(abc.ABC):
     def go_on(self, spec: Spec) -> None:
         """As the port says."""
         ended = self.status()
+        self.marks.again(ended)  # its exit status goes with its keeper, before the new one is there
         self._launch_again(stepping.again(spec), dict(ended.log or {}), ended.cpu_seconds)
 
     def _launch_again(self, spec: Spec, log: dict[str, int], used: float) -> None:
         self.world.bring(spec)
         with self._or_dead():
-            self._end()  # its exit status stays until another keeper is there: an agent that dies here finds it again
+            self._end()
             self._last = Status(WorkloadState.ABSENT, cpu_seconds=used, log=log)
             self._launch(spec, log, goes_on=True, used=used)
             self.marks.forget()
@@ -255,7 +256,8 @@ class Hosted(abc.ABC):
                 raise EngineError(
                     "start", f"the job's keeper speaks version {told['version']}, this agent only {shimwire.VERSION}"
                 )
-        status = self.status()
+        if (status := self.status()).state is WorkloadState.RUNNING:
+            self.marks.runs()
         if self._dumping() is None:
             self._clean_images()
         return status

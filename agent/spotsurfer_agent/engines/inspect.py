@@ -176,7 +176,11 @@ def _files(tree: _Tree, p: Process) -> Iterator[str]:
             yield from _device(fd, name, st)
         elif stat.S_ISREG(st.st_mode) and not st.st_nlink:
             yield from _deleted(fd, name, st)
-        elif stat.S_ISREG(st.st_mode) and not _own(name, (tree.job.base + "/", *tree.job.own)) and _writes(p.pid, fd):
+        elif (
+            stat.S_ISREG(st.st_mode)
+            and not _own(name, (tree.job.base + "/", *tree.job.own))
+            and procfs.flags(p.pid, fd) & os.O_ACCMODE
+        ):
             yield (
                 f"has {name} open for writing (descriptor {fd}), which lies outside the job's folder: "
                 "it would not be carried along; write below the job's folder"
@@ -222,13 +226,6 @@ def _device(fd: int, name: str, st: os.stat_result) -> Iterator[str]:
     same = stat.S_ISCHR(st.st_mode) and (number in DEVICES or number[0] in TERMINALS)
     if not same:
         yield f"has the device {name} open (descriptor {fd}), whose state is the machine's: close it, or run it elsewhere"
-
-
-def _writes(pid: int, fd: int) -> bool:
-    for line in Path(f"/proc/{pid}/fdinfo/{fd}").read_text().splitlines():
-        if line.startswith("flags:"):
-            return int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
-    return False
 
 
 def _sockets(tree: _Tree, p: Process) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from spotsurfer_agent import shimwire
 from spotsurfer_agent.engines.port import Status, WorkloadState
@@ -13,7 +14,8 @@ class Marks:
     """Of the job of one folder.
 
     Told: a save is under way. Final: its final entry may exist, so the job must not run on. Late: a save is over, and the
-    program may still end by it, or has: that is no end of the job.
+    program may still end by it, or has: that is no end of the job. Late also says what it had used where it is being started
+    again: its exit status goes before the new one runs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,8 +48,18 @@ class Marks:
         else:
             self._told.replace(self._late)
 
+    def again(self, ended: Status) -> None:
+        """It is about to be started again, having ended so."""
+        note = {"done_exit": ended.exit_code, "log": ended.log, "cpu_seconds": ended.cpu_seconds}
+        shimwire.write_durably(self._late, note)
+
+    def runs(self) -> None:
+        """An agent takes over a job that runs: the one before may have died when it had just started it again."""
+        if "log" in (shimwire.read_json(self._late) or {}):
+            self.forget()
+
     def ended(self) -> None:
-        """Nothing of the job runs any more; it may be started again."""
+        """No save is under way: nothing of the job runs any more, or the program could not be told."""
         for mark in (self._final, self._told):
             mark.unlink(missing_ok=True)
 
@@ -58,6 +70,15 @@ class Marks:
 
     def seen(self, status: Status) -> Status:
         """The same; of a program that ended as it saved itself, while nobody waits for that, it is said."""
-        if status.state is not WorkloadState.EXITED or (late := shimwire.read_json(self._late)) is None:
+        if status.state is WorkloadState.RUNNING or (late := shimwire.read_json(self._late)) is None:
             return status
+        if status.state is not WorkloadState.EXITED:
+            return self._between(status, late)
         return dataclasses.replace(status, saved_itself=status.exit_code == late.get("done_exit") and not self.is_told)
+
+    def _between(self, status: Status, late: dict[str, Any]) -> Status:
+        """Nothing runs, and how it ended is only noted here."""
+        if "log" not in late:
+            return status
+        used = {"exit_code": late["done_exit"], "log": late["log"], "cpu_seconds": float(late["cpu_seconds"])}
+        return dataclasses.replace(status, state=WorkloadState.EXITED, saved_itself=True, **used)
