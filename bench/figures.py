@@ -160,7 +160,7 @@ holds at rest.
 
 Transparent huge pages were set to `{huge_pages}`, as this machine has them. Keys that end in `_thp_` and another setting were
 measured with that one: Debian and Red Hat have `always`, Ubuntu and Amazon Linux 2023 have `madvise`. With `madvise` CRIU's
-restore takes more than twice as long as with `always`, and a freeze of ours half as long again.
+restore takes more than twice as long as with `always`, and a freeze of ours up to twice as long.
 
 Where the machine gives free memory back to its host, that is switched off for the run (`bench/machine.py: kept_memory`): the
 first touch of such memory is ten times as slow and hits one side or the other at random.

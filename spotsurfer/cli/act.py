@@ -60,16 +60,20 @@ def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as
     def look(found: Json, moments: list[Json]) -> str | None:
         if found["checkpoint"] and int(found["checkpoint"].rpartition("-")[2]) >= number:
             return str(found["checkpoint"])
-        failed = [m["text"] for m in moments if m["kind"] == "alert" and m["data"].get("error_kind") == "save"]
-        here = current(found)
-        if failed and here and here["protection"] == "none":
-            raise Unprotected(f"The checkpoint failed, the job runs on: {failed[-1]}")
-        if failed:
-            raise MoveFailed(f"The checkpoint failed, the job runs on: {failed[-1]}")
+        _saved(found, moments, "The checkpoint failed, the job runs on")
         return None
 
     name = follow.until(client, job, look, limit, before)
     _say(as_json, {"job": job, "number": number, "checkpoint": name}, f"Checkpoint {name} of {job} is durable.")
+
+
+def _saved(job: Json, moments: list[Json], otherwise: str) -> None:
+    """Raise where a save failed: Unprotected if none of this job can go well, else MoveFailed."""
+    failed = [m["text"] for m in moments if m["kind"] == "alert" and m["data"].get("error_kind") == "save"]
+    here = current(job)
+    if failed:
+        kind = Unprotected if here and here["protection"] == "none" else MoveFailed
+        raise kind(f"{otherwise}: {failed[-1]}")
 
 
 def move(
@@ -80,7 +84,7 @@ def move(
     timeout: Timeout = "1h",
     as_json: AsJson = False,
 ) -> None:
-    """Take the job to another machine; if that fails it runs on where it is."""
+    """Take the job to another machine; if that fails it runs on where it is. One with engine "none" begins again there."""
     from spotsurfer.cli import follow
     from spotsurfer.cli.client import job_path
 
@@ -111,7 +115,7 @@ def _moved(job: Json, moments: list[Json], number: int) -> str | None:
 
 
 def suspend(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_json: AsJson = False) -> None:
-    """Save the job, give its machine back, and keep it in storage until `resume`."""
+    """Save the job, give its machine back, and keep it in storage until `resume`. One with engine "none" begins again then."""
     from spotsurfer.cli import follow
     from spotsurfer.cli.client import job_path
 
@@ -120,8 +124,11 @@ def suspend(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_js
     answer = client.post(job_path(job, "hold"))
     if wait:
 
-        def look(found: Json, _: list[Json]) -> str | None:
-            return str(found["checkpoint"] or "") or "the beginning" if found["state"] == JobState.HELD else None
+        def look(found: Json, moments: list[Json]) -> str | None:
+            if found["state"] == JobState.HELD:
+                return str(found["checkpoint"] or "") or "the beginning"
+            _saved(found, moments, "It runs on and is tried again every minute, until `resume`")
+            return None
 
         kept = follow.until(client, job, look, limit, before)
         _say(as_json, {**answer, "state": "held", "checkpoint": kept}, f"{answer['job']} is suspended at {kept}.")
@@ -139,7 +146,10 @@ def resume(
     timeout: Timeout = "1h",
     as_json: AsJson = False,
 ) -> None:
-    """Let a suspended or held job go on; with --from, any job from a checkpoint of your choice."""
+    """Let a suspended or held job go on; with --from, any job from a checkpoint of your choice.
+
+    A job that runs is saved first; where that fails it runs on and does not go back.
+    """
     from spotsurfer.cli import follow
     from spotsurfer.cli.client import job_path
 
@@ -163,6 +173,8 @@ def _resumed(job: Json, moments: list[Json], old: int) -> str | None:
     for attempt in tried:
         if A(attempt["state"]) in THERE:
             return f"{attempt['instance_type']} ({attempt['market']}, {attempt['zone']})"
+    if dropped := [m["text"] for m in moments if m["kind"] == "wish" and m["text"].startswith("going back to")]:
+        raise MoveFailed(f"{job['id']} did not go back: {dropped[-1].rstrip('.')}.")
     if any(m["kind"] == "ended" and m["data"].get("state") == JobState.HELD for m in moments):
         raise failure(tried)(f"{job['id']} is held again: {job['reason'].rstrip('.')}.")
     return None

@@ -82,7 +82,10 @@ def fork(
     name: Annotated[str | None, typer.Option(help="Name of the copy; else the same.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a job as of a checkpoint: the copy has an id of its own and goes its own way from there."""
+    """Copy a job as of a checkpoint: the copy has an id of its own and goes its own way from there, on a machine of its own.
+
+    It keeps name, budget and deadline (counted anew) of the job; where two jobs have one name, commands need the id.
+    """
     from spotsurfer.cli import work
     from spotsurfer.cli.client import job_path
 
@@ -91,7 +94,10 @@ def fork(
 
 
 def rehearse(job: JobArgument, as_json: AsJson = False) -> None:
-    """Show that the newest checkpoint comes to life elsewhere, while the job runs on; it is proven then."""
+    """Show that the newest checkpoint comes to life elsewhere, while the job runs on; it is proven then.
+
+    That takes a machine for some minutes, half an hour at most, which the job pays for.
+    """
     from spotsurfer.cli import work
     from spotsurfer.cli.client import job_path
 

@@ -40,7 +40,9 @@ def check(
         put(f"{found['jobs']} jobs, {found['checkpoints']} checkpoints, {found['objects']} chunks and packs{verified}.")
     if damage:
         hurt = len({(d["job"], d["checkpoint"]) for d in damage})
-        raise StoreDamaged(f"{len(damage)} faults in {hurt} checkpoints: jobs go on from older ones, or `resume --from` one.")
+        raise StoreDamaged(
+            f"{len(damage)} faults in {hurt} checkpoints: jobs go on from the newest that is whole, or `resume --from` one."
+        )
 
 
 def stats(job: JobOption = None, as_json: AsJson = False) -> None:

@@ -92,7 +92,7 @@ class Forks:
         try:
             self._store.delete([x.key for x in self._store.list(protocol.job_prefix(child))])
         except StoreError:
-            return  # it is no job, nobody looks at it; `store stats` shows it
+            return  # it is no job, nobody looks at it
 
     def _copy(self, parent: Job, child: JobId, checkpoint: str, entries: Sequence[Head], order: Order, errand: Errand) -> Job:
         lineage = parent.lineage or parent.id

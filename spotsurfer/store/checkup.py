@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from spotsurfer_agent import manifest, objectkeys
 from spotsurfer_agent.chunks.keys import Keys
@@ -46,16 +47,17 @@ def check(store: ObjectStore, job: str, keys: Keys, result: Checked, progress: P
     newest = found.newest
     if newest is not None and newest.done is None and newest.checkpoint and newest.checkpoint not in found.manifests:
         result.damage.append(Damage(job, newest.checkpoint, "the job goes on from it, and its manifest is missing"))
-    chunks: dict[str, tuple[str, Stored]] = {}
+    needed: dict[Stored, list[str]] = {}
     for checkpoint in found.manifests:
         image = _manifest(store, found, checkpoint, keys, result)
         for c in image.chunks if image is not None else ():
-            chunks.setdefault(c.digest + c.pack, (checkpoint, c))
+            needed.setdefault(c, []).append(checkpoint)
     result.objects += len(sizes)
-    bad = [Damage(job, at, why) for at, c in chunks.values() if (why := _misfit(c, sizes))]
-    result.damage += bad
+    bad = {c: why for c in needed if (why := _misfit(c, sizes))}
     if progress is not None:
-        _read(store, job, keys, list(chunks.values()), result, progress)
+        bad |= _read(Reader(store, job, keys), [c for c in needed if c not in bad], result, partial(progress, job))
+    # Each checkpoint once for each thing: chunks are shared, and a pack holds many.
+    result.damage += dict.fromkeys(Damage(job, checkpoint, why) for c, why in bad.items() for checkpoint in needed[c])
 
 
 def _manifest(store: ObjectStore, found: Survey, checkpoint: str, keys: Keys, result: Checked) -> Manifest | None:
@@ -81,24 +83,15 @@ def _misfit(c: Stored, sizes: Mapping[str, int]) -> str:
     return ""
 
 
-def _read(
-    store: ObjectStore,
-    job: str,
-    keys: Keys,
-    chunks: Sequence[tuple[str, Stored]],
-    result: Checked,
-    progress: Progress,
-) -> None:
-    reader = Reader(store, job, keys)
-    known = {d.what.split(" ")[1] for d in result.damage if d.job == job}
-    for n, (checkpoint, c) in enumerate(chunks):
-        progress(job, n, len(chunks))
-        if (c.pack or c.digest) in known:
-            continue
+def _read(reader: Reader, chunks: Sequence[Stored], result: Checked, progress: Callable[[int, int], None]) -> dict[Stored, str]:
+    bad = {}
+    for n, c in enumerate(chunks):
+        progress(n, len(chunks))
         try:
             result.bytes += len(reader.plain(c))
         except BadChunk as e:
-            result.damage.append(Damage(job, checkpoint, str(e)))
+            bad[c] = str(e)
+    return bad
 
 
 def _sizes(store: ObjectStore, job: str) -> dict[str, int]:

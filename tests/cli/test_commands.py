@@ -16,8 +16,8 @@ from support.fake_service import FakeService, an_attempt
 
 from spotsurfer.cli import act, ask
 from spotsurfer.model.actions import Preview
-from spotsurfer.model.errors import Conflict, RestoreRefused
-from spotsurfer.model.job import AttemptState, JobState, MarketChoice
+from spotsurfer.model.errors import Conflict, MoveFailed, RestoreRefused
+from spotsurfer.model.job import AttemptState, Job, JobState, MarketChoice
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.model.steps import JobStep
 
@@ -294,6 +294,29 @@ def test_a_resume_that_is_waited_for_says_how_it_ended() -> None:
     assert act._resumed({**job, "attempts": [tried, there]}, [], 0) == "t (spot, z)"
     with pytest.raises(RestoreRefused, match="held again: no avx"):
         act._resumed(job, held, 0)
+
+
+def test_a_job_that_runs_and_can_not_be_saved_first_does_not_go_back() -> None:
+    job: dict[str, object] = {"id": "j", "attempts": [], "reason": ""}
+    moments = [{"kind": "wish", "text": "going back to 000001-000002 failed, the job runs on: disk full", "data": {}}]
+    with pytest.raises(MoveFailed, match="j did not go back: going back to 000001-000002 failed, the job runs on: disk full"):
+        act._resumed(job, moments, 0)
+
+
+@pytest.mark.parametrize(("protection", "code"), [("criu", 17), ("none", 38)])
+def test_a_suspension_whose_save_failed_is_not_waited_for(
+    protection: str, code: int, job: str, controller: FakeService, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(act, "current", lambda _: {"protection": protection})
+
+    def asked(name: str) -> Job:
+        controller.say(name, "alert", "No space left.", error_kind="save")
+        return controller.statuses[name].job
+
+    monkeypatch.setattr(controller, "hold", asked)
+    result = call("suspend", job, "--wait")
+    assert result.code == code
+    assert "tried again every minute, until `resume`: No space left." in result.err
 
 
 def steps_of(controller: FakeService, job: str) -> None:

@@ -329,6 +329,17 @@ def test_a_check_names_what_is_wrong(room: Room, harm: Harm, said: str) -> None:
     assert said in damage["what"]
 
 
+@pytest.mark.parametrize("harm", ["gone", "changed"])
+def test_each_checkpoint_that_shares_what_is_damaged_is_named(room: Room, harm: str) -> None:
+    first, _, last = (room.writer.save_all(names) for names in (["a", "b"], ["b"], ["a", "c"]))
+    key = protocol.chunk_key(JOB, named("a").digest)
+    if harm == "gone":
+        room.store.delete([key])
+    damage = room.work("check", read=harm == "changed")["damage"]
+    found = [d["checkpoint"] for d in damage if named("a").digest in d["what"]]
+    assert found == [first, last]
+
+
 def test_reading_finds_what_sizes_hide(room: Room) -> None:
     room.writer.save_all(["a"])
     found = room.work("check", read=True)["damage"]  # the content is not what the name promises
