@@ -187,6 +187,7 @@ GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
     S.DRAINING: (
         (E.FINAL_SAVED, _final_saved),
         *_HOLDER,
+        (E.LATE, _both(_late, lambda _, f: f.saved_itself)),  # no time is left to start it and save it again
         (E.STEP_DUE, _step_due),
         (E.EXITED, _exited),
         (E.VANISHED, _vanished),

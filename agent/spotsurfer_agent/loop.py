@@ -245,10 +245,12 @@ class Agent:
                 return
 
     def _learn(self, facts: Facts) -> None:
-        """Measure a save that ended, before the state forgets the age of its base."""
+        """Measure a save that ended, before the state forgets the age of its base; and the job's memory, where none is made."""
         if facts.outcome is not None and facts.outcome.save is not None:
             save = facts.outcome.save
             self.measures.note(save, facts.outcome.at - save.durable_seconds - self.state.freeze_at)
+        if self._given.usage is not None and self.state.name not in (AgentState.SAVING, AgentState.DRAINING):
+            self.measures.resident_bytes = self._given.usage.resident_bytes
 
     def _stand_by(self, facts: Facts) -> None:
         """Fetch ahead while we wait, and give the disk back when the job has all that it needs."""
@@ -320,8 +322,6 @@ class Agent:
 
     def _fit(self, now: float) -> Fit | None:
         window = Window(self.config.notice_window_seconds, self.config.drain_margin_seconds, self._interval())
-        if self._given.usage is not None and self.state.name not in (AgentState.SAVING, AgentState.DRAINING):
-            self.measures.resident_bytes = self._given.usage.resident_bytes
         return self.measures.fit(now - self.state.freeze_at, window)
 
     def _look_at_job(self) -> None:

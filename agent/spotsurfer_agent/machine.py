@@ -8,7 +8,7 @@ from spotsurfer_agent.engines.port import WorkloadState as W
 from spotsurfer_agent.facts import Do, Effect, Facts, Hold, Outcome, PowerOff, Release, Renew, Shut, Task, Unguard
 from spotsurfer_agent.guards import asked, happened, may_save
 from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.table import TABLE, TERMINAL, State
+from spotsurfer_agent.table import TABLE, TERMINAL, Event, State
 
 VANISHED = "the job's processes vanished without an exit status; the next attempt goes on from the last checkpoint"
 STARVED = "its memory was about to end and it could not be saved; the next attempt goes on from the last checkpoint"
@@ -28,7 +28,7 @@ def step(state: State, facts: Facts) -> tuple[State, tuple[Effect, ...]]:
     state = _absorb(state, facts)
     event = happened(state, facts)
     if event is not None:
-        state = _enter(state, TABLE[state.name][event], facts)
+        state = _enter(state, event, facts)
     state, keeping = _keep(state, facts)
     state, doing = (state, (Unguard(),)) if _hopeless(state, facts) else _work(state, facts)
     if state.name not in TERMINAL or state.killed:
@@ -51,9 +51,8 @@ def _absorb(s: State, f: Facts) -> State:
         return s
     if o.error:
         return _failed(s, f, o)
-    changes: dict[str, object] = {"failures": 0, "retry_at": float("-inf")}
-    if o.task is not Task.STEP or s.failures:  # a step that is started says nothing of the save that failed before
-        changes |= {"error": o.note, "error_kind": (o.kind or "output") if o.note else ""}
+    note = (o.note, (o.kind or "output") if o.note else "") if o.task is not Task.STEP else s.behind
+    changes: dict[str, object] = {"failures": 0, "retry_at": float("-inf"), "error": note[0], "error_kind": note[1]}
     if o.task is Task.BOOT:
         changes["booted"] = True
     elif o.task is Task.BEGIN:
@@ -83,7 +82,8 @@ def _failed(s: State, f: Facts, o: Outcome) -> State:
     return dataclasses.replace(s, **changes)  # type: ignore[arg-type]
 
 
-def _enter(s: State, name: S, f: Facts) -> State:
+def _enter(s: State, event: Event, f: Facts) -> State:
+    name = TABLE[s.name][event]
     changes: dict[str, object] = {"name": name, "since": f.now, "retry_at": float("-inf"), "failures": 0}
     if s.name is S.BOOT and f.head is not None and s.save_tried > f.head.sequence:
         changes["live_at"] = f.now + BACKOFF_SECONDS[Task.LIVE]  # that save may be what the agent before us died of
@@ -91,9 +91,12 @@ def _enter(s: State, name: S, f: Facts) -> State:
         changes |= {"error": f"{STARVED}: {s.error}", "error_kind": "lost"}
     elif name is S.BROKEN and f.refusal:
         changes |= {"error": f.refusal, "error_kind": "store"}
-    elif name is S.BROKEN and not s.error:
+    elif name is S.BROKEN and (event is Event.VANISHED or not s.error):  # whatever failed before, this is why
         changes |= {"error": f.lost_because or VANISHED, "error_kind": "restore" if f.image_is_bad else "lost"}
-    elif name in (S.PUBLISHING, S.DRAINED) or (name is S.STEPPING and not f.saved_itself):
+    elif name is S.STEPPING and f.saved_itself:
+        changes["behind"] = (s.error, s.error_kind)
+    elif name in (S.PUBLISHING, S.DRAINED, S.STEPPING):
+        changes["behind"] = ("", "")
         changes |= {"error": "", "error_kind": ""}
     return dataclasses.replace(s, **changes)  # type: ignore[arg-type]
 

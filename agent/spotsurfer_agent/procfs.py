@@ -42,6 +42,12 @@ def takes(pid: int, number: int) -> bool:
     return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
 
+def runs_own(pid: int) -> bool:
+    """Whether it runs a program of its own, not its parent's until it has called exec. Raises OSError where it is gone."""
+    one, other = (Path(f"/proc/{x}/exe").stat() for x in (pid, status(pid)["PPid"]))
+    return (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino)
+
+
 def children(pid: int) -> list[int]:
     """Of its first thread, orphans that it took in behind its own. Raises OSError where it is gone."""
     return [int(x) for x in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

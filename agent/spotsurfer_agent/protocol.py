@@ -231,7 +231,7 @@ class SaveFacts:
     device_out_seconds: float = 0.0  # of the freeze: GPU memory was moved out …
     device_back_seconds: float = 0.0  # … and, in a live save, back
     start_seconds: float = 0.0  # before the freeze, in a final save, too: hooks, and what was not on the disk yet
-    sending_seconds: float = 0.0  # of the freeze: a program that ended as it saved itself stood still while that was sent
+    sending_seconds: float = 0.0  # of the freeze: what was kept of a program that saved itself, and is dead by then, was sent
     memory_bytes: int | None = None  # of `image_bytes`: what must have room in memory where it goes on; None = not told
 
 

@@ -24,9 +24,8 @@ SUBVOLUME_INODE = 256  # of the root of every btrfs subvolume
 # Where a write to a mapped file always changes its times once the file was written back.
 STAMPED = frozenset({"btrfs", "ext4", "xfs"})
 RACY_NS = 200_000_000  # two writes within it may leave the same times: a tick of the kernel is 10 ms at most
-ASIDE_NS = (
-    2_000_000_000  # of a write through a mapping or past the cache the times come first, and the disk may keep it waiting
-)
+# Of a write through a mapping or past the cache the times come first, and the disk may keep it waiting behind them.
+ASIDE_NS = 2_000_000_000
 SYNCS_MAX, SYNC_SECONDS = 5, 0.2
 SPARED_PART = 10  # of the disk stays free for the job, which writes while its files are copied
 
@@ -109,10 +108,10 @@ class Scratch:
             os.close(fd)
         return begun_ns
 
-    def copy_ahead(self, name: str, trusted: Mapping[str, Stored], pids: Iterable[int] = ()) -> bool:
+    def copy_ahead(self, name: str, trusted: Mapping[str, Stored], pids: Callable[[], Iterable[int]] = tuple) -> bool:
         """Where the disk keeps no instant, copy while the job runs what `capture` had to copy while it stands still.
 
-        That looks again at what was written since. Arguments as there; `pids` are the job's. Returns whether this is such
+        That looks again at what was written since. Arguments as there; `pids` tells the job's. Returns whether this is such
         a disk: then call `sync` behind it, so that no copy is written back in the freeze.
         """
         self._ahead = {}
@@ -121,9 +120,9 @@ class Scratch:
         kept = self._kept / f"{name}.ahead"
         self.drop_kept()
         kept.mkdir(parents=True)
-        time.sleep(RACY_NS / 1e9)  # what was written until now is old enough then
+        time.sleep(1.1 * RACY_NS / 1e9)  # what was written until now is old enough then, also by a clock with coarse ticks
         begun_ns, spared = self.sync(), shutil.disk_usage(self.path.parent).total // SPARED_PART
-        aside, listed = procfs.written_aside(pids), self._listed(self.path, trusted, lambda: None, moving=True)
+        aside, listed = procfs.written_aside(pids()), self._listed(self.path, trusted, lambda: None, moving=True)
         for path in _to_copy(listed):
             stamp, copy = listed.stamps[path], kept / str(len(self._ahead))
             racy = ASIDE_NS if stamp.inode in aside else RACY_NS
@@ -219,10 +218,9 @@ class Scratch:
         stamp, known = self.index.get(e.path, (None, None))
         if e.kind != "file" or known is None or stamp != stamps.get(e.path):
             return None
-        rows = [
-            trusted.get(c.digest) for c in known.chunks
-        ]  # as the store has them: what a save that failed had sent may be gone
-        return Content(known.extents, [row for row in rows if row is not None]) if None not in rows else None
+        if any(c.digest not in trusted for c in known.chunks):
+            return None
+        return Content(known.extents, [trusted[c.digest] for c in known.chunks])  # what a failed save had sent may be gone
 
     def _copied(self, kept: Path, trusted: Mapping[str, Stored]) -> Capture:
         """Copies of the files that are not known yet; what was copied ahead and did not change since is taken from there."""

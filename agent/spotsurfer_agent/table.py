@@ -149,3 +149,4 @@ class State:
     drain_failed: int = 0
     error: str = ""
     error_kind: str = ""
+    behind: tuple[str, str] = ("", "")  # error and kind that are shown again once what ended by a save runs again

@@ -71,6 +71,7 @@ def available() -> bool:
         return _introduced(fd)
 
 
+@functools.cache
 def _kernel() -> tuple[int, ...]:
     """Ubuntu's own release says nothing of the one that it was made from: `/proc/version_signature` does."""
     release = os.uname().release

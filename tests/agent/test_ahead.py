@@ -304,6 +304,7 @@ RELEASES += [("Ubuntu 6.8.0-31.31-generic 6.8.1", False), ("Ubuntu 6.8.0-51.52-g
 def test_kernels_that_leave_protection_behind_are_not_trusted(monkeypatch, tmp_path, release, can):
     other = os.uname_result(("Linux", "host", release, "#1 SMP", "x86_64"))
     writewatch.available.cache_clear()
+    writewatch._kernel.cache_clear()
     monkeypatch.setattr(os, "uname", lambda: other)
     monkeypatch.setattr(writewatch, "SIGNATURE", tmp_path / "signature")
     if "Ubuntu" in release:
@@ -311,6 +312,7 @@ def test_kernels_that_leave_protection_behind_are_not_trusted(monkeypatch, tmp_p
     assert writewatch.available() is can
     monkeypatch.undo()
     writewatch.available.cache_clear()
+    writewatch._kernel.cache_clear()
 
 
 HUGE = """

@@ -200,7 +200,7 @@ def test_what_a_job_grew_by_while_its_image_was_sent_is_no_part_of_that_image(tm
 
     def grows() -> None:
         meters.bytes = 30e9
-        agent._gather()
+        agent._learn(agent._gather())
 
     world.trips["upload"] = grows
     world.want(1, Want.RUN, 1, save_at_least=1)

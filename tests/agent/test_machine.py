@@ -327,3 +327,12 @@ def test_a_step_waits_for_a_head_entry_of_its_own_after_a_lapse():
     assert effects == (Renew(),), "reading alone is no proof"
     current, effects = step(current, facts(proved_at=1000.5, **between))
     assert effects == (Do(Task.STEP),)
+
+
+def test_who_vanished_did_so_whatever_failed_before():
+    """A damaged image must count against its checkpoint, not the hook that failed as it was restored."""
+    hook = state(S.RUNNING, error="after_restore: exit code 1", error_kind="hook")
+    gone, _ = step(hook, facts(workload=W.LOST, lost_because="a chunk is damaged", image_is_bad=True))
+    assert (gone.name, gone.error, gone.error_kind) == (S.BROKEN, "a chunk is damaged", "restore")
+    gone, _ = step(hook, facts(workload=W.LOST))
+    assert gone.error_kind == "lost"

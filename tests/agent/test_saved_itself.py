@@ -12,7 +12,7 @@ from spotsurfer_agent.machine import step
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import Want
 from spotsurfer_agent.store import StoreError
-from support.agent_facts import desired, ended, facts, state
+from support.agent_facts import NOTICE, desired, ended, facts, state
 from support.agent_world import ACTION, AgentKilled, World, commits, cut, mend, running
 
 
@@ -141,8 +141,29 @@ def test_a_drain_that_fails_so_is_told_and_not_begun_again_until_it_is_asked_ane
     assert world.report(1).error == "the disk is full"
 
 
+def test_what_its_save_failed_of_is_told_again_after_a_start_that_failed_too():
+    now, _ = step(state(S.DRAINING, drain_sequence=4), itself(outcome=ended(Task.FINAL, "the disk is full", kind="save")))
+    now, _ = step(now, itself(outcome=ended(Task.STEP, "the store is away", kind="store")))
+    assert (now.name, now.error) == (S.STEPPING, "the store is away")
+    now, _ = step(now, facts(outcome=ended(Task.STEP)))
+    assert (now.name, now.error, now.error_kind, now.drain_failed) == (S.RUNNING, "the disk is full", "save", 4)
+    now, _ = step(now, facts(workload=WorkloadState.EXITED, step_due=True))
+    now, _ = step(now, facts(outcome=ended(Task.STEP, "the store is away", kind="store")))
+    now, _ = step(now, facts(outcome=ended(Task.STEP)))
+    assert (now.name, now.error) == (S.RUNNING, ""), "another step: that save is no concern of it"
+
+
+def test_at_the_end_of_a_notice_it_is_not_started_any_more():
+    now, _ = step(state(S.DRAINING), itself(now=1119.0, warning=NOTICE, outcome=ended(Task.FINAL, "no room", kind="save")))
+    assert now.name is S.OVERRUN
+
+
+def itself(**changes):
+    return facts(workload=WorkloadState.EXITED, step_due=True, saved_itself=True, **changes)
+
+
 def test_an_agent_that_died_in_a_save_which_ended_the_program_waits_too():
-    found = facts(workload=WorkloadState.EXITED, step_due=True, saved_itself=True, desired=desired(save_at_least=9))
+    found = itself(desired=desired(save_at_least=9))
     now, _ = step(state(S.BOOT, save_tried=4), found)
     now, effects = step(now, found)
     assert effects == (Do(Task.STEP),)

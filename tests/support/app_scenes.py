@@ -31,6 +31,14 @@ def save(*_):
 signal.signal(signal.SIGUSR1, save)
 while True: n += 1; print("turn", n, flush=True); time.sleep(0.02)
 """
+TALKATIVE = """
+import os, signal, time
+print("turn 0"); time.sleep(1); print("turn 0")
+def save(*_): time.sleep(0.5); open("done", "w"); print("turn 1")
+signal.signal(signal.SIGUSR1, save)
+while True: time.sleep(1)
+"""
+WRAPPED = f"/usr/bin/python3 -u -c '{PROGRAM.replace('SIGUSR1', 'SIGURG')}'"  # by a shell, which is told too and does not mind
 AGAINST_CRIU = "import socket; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)\n"
 WAYS = {
     "file": SelfSave(signal="USR1", done_file="state", deadline_seconds=10),
@@ -188,6 +196,21 @@ def early() -> None:
     with mock.patch.object(AppEngine, "_tell", side_effect=OSError("no such process")):
         assert "could not be told" in refused("save", lambda: e.save(request(2, final=False)))
     ends_untold(e)
+    e.kill()
+    said = SelfSave(signal="USR1", done_output="^turn", deadline_seconds=10)  # what it prints before it is told says nothing
+    what = dataclasses.replace(slow, command=["/usr/bin/python3", "-u", "-c", TALKATIVE], app=said)
+    e = ladder(what)
+    e.start(what)
+    e.save(request(3, final=False))
+    assert "work/done" in {x.path for x in newest(open_store("file:///run/store")).scratch}
+    e.kill()
+    shell = dataclasses.replace(
+        spec("file"), command=["sh", "-c", f"{WRAPPED}; exit 0"], app=SelfSave(signal="URG", done_file="state")
+    )
+    e = ladder(shell)
+    e.start(shell)
+    turns_pass(e, 5)
+    assert e.save(request(4, final=False)).kind == "live"
     e.kill()
 
 

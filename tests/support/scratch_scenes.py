@@ -132,10 +132,10 @@ def aside() -> None:
     file = (s.path / "work" / "mapped").open("r+b")
     kept = mmap.mmap(file.fileno(), 0)
     past = os.open(s.path / "work" / "past", os.O_RDWR | os.O_DIRECT)
-    s.copy_ahead("c", {}, [os.getpid()])
-    assert list(s._ahead) == ["work/plain"]
+    s.copy_ahead("c", {}, lambda: [os.getpid()])
+    assert list(s._ahead) == ["work/plain"], s._ahead
     time.sleep(scratches.ASIDE_NS / 1e9)
-    s.copy_ahead("c", {}, [os.getpid()])
+    s.copy_ahead("c", {}, lambda: [os.getpid()])
     assert len(s._ahead) == 3
     found = procfs.written_aside([os.getpid()])
     os.close(past)
@@ -272,7 +272,7 @@ def slowly() -> None:
     fresh = Path(e.scratch(), "work", "fresh")
     ahead_of = Scratch.copy_ahead
 
-    def written_after(s: Scratch, name: str, trusted: Mapping[str, Stored], pids: list[int]) -> bool:
+    def written_after(s: Scratch, name: str, trusted: Mapping[str, Stored], pids: Callable[[], list[int]]) -> bool:
         copied = ahead_of(s, name, trusted, pids)
         fresh.write_bytes(os.urandom(1))
         return copied

@@ -27,6 +27,7 @@ from spotsurfer_agent.protocol import SaveFacts, SelfSave, Spec
 from spotsurfer_agent.store import StoreError
 
 LOOK_SECONDS = 0.05
+HARMLESS = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)  # nobody dies of them: signal(7)
 REST_SECONDS = 0.5  # a file that changed is whole when it rested for so long
 FAILURES = (StoreError, OSError, trees.Unsavable, shimwire.ShimGone, shimwire.ShimRefused)
 
@@ -50,7 +51,7 @@ class AppEngine(Hosted):
         request.progress("asking")
         began = time.monotonic()
         try:
-            exited = self._told(spec.app, status, spec)
+            exited = self._told(spec.app, spec)
         except EngineError:
             self.marks.over()
             raise
@@ -108,17 +109,18 @@ class AppEngine(Hosted):
 
     # ------------------------------------------------------------ telling it, and the sign that it has done so
 
-    def _told(self, app: SelfSave, status: Status, spec: Spec) -> bool:
+    def _told(self, app: SelfSave, spec: Spec) -> bool:
         """Tell the program to save itself and wait until it has; whether it ended by that. Raises EngineError("save")."""
-        sign, end = self._sign(app, status, self._work(spec)), time.monotonic() + app.deadline_seconds
         try:
-            self._listens(app, end)
+            self._listens(app)
+            sign = self._sign(app, self.status(), self._work(spec))
             self.marks.tell(app.done_exit)
             self._tell(app, spec)
         except (OSError, trees.UnsafePath, hooks.HookFailed, shimwire.ShimGone) as e:
             if not app.command:  # which may have told it all the same
                 self.marks.ended()
             raise EngineError("save", f"the program could not be told to save itself: {e}") from e
+        end = time.monotonic() + app.deadline_seconds
         while not sign():
             now = self.status()
             if now.state is not WorkloadState.RUNNING:
@@ -133,13 +135,13 @@ class AppEngine(Hosted):
             time.sleep(LOOK_SECONDS)
         return False
 
-    def _listens(self, app: SelfSave, end: float) -> None:
+    def _listens(self, app: SelfSave) -> None:
         """Wait until the signal does not just kill it: one that was started a moment ago does not catch it yet."""
         number = signal.Signals[f"SIG{app.signal}"] if app.signal else 0
-        if not number or app.done_exit == 128 + number:  # to die of it is its way
+        if not number or number in HARMLESS or app.done_exit == 128 + number:  # to die of it is its way
             return
-        root = int(self._ask("status")["root_pid"])
-        while not all(procfs.takes(command, number) for command in procfs.children(root)[:1]):
+        root, end = int(self._ask("status")["root_pid"]), time.monotonic() + app.deadline_seconds
+        while not any(procfs.runs_own(command) and procfs.takes(command, number) for command in procfs.children(root)[:1]):
             if time.monotonic() > end:
                 raise EngineError(
                     "save",
@@ -179,7 +181,7 @@ class AppEngine(Hosted):
         request.progress("freeze")
         known = self._bases.of(request.base).known
         if not request.final:
-            self._scratch.copy_ahead(request.checkpoint, known, self.pids())
+            self._scratch.copy_ahead(request.checkpoint, known, self.pids)
         self._scratch.sync()
         frozen_at = time.monotonic()
         self._ask("stay", on=True)  # by the shim, which also knows whether the lease lets it go on

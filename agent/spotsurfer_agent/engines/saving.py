@@ -111,7 +111,7 @@ class Saving:
                 self._sync_seconds = time.monotonic() - began
                 if not self._request.final:
                     self._request.progress("files")
-                    if self._at.scratch.copy_ahead(self._request.checkpoint, self._base.known, self._at.cgroup.pids()):
+                    if self._at.scratch.copy_ahead(self._request.checkpoint, self._base.known, self._at.cgroup.pids):
                         self._at.scratch.sync()
                 with self._frozen(talk, memory) as (intake, frozen, status):
                     image = self._carry(talk, intake, frozen, status)

@@ -56,7 +56,7 @@ class Marks:
     def runs(self) -> None:
         """An agent takes over a job that runs: the one before may have died when it had just started it again."""
         if "log" in (shimwire.read_json(self._late) or {}):
-            self.forget()
+            self._late.unlink(missing_ok=True)
 
     def ended(self) -> None:
         """No save is under way: nothing of the job runs any more, or the program could not be told."""
@@ -77,7 +77,7 @@ class Marks:
         return dataclasses.replace(status, saved_itself=status.exit_code == late.get("done_exit") and not self.is_told)
 
     def _between(self, status: Status, late: dict[str, Any]) -> Status:
-        """Nothing runs, and how it ended is only noted here."""
+        """Its keeper is gone, and how it ended is noted here alone, if it ended by saving itself."""
         if "log" not in late:
             return status
         used = {"exit_code": late["done_exit"], "log": late["log"], "cpu_seconds": float(late["cpu_seconds"])}
