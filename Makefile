@@ -18,7 +18,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test test-programs test-sizes test-environments test-aws checkov lint format types layers check docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-gpu demo-gpu
+.PHONY: help setup runtime demo test test-programs test-sizes test-environments test-aws checkov lint format types layers house check docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-gpu demo-gpu
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -98,7 +98,7 @@ checkov: $(STAMPS)/host # static checks of Terraform files; 300 MB and its own o
 	@test -x build/checkov/bin/checkov || { echo "== install checkov" && $(SYSTEM_PYTHON) -m venv --clear build/checkov && \
 		build/checkov/bin/python -m pip install --quiet checkov==3.3.30; }
 
-check: lint types layers
+check: lint types layers house
 
 lint: $(STAMPS)/install ## ruff: rules and layout
 	@echo "== ruff"
@@ -114,6 +114,10 @@ types: $(STAMPS)/install ## mypy and pyright
 layers: $(STAMPS)/install ## import contracts
 	@echo "== import contracts"
 	@.venv/bin/lint-imports
+
+house: $(STAMPS)/install ## sizes of files and functions, documentation that is generated or states what the code does
+	@echo "== house rules"
+	@$(TEST_ENVIRONMENT) $(PYTHON) -m pytest --quiet tests/architecture
 
 format: $(STAMPS)/install ## lay out all files
 	@$(PYTHON) -m ruff format .

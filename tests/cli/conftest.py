@@ -56,3 +56,9 @@ def call(capfd: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.Mo
         return Result(code, out, err)
 
     return run
+
+
+@pytest.fixture
+def job(controller: FakeService, call: Call) -> str:
+    assert call("submit", "--name", "asm", "--cpu", "2", "--mem", "4G", "--", "prog", "--json", "-x").code == 0
+    return next(iter(controller.statuses))

@@ -9,23 +9,16 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from cli.conftest import Call
 from spotsurfer_agent.protocol import StepRun
 from support.fake_service import FakeService, an_attempt
 
-from spotsurfer.cli import act, ask
+from spotsurfer.cli import ask
 from spotsurfer.model.actions import Preview
-from spotsurfer.model.errors import Conflict, MoveFailed, RestoreRefused
-from spotsurfer.model.job import AttemptState, Job, JobState, MarketChoice
+from spotsurfer.model.errors import Conflict
+from spotsurfer.model.job import AttemptState, JobState, MarketChoice
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.model.steps import JobStep
-
-
-@pytest.fixture
-def job(controller: FakeService, call: Call) -> str:
-    assert call("submit", "--name", "asm", "--cpu", "2", "--mem", "4G", "--", "prog", "--json", "-x").code == 0
-    return next(iter(controller.statuses))
 
 
 def test_options_make_the_job_they_say(controller: FakeService, call: Call, folder: Path) -> None:
@@ -78,21 +71,6 @@ def test_a_submission_that_fails_leaves_nothing(controller: FakeService, call: C
     assert result.code == 1
     assert controller.uploads == {}
     assert len(controller.discarded) == 1
-
-
-def test_waiting_for_a_job_that_succeeds(controller: FakeService, call: Call) -> None:
-    threading.Timer(0.6, lambda: controller.end(next(iter(controller.statuses)), JobState.SUCCEEDED, 0)).start()
-    result = call("submit", "--wait", "--json", "--", "prog")
-    assert result.code == 0, result.err
-    assert json.loads(result.out)["state"] == "succeeded"
-
-
-def test_waiting_for_a_job_that_fails_says_its_code(controller: FakeService, call: Call) -> None:
-    threading.Timer(0.6, lambda: controller.end(next(iter(controller.statuses)), JobState.FAILED, 3, "exited")).start()
-    result = call("submit", "--wait", "--name", "asm", "--", "prog")
-    assert result.code == 16
-    assert "asm-000000 failed with exit code 3: exited" in result.err
-    assert "submitted" in result.err, "the timeline is told meanwhile"
 
 
 def test_list(job: str, call: Call) -> None:
@@ -179,42 +157,6 @@ def test_checkpoint(job: str, controller: FakeService, call: Call) -> None:
     assert "000002-000004" in result.out
 
 
-def test_a_checkpoint_that_fails_says_why(job: str, controller: FakeService, call: Call) -> None:
-    controller.on_checkpoint = lambda name, _: controller.say(name, "alert", "No space left.", error_kind="save")
-    result = call("checkpoint", job, "--wait")
-    assert result.code == 17
-    assert "the job runs on: No space left." in result.err
-
-
-def test_move_waits_until_it_runs_elsewhere(job: str, controller: FakeService, call: Call) -> None:
-    assert call("move", job, "--to", "r6i.large", "--market", "on-demand").code == 0
-    asked = controller.statuses[job].job.move
-    assert asked is not None
-    assert (asked.instance_type, asked.market) == ("r6i.large", "on-demand")
-
-    def moved(name: str, number: int) -> None:
-        new = controller.status(an_attempt(controller.statuses[name].job.id, 2, for_move=number))
-        controller.statuses[name] = replace(controller.statuses[name], attempts=[*controller.statuses[name].attempts, new])
-
-    controller.on_move = moved
-    result = call("move", job, "--wait")
-    assert result.code == 0, result.err
-    assert "runs on m6i.large (spot, local-a)" in result.out
-
-
-def test_a_move_that_fails_says_why(job: str, controller: FakeService, call: Call) -> None:
-    def failed(name: str, number: int) -> None:
-        attempt = replace(an_attempt(controller.statuses[name].job.id, 2, AttemptState.RELEASING, number), reason="refused")
-        controller.statuses[name] = replace(controller.statuses[name], attempts=[controller.status(attempt)])
-        controller.change(name, move=None)
-        controller.say(name, "wish", "the move failed, the job runs on: disk full")
-
-    controller.on_move = failed
-    result = call("move", job, "--wait")
-    assert result.code == 17
-    assert "disk full" in result.err
-
-
 def test_suspend_resume_cancel(job: str, controller: FakeService, call: Call) -> None:
     assert json.loads(call("suspend", job, "--json", "--wait").out)["state"] == "held"
     assert controller.statuses[job].job.wish == "hold"
@@ -268,55 +210,6 @@ def test_report(job: str, controller: FakeService, call: Call) -> None:
 def test_version(call: Call) -> None:
     assert call("version").out.startswith("spotsurfer 0.")
     assert json.loads(call("version", "--json").out)["version"]
-
-
-@pytest.mark.parametrize(
-    ("marks", "code"),
-    [
-        ({}, 17),
-        ({"restore_failed": True}, 36),
-        ({"restore_refused": True}, 37),
-        ({"restore_failed": True, "restore_refused": True}, 37),
-    ],
-)
-def test_each_kind_of_failure_has_its_exit_code(marks: dict[str, bool], code: int) -> None:
-    older = {"restore_failed": True, "restore_refused": False}
-    attempt = {"restore_failed": False, "restore_refused": False, **marks}
-    assert act.failure([older, attempt] if marks else [attempt]).exit_code == code
-
-
-def test_a_resume_that_is_waited_for_says_how_it_ended() -> None:
-    tried = {"state": "released", "restore_failed": False, "restore_refused": True}
-    there = {"state": "running", "instance_type": "t", "market": "spot", "zone": "z"}
-    held = [{"kind": "ended", "data": {"state": "held"}}]
-    job: dict[str, object] = {"id": "j", "attempts": [tried], "reason": "no avx"}
-    assert act._resumed(job, [], 0) is None
-    assert act._resumed({**job, "attempts": [tried, there]}, [], 0) == "t (spot, z)"
-    with pytest.raises(RestoreRefused, match="held again: no avx"):
-        act._resumed(job, held, 0)
-
-
-def test_a_job_that_runs_and_can_not_be_saved_first_does_not_go_back() -> None:
-    job: dict[str, object] = {"id": "j", "attempts": [], "reason": ""}
-    moments = [{"kind": "wish", "text": "going back to 000001-000002 failed, the job runs on: disk full", "data": {}}]
-    with pytest.raises(MoveFailed, match="j did not go back: going back to 000001-000002 failed, the job runs on: disk full"):
-        act._resumed(job, moments, 0)
-
-
-@pytest.mark.parametrize(("protection", "code"), [("criu", 17), ("none", 38)])
-def test_a_suspension_whose_save_failed_is_not_waited_for(
-    protection: str, code: int, job: str, controller: FakeService, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(act, "current", lambda _: {"protection": protection})
-
-    def asked(name: str) -> Job:
-        controller.say(name, "alert", "No space left.", error_kind="save")
-        return controller.statuses[name].job
-
-    monkeypatch.setattr(controller, "hold", asked)
-    result = call("suspend", job, "--wait")
-    assert result.code == code
-    assert "tried again every minute, until `resume`: No space left." in result.err
 
 
 def steps_of(controller: FakeService, job: str) -> None:
