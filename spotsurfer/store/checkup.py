@@ -41,23 +41,28 @@ class Checked:
 
 def check(store: ObjectStore, job: str, keys: Keys, result: Checked, progress: Progress | None) -> None:
     """Add what is wrong with a job's checkpoints to `result`; with `progress` every byte is read. Raises StoreError."""
-    sizes = _sizes(store, job)
     found = survey(store, job)
     result.jobs += 1
     newest = found.newest
-    if newest is not None and newest.done is None and newest.checkpoint and newest.checkpoint not in found.manifests:
+    if newest is not None and newest.done is None and newest.checkpoint and _is_gone(store, found, newest.checkpoint):
         result.damage.append(Damage(job, newest.checkpoint, "the job goes on from it, and its manifest is missing"))
     needed: dict[Stored, list[str]] = {}
     for checkpoint in found.manifests:
         image = _manifest(store, found, checkpoint, keys, result)
         for c in image.chunks if image is not None else ():
             needed.setdefault(c, []).append(checkpoint)
+    sizes = _sizes(store, job)  # after the manifests: a save that ends meanwhile has its chunks there before its manifest
     result.objects += len(sizes)
     bad = {c: why for c in needed if (why := _misfit(c, sizes))}
     if progress is not None:
         bad |= _read(Reader(store, job, keys), [c for c in needed if c not in bad], result, partial(progress, job))
     # Each checkpoint once for each thing: chunks are shared, and a pack holds many.
     result.damage += dict.fromkeys(Damage(job, checkpoint, why) for c, why in bad.items() for checkpoint in needed[c])
+
+
+def _is_gone(store: ObjectStore, found: Survey, checkpoint: str) -> bool:
+    """Asks again: the head is read after the list of manifests, so it may name one that was written in between."""
+    return checkpoint not in found.manifests and store.get(objectkeys.manifest_key(found.job, checkpoint)) is None
 
 
 def _manifest(store: ObjectStore, found: Survey, checkpoint: str, keys: Keys, result: Checked) -> Manifest | None:

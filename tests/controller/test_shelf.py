@@ -13,7 +13,7 @@ from spotsurfer_agent import protocol, sealed
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.manifest import MARK, SECRET, decode, encode
 from spotsurfer_agent.protocol import AgentConfig, Report, Spec
-from spotsurfer_agent.store import ObstoreStore, StoreError, open_store
+from spotsurfer_agent.store import Listed, ObstoreStore, StoreError, open_store
 from sqlalchemy import Engine
 from support.builders import an_attempt
 from support.saves import JOB, KEYS, Writer, a_manifest, named
@@ -338,6 +338,23 @@ def test_each_checkpoint_that_shares_what_is_damaged_is_named(room: Room, harm: 
     damage = room.work("check", read=harm == "changed")["damage"]
     found = [d["checkpoint"] for d in damage if named("a").digest in d["what"]]
     assert found == [first, last]
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_a_save_that_ends_during_a_check_is_no_damage(room: Room, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    room.writer.save_all(["a"])
+    looked, listed = 0, room.store.list
+
+    def interrupted(prefix: str, after: str | None = None) -> list[Listed]:
+        nonlocal looked
+        looked += 1
+        if looked == place + 1:
+            room.writer.save_all(["a", "b"])
+        return listed(prefix, after)
+
+    monkeypatch.setattr(room.store, "list", interrupted)
+    assert room.work("check")["damage"] == []
+    assert looked > place
 
 
 def test_reading_finds_what_sizes_hide(room: Room) -> None:
