@@ -46,7 +46,7 @@ runtime: $(STAMPS)/install
 demo: setup ## the demonstration: a real assembly surfs on this host (root; under 15 minutes)
 	@.venv/bin/spotsurfer demo
 
-test: setup check ## everything: lints, types, layers, tests, end-to-end tests in boxes (root)
+test: setup lint types layers ## everything: lints, types, layers, tests, end-to-end tests in boxes (root)
 	@echo "== tests"
 	@$(TEST_ENVIRONMENT) $(PYTHON) -m pytest -m "not slow" $(PYTEST_ARGS)
 

@@ -96,7 +96,7 @@ class NotFound(SpotsurferError):
     """No such job, attempt or object."""
 
     exit_code = 13
-    meaning = "no such job"
+    meaning = "no such job, or no such checkpoint"
 
 
 class Conflict(SpotsurferError):
@@ -149,10 +149,13 @@ class StoreDamaged(SpotsurferError):
 
 
 class RehearsalFailed(SpotsurferError):
-    """The checkpoint did not come to life on another machine; the job itself runs on."""
+    """The checkpoint was not seen alive on another machine, or none came for it; the job itself runs on."""
 
     exit_code = 35
-    meaning = "the rehearsal failed: the checkpoint did not come to life elsewhere; the job itself runs on"
+    meaning = (
+        "the rehearsal failed: the checkpoint was not seen alive elsewhere, or no machine came for it; "
+        "the message says which; the job itself runs on"
+    )
 
 
 class RestoreFailed(SpotsurferError):

@@ -12,12 +12,6 @@ from spotsurfer.model.errors import Conflict
 from spotsurfer.model.job import JobState
 
 
-@pytest.fixture
-def job(controller: FakeService, call: Call) -> str:
-    assert call("submit", "--name", "asm", "--", "prog").code == 0
-    return next(iter(controller.statuses))
-
-
 @pytest.mark.parametrize(("asked", "given"), [("high", 10), ("-5", -5), ("+7", 7), ("0", 0)])
 def test_a_priority_is_changed(job: str, controller: FakeService, call: Call, asked: str, given: int) -> None:
     result = call("priority", "asm", asked)

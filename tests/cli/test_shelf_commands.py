@@ -12,12 +12,6 @@ from spotsurfer.cli import work
 from spotsurfer.model.errors import RehearsalFailed, StoreDamaged
 
 
-@pytest.fixture
-def job(controller: FakeService, call: Call) -> str:
-    assert call("submit", "--name", "asm", "--", "prog").code == 0
-    return next(iter(controller.statuses))
-
-
 def test_a_list_says_what_is_proven_and_why_kept(job: str, call: Call) -> None:
     lines = call("checkpoints", "asm").out.splitlines()
     assert lines[0].split()[:4] == ["CHECKPOINT", "WHEN", "KIND", "SIZE"]

@@ -10,7 +10,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from spotsurfer_agent.usage.window import Window
 from support.fake_service import START, FakeService
 
@@ -24,12 +23,6 @@ WINDOW = Window(0, 10.0, 1.5, 2.0, 900 * MIB, 800 * MIB, 700 * MIB, 850 * MIB, 1
 
 def used(count: int = 3, **changes: object) -> list[UsageSeen]:
     return [UsageSeen(1, START + timedelta(seconds=10 * i), replace(WINDOW, number=i, **changes)) for i in range(count)]  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def job(controller: FakeService, call: Call) -> str:
-    assert call("submit", "--name", "asm", "--cpu", "1", "--mem", "1G", "--", "true").code == 0
-    return next(iter(controller.statuses))
 
 
 def test_for_people(controller: FakeService, call: Call, job: str) -> None:
