@@ -18,7 +18,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test test-programs test-sizes test-environments test-aws checkov lint format types layers house check docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-gpu demo-gpu
+.PHONY: help setup runtime demo test-quick test test-all durations test-programs checkov check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-gpu demo-gpu
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -46,9 +46,31 @@ runtime: $(STAMPS)/install
 demo: setup ## the demonstration: a real assembly surfs on this host (root; under 15 minutes)
 	@.venv/bin/spotsurfer demo
 
-test: setup lint types layers ## everything: lints, types, layers, tests, end-to-end tests in boxes (root)
-	@echo "== tests"
-	@$(TEST_ENVIRONMENT) $(PYTHON) -m pytest -m "not slow" $(PYTEST_ARGS)
+# tests/README.md: what each level tries. PYTEST_ARGS="tests/aws -x": only those, with any options of pytest.
+WORKERS ?= 2
+PYTEST = $(TEST_ENVIRONMENT) $(PYTHON) -m pytest --durations=10 $(PYTEST_ARGS)
+# What measures real time comes after the others, with nothing beside it. Both parts run, whatever the first one finds; 5 is "no such tests".
+in_two_parts = \
+	echo "== tests, $(WORKERS) at a time"; $(PYTEST) $(1) -m "not alone" -n $(WORKERS) --dist worksteal; first=$$?; \
+	echo "== tests that measure time"; $(PYTEST) $(1) -m alone; second=$$?; \
+	test $$first = 0 -o $$first = 5 && test $$second = 0 -o $$second = 5 && test $$first$$second != 55
+
+test-quick: setup check ## lints, types and pure tests (6 minutes)
+	@echo "== tests, $(WORKERS) at a time"
+	@$(PYTEST) --level quick -n $(WORKERS) --dist worksteal
+
+test: setup check ## the same, and a share of the tests with CRIU, boxes and servers; SEED=abc repeats a share (root; 25 minutes)
+	@$(call in_two_parts,--level default)
+
+test-all: setup check ## everything: all tests, the long ones, the programs (root, terraform; hours)
+	@EXTRA_PACKAGES="megahit samtools r-base-core ngspice" sh scripts/host.sh
+	@$(MAKE) --no-print-directory checkov
+	@rm -f build/durations.json
+	@$(call in_two_parts,--level all --record build/durations.json)
+	@$(MAKE) --no-print-directory test-programs
+
+durations: ## take over what the last test-all measured: shares are chosen by it
+	@cp build/durations.json tests/durations.json
 
 # SIZE_MB=512 for a quick look; ONLY=freeze,lazy for some parts; DIRTY_MB, DUMPS and PAGE as in `python -m bench --help`.
 bench-checkpoint: setup ## benchmark of the checkpoint engine beside plain CRIU, restic and borg (root; half an hour and 50 GB of disk for 4 GB)
@@ -81,24 +103,11 @@ bench-size: setup ## size policies on recorded runs, writes build/bench/size.jso
 test-programs: setup ## real programs saved and moved, writes docs/compatibility.md; PROGRAMS="ngspice r": only these (root; 40 minutes)
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m programs.run $(PROGRAMS)
 
-test-sizes: setup ## twenty jobs that outgrow their machine, and MEGAHIT moved as its phases want memory (root; 30 minutes)
-	@EXTRA_PACKAGES="megahit samtools" sh scripts/host.sh
-	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m pytest -m slow -s tests/boxes/test_near_miss.py tests/boxes/test_sizes_megahit.py $(PYTEST_ARGS)
-
-test-environments: setup ## what jobs bring along, with real images of programs among it (root; 15 minutes)
-	@EXTRA_PACKAGES="megahit samtools r-base-core ngspice" sh scripts/host.sh
-	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m pytest -m environments tests $(PYTEST_ARGS)
-
-# Offline: SPOTSURFER_TEST_TF_MIRROR=/path/of/a/provider/mirror.
-test-aws: setup ## all about AWS: terraform, rights, machines of a test EC2 (root, terraform; half an hour)
-	@$(MAKE) --no-print-directory checkov || echo "checkov can't be had: its checks will be listed as not run"
-	@$(TEST_ENVIRONMENT) $(PYTHON) -m pytest tests/aws $(PYTEST_ARGS)
-
 checkov: $(STAMPS)/host # static checks of Terraform files; 300 MB and its own old libraries, so in a place of its own
 	@test -x build/checkov/bin/checkov || { echo "== install checkov" && $(SYSTEM_PYTHON) -m venv --clear build/checkov && \
 		build/checkov/bin/python -m pip install --quiet checkov==3.3.30; }
 
-check: lint types layers house
+check: lint types layers ## all that needs no test to run
 
 lint: $(STAMPS)/install ## ruff: rules and layout
 	@echo "== ruff"
@@ -114,10 +123,6 @@ types: $(STAMPS)/install ## mypy and pyright
 layers: $(STAMPS)/install ## import contracts
 	@echo "== import contracts"
 	@.venv/bin/lint-imports
-
-house: $(STAMPS)/install ## sizes of files and functions, documentation that is generated or states what the code does
-	@echo "== house rules"
-	@$(TEST_ENVIRONMENT) $(PYTHON) -m pytest --quiet tests/architecture
 
 format: $(STAMPS)/install ## lay out all files
 	@$(PYTHON) -m ruff format .

@@ -1,13 +1,17 @@
-"""What holds for all tests: quick ones first, and a test in boxes can't be skipped."""
+"""What holds for all tests: levels, marks that are kept, skips that count as failures."""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support import levels
+from support.levels import Level
 from support.runtime import unpacked_runtime
 
 # How long an example takes is a matter of what else the machine does, and no property.
@@ -15,19 +19,73 @@ settings.register_profile("spotsurfer", deadline=None, suppress_health_check=[He
 settings.load_profile("spotsurfer")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests in boxes come last: a mistake in the core should not take minutes to show."""
-    items.sort(key=lambda item: item.get_closest_marker("boxes") is not None)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Without `--level` everything that is named runs: whoever names a test wants it."""
+    group = parser.getgroup("spotsurfer")
+    group.addoption("--level", type=Level, choices=list(Level), default=Level.ALL, help="which tests run: see tests/README.md")
+    group.addoption("--record", type=Path, metavar="FILE", help="write how long each test took, as JSON")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Which share of the real tests runs, and how to have the same one again."""
+    if config.getoption("level") is not Level.DEFAULT:
+        return None
+    seed = levels.seed()
+    return (
+        f"level default: real tests of {levels.SAMPLED_SECONDS:.0f} s are chosen by seed {seed}; SEED={seed} chooses them again"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what the level leaves out. Real tests come last: a mistake in the core should not take minutes to show."""
+    items[:], left = levels.select(items, config.getoption("level"), levels.seed())
+    items.sort(key=lambda item: item.get_closest_marker("real") is not None)
+    if left:
+        config.hook.pytest_deselected(items=left)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Whoever makes a box or a server asks whether this test may: `levels.only_for_real_tests`."""
+    levels.RUNNING = item
+    try:
+        return (yield)
+    finally:
+        levels.RUNNING = None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A skipped test in boxes counts as failed: otherwise a host that can't run them would look green."""
+    """A skipped real test counts as failed: otherwise a host that can't run it would look green."""
     report = yield
-    if report.skipped and item.get_closest_marker("boxes") is not None:
+    if report.skipped and item.get_closest_marker("real") is not None:
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} may not be skipped: {report.longrepr}"
     return report
+
+
+class _Recorder:
+    """Adds up what the phases of each real test took, in whichever worker it ran."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if "real" in report.keywords:
+            self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        """What earlier runs recorded of other tests stays."""
+        found = levels.recorded(self._path) | {name: round(taken, 1) for name, taken in self._seconds.items()}
+        self._path.write_text(json.dumps(dict(sorted(found.items())), indent=0, ensure_ascii=False) + "\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With workers, only the process that hears of all tests records."""
+    path = config.getoption("record")
+    if path is not None and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(_Recorder(path))
 
 
 @pytest.fixture(autouse=True)

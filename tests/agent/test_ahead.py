@@ -29,7 +29,7 @@ from spotsurfer_agent.store import StoreError
 from support.chunks import Store
 from support.tree import ROOT
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 PROGRAM = ROOT / "tests/support/restless.py"
 SIZE = 4 << 20
 HEAD = b"criucriu" + b"\x02\x00\x00\x00\x08\x01"  # a magic number, and a message that names pages-1.img

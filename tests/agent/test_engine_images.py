@@ -11,7 +11,7 @@ from support.image_scenes import SPEAKS
 from support.minibox import minibox
 from support.registry import Recipe, push, times_fetched
 
-pytestmark = [pytest.mark.boxes, pytest.mark.environments]
+pytestmark = [pytest.mark.real]
 MODULE = "support.image_scenes"
 TOOL = Recipe(["python3", "dash", "coreutils"], {"/etc/mark": "image one\n"}, environment={"WAVE": "big"})
 SMALL = Recipe(["dash", "coreutils"])

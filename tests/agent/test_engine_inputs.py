@@ -10,7 +10,7 @@ from support.registry import Recipe, push
 
 from bench import inputs as bench_inputs
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 MODULE = "support.input_scenes"
 
 
@@ -26,7 +26,6 @@ def test_scene(tmp_path: Path, scene: str) -> None:
         machine.run(scene)
 
 
-@pytest.mark.environments
 def test_a_job_in_a_container_image_has_them_too(tmp_path: Path) -> None:
     push(Recipe(["dash", "coreutils"]), tmp_path / "store/registry", "small:1", tmp_path / "tree")
     with minibox(tmp_path / "box", tmp_path / "store", module=MODULE) as machine:
@@ -40,7 +39,6 @@ def test_three_jobs_of_a_machine_fetch_once() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.environments
 @pytest.mark.timeout(1200)
 def test_five_gigabytes_come_as_fast_as_the_link_lets_them() -> None:
     assert bench_inputs.main([]) == 0

@@ -14,7 +14,7 @@ from support.runtime import unpacked_runtime
 from support.tree import ROOT
 
 
-@pytest.mark.boxes
+@pytest.mark.real
 def test_a_job_on_a_gpu_goes_on_in_a_new_box_after_a_notice(tmp_path: Path) -> None:
     words = [
         "--gb",
@@ -35,7 +35,7 @@ def test_a_job_on_a_gpu_goes_on_in_a_new_box_after_a_notice(tmp_path: Path) -> N
     assert "notice to next training step" in said
 
 
-@pytest.mark.boxes
+@pytest.mark.real
 def test_a_fault_leaves_the_job_to_its_end(tmp_path: Path) -> None:
     words = ["too little memory", "undisturbed", "--gb", "0.02", "--turns", "100", "--runtime", str(unpacked_runtime())]
     (short, undisturbed), _ = played(tmp_path, "bench.gpu.faults", *words)
@@ -53,7 +53,7 @@ def played(folder: Path, module: str, *words: str) -> tuple[Any, str]:
     return json.loads((folder / "told.json").read_text()), done.stdout
 
 
-@pytest.mark.boxes
+@pytest.mark.real
 def test_the_benchmark_measures_the_same_by_hand(tmp_path: Path) -> None:
     words = [
         "pytorch:0.02",

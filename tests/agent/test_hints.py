@@ -221,7 +221,7 @@ def test_what_a_step_put_in_the_way_is_not_written_through(scratch: Path, tmp_pa
     assert "before_freeze" in module.read_text()
 
 
-@pytest.mark.boxes
+@pytest.mark.real
 @pytest.mark.parametrize("user", ["", "nobody"])
 def test_a_program_that_helps_is_called_here_and_elsewhere(tmp_path: Path, user: str) -> None:
     words = [user] if user else []
@@ -230,7 +230,7 @@ def test_a_program_that_helps_is_called_here_and_elsewhere(tmp_path: Path, user:
             box.run(scene, *words)
 
 
-@pytest.mark.boxes
+@pytest.mark.real
 def test_a_program_that_means_harm_is_saved_all_the_same(tmp_path: Path) -> None:
     with minibox(tmp_path / "box", tmp_path / "store", module="support.hint_scenes") as box:
         box.run("harm")

@@ -102,7 +102,7 @@ def test_a_thread_is_found_by_its_number(program: Program) -> None:
     assert thread_of(pid, 1) is None
 
 
-@pytest.mark.boxes
+@pytest.mark.real
 def test_threads_of_a_frozen_group_are_held_before_their_next_instruction(program: Program) -> None:
     group = JobCgroup.below_own(f"held-{os.getpid()}")
     group.create()

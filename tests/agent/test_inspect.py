@@ -15,7 +15,7 @@ from spotsurfer_agent.shimwire import STARTED, write_durably
 from support.held_things import THINGS, Thing, start
 from support.minibox import minibox
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 
 
 def looked_at(code: str, **job: object) -> list[str]:

@@ -31,7 +31,7 @@ def test_the_best_rung_that_works_is_taken_and_the_reason_told(engine, app, foun
     assert bool(told) == bool(got.reason)
 
 
-@pytest.mark.boxes
+@pytest.mark.real
 @pytest.mark.parametrize(
     "scene", ["app signal", "app output", "app file", "app command", "app exit", "deaf", "rungs", "connections", "hooks"]
 )
@@ -41,7 +41,7 @@ def test_scene(tmp_path, scene):
         box.run(name, *rest)
 
 
-@pytest.mark.boxes
+@pytest.mark.real
 @pytest.mark.parametrize(
     "scene",
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.minibox import Minibox, minibox
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 from support.minibox import minibox
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 BLOCK = 4 << 20
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.minibox import minibox
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 
 SCENES = {
     "ext4": ("ahead", "slowly", "flushed", "aside", "dirtied", "swapped", "many", "full"),

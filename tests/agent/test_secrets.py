@@ -103,8 +103,7 @@ def _holds(place: Path, value: bytes) -> bool:
     return done.returncode == 0
 
 
-@pytest.mark.boxes
-@pytest.mark.environments
+@pytest.mark.real
 @pytest.mark.parametrize("encrypts", ["yes", pytest.param("no", marks=pytest.mark.slow)])
 def test_canaries_lie_only_in_the_image_of_the_memory_which_is_encrypted(tmp_path, monkeypatch, encrypts) -> None:
     canaries, store = _canaries(monkeypatch), tmp_path / "store"
@@ -117,8 +116,7 @@ def test_canaries_lie_only_in_the_image_of_the_memory_which_is_encrypted(tmp_pat
     assert in_store == [encrypts == "no"] * 2, "the second is the proof that the search finds what is there"
 
 
-@pytest.mark.boxes
-@pytest.mark.environments
+@pytest.mark.real
 def test_secrets_that_do_not_open(tmp_path, monkeypatch) -> None:
     _canaries(monkeypatch)
     with minibox(tmp_path / "box", tmp_path / "store", module="support.secret_scenes") as machine:

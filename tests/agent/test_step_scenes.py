@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.minibox import minibox
 
-pytestmark = [pytest.mark.boxes, pytest.mark.environments]
+pytestmark = [pytest.mark.real]
 
 
 @pytest.mark.parametrize("scene", ["steps", "still", "numbered"])

@@ -62,7 +62,7 @@ def test_a_broken_file_is_refused(cut: int) -> None:
         ticking("core-1.img", core(0, 500, 0, 0)[:-cut])
 
 
-@pytest.mark.boxes
+@pytest.mark.real
 @pytest.mark.parametrize("lazy", ["lazy", "plain"])
 def test_they_tick_on_after_a_restore(tmp_path, lazy):
     with minibox(tmp_path / "box", tmp_path / "store", module="support.whole_scenes") as machine:

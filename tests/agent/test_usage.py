@@ -156,7 +156,7 @@ time.sleep(5)
 """
 
 
-@pytest.mark.boxes
+@pytest.mark.real
 def test_a_known_profile_is_seen(tmp_path):
     group = JobCgroup.below_own(f"usage-test-{os.getpid()}")
     group.create()

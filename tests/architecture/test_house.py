@@ -70,7 +70,7 @@ def test_only_tests_in_boxes_fail_when_skipped(tmp_path: Path, mark: str, word: 
 
 def test_boxes_come_last(tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text(
-        "import pytest\n@pytest.mark.boxes\ndef test_slow_one(): pass\ndef test_quick_one(): pass\n"
+        "import pytest\n@pytest.mark.real\ndef test_slow_one(): pass\ndef test_quick_one(): pass\n"
     )
     out = _pytest(tmp_path, "-v").stdout
     assert out.index("test_quick_one") < out.index("test_slow_one")

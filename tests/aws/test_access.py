@@ -23,6 +23,8 @@ from spotsurfer_agent.store import StoreDenied, StoreError
 from support.dict_store import DictStore
 from support.role_store import ROLE_TOKEN, RoleStore
 
+pytestmark = pytest.mark.real
+
 JOB, ATTEMPT, MASTER = "assembly-abc123", 3, b"m" * 32
 KEY = access_secret(MASTER, JOB, ATTEMPT)
 AT = protocol.handout_key(JOB, ATTEMPT)

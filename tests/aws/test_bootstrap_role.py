@@ -28,6 +28,8 @@ from spotsurfer.controller.bootstrap import Login, Place, Source, plain_s3, unit
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.ports.provider import StoreAccess
 
+pytestmark = pytest.mark.real
+
 BODY = runtime_tarball()
 SHA = hashlib.sha256(BODY).hexdigest()
 KEY = protocol.runtime_key(SHA)

@@ -14,6 +14,8 @@ from spotsurfer.doctor import software
 from spotsurfer.doctor.finding import Finding
 from spotsurfer.settings import Settings
 
+pytestmark = pytest.mark.real
+
 
 def look(cloud: TestEC2, path: Path, **changes: Any) -> Finding:
     table: Mapping[str, Any] = {**aws.ground(cloud.endpoint), **changes}

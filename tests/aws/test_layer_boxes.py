@@ -14,7 +14,7 @@ from support.boxes import Yard
 from support.ec2 import boxes, strays
 from support.ec2.client import TestEC2, serve
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 IMAGE = "ami-03cf127a"
 ROLE = "arn:aws:iam::123456789012:role/of-machines"
 # Written as plainly as can be: what user-data may expect of a machine.

@@ -9,6 +9,8 @@ from botocore.exceptions import ClientError
 from support.ec2.client import TestEC2
 from support.ec2.orders import IMAGE, SPOT, one, refused, run, shown
 
+pytestmark = pytest.mark.real
+
 # ---------------------------------------------------------------- tokens
 
 

@@ -19,6 +19,8 @@ from support.ec2.shapes import check
 from spotsurfer.model.market import Market
 from spotsurfer.ports.provider import LaunchPlan
 
+pytestmark = pytest.mark.real
+
 IMAGE = "ami-03cf127a"  # one that moto has from the start
 # "Error codes for the Amazon EC2 API" (docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html), what is met here.
 CLIENT = [

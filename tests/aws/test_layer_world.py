@@ -12,6 +12,8 @@ from botocore.exceptions import ClientError
 from support.ec2.client import REGION, TestEC2
 from support.ec2.orders import ACCOUNT, SPOT, now, one, refused, run, session, shown
 
+pytestmark = pytest.mark.real
+
 # ---------------------------------------------------------------- prices
 
 

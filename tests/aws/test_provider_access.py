@@ -12,6 +12,8 @@ from support.ec2.client import TestEC2
 
 from spotsurfer.model.errors import ConfigError
 
+pytestmark = pytest.mark.real
+
 URL = "s3://store/fleet"
 
 

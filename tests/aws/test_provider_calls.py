@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support import aws
 from support.builders import an_attempt
 from support.desk import Desk, clock
@@ -16,6 +17,8 @@ from spotsurfer.controller.guarded import Guarded
 from spotsurfer.model.ids import InstanceId, JobId, launch_token
 from spotsurfer.model.job import AttemptState
 from spotsurfer.state import jobs as rows
+
+pytestmark = pytest.mark.real
 
 SIZES = (10, 100, 500)
 TICKS = 5

@@ -14,6 +14,8 @@ from support.ec2.client import TestEC2, serve
 
 from spotsurfer.model.errors import Invalid
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestEC2]:

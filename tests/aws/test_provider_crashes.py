@@ -26,6 +26,8 @@ from spotsurfer.model.job import AttemptState
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state.db import open_database
 
+pytestmark = pytest.mark.real
+
 DEATHS = 50
 SEEDS = 10
 JOBS = 2
@@ -122,7 +124,7 @@ def durable(file: Path) -> Versions:
 
 
 NEVER = Fate("never", 1)
-LONG = [pytest.mark.slow, pytest.mark.aws]
+LONG = [pytest.mark.slow]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=LONG) for seed in range(3, SEEDS))])

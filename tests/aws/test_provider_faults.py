@@ -21,6 +21,8 @@ from spotsurfer.model.job import AttemptState, MarketChoice
 from spotsurfer.model.market import Market
 from spotsurfer.ports.provider import InstanceState, LaunchPlan
 
+pytestmark = pytest.mark.real
+
 Make = Callable[..., Desk]
 ALIVE = ("pending", "running")
 

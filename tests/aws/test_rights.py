@@ -296,6 +296,7 @@ def _store(cloud: TestEC2, keys: Mapping[str, str], names: Sequence[str]) -> Non
     s3.delete_object(Bucket=BUCKET, Key="store/jobs/j1/old")
 
 
+@pytest.mark.real
 def test_every_call_is_allowed(played: tuple[Sequence[Line], dict[str, Role]]) -> None:
     found = list(judged(*played))
     callers = {str(line["principal"]["role"]).rpartition("-")[2] for line, _, _ in found}
@@ -304,15 +305,18 @@ def test_every_call_is_allowed(played: tuple[Sequence[Line], dict[str, Role]]) -
     assert bad == []
 
 
+@pytest.mark.real
 def test_nothing_is_allowed_that_is_never_used(played: tuple[Sequence[Line], dict[str, Role]]) -> None:
     _, made = played
     assert granted(made) - used(*played) == set(UNUSED), "grant less, or say here why it is needed"
 
 
+@pytest.mark.real
 def test_no_resource_is_named_that_is_never_touched(played: tuple[Sequence[Line], dict[str, Role]]) -> None:
     assert idle(*played) == set(UNTOUCHED), "name less, or say here why it is needed"
 
 
+@pytest.mark.real
 def test_the_log_is_really_judged(played: tuple[Sequence[Line], dict[str, Role]]) -> None:
     """Less rights than these, and the same log is refused."""
     log, made = played

@@ -23,6 +23,8 @@ from spotsurfer.model.errors import ConfigError, HostKeyMismatch, MachineUnreach
 from spotsurfer.ssh import hostkey, remote, session
 from spotsurfer.ssh.connect import Target, connect
 
+pytestmark = pytest.mark.real
+
 SEED = b"h" * 32
 
 

@@ -33,6 +33,8 @@ from spotsurfer.ssh import hostkey, remote
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
 
+pytestmark = pytest.mark.real
+
 
 def seed_of(job: str, attempt: int) -> bytes:
     return f"{job}.{attempt}".encode().ljust(32, b".")

@@ -16,6 +16,8 @@ from spotsurfer.model.errors import ConfigError
 from spotsurfer.settings import Settings
 from spotsurfer.storeway import open_for, rights
 
+pytestmark = pytest.mark.real
+
 ROLE = "arn:aws:iam::123456789012:role/spotsurfer-controller"
 BUCKET = "of-a-profile"
 PROFILES = f"""\

@@ -18,7 +18,7 @@ from support.iam.rights import UNTOUCHED, UNUSED, granted, idle, judged, used
 
 from spotsurfer.demo.scene import RESULT
 
-pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.aws, pytest.mark.timeout(1500)]
+pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(1500)]
 ZONES = tuple(f"us-east-1{z}" for z in "abc")
 TYPE = "m6i.large"
 NOTICE_SECONDS = 30.0  # in place of two minutes

@@ -17,7 +17,7 @@ from support.tree import ROOT
 
 from spotsurfer.settings import Settings, load_settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.aws, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 IMAGE = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 RIGHTS = ROOT / "tests/aws/rights.json"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.tree import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.aws]
+pytestmark = [pytest.mark.slow]
 # (check, resource) -> why it stays as it is
 EXCEPTIONS: Mapping[tuple[str, str], str] = {
     (

@@ -35,7 +35,6 @@ def test_the_front_may_reach_all_ports_that_a_job_can_declare() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.aws
 @pytest.mark.parametrize("root", ROOTS)
 def test_configuration_is_valid(root: str, tmp_path: Path) -> None:
     module = Terraform(tmp_path, root)
@@ -44,7 +43,6 @@ def test_configuration_is_valid(root: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.aws
 def test_module_does_what_its_tests_say(tmp_path: Path) -> None:
     module = Terraform(tmp_path, "terraform/aws")
     module.init()

@@ -17,6 +17,8 @@ from support.ec2.client import TestEC2
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.ports.witness import Letter, Sign
 
+pytestmark = pytest.mark.real
+
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ID = "i-0123456789abcdef0"
 

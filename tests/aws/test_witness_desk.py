@@ -19,6 +19,8 @@ from spotsurfer.controller.guarded import Guarded
 from spotsurfer.model.job import AttemptState
 from spotsurfer.state import sightings
 
+pytestmark = pytest.mark.real
+
 EVENTS = {"interruption": "EC2 Spot Instance Interruption Warning", "rebalance": "EC2 Instance Rebalance Recommendation"}
 Make = Callable[..., "Scene"]
 

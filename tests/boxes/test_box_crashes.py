@@ -15,7 +15,7 @@ from support.boxes import Yard, yard
 
 from spotsurfer.ports.provider import InstanceState
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 
 BUSY = "(while :; do :; done) & setsid sleep 1000 & echo busy; sleep 1000"
 # Seconds after the launch; a box is up after about 0.3, so that these fall in every step of its start and some behind it.

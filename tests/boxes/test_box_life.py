@@ -16,7 +16,7 @@ from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.market import Market
 from spotsurfer.ports.provider import InstanceState
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 
 IMDS = """
 T=$(curl -sS -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token)

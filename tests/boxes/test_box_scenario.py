@@ -20,7 +20,7 @@ from spotsurfer.model.market import Market
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.ports.provider import InstanceState
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 
 
 def scenario(path: Path, text: str) -> str:

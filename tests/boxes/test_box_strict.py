@@ -13,7 +13,7 @@ from spotsurfer_providers.local import devices
 from spotsurfer_providers.local.settings import LocalSettings
 from support.boxes import Yard, yard
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 OWN = ("/tmp", "/var/tmp", "/root", "/home", "/run", "/dev/shm")
 
 # Tries to make a file at every mount, in every folder below the root, and to open every device and switch for writing. What

@@ -10,7 +10,7 @@ import pytest
 from spotsurfer_providers.local import control
 from support.boxes import Yard, yard
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 
 RUNTIME_BYTES = 24 << 20
 

@@ -13,7 +13,7 @@ from spotsurfer_providers.local import control
 from support.boxes import Yard
 from support.tree import ROOT
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 START_SECONDS = 180
 INTERRUPTED = 130
 

@@ -11,7 +11,7 @@ from support.fleet import MARKS, Fleet
 from support.registry import push, times_fetched
 from support.tools import PYTHON, fleet_with_images, image
 
-pytestmark = [*MARKS, pytest.mark.environments]
+pytestmark = [*MARKS]
 
 
 @pytest.fixture(scope="module")

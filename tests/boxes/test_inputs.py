@@ -76,7 +76,6 @@ def test_inputs_are_fetched_by_each_machine_and_the_job_moves(world: Fleet) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.environments
 def test_an_input_that_changed_holds_the_job_until_it_is_put_back(world: Fleet, bucket: Path) -> None:
     job = submit(world, "s3://lab/program.py", "s3://lab/ref/", steps=150)
     world.wait_line(job, 20)
@@ -96,7 +95,6 @@ def test_an_input_that_changed_holds_the_job_until_it_is_put_back(world: Fleet, 
 
 
 @pytest.mark.slow
-@pytest.mark.environments
 def test_an_input_that_is_not_there_holds_the_job_after_one_machine(world: Fleet) -> None:
     job = submit(world, "s3://lab/nothing.fa")
     assert "input s3://lab/nothing.fa is not there" in held(world, job)

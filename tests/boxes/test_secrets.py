@@ -14,7 +14,7 @@ import pytest
 from spotsurfer_providers.local import control
 from support.fleet import MARKS, PROGRAM, Fleet, fleet
 
-pytestmark = [*MARKS, pytest.mark.environments]
+pytestmark = [*MARKS]
 CHECK = """\
 for i in range(steps):
     for found, wanted in ((os.environb[b"API_TOKEN"], sys.argv[4]), (open("/run/secrets/db.key", "rb").read(), sys.argv[5])):

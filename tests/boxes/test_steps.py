@@ -10,7 +10,7 @@ import pytest
 from spotsurfer_providers.local import control
 from support.fleet import MARKS, PROGRAM, Fleet, Json, fleet
 
-pytestmark = [*MARKS, pytest.mark.environments]
+pytestmark = [*MARKS]
 MOVES = 5
 SETUP = "for i in $(seq 30); do echo setup $i; sleep 0.2; done; date +%s%N > setup.stamp"
 FINISH = 'echo finish $SPOTSURFER_EXIT_CODE $SPOTSURFER_STEP; sha256sum < result.txt | cut -d" " -f1 > sum.txt'

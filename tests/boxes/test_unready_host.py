@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.tree import ROOT
 
-pytestmark = pytest.mark.boxes
+pytestmark = pytest.mark.real
 NOBODY = 65534
 
 

@@ -10,7 +10,7 @@ from spotsurfer_providers.conformance import CHECKS, Bench
 from support.boxes import TAGS, yard
 
 
-@pytest.mark.boxes
+@pytest.mark.real
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
 def test_contract(check: Callable[[Bench], None], tmp_path: Path) -> None:
     with yard(tmp_path) as y:

@@ -11,7 +11,7 @@ from support.boxes import yard
 from support.fleet import CONFIG, MARKS, Fleet, fleet
 from support.roottree import debian_tree
 
-pytestmark = [*MARKS, pytest.mark.environments, pytest.mark.slow]
+pytestmark = [*MARKS, pytest.mark.slow]
 # As the usual program of these tests, in the shell that every system has: each line hangs on all before it.
 SHELL = """\
 h=begin i=0

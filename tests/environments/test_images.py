@@ -17,7 +17,7 @@ from support.fleet import MARKS
 from support.registry import Recipe
 from support.tools import fleet_with_images, image
 
-pytestmark = [*MARKS, pytest.mark.environments, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(900)]
 DISK_BYTES = 8 << 30
 SHELL = ("dash", "coreutils", "sed", "grep", "bash", "libc-bin")
 # A server and its client in one job, over a Unix socket in /run: what they say to each other goes on where it stood.

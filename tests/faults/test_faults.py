@@ -60,7 +60,7 @@ def box(tmp_path: Path):
         yield made
 
 
-@pytest.mark.boxes
+@pytest.mark.real
 @pytest.mark.parametrize(("scene", "arguments"), [pytest.param(s, a, id=name) for name, s, a in ENGINE])
 def test_fault(box: Minibox, scene: str, arguments: list[str]) -> None:
     box.run(scene, *arguments)

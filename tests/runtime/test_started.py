@@ -109,7 +109,7 @@ def test_size_is_bearable() -> None:
     assert runtime.path.stat().st_size < 80_000_000
 
 
-@pytest.mark.boxes
+@pytest.mark.real
 def test_starts_where_there_is_only_a_shell(folder: Path, tmp_path: Path) -> None:
     """A root folder with /bin/sh, its C library and this runtime: no tools, no /proc, no /etc."""
     root = tmp_path / "root"

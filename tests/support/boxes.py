@@ -15,6 +15,7 @@ from spotsurfer_providers.local.cgroups import PARENT, host_hierarchies
 from spotsurfer_providers.local.provider import LocalProvider
 from spotsurfer_providers.local.records import Home
 from spotsurfer_providers.local.settings import read_settings
+from support import levels
 
 from spotsurfer.model.market import Market
 from spotsurfer.ports.clock import SystemClock
@@ -127,6 +128,7 @@ class Yard:
 @contextmanager
 def yard(path: Path, **settings: Any) -> Iterator[Yard]:
     """A provider in `path`; at the end all its boxes are ended and nothing may be left."""
+    levels.only_for_real_tests("boxes")
     (path / "store").mkdir(parents=True, exist_ok=True)
     host = ProviderHost("test", path, f"file://{path}/store", SystemClock())
     made = Yard(path, LocalProvider(read_settings({"disk_bytes": DISK_BYTES, **settings}), host))

@@ -22,6 +22,7 @@ from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import Head, HeadKind
 from spotsurfer_agent.store import open_store
 from spotsurfer_providers.local import control
+from support import levels
 from support.boxes import Yard
 
 from spotsurfer.cli.client import Client, connect
@@ -29,7 +30,7 @@ from spotsurfer.model.errors import SpotsurferError
 
 Json = dict[str, Any]
 # The HTTP library leaves a socket open when its other end is killed; it is Python that closes it, with a warning.
-MARKS = [pytest.mark.boxes, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+MARKS = [pytest.mark.real, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 ENDED = ("succeeded", "failed", "cancelled")
 CONFIG = """\
 [controller]
@@ -297,6 +298,7 @@ class Fleet:
 @contextmanager
 def fleet(path: Path, interval: float = 3, config: str = CONFIG) -> Iterator[Fleet]:
     """A running controller; at the end everything is stopped and nothing may be left."""
+    levels.only_for_real_tests("boxes")
     path.mkdir(parents=True, exist_ok=True)
     file = path / "spotsurfer.toml"
     file.write_text(config.format(data=path / "data", interval=interval))

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from support import levels
 from support.runtime import unpacked_runtime
 from support.tree import ROOT
 
@@ -52,6 +53,7 @@ class Minibox:
         module: str = "support.engine_scenes",
     ) -> None:
         """`module` has the scenes; its folder is on PYTHONPATH where it is below tests/ or the tree's root."""
+        levels.only_for_real_tests("a minibox")
         self._folder, self._store, self._module = folder, store, module
         self._name = f"minibox-{uuid.uuid4().hex[:8]}"
         for path in (folder, store):

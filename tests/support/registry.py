@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support import levels
 from support.tree import ROOT
 
 PORT = 5000
@@ -54,6 +55,7 @@ def registry_at(folder: Path, path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _serving(folder: Path, address: str, connect: Callable[[], socket.socket], htpasswd: Path | None) -> Iterator[None]:
+    levels.only_for_real_tests("a registry")
     folder.mkdir(parents=True, exist_ok=True)
     config = folder.with_name(f"{folder.name}.{os.getpid()}.yml")
     auth = f"auth: {{ htpasswd: {{ realm: test, path: {htpasswd} }} }}" if htpasswd else ""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from support import levels
 from support.tree import ROOT
 
 from spotsurfer.ssh import hostkey
@@ -52,6 +53,7 @@ class Sshd:
     _process: Any = None
 
     def __enter__(self) -> Sshd:
+        levels.only_for_real_tests("an SSH server")
         program = shutil.which("sshd") or str(FETCHED / "usr/sbin/sshd")
         if not Path(program).exists():
             pytest.fail("sshd is not on this machine: `make setup` fetches it")

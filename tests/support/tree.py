@@ -16,8 +16,3 @@ def own_files() -> tuple[Path, ...]:
         folders[:] = [f for f in folders if f not in _NOT_OURS and (not f.startswith(".") or f == ".ci")]
         out += [Path(at) / n for n in names if not n.startswith(".") or n == ".gitignore"]
     return tuple(sorted(out))
-
-
-def python_files() -> list[Path]:
-    """Every Python file of the project."""
-    return [p for p in own_files() if p.suffix == ".py"]

@@ -15,6 +15,7 @@ from typing import Any
 import boto3
 import httpx
 from botocore.config import Config
+from support import levels
 from support.tree import ROOT
 
 REGION = "us-east-1"
@@ -89,6 +90,7 @@ class TestEC2:
 @contextmanager
 def serve(state: Path, options: Sequence[str] = ()) -> Iterator[TestEC2]:
     """A test EC2 whose files lie in `state`. It ends with the block, and also when this process dies: it reads our pipe."""
+    levels.only_for_real_tests("a test EC2")
     paths = [str(ROOT / p) for p in (".", "tests", "providers", "agent", "policies")]
     environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-m", "support.ec2", "--port", "0", "--state", str(state), *options]
