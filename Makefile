@@ -114,11 +114,10 @@ lint: $(STAMPS)/install ## ruff: rules and layout
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 
-types: $(STAMPS)/install ## mypy and pyright
-	@echo "== mypy"
-	@$(PYTHON) -m mypy
-	@echo "== pyright"
-	@$(PYTHON) -m pyright
+types: $(STAMPS)/install ## mypy and pyright, side by side
+	@echo "== mypy, pyright"
+	@$(PYTHON) -m pyright >build/pyright.log 2>&1 & pyright=$$!; $(PYTHON) -m mypy; mypy=$$?; \
+		wait $$pyright; pyright=$$?; cat build/pyright.log; test $$mypy = 0 -a $$pyright = 0
 
 layers: $(STAMPS)/install ## import contracts
 	@echo "== import contracts"

@@ -1,11 +1,8 @@
-"""`make` on hosts that are not ready, and tests that may not be skipped."""
+"""`make` on hosts that are not ready."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
-import pytest
 from support.tree import ROOT
 
 HOST = ROOT / "scripts" / "host.sh"
@@ -56,28 +53,3 @@ def test_old_python_is_refused(tmp_path: Path) -> None:
     done = _host(tmp_path, apt_get="", dpkg_query="echo installed", python3="[ $1 = --version ] && echo Python 3.9.2")
     assert done.returncode == 1
     assert "is Python 3.9.2, and Python 3.11 or newer is needed" in done.stderr
-
-
-@pytest.mark.parametrize(("mark", "word"), [("boxes", "1 failed"), ("slow", "1 skipped")])
-def test_only_tests_in_boxes_fail_when_skipped(tmp_path: Path, mark: str, word: str) -> None:
-    (tmp_path / "test_one.py").write_text(
-        f"import pytest\n@pytest.mark.{mark}\ndef test_skipped():\n    pytest.skip('no root here')\n"
-    )
-    done = _pytest(tmp_path)
-    assert word in done.stdout
-    assert "no root here" in done.stdout
-
-
-def test_boxes_come_last(tmp_path: Path) -> None:
-    (tmp_path / "test_one.py").write_text(
-        "import pytest\n@pytest.mark.real\ndef test_slow_one(): pass\ndef test_quick_one(): pass\n"
-    )
-    out = _pytest(tmp_path, "-v").stdout
-    assert out.index("test_quick_one") < out.index("test_slow_one")
-
-
-def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    options = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "conftest", "-p", "no:cacheprovider"]
-    command = [sys.executable, "-m", "pytest", *options, *arguments, str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

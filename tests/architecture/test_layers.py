@@ -1,4 +1,4 @@
-"""Who may import whom: the contracts of pyproject.toml hold, and they bite."""
+"""Who may import whom: `make layers` checks the contracts of pyproject.toml; here they are seen to bite."""
 
 import subprocess
 import sys
@@ -11,12 +11,6 @@ LINT_IMPORTS = Path(sys.executable).with_name("lint-imports")
 
 def _lint(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run([LINT_IMPORTS, "--no-cache", *arguments], cwd=folder, capture_output=True, text=True, check=False)
-
-
-def test_contracts_hold() -> None:
-    done = _lint()
-    assert done.returncode == 0, done.stdout
-    assert "0 broken" in done.stdout
 
 
 def test_contracts_bite(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """MEGAHIT is moved down and up by `surf` as its phases want memory, and ends identical, for less than on what it asked for.
 
-By hand: `make test-sizes`.
+`make test-all` runs it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def test_it_goes_down_and_up_twice_and_ends_identical(world: Fleet) -> None:
-    assert not MEGAHIT.missing(), "make test-sizes installs what it needs"
+    assert not MEGAHIT.missing(), "make test-all installs what it needs"
     folder = world.path / "p"
     inputs = plain.prepare(MEGAHIT, folder)
     with ThreadPoolExecutor(1) as beside:

@@ -1,6 +1,6 @@
 """Images as people use them: programs of Debian in a real registry, each saved three times and moved twice; the same bytes.
 
-By `make test-environments`; a move goes to a box that never had the image, and back to one of the first one's kind.
+A move goes to a box that never had the image, and back to one of the first one's kind.
 """
 
 from __future__ import annotations
