@@ -26,9 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--record", type=Path, metavar="FILE", help="write how long each test took, as JSON")
 
 
+def _level(config: pytest.Config) -> Level:
+    return Level(config.getoption("level"))
+
+
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Which share of the real tests runs, and how to have the same one again."""
-    if config.getoption("level") is not Level.DEFAULT:
+    if _level(config) is not Level.DEFAULT:
         return None
     seed = levels.seed()
     return (
@@ -38,7 +42,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave what the level leaves out. Real tests come last: a mistake in the core should not take minutes to show."""
-    items[:], left = levels.select(items, config.getoption("level"), levels.seed())
+    items[:], left = levels.select(items, _level(config), levels.seed())
     items.sort(key=lambda item: item.get_closest_marker("real") is not None)
     if left:
         config.hook.pytest_deselected(items=left)

@@ -180,7 +180,7 @@ def test_a_command_that_a_signal_ended_is_no_success(client: paramiko.SSHClient)
 
 def test_a_terminal_has_our_size_and_follows_it(client: paramiko.SSHClient, monkeypatch: pytest.MonkeyPatch) -> None:
     size = [os.terminal_size((101, 37))]
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_: size[0])
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: size[0])
     ours, theirs = pty.openpty()
     seen = bytearray()
 
