@@ -66,7 +66,7 @@ test-all: setup check ## everything: all tests, the long ones, the programs (roo
 	@EXTRA_PACKAGES="megahit samtools r-base-core ngspice" sh scripts/host.sh
 	@$(MAKE) --no-print-directory checkov
 	@rm -f build/durations.json
-	@$(call in_two_parts,--level all --record build/durations.json)
+	@$(call in_two_parts,--level all --record=build/durations.json)
 	@$(MAKE) --no-print-directory test-programs
 
 durations: ## take over what the last test-all measured: shares are chosen by it

@@ -105,6 +105,7 @@ def test_what_has_no_cuda_and_what_is_gone(driver: Driver, start: Make) -> None:
     assert driver.state(program.pid)[0] == driver.restore(program.pid, []) == "OPERATING_SYSTEM"
 
 
+@pytest.mark.alone
 def test_work_that_does_not_end_can_not_be_locked_and_is_not_harmed(driver: Driver, start: Make) -> None:
     program = start(mode="endless")
     began = time.monotonic()

@@ -95,6 +95,7 @@ def test_callbacks_run_before_the_save_and_one_that_fails_holds_nothing_up(scrat
         assert Hints(scratch).call_before_freeze(20.0) == "", "who has ended is not waited for"
 
 
+@pytest.mark.alone
 def test_who_does_not_come_back_is_told_and_not_waited_for(scratch: Path) -> None:
     with begun(scratch, "time.sleep(60)") as program:
         began = time.monotonic()
@@ -168,6 +169,7 @@ def test_links_pipes_and_folders_are_not_read(scratch: Path) -> None:
     Hints(scratch).heard()  # a folder can't be taken away, which must not fail
 
 
+@pytest.mark.alone
 def test_pipes_that_are_no_listeners_cost_no_time(scratch: Path) -> None:
     folder = scratch / hints.INSIDE
     for n in range(3000):

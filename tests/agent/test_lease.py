@@ -131,6 +131,7 @@ def test_a_store_that_fails_at_once_is_not_asked_in_a_busy_loop(world):
     assert machine.agent._given.state.memory.report_sequence - sequence <= 11
 
 
+@pytest.mark.alone
 def test_with_its_threads_on_a_folder_store_that_hangs(tmp_path):
     """The real threads: a store that answers no more does not keep the loop from holding the job."""
     world = World(tmp_path)
@@ -167,6 +168,7 @@ def test_with_its_threads_on_a_folder_store_that_hangs(tmp_path):
     assert not thread.is_alive()
 
 
+@pytest.mark.alone
 def test_a_life_with_a_limit_ends_although_a_task_hangs(tmp_path):
     """A rehearsal's machine: its restore never returns, nobody is there to end it, and its own clock does."""
     world = World(tmp_path)

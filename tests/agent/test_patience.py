@@ -160,6 +160,7 @@ def test_a_server_that_comes_back_is_found(server: Server) -> None:
     back.join()
 
 
+@pytest.mark.alone
 def test_who_judges_a_lease_hears_of_it_at_once(server: Server) -> None:
     store = server.store()
     server.goes()

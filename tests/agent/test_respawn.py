@@ -94,6 +94,7 @@ def test_killed_it_comes_back(keep):
     k.wait(lambda: (k.folder / "agent.pid").read_text() == f"{k.pid(2)}\n")
 
 
+@pytest.mark.alone
 def test_told_to_go_another_one_comes_at_once(keep):
     k = keep(_0=BEAT_ON)
     k.wait(lambda: k.starts() == 1)
@@ -134,6 +135,7 @@ def test_one_that_hangs_without_a_job_is_ended_in_the_end(keep, monkeypatch):
     assert (k.starts(), k.off) == (1, [1])
 
 
+@pytest.mark.alone
 def test_one_that_never_gets_going_ends_the_machine_after_the_lease(keep):
     began = time.monotonic()
     k = keep(_0="sys.exit(1)", lease=1.5)

@@ -118,6 +118,7 @@ def test_output_is_kept_by_absolute_offset_over_segments(tmp_path, monkeypatch):
     s.close()
 
 
+@pytest.mark.alone
 def test_a_disk_that_hangs_holds_up_neither_the_job_nor_the_loop(tmp_path, disk, loop):
     mine, end = loop
     disk.open.clear()

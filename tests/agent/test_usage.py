@@ -156,6 +156,7 @@ time.sleep(5)
 """
 
 
+@pytest.mark.alone
 @pytest.mark.real
 def test_a_known_profile_is_seen(tmp_path):
     group = JobCgroup.below_own(f"usage-test-{os.getpid()}")

@@ -78,7 +78,7 @@ def test_durations_of_real_tests_are_recorded_whoever_ran_them(tmp_path: Path) -
     file = tmp_path / "durations.json"
     file.write_text('{"earlier": 3.0}')
     sleeps = "import pytest, time\n@pytest.mark.real\ndef test_real(): time.sleep(0.3)\ndef test_pure(): pass\n"
-    done = _ran(tmp_path, sleeps, "-n", "2", "--record", str(file))
+    done = _ran(tmp_path, sleeps, "-n", "2", f"--record={file}")
     assert done.returncode == 0, done.stdout
     found = json.loads(file.read_text())
     (name,) = set(found) - {"earlier"}

@@ -95,6 +95,7 @@ def test_who_has_no_key_there_is_told_which(server: Sshd, tmp_path: Path) -> Non
         connect(target(server, user="nobody-here"), server.key_file)
 
 
+@pytest.mark.alone
 def test_a_closed_port_is_said_at_once() -> None:
     began = time.monotonic()
     with pytest.raises(MachineUnreachable, match="can't be reached"):

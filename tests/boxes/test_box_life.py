@@ -30,6 +30,7 @@ def here(tmp_path: Path) -> Iterator[Yard]:
         yield y
 
 
+@pytest.mark.alone
 def test_user_data_runs_within_seconds(here: Yard) -> None:
     begin = time.monotonic()
     box = here.launch("echo hello from $(hostname) as $(id -u), pid 1 is $(cat /proc/1/comm)")
@@ -75,6 +76,7 @@ def test_terminated_while_it_starts(here: Yard) -> None:
     here.assert_clean()
 
 
+@pytest.mark.alone
 def test_metadata_and_notice_then_gone(here: Yard) -> None:
     box = here.launch(
         IMDS

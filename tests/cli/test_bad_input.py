@@ -148,6 +148,7 @@ def test_ctrl_c_is_130(controller: FakeService, call: Call, monkeypatch: pytest.
     assert (result.code, result.out, result.err) == (130, "", "Interrupted.\n")
 
 
+@pytest.mark.alone
 def test_list_starts_quickly_and_loads_no_web_framework(controller: FakeService) -> None:
     program = (
         "import sys; from spotsurfer.cli.main import main; code = main(['list', '--json']); "

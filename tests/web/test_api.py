@@ -231,6 +231,7 @@ def test_a_body_of_json_has_a_limit(unix: httpx.Client) -> None:
     assert unix.put("/v1/jobs/job-1", content=b" " * (9 << 20)).status_code == 413
 
 
+@pytest.mark.alone
 def test_the_timeline_waits_for_news(unix: httpx.Client, service: FakeService) -> None:
     service.say(None, "controller", "first")
     assert [m["text"] for m in unix.get("/v1/timeline").json()["moments"]] == ["first"]
@@ -242,6 +243,7 @@ def test_the_timeline_waits_for_news(unix: httpx.Client, service: FakeService) -
     assert 0.3 < time.monotonic() - begin < 5
 
 
+@pytest.mark.alone
 def test_the_end_of_the_server_ends_a_long_poll(service: FakeService, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers, looked, look = list[int](), threading.Event(), service.timeline
 
