@@ -99,7 +99,7 @@ class Keeper:
         with self._shop.engine.connect() as c:
             jobs = rows.all_jobs(c)
             attempts = rows.attempts(c, [j.id for j in jobs])
-            reports = market.last_reports(c)
+            reports = market.last_reports(c, [j.id for j in jobs])
         for job in jobs:
             if self._stop.is_set():
                 return

@@ -75,9 +75,10 @@ def set_usage(connection: Connection, report: Report, at: datetime) -> None:
     connection.execute(PUT, values)
 
 
-def last_reports(connection: Connection) -> dict[tuple[str, int], Report]:
-    """The last report of each attempt."""
-    return {key: report for key, (_, report) in last_words(connection).items()}
+def last_reports(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[str, int], Report]:
+    """The last report of each attempt of these jobs."""
+    rows = connection.execute(select(U.c.job, U.c.attempt, U.c.doc).where(U.c.job.in_(list(jobs))))
+    return {(row.job, row.attempt): _report(row.doc) for row in rows}
 
 
 def last_words(connection: Connection) -> dict[tuple[str, int], tuple[datetime, Report]]:

@@ -28,8 +28,7 @@ from spotsurfer.cli.client import Client, connect
 from spotsurfer.model.errors import SpotsurferError
 
 Json = dict[str, Any]
-# The HTTP library leaves a socket open when its other end is killed; it is Python that closes it, with a warning.
-MARKS = [pytest.mark.boxes, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+MARKS = [pytest.mark.boxes]
 ENDED = ("succeeded", "failed", "cancelled")
 CONFIG = """\
 [controller]
@@ -134,7 +133,7 @@ class Fleet:
     def _answers(self) -> bool:
         assert self.controller is not None
         assert self.controller.poll() is None, (self.path / "controller.log").read_text()[-2000:]
-        with socket.socket(socket.AF_UNIX) as probe:  # the HTTP library leaves sockets open that could not connect
+        with socket.socket(socket.AF_UNIX) as probe:
             return probe.connect_ex(str(self.data / "api.sock")) == 0
 
     def kill_controller(self) -> None:
@@ -305,7 +304,6 @@ def fleet(path: Path, interval: float = 3, config: str = CONFIG) -> Iterator[Fle
         made.start()
         yield made
     finally:
-        made.client.close()
         if made.controller is not None and made.controller.poll() is None:
             made.controller.terminate()
             made.controller.wait(20)

@@ -1,0 +1,1 @@
+"""How much memory and time spotsurfer itself takes."""
