@@ -145,8 +145,8 @@ def reuse_memory() -> None:
 
 
 def return_memory() -> None:
-    """Let every buffer of some hundred kilobytes go back to the machine when it is done with. The C library would keep as much as
-    it ever saw in use: for processes that live long and move much data now and then.
+    """Give every buffer of some hundred kilobytes back to the machine when it is done with. The C library would keep as much as
+    it ever saw in use. For processes that live long and move much data now and then.
     """
     share_heap()
     option = getattr(_libc, "mallopt", None)

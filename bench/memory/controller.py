@@ -23,7 +23,9 @@ WAIT_SECONDS = 900.0
 RUNNING, OVER = "running", ("succeeded", "failed", "cancelled")
 
 
-def measure(jobs: int = JOBS, short_jobs: int = SHORT_JOBS, hold_seconds: float = 0.0, tick_seconds: float = 1.0) -> dict[str, Any]:
+def measure(
+    jobs: int = JOBS, short_jobs: int = SHORT_JOBS, hold_seconds: float = 0.0, tick_seconds: float = 1.0
+) -> dict[str, Any]:
     """Bytes of a new controller's process after each phase, and its peak until then.
 
     `hold_seconds`: how long the jobs run before they are measured a second time.

@@ -178,7 +178,9 @@ def patiently(call: Callable[[], T], tell: Callable[[str], None]) -> T:
 
 
 def _query(query: Mapping[str, object]) -> str:
-    given = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in query.items() if value is not None}
+    given = {
+        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in query.items() if value is not None
+    }
     return f"?{urlencode(given)}" if given else ""
 
 

@@ -47,4 +47,3 @@ def agent_runtime(context: typer.Context) -> None:
         return
     given = context.args if "--out" in context.args else ["--out", str(settings.runtime_dir), *context.args]
     raise typer.Exit(main(given))
-

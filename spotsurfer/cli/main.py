@@ -43,7 +43,7 @@ def _say_version(wanted: bool) -> None:
 def options(
     config: Annotated[Path | None, typer.Option("--config", help="Configuration file.", show_default=False)] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
-    show_version: Annotated[
+    show_version: Annotated[  # noqa: ARG001 - its callback has said it
         bool, typer.Option("--version", help="Say which version this is.", is_eager=True, callback=_say_version)
     ] = False,
 ) -> None:

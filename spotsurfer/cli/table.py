@@ -82,7 +82,7 @@ class Commands(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command itself, loaded with its module, and what is left for it. A plug-in that breaks breaks no other command."""
+        """The command itself, loaded with its module, and what is left for it. A broken plug-in breaks no other command."""
         name, command, rest = super().resolve_command(ctx, args)
         if name in MODULES:
             command = load(MODULES[name])[name]
