@@ -1,1 +1,1 @@
-"""How much memory and time spotsurfer itself takes."""
+"""How much memory spotsurfer's own processes take."""

@@ -1,4 +1,4 @@
-"""Resident memory of a real controller: when it has started, with jobs, after them, and after many short ones.
+"""Resident memory of a real controller: when it has started, after an upload, with jobs, after them, after many short ones.
 
 `python -m bench.memory.controller` prints one JSON object, sizes in bytes. Needs root and the agent's runtime.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from spotsurfer.demo.stage import Stage
 
 JOBS = 10
 SHORT_JOBS = 50
+UPLOAD_MIB = 256
 SETTLE_SECONDS = 20.0  # for what a phase begins in the background
 WAIT_SECONDS = 900.0
 RUNNING, OVER = "running", ("succeeded", "failed", "cancelled")
@@ -39,6 +41,8 @@ def measure(
             phases[phase] = resident(stage.pid)
 
         measured("at start")
+        _upload(client, UPLOAD_MIB)
+        measured(f"after an upload of {UPLOAD_MIB} MiB", 1.0)
         long = [_submit(client, f"long-{n}", ["/bin/sleep", "86400"]) for n in range(jobs)]
         _wait(lambda: all(_running(client, job) for job in long))
         measured(f"with {jobs} jobs")
@@ -73,6 +77,13 @@ def _submit(client: Client, name: str, command: list[str]) -> str:
     job = str(client.post("/v1/ids", {"name": name})["job"])
     client.put(f"/v1/jobs/{job}", {"spec": {"name": name, "command": command, "memory_bytes": 1 << 28}})
     return job
+
+
+def _upload(client: Client, mib: int) -> None:
+    """An input of a job that is never submitted."""
+    job, piece = str(client.post("/v1/ids", {"name": "upload"})["job"]), os.urandom(1 << 20)
+    client.upload(f"/v1/jobs/{job}/inputs/reads.fq", (piece for _ in range(mib)), mib << 20)
+    client.delete(f"/v1/jobs/{job}/inputs")
 
 
 def _running(client: Client, job: str) -> bool:
