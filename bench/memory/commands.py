@@ -1,6 +1,7 @@
 """How long the commands take that people type most, beside Python doing nothing: `--help`, `--version`, `list` of many jobs.
 
-`python -m bench.memory.commands` prints one JSON object, seconds of wall time of whole processes. Needs root.
+`python -m bench.memory.commands` prints one JSON object, seconds of whole processes. Needs root. On a machine that is not idle
+look at `cpu` and `least`; the controller's own share of `list` is in the wall time alone.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -40,27 +42,42 @@ COMMANDS = {
 
 
 def measure(jobs: int = JOBS, rounds: int = ROUNDS) -> dict[str, Any]:
-    """For each command the median and the least of its wall times, seconds, and the ratio of medians to Python doing nothing.
+    """For each command the median and the least of its wall times and the least of its processor times, seconds.
+
+    `ratio`: of its median to that of Python doing nothing.
 
     The commands take turns, so that a busy moment of the machine hits all of them.
     """
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    used: dict[str, list[float]] = {name: [] for name in COMMANDS}
     with controller(before=lambda data: fill(data, jobs)) as stage:
         environment = {**os.environ, "SPOTSURFER_CONFIG": str(stage.config)}
         for _ in range(rounds):
             for name, command in COMMANDS.items():
-                began = time.monotonic()
+                began, before = time.monotonic(), _children_seconds()
                 subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
                 times[name].append(time.monotonic() - began)
+                used[name].append(_children_seconds() - before)
     nothing = median(times[NOTHING])
     return {
         "jobs": jobs,
         "rounds": rounds,
         "commands": {
-            name: {"median": round(median(t), 4), "least": round(min(t), 4), "ratio": round(median(t) / nothing, 1)}
+            name: {
+                "median": round(median(t), 4),
+                "least": round(min(t), 4),
+                "cpu": round(min(used[name]), 4),
+                "ratio": round(median(t) / nothing, 1),
+            }
             for name, t in times.items()
         },
     }
+
+
+def _children_seconds() -> float:
+    """Processor time of all processes that were waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def fill(data_dir: Path, jobs: int) -> None:
@@ -101,9 +118,11 @@ def _attempt(job: JobId, number: int, at: datetime) -> Attempt:
 
 def table(measured: dict[str, Any]) -> str:
     """The same for people."""
-    lines = [f"{'command':<16}{'median':>10}{'least':>10}{'ratio':>8}"]
+    lines = [f"{'command':<16}{'median':>10}{'least':>10}{'cpu':>10}{'ratio':>8}"]
     for name, t in measured["commands"].items():
-        lines.append(f"{name:<16}{t['median'] * 1000:>7.0f} ms{t['least'] * 1000:>7.0f} ms{t['ratio']:>8.1f}")
+        lines.append(
+            f"{name:<16}{t['median'] * 1000:>7.0f} ms{t['least'] * 1000:>7.0f} ms{t['cpu'] * 1000:>7.0f} ms{t['ratio']:>8.1f}"
+        )
     return "\n".join(lines)
 
 

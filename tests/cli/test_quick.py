@@ -41,7 +41,7 @@ sys.exit(f"loaded {{loaded}}" if loaded else code)
         (["list", "--json"], HEAVY | {"rich"}),
         (["show", "asm", "--json"], HEAVY | {"rich"}),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_nothing_heavy_is_loaded(job: str, words: list[str], heavy: set[str]) -> None:
     program = PROGRAM.format(words=words, heavy=heavy)
