@@ -8,6 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from spotsurfer.cli import host
+from spotsurfer.model.errors import HostUnfit
+
 MIB = 1 << 20
 FILE_BYTES = 256 * MIB
 PROGRAM = """
@@ -39,3 +44,18 @@ def test_a_large_file_is_never_held_whole(tmp_path: Path) -> None:
     (resident, _), (resident_after, peak_after) = json.loads(done.stdout)
     assert peak_after - resident < 24 * MIB, f"{(peak_after - resident) / MIB:.0f} MiB more at most"
     assert resident_after - resident < 8 * MIB, f"{(resident_after - resident) / MIB:.0f} MiB are kept"
+
+
+def test_a_controller_gives_memory_back_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def build(_: object) -> None:
+        done.append("built")
+        raise HostUnfit("that is enough")
+
+    monkeypatch.setattr("spotsurfer_agent.linux.return_memory", lambda: done.append("memory"))
+    monkeypatch.setattr("spotsurfer.logs.set_up", lambda *_: None)
+    monkeypatch.setattr("spotsurfer.wiring.build", build)
+    with pytest.raises(HostUnfit):
+        host.serve()
+    assert done == ["memory", "built"]
