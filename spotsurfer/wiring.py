@@ -22,7 +22,7 @@ from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
 from spotsurfer.controller.commands import FRONT, Commands
 from spotsurfer.controller.courses import Sizes
-from spotsurfer.controller.fronts import FrontDoors, Sources, port_statuses
+from spotsurfer.controller.fronts import FrontDoors, Sources
 from spotsurfer.controller.gpuwatch import GpuWatch
 from spotsurfer.controller.guarded import Guarded
 from spotsurfer.controller.hooks import Hooks
@@ -198,7 +198,6 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         partials=Partials(base.engine, base.store, _heard(observer)),
         images=ImageDigests(base.store),
         logins=logins,
-        ports=lambda job: port_statuses(base.engine, job, settings.front.address),
     )
     front = _front(settings, base, (observer, loop, commands))
     service = ControllerService(identity, parts)

@@ -41,6 +41,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _M_ARENA_MAX = -8
 _BUFFER_BYTES = 32 << 20  # the most that glibc takes
 _IDLE_BYTES = 256 << 20
+_LARGE_BYTES = 256 << 10
 
 # Bound once at import: the loader must not be asked again in a forked child or after the runtime's folder was replaced.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -141,6 +142,16 @@ def reuse_memory() -> None:
     if option is not None:
         option(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(_BUFFER_BYTES))
         option(ctypes.c_int(_M_TRIM_THRESHOLD), ctypes.c_int(_IDLE_BYTES))
+
+
+def return_memory() -> None:
+    """Give every buffer of some hundred kilobytes back to the machine when it is done with. The C library would keep as much as
+    it ever saw in use. For processes that live long and move much data now and then.
+    """
+    share_heap()
+    option = getattr(_libc, "mallopt", None)
+    if option is not None:
+        option(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(_LARGE_BYTES))
 
 
 def trim_memory() -> None:

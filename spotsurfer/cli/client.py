@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
-import sys
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
-# The library loads its own command line with it, if it can, and that takes as long as all the rest of us.
-sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
-import httpx  # noqa: E402
-
-from spotsurfer.model import errors as e  # noqa: E402
-from spotsurfer.places import client_socket  # noqa: E402
+from spotsurfer.model import errors as e
+from spotsurfer.places import client_socket
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -29,101 +28,133 @@ _KINDS: dict[str, type[e.SpotsurferError]] = {
 }
 
 
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("controller")
+        self._path = path
+
+    def connect(self) -> None:
+        """To the socket."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
 class Client:
-    """One controller. Methods raise NoController, Denied, and whatever the controller answers with."""
+    """One controller. Methods raise NoController, Denied, and whatever the controller answers with.
 
-    def __init__(self, http: httpx.Client, place: str) -> None:
-        self._http = http
+    Each request has a connection of its own: threads may share a client, and a call that was interrupted leaves nothing behind.
+    """
+
+    def __init__(self, place: str, connection: Callable[[], http.client.HTTPConnection], token: str = "") -> None:
+        """`place`: a URL or a socket's path, for people. `connection`: a new one, not connected yet."""
         self._place = place
-
-    def close(self) -> None:
-        """Hang up."""
-        self._http.close()
+        self._connection = connection
+        self._prefix = urlsplit(place).path.rstrip("/") if "://" in place else ""
+        self._headers = {"Connection": "close", **({"Authorization": f"Bearer {token}"} if token else {})}
+        self.answer_seconds = ANSWER_SECONDS
 
     def get(self, path: str, **query: object) -> Json:
         """The JSON answer of a question."""
-        return self._json("GET", path, params=_query(query))
+        return self._json("GET", path + _query(query))
 
     def post(self, path: str, body: Mapping[str, object] | None = None) -> Json:
         """Record a wish."""
-        return self._json("POST", path, json=body)
+        return self._json("POST", path, body)
 
     def put(self, path: str, body: Mapping[str, object]) -> Json:
         """Make something."""
-        return self._json("PUT", path, json=body)
+        return self._json("PUT", path, body)
 
     def delete(self, path: str) -> None:
         """Remove something."""
-        _check(self._send(lambda: self._http.request("DELETE", path), again=True))
+        with self._answer("DELETE", path):
+            pass
 
     def upload(self, path: str, pieces: Iterator[bytes], size: int) -> None:
-        """Send a file of exactly `size` bytes."""
+        """Send a file of exactly `size` bytes; raises InputMissing where the pieces are more or less."""
         headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
-        _check(self._send(lambda: self._http.request("PUT", path, content=pieces, headers=headers)))
+        with self._answer("PUT", path, _exactly(pieces, size), headers):
+            pass
 
     def data(self, path: str, **query: object) -> bytes:
         """A piece of a log."""
-        response = self._send(lambda: self._http.get(path, params=_query(query)), again=True)
-        _check(response)
-        return response.content
+        with self._answer("GET", path + _query(query)) as answer:
+            return answer.read()
 
     def download(self, path: str) -> Iterator[bytes]:
         """A file in pieces."""
+        with self._answer("GET", path) as answer:
+            while piece := self._read(answer):
+                yield piece
+
+    def _read(self, answer: http.client.HTTPResponse) -> bytes:
         try:
-            with self._http.stream("GET", path) as response:
-                if response.is_error:
-                    response.read()
-                _check(response)
-                yield from response.iter_bytes(PIECE_BYTES)
-        except httpx.TransportError as error:
-            raise self._silent(error) from None
+            return answer.read(PIECE_BYTES)
+        except (OSError, http.client.HTTPException):
+            raise self._silent(reached=True) from None
 
-    def _json(self, method: str, path: str, **more: Any) -> Json:
-        response = self._send(lambda: self._http.request(method, path, **more), again=method == "GET")
-        _check(response)
-        found: Json = response.json()
-        return found
+    def _json(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Json:
+        sent = None if body is None else json.dumps(body).encode()
+        with self._answer(method, path, sent, {} if body is None else {"Content-Type": "application/json"}) as answer:
+            found: Json = json.loads(answer.read())
+            return found
 
-    def _send(self, call: Callable[[], httpx.Response], again: bool = False) -> httpx.Response:
-        """`again`: harmless to repeat, where the controller closed a kept connection just as we used it."""
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, body: bytes | Iterator[bytes] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """The good answer to a request, to be read within the block."""
+        connection, reached = self._connection(), False
         try:
-            try:
-                return call()
-            except (httpx.RemoteProtocolError, httpx.ReadError):
-                if not again:
-                    raise
-                return call()
-        except httpx.TransportError as error:
-            raise self._silent(error) from None
+            connection.timeout = min(CONNECT_SECONDS, self.answer_seconds)
+            connection.connect()
+            reached = True
+            connection.sock.settimeout(self.answer_seconds)
+            with suppress(BrokenPipeError, ConnectionResetError):  # it may refuse an upload before it has read all of it
+                connection.request(method, self._prefix + path, body, {**self._headers, **(headers or {})})
+            answer = connection.getresponse()
+            if answer.status >= 400:
+                raise self._refusal(answer.status, answer.read())
+            yield answer
+        except (OSError, http.client.HTTPException):
+            raise self._silent(reached) from None
+        finally:
+            connection.close()
 
-    def _silent(self, error: Exception) -> e.SpotsurferError:
+    def _silent(self, reached: bool) -> e.SpotsurferError:
         path = Path(self._place)
         if path.is_socket() and not os.access(path, os.W_OK):
             return e.Denied(f"You may not use {path}: run as its owner (sudo), or set SPOTSURFER_URL and SPOTSURFER_TOKEN.")
-        if isinstance(error, httpx.LocalProtocolError):
-            return e.InputMissing(
-                f"An input changed its size while it was uploaded ({error}): submit again when it is at rest."
-            )
         remedy = "start one with `spotsurfer serve`, or set SPOTSURFER_URL to one that runs elsewhere"
-        what = f"No controller answers at {self._place}"
-        return e.NoController(f"{what}: {remedy}." if not isinstance(error, httpx.ReadError) else f"{what} any more: {remedy}.")
+        return e.NoController(f"No controller answers at {self._place}{' any more' if reached else ''}: {remedy}.")
+
+    def _refusal(self, status: int, body: bytes) -> e.SpotsurferError:
+        try:
+            said = json.loads(body)
+            return _KINDS.get(str(said["error"]), e.SpotsurferError)(str(said["message"]))
+        except (ValueError, KeyError, TypeError):
+            return e.SpotsurferError(f"{self._place} answers {status}, not as a controller does.")
 
 
 def connect(config: Path | None = None) -> Client:
     """The controller of $SPOTSURFER_URL and $SPOTSURFER_TOKEN, else the one whose socket the configuration names."""
-    timeout = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
     url = os.environ.get("SPOTSURFER_URL")
-    if url:
-        if urlsplit(url).scheme not in ("http", "https"):
-            raise e.UsageError(f"SPOTSURFER_URL is {url!r}, expected a URL like http://127.0.0.1:8470.")
-        token = os.environ.get("SPOTSURFER_TOKEN", "").strip()
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return Client(httpx.Client(base_url=url, headers=headers, timeout=timeout), url)
-    socket = client_socket(config)
-    transport = httpx.HTTPTransport(uds=str(socket), verify=False)
-    return Client(
-        httpx.Client(base_url="http://controller", transport=transport, timeout=timeout, trust_env=False), str(socket)
-    )
+    if not url:
+        return on_socket(client_socket(config))
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise e.UsageError(f"SPOTSURFER_URL is {url!r}, expected a URL like http://127.0.0.1:8470.")
+    host, port = parts.hostname, parts.port
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return Client(url, lambda: kind(host, port), os.environ.get("SPOTSURFER_TOKEN", "").strip())
+
+
+def on_socket(path: Path) -> Client:
+    """The controller that answers on a Unix socket."""
+    return Client(str(path), lambda: _UnixConnection(path))
 
 
 def job_path(job: str, *rest: str) -> str:
@@ -146,18 +177,20 @@ def patiently(call: Callable[[], T], tell: Callable[[str], None]) -> T:
             time.sleep(0.5)
 
 
-def _query(query: Mapping[str, object]) -> dict[str, str]:
-    return {
+def _query(query: Mapping[str, object]) -> str:
+    given = {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in query.items() if value is not None
     }
+    return f"?{urlencode(given)}" if given else ""
 
 
-def _check(response: httpx.Response) -> None:
-    if not response.is_error:
-        return
-    try:
-        body = response.json()
-        kind, message = _KINDS.get(str(body["error"]), e.SpotsurferError), str(body["message"])
-    except (ValueError, KeyError, TypeError):
-        raise e.SpotsurferError(f"{response.url} answers {response.status_code}, not as a controller does.") from None
-    raise kind(message)
+def _exactly(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """The pieces, as long as they are not more than was announced; raises InputMissing where they are not as much."""
+    sent = 0
+    for piece in pieces:
+        sent += len(piece)
+        if sent > size:
+            break
+        yield piece
+    if sent != size:
+        raise e.InputMissing("An input changed its size while it was uploaded: submit again when it is at rest.")

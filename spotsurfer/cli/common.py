@@ -22,30 +22,39 @@ class Session:
     debug: bool = False
     config: Path | None = None
     tail: list[str] = field(default_factory=list)
-    _client: Client | None = None
 
     def client(self) -> Client:
-        """The controller; the HTTP library is loaded only when it is needed."""
+        """The controller; what speaks HTTP is loaded only where it is needed."""
         from spotsurfer.cli.client import connect
 
-        if self._client is None:
-            self._client = connect(self.config)
-        return self._client
-
-    def close(self) -> None:
-        """Hang up."""
-        if self._client is not None:
-            self._client.close()
-        self._client = None
+        return connect(self.config)
 
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}  # of every group
+COMPLETION_SECONDS = 1.0  # somebody waits at the prompt
 SESSION = Session()  # a process is one call; main() fills it
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
+
+
+def known_jobs(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Jobs for the shell's completion, with what they are doing; none where no controller answers at once."""
+    SESSION.config = context.find_root().params.get("config")
+    client = SESSION.client()
+    client.answer_seconds = COMPLETION_SECONDS
+    jobs = client.get("/v1/jobs")["jobs"]
+    return [(job["id"], job["phase"]) for job in jobs if job["id"].startswith(incomplete)]
+
+
 JobArgument = Annotated[
-    str, typer.Argument(metavar="JOB", help="A job's id, or its name where only one job has it.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="A job's id, or its name where only one job has it.",
+        show_default=False,
+        autocompletion=known_jobs,
+    ),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file.", show_default=False)]

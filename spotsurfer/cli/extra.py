@@ -1,14 +1,9 @@
-"""Commands that live elsewhere: plug-ins' own (`local`), the demonstration, the builder of the agent's runtime.
-
-A plug-in adds commands by the entry point group "spotsurfer.cli": name = a typer application. It is loaded only when it
-is called, so that a broken plug-in breaks no other command.
-"""
+"""Commands that parse their words by themselves: the demonstration, the builder of the agent's runtime."""
 
 from __future__ import annotations
 
 import importlib
 import os
-from importlib.metadata import EntryPoint, entry_points
 
 import typer
 
@@ -20,11 +15,9 @@ THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_optio
 
 
 def add(app: typer.Typer) -> None:
-    """Register the commands of this file and of installed plug-ins."""
+    """Register the commands of this file."""
     app.command(context_settings=THROUGH, add_help_option=False)(demo)
     app.command(name="agent-runtime", context_settings=THROUGH, add_help_option=False)(agent_runtime)
-    for point in sorted(entry_points(group="spotsurfer.cli"), key=lambda p: p.name):
-        _add_plugin(app, point)
 
 
 def demo(context: typer.Context) -> None:
@@ -54,12 +47,3 @@ def agent_runtime(context: typer.Context) -> None:
         return
     given = context.args if "--out" in context.args else ["--out", str(settings.runtime_dir), *context.args]
     raise typer.Exit(main(given))
-
-
-def _add_plugin(app: typer.Typer, point: EntryPoint) -> None:
-    def call(context: typer.Context) -> None:
-        plugin: typer.Typer = point.load()
-        raise typer.Exit(plugin(args=context.args, prog_name=f"spotsurfer {point.name}", standalone_mode=False) or 0)
-
-    help_text = f"Commands of the provider {point.name!r}: `spotsurfer {point.name} --help` lists them."
-    app.command(name=point.name, context_settings=THROUGH, add_help_option=False, help=help_text)(call)

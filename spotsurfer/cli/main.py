@@ -1,4 +1,4 @@
-"""Entry point: commands by name, errors to one sentence and an exit code."""
+"""Entry point: one call of the command line, errors to one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -12,34 +12,50 @@ from typing import Annotated, Any
 import typer
 
 import spotsurfer
-from spotsurfer.cli import act, ask, backtests, checkpoints, extra, files, hint, host, login, policies, storework, submit, usage
+from spotsurfer.cli import conversion
 from spotsurfer.cli.common import CONTEXT, DISK_FULL, SESSION, AsJson, examples
 from spotsurfer.cli.screen import put, put_json, tell
+from spotsurfer.cli.table import Commands
 from spotsurfer.model.errors import DiskFull, SpotsurferError, UsageError
 
 INTERRUPTED = 130  # the shell's convention: 128 + SIGINT
+COMPLETION = "_SPOTSURFER_COMPLETE"  # set by the shell's completion script, which typer prints
+conversion.set_up()
 
 app = typer.Typer(
     name="spotsurfer",
+    cls=Commands,
     help="Long jobs on spot machines: the running program is frozen, moved, and goes on bit for bit.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings=CONTEXT,
 )
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     config: Annotated[Path | None, typer.Option("--config", help="Configuration file.", show_default=False)] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+    show_version: Annotated[  # noqa: ARG001 - its callback has said it
+        bool, typer.Option("--version", help="Say which version this is.", is_eager=True, callback=_say_version)
+    ] = False,
 ) -> None:
     """Options before the command's name."""
     SESSION.config, SESSION.debug = config, debug
 
 
-@app.command(epilog=examples("spotsurfer version", "spotsurfer version --json"))
+def add(app: typer.Typer) -> None:
+    """Register the command of this file."""
+    app.command(epilog=examples("spotsurfer version", "spotsurfer version --json"))(version)
+
+
 def version(as_json: AsJson = False) -> None:
     """Say which version this is."""
     if as_json:
@@ -48,28 +64,32 @@ def version(as_json: AsJson = False) -> None:
         put(f"spotsurfer {spotsurfer.__version__}")
 
 
-for room in (submit, ask, usage, act, checkpoints, storework, files, hint, host, login, backtests, policies, extra):
-    room.add(app)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Installed as `spotsurfer`."""
     arguments, SESSION.tail = _split(list(sys.argv[1:] if argv is None else argv))
     try:
-        code = app(args=arguments, prog_name="spotsurfer", standalone_mode=False)
+        code = _call(arguments)
         sys.stdout.flush()
-        if code == INTERRUPTED:  # by the library, which says nothing
-            tell("Interrupted.")
     except BrokenPipeError:  # the reader has seen enough (`| head`)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    return code
+
+
+def _call(arguments: list[str]) -> int:
+    try:
+        code = app(args=arguments, prog_name="spotsurfer", standalone_mode=False)
+        if code == INTERRUPTED:  # by the library, which says nothing
+            tell("Interrupted.")
+    except BrokenPipeError:
+        raise
     except (KeyboardInterrupt, typer.Abort):
         tell("Interrupted.")
         return INTERRUPTED
     except Exception as error:
+        if COMPLETION in os.environ:  # a shell at its prompt is told nothing
+            return SpotsurferError.exit_code
         return _report(error, "--debug" in arguments)
-    finally:
-        SESSION.close()
     return code if isinstance(code, int) else 0
 
 
@@ -80,6 +100,9 @@ def _report(error: Exception, debug: bool) -> int:
     if isinstance(error, SpotsurferError):
         tell(str(error))
         return error.exit_code
+    if type(error).__name__ == "NoArgsIsHelpError":  # of the option parser, which keeps the type to itself
+        put(str(error))
+        return 0
     if hasattr(error, "format_message"):  # of the option parser
         tell(_usage(error))
         return UsageError.exit_code
@@ -94,7 +117,9 @@ def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     name = context.command_path if context is not None else "spotsurfer"
     message = str(error.format_message()).rstrip(".")
-    return f"{message[:1].upper()}{message[1:]}. `{name} --help` shows how." if message else f"`{name} --help` shows how."
+    if not message:
+        return f"`{name} --help` shows how."
+    return f"{message[:1].upper()}{message[1:]}{'' if message.endswith('?') else '.'} `{name} --help` shows how."
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:

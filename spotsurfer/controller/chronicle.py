@@ -32,24 +32,41 @@ Key = tuple[JobId, AttemptNumber]
 
 
 class Chronicle:
-    """Remembers the last report and price of each attempt, to tell what is new; after a restart the database does."""
+    """Remembers the last report and price of each attempt of the jobs that are open, to tell what is new.
+
+    Of a job that it does not know, because it is new, was opened again, or the controller was restarted, the database tells.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._prices: dict[Key, int] = {}
         self._floors: dict[str, int] = {}  # job -> bytes of memory that near misses showed to be needed
         self._kills: dict[str, frozenset[AttemptNumber]] = {}  # job -> attempts that ended because memory did
-        with engine.connect() as connection:
-            self._last = market.last_words(connection)
-        for _, report in self._last.values():
-            self._learn(report)
+        self._last: dict[tuple[str, int], tuple[datetime, Report]] = {}
+        self._jobs: frozenset[JobId] = frozenset()
+
+    def attend(self, jobs: Sequence[JobSeen]) -> None:
+        """These are open from now on: learn what was said of those that are not known yet, and forget all others."""
+        now_open = frozenset(s.job.id for s in jobs)
+        if gone := self._jobs - now_open:
+            self._last = {k: said for k, said in self._last.items() if k[0] not in gone}
+            self._prices = {k: price for k, price in self._prices.items() if k[0] not in gone}
+            self._floors = {job: floor for job, floor in self._floors.items() if job not in gone}
+            self._kills = {job: kills for job, kills in self._kills.items() if job not in gone}
+        if come := now_open - self._jobs:
+            with self._engine.connect() as connection:
+                found = market.last_words(connection, sorted(come))
+            self._last |= found
+            for _, report in found.values():
+                self._learn(report)
+        self._jobs = now_open
 
     def words(self, attempts: Sequence[Attempt]) -> dict[AttemptNumber, Report]:
         """The last report of each attempt of a job, of those that ever spoke."""
         return {a.number: self._last[a.job, a.number][1] for a in attempts if (a.job, a.number) in self._last}
 
     def reckoned(self, snapshot: Snapshot, now: datetime) -> Snapshot:
-        """The snapshot with what agents said before: how much work is done, and what a save cost. Asks the database nothing."""
+        """The snapshot with what agents said before: how much work is done, and what a save cost."""
         return replace(snapshot, jobs=[self._reckoned(seen, now) for seen in snapshot.jobs])
 
     def _reckoned(self, seen: JobSeen, now: datetime) -> JobSeen:
@@ -77,7 +94,7 @@ class Chronicle:
                     self._report(connection, observer.lookout, report, now)
                 for (job, attempt), price in steps:
                     market.add_price(connection, job, attempt, now, price)
-        self._last.update({(r.job, r.attempt): (now, r) for r in reports})
+        self._last.update({(r.job, r.attempt): (now, market.kept(r)) for r in reports})
         observer.reports.noted(observer.changed)
 
     def sized(self, snapshot: Snapshot) -> Snapshot:

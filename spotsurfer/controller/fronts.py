@@ -110,11 +110,8 @@ class FrontDoors:
             fronts.forget_all_but(connection, list(jobs))
 
 
-def port_statuses(engine: Engine, job: Job, address: str) -> list[PortStatus]:
-    """A job's ports with the addresses that stand for them."""
-    if not job.spec.ports:
-        return []
-    with engine.connect() as connection:
-        given = fronts.listens(connection, job.id)
+def port_statuses(job: Job, given: Mapping[tuple[str, str], int], address: str) -> list[PortStatus]:
+    """A job's ports with the addresses that stand for them. `given`: ports of the host, by job and name."""
     at = f"[{address}]" if ":" in address else address
-    return [PortStatus(p.name, p.port, f"{at}:{given[p.name]}" if p.name in given else "") for p in job.spec.ports]
+    listens = {p.name: given.get((job.id, p.name)) for p in job.spec.ports}
+    return [PortStatus(p.name, p.port, f"{at}:{listens[p.name]}" if listens[p.name] else "") for p in job.spec.ports]

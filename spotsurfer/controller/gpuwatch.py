@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from spotsurfer.core.gpus import asked
@@ -38,6 +38,12 @@ class GpuWatch:
             region = a.pool.provider, a.pool.region
             if report.gpu_driver and (region not in self._drivers or self._drivers[region][0] <= launched):
                 self._drivers[region] = launched, now, report.gpu_driver
+
+    def keep(self, jobs: Collection[str]) -> None:
+        """Forget all other jobs."""
+        self._using.intersection_update(jobs)
+        if self._images is not None:
+            self._images.keep(jobs)
 
     def drivers(self, now: datetime) -> dict[Region, str]:
         """By region, of the newest machine with GPUs that was heard of lately."""

@@ -23,7 +23,7 @@ from spotsurfer.controller.events import Kind
 from spotsurfer.core.case import WORKING
 from spotsurfer.core.retention import Rules
 from spotsurfer.model.errors import SpotsurferError, Superseded
-from spotsurfer.model.job import ENDED, OVER, Attempt, Job
+from spotsurfer.model.job import ENDED, OVER, Attempt, Job, Rewind
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
@@ -57,6 +57,17 @@ class Shop:
     lead: Callable[[], None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What of a job decides whether there is anything to collect."""
+
+    newest: int  # entry of its head log
+    proven: int
+    over: bool
+    rewind: Rewind | None
+    machines_gone: bool
+
+
 class Keeper:
     """One background thread; `look` is one pass over all jobs and may be called by anybody."""
 
@@ -65,7 +76,7 @@ class Keeper:
         self.collector = Collector(shop.store, settings.wait_seconds, shop.lead)
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._proven: set[tuple[str, str]] = set()
-        self._settled: dict[str, tuple[object, int]] = {}  # job -> what it looked like when all was clean, looks since
+        self._settled: dict[str, tuple[_Look | None, int]] = {}  # job -> what it looked like when all was clean, looks since
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
@@ -97,9 +108,9 @@ class Keeper:
         with self._shop.engine.begin() as c:
             usages.thin(c, self._shop.clock.now())
         with self._shop.engine.connect() as c:
-            jobs = rows.all_jobs(c)
+            jobs = [j for j in rows.all_jobs(c) if not self._is_done_with(j)]
             attempts = rows.attempts(c, [j.id for j in jobs])
-            reports = market.last_reports(c)
+            reports = market.last_reports(c, [j.id for j in jobs])
         for job in jobs:
             if self._stop.is_set():
                 return
@@ -141,11 +152,9 @@ class Keeper:
 
     def asked(self, job: Job, sweep: bool = True) -> Asked:
         """What the collector is to do for a job now."""
-        ended_for = self._shop.clock.now() - job.ended_at if job.ended_at is not None else timedelta(0)
-        over = job.state in ENDED and ended_for.total_seconds() >= self._settings.ended_seconds
         wanted = {job.rewind.checkpoint: "its user goes back to it"} if job.rewind is not None else {}
         keys = self._shop.keys_of(job.lineage or job.id)
-        return Asked(job.id, Rules(self._settings.newest, over), keys, wanted, sweep, self._shop.heads.log(job.id))
+        return Asked(job.id, Rules(self._settings.newest, self._over(job)), keys, wanted, sweep, self._shop.heads.log(job.id))
 
     def collect(self, job: Job) -> Step:
         """One step for one job, and a moment in its timeline where something was removed. Raises StoreError, ProtocolError."""
@@ -159,11 +168,21 @@ class Keeper:
         with self._locks[job.id]:
             return self.collector.plan(self.asked(job))
 
+    def _is_done_with(self, job: Job) -> bool:
+        """Ended, all of its machines gone, and collected since: only time, or its user, changes anything. Asks nobody."""
+        settled, _ = self._settled.get(job.id, (None, 0))
+        return job.state in ENDED and settled is not None and settled.machines_gone and self._over(job) == settled.over
+
+    def _over(self, job: Job) -> bool:
+        """Its checkpoints are not needed any more."""
+        ended_for = self._shop.clock.now() - job.ended_at if job.ended_at is not None else timedelta(0)
+        return job.state in ENDED and ended_for.total_seconds() >= self._settings.ended_seconds
+
     def _keep(self, job: Job, attempts: Iterable[Attempt]) -> None:
         newest = self._shop.heads.log(job.id).newest
         marks = sum(1 for j, _ in self._proven if j == job.id)
-        over = self.asked(job, False).rules.ended
-        looks_like = (newest.number if newest else 0, marks, over, job.rewind, all(a.state in OVER for a in attempts))
+        over, gone = self._over(job), all(a.state in OVER for a in attempts)
+        looks_like = _Look(newest.number if newest else 0, marks, over, job.rewind, gone)
         settled, looks = self._settled.get(job.id, (None, 0))
         ended = job.state in ENDED
         if settled == looks_like and (ended or looks < SWEEP_EVERY):

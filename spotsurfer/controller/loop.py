@@ -80,7 +80,9 @@ class Loop:
         with self._one_at_a_time:
             now = self._clock.now()
             self._leadership.check()
-            snapshot = self._chronicle.reckoned(self._almanac.noted(self._observer.look(now), now), now)
+            observed = self._almanac.noted(self._observer.look(now), now)
+            self._chronicle.attend(observed.jobs)
+            snapshot = self._chronicle.reckoned(observed, now)
             self._chronicle.record(self._observer, snapshot, now)
             snapshot = self.idleness.noted(self._sized(snapshot, now), self._observer.changed, now)
             self.last_seen = snapshot

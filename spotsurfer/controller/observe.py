@@ -17,7 +17,6 @@ from spotsurfer.controller.lookout import Lookout
 from spotsurfer.controller.turns import Turns
 from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.errors import ProviderError
-from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState, Job, Wish
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import AgentSeen, FitSeen, HeadSeen, InstanceSeen, JobSeen, Limits, SignSeen, Snapshot
@@ -95,6 +94,8 @@ class Observer:
             self.costs.refresh(connection, attempts, now)
             past = self._annals.past(connection, attempts, now)
             held = self._turns.held(connection, jobs)
+        self.heads.keep([j.id for j in jobs], now)
+        self.gpus.keep([j.id for j in jobs])
         self._awaited = any(a.gave_way_to and a.state is AttemptState.RELEASING for some in attempts.values() for a in some)
         seen = [self._job(j, attempts[j.id], signs, now) for j in jobs]
         orphans = [_instance(v) for t, v in self._listing.items() if t not in tokens and v.state is not InstanceState.GONE]
@@ -199,10 +200,6 @@ class Observer:
         except (StoreError, ProtocolError) as e:
             self.trouble.heads[job.id] = f"the head of {job.id} can't be read: {e}"
             return None
-
-    def forget(self, job: JobId, attempt: AttemptNumber) -> None:
-        """An attempt is over: drop what was cached of it."""
-        self.reports.forget(job, attempt)
 
 
 def _instance(view: InstanceView) -> InstanceSeen:

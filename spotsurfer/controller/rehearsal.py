@@ -136,7 +136,7 @@ class Rehearsals:
         with self._shop.engine.connect() as c:
             job = rows.load_job(c, child.id)
             attempts = rows.attempts(c, [child.id])[child.id]
-            reports = market.last_reports(c)
+            reports = market.last_reports(c, [child.id])
         newest = next((a for a in reversed(attempts) if a.granted_at is not None), attempts[-1] if attempts else None)
         return job, newest, reports.get((child.id, newest.number)) if newest is not None else None
 

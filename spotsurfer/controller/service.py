@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from spotsurfer import __version__
 from spotsurfer.controller.almanac import KEPT
 from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.fronts import port_statuses
 from spotsurfer.controller.logins import Logins
 from spotsurfer.controller.loop import Loop
 from spotsurfer.controller.meters import lately
@@ -31,7 +32,7 @@ from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobSpec, JobState, r
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import HeadSeen, Limits, SpotSeen
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, PortStatus, UsageSeen, Why
+from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, UsageSeen, Why
 from spotsurfer.state import fronts, market, spots, timeline, usages
 from spotsurfer.state import jobs as rows
 from spotsurfer.store.heads import NONE, Heads
@@ -67,7 +68,6 @@ class Parts:
     partials: Partials
     images: ImageDigests
     logins: Logins
-    ports: Callable[[Job], Sequence[PortStatus]] = lambda _: ()
 
 
 class ControllerService:
@@ -83,7 +83,6 @@ class ControllerService:
         self._output = parts.output
         self._images = parts.images
         self._commands = parts.commands
-        self._ports = parts.ports
         self._submission = parts.submission
 
         self.new_job_id = parts.submission.new_job_id
@@ -157,16 +156,18 @@ class ControllerService:
             jobs = [j for j in rows.all_jobs(connection) if include_ended or j.state not in ENDED]
             jobs = [j for j in jobs if not rehearses(j)]
             found = rows.attempts(connection, [j.id for j in jobs])
-            reports = market.last_reports(connection)
-        return [self._status(j, found[j.id], reports, None) for j in jobs]
+            reports = market.last_reports(connection, [j.id for j in jobs])
+            ports = fronts.all_listens(connection)
+        return [self._status(j, found[j.id], reports, ports) for j in jobs]
 
     def job(self, job: str) -> JobStatus:
         """One job."""
         with self._engine.connect() as connection:
             one = rows.find_job(connection, job)
             found = rows.attempts(connection, [one.id])[one.id]
-            reports = market.last_reports(connection)
-        return self._status(one, found, reports, self._head(one.id))
+            reports = market.last_reports(connection, [one.id])
+            ports = fronts.all_listens(connection)
+        return self._status(one, found, reports, ports, self._head(one.id))
 
     def _head(self, job: str) -> HeadSeen:
         try:
@@ -175,8 +176,14 @@ class ControllerService:
             raise StoreUnwritable(f"the head of {job} can't be read: {e}") from e
 
     def _status(
-        self, job: Job, attempts: list[Attempt], reports: dict[tuple[str, int], Report], head: HeadSeen | None
+        self,
+        job: Job,
+        attempts: list[Attempt],
+        reports: dict[tuple[str, int], Report],
+        ports: Mapping[tuple[str, str], int],
+        head: HeadSeen | None = None,
     ) -> JobStatus:
+        """Asks neither database nor store: it is called for every job of a list. `head`: of a job that is looked at alone."""
         costs = [self._observer.costs.of((a.job, a.number)) for a in attempts]
         seen = head or NONE
         return JobStatus(
@@ -192,7 +199,7 @@ class ControllerService:
             moves=moves(attempts),
             steps=self._steps(job, attempts, reports) if head is None else self._steps_of(job, attempts, reports),
             forecast=None if head is None or job.state in ENDED else self._loop.forecast(job.id),
-            ports=() if job.state in ENDED else self._ports(job),
+            ports=() if job.state in ENDED else port_statuses(job, ports, self._identity.front.address),
             size=self._loop.size_of(job.id),
             image_digest="" if head is None else self._images.of(job.id, job.spec.image),
         )
@@ -294,7 +301,7 @@ class ControllerService:
                 one = rows.find_job(connection, job)
                 jobs = [one, *(j for j in jobs if rehearses(j) and j.parent is not None and j.parent.job == one.id)]
             found = rows.attempts(connection, [j.id for j in jobs])
-            reports = market.last_reports(connection)
+            reports = market.last_reports(connection, [j.id for j in jobs])
             self._observer.costs.refresh(connection, found, self._clock.now())
         payer = {j.id: j.parent.job if rehearses(j) and j.parent is not None else j.id for j in jobs}
         of = [a for j in jobs for a in found[j.id] if a.launched_at]

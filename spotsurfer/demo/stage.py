@@ -23,11 +23,17 @@ class Stage:
     """One configuration; knows the one controller process that it started."""
 
     def __init__(self, config: Path, folder: Path) -> None:
-        self._config = config
+        self.config = config
         self._folder = folder
         self._log = folder / "controller.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._environment = {**os.environ, "SPOTSURFER_CONFIG": str(config)}
+
+    @property
+    def pid(self) -> int:
+        """The controller's process."""
+        assert self._process is not None
+        return self._process.pid
 
     def start(self) -> None:
         """Start the controller and wait until it answers."""
@@ -81,7 +87,7 @@ class Stage:
 
     def ask(self, path: str) -> Any:
         """A question to the controller's API."""
-        return connect(self._config).get(path)
+        return connect(self.config).get(path)
 
     def clean(self) -> Any:
         """End every box of this configuration and mend what is left of them."""

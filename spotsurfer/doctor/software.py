@@ -163,13 +163,12 @@ def owner(settings: Settings) -> Finding:
 
 def controller(settings: Settings) -> Finding:
     """Does one answer?"""
-    import httpx
+    from spotsurfer.cli.client import on_socket
 
     try:
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(settings.socket_path), verify=False), timeout=5) as client:
-            info: dict[str, Any] = client.get("http://controller/v1/info").json()
-            text = f"version {info['version']}, generation {info['generation']}, {', '.join(_in_use(info))}"
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        info = on_socket(settings.socket_path).get("/v1/info")
+        text = f"version {info['version']}, generation {info['generation']}, {', '.join(_in_use(info))}"
+    except (SpotsurferError, ValueError, KeyError, TypeError):
         return warn(f"none answers at {settings.socket_path}", "start one: spotsurfer serve")
     return warn(f"{text}; last tick: {info['last_error']}", "see its log") if info.get("last_error") else ok(text)
 

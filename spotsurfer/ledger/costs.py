@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -23,6 +24,7 @@ class Costs:
     def __init__(self, rule: BillingRule) -> None:
         self._rule = rule
         self._bills: tuple[dict[Key, Charge], dict[Key, Charge]] = {}, {}  # settled, running; replaced as one: others read it
+        self._spent: dict[JobId, int] = {}  # by job, of both
         self._loaded = False
         self._payer: dict[JobId, JobId] = {}  # of rehearsals: their parents
 
@@ -42,7 +44,17 @@ class Costs:
         over = {key: bills.pop(key) for key, a in known if a.state in OVER}
         settled = self._bills[0]  # as it is now: somebody else may have asked meanwhile
         self._bills = ({**settled, **over} if over else settled), {k: c for k, c in bills.items() if k not in settled}
+        self._spent = self._by_job()
         self._loaded = True
+
+    def _by_job(self) -> dict[JobId, int]:
+        """A job's bill, and a rehearsal's once more as its parent's: asked for each job of a list, so added up once a look."""
+        spent: defaultdict[JobId, int] = defaultdict(int)
+        for bills in self._bills:
+            for (job, _), one in bills.items():
+                for payer in {job, self._payer.get(job, job)}:
+                    spent[payer] += one.usd_micros
+        return dict(spent)
 
     def pay_for(self, jobs: Iterable[Job]) -> None:
         """Rehearsals among these jobs are counted for their parents."""
@@ -55,7 +67,7 @@ class Costs:
 
     def of_job(self, job: JobId) -> int:
         """A job's bill so far, its rehearsals included, micro-dollars."""
-        return sum(c.usd_micros for d in self._bills for (j, _), c in d.items() if job in (j, self._payer.get(j)))
+        return self._spent.get(job, 0)
 
     def total(self) -> int:
         """Everything ever spent, micro-dollars."""

@@ -7,9 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select
+from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import StaticPool
 
@@ -17,6 +15,7 @@ from spotsurfer.model.errors import ControllerRunning, DiskFull, SpotsurferError
 from spotsurfer.state import schema
 
 BUSY_SECONDS = 30
+MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def open_database(path: Path | None) -> Engine:
@@ -48,12 +47,30 @@ def _prepare(connection: object, _record: object) -> None:
 
 
 def _migrate(engine: Engine) -> None:
+    with engine.connect() as connection:
+        if schema_version(connection) == newest_version():
+            return
+    from alembic import command  # ten megabytes for as long as the controller runs, so only where there is work for it
+    from alembic.config import Config
+
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("version_path_separator", "os")
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+def schema_version(connection: Connection) -> str | None:
+    """The last migration that a database has had, as Alembic wrote it down; None = none."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def newest_version() -> str:
+    """The last migration that there is: the digits in the names of their files."""
+    return max(path.name for path in (MIGRATIONS / "versions").glob("v*.py"))[1:5]
 
 
 def lock_state(folder: Path) -> int:

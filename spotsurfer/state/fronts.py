@@ -14,6 +14,11 @@ def listens(connection: Connection, job: str) -> dict[str, int]:
     return {r.name: r.listens for r in connection.execute(select(F).where(F.c.job == job))}
 
 
+def all_listens(connection: Connection) -> dict[tuple[str, str], int]:
+    """Of all jobs, by job and name."""
+    return {(r.job, r.name): r.listens for r in connection.execute(select(F))}
+
+
 def taken(connection: Connection) -> frozenset[int]:
     """All that are given out."""
     return frozenset(connection.execute(select(F.c.listens)).scalars())

@@ -58,11 +58,16 @@ def prices(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[JobId, A
     return found
 
 
+def kept(report: Report) -> Report:
+    """What is kept of a report: of usage only the newest windows, for all of them have a table of their own."""
+    if report.usage is None:
+        return report
+    return dataclasses.replace(report, usage=dataclasses.replace(report.usage, rows=report.usage.rows[-USAGE_TOLD:]))
+
+
 def set_usage(connection: Connection, report: Report, at: datetime) -> None:
-    """Keep the last report of an attempt; of usage only the newest windows, for all of them have a table of their own."""
-    if report.usage is not None:
-        newest = dataclasses.replace(report.usage, rows=report.usage.rows[-USAGE_TOLD:])
-        report = dataclasses.replace(report, usage=newest)
+    """Keep the last report of an attempt."""
+    report = kept(report)
     values: dict[str, Any] = {
         "job": report.job,
         "attempt": report.attempt,
@@ -75,14 +80,14 @@ def set_usage(connection: Connection, report: Report, at: datetime) -> None:
     connection.execute(PUT, values)
 
 
-def last_reports(connection: Connection) -> dict[tuple[str, int], Report]:
-    """The last report of each attempt."""
-    return {key: report for key, (_, report) in last_words(connection).items()}
+def last_reports(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[str, int], Report]:
+    """The last report of each attempt of these jobs."""
+    return {key: report for key, (_, report) in last_words(connection, jobs).items()}
 
 
-def last_words(connection: Connection) -> dict[tuple[str, int], tuple[datetime, Report]]:
-    """The last report of each attempt, and when it came."""
-    rows = connection.execute(select(U.c.job, U.c.attempt, U.c.at, U.c.doc))
+def last_words(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[str, int], tuple[datetime, Report]]:
+    """The last report of each attempt of these jobs, and when it came."""
+    rows = connection.execute(select(U.c.job, U.c.attempt, U.c.at, U.c.doc).where(U.c.job.in_(list(jobs))))
     return {(row.job, row.attempt): (datetime.fromisoformat(row.at), _report(row.doc)) for row in rows}
 
 

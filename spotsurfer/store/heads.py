@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from spotsurfer_agent.headlog import HeadLog
@@ -36,10 +36,13 @@ class Heads:
             self._read_at[job] = now
         return summary(log.entries)
 
-    def forget(self, job: str) -> None:
-        """The job is over."""
-        self._logs.pop(job, None)
-        self._read_at.pop(job, None)
+    def keep(self, jobs: Iterable[str], now: datetime) -> None:
+        """Forget the logs of all other jobs that nobody asked for lately."""
+        for job in self._logs.keys() - set(jobs):
+            read_at = self._read_at.get(job)
+            if read_at is None or now - read_at >= self._every:
+                self._logs.pop(job, None)
+                self._read_at.pop(job, None)
 
 
 def summary(entries: Sequence[Head]) -> HeadSeen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from spotsurfer_agent import manifest, objectkeys
 from spotsurfer_agent.chunks.keys import Keys
@@ -35,9 +35,9 @@ class ImageGpus:
             self._known[key] = _gpus(facts)
         return self._known[key]
 
-    def forget(self, job: str) -> None:
-        """The job is over."""
-        self._known = {key: gpus for key, gpus in self._known.items() if key[0] != job}
+    def keep(self, jobs: Collection[str]) -> None:
+        """Forget all other jobs."""
+        self._known = {key: gpus for key, gpus in self._known.items() if key[0] in jobs}
 
 
 def _gpus(facts: dict[str, str]) -> Gpus | None:

@@ -22,7 +22,7 @@ class Heard:
 
 
 class Reports:
-    """What all agents last said.
+    """What the agents last said of which the store still has a report: that of an attempt that is over is removed there.
 
     Silence is only evidence while *we* can hear: time in which the listing failed is not counted against anybody, or a store
     outage would look like the death of the whole fleet.
@@ -57,17 +57,15 @@ class Reports:
         """The newest report of an attempt."""
         return self._heard.get((job, attempt))
 
-    def forget(self, job: str, attempt: int) -> None:
-        """The attempt is over."""
-        self._heard.pop((job, attempt), None)
-
     def _deaf(self, now: datetime) -> None:
         gap = now - self._listened_at if self._listened_at else timedelta(0)
         self._listened_at = now
         self._heard = {k: replace(h, changed_at=h.changed_at + gap) for k, h in self._heard.items()}
 
     def _read_changed(self, listed: dict[str, str], now: datetime) -> None:
-        known = {protocol.live_key(j, a): h.version for (j, a), h in self._heard.items()}
+        keys = {k: protocol.live_key(*k) for k in self._heard}
+        self._heard = {k: h for k, h in self._heard.items() if keys[k] in listed or k in self._unnoted}
+        known = {keys[k]: h.version for k, h in self._heard.items()}
         for key, version in listed.items():
             if known.get(key) == version:
                 continue

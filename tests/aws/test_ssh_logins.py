@@ -231,7 +231,6 @@ def test_live_output_goes_on_where_the_store_ended_and_ends_with_the_job(
         service.statuses[job] = replace(status, job=replace(status.job, state=JobState.SUCCEEDED))
         assert list(seen) == []
         waiting.join()
-        SESSION.close()
     assert "Not live just now: it has no machine now" in capfd.readouterr().err
 
 

@@ -21,6 +21,7 @@ from spotsurfer.model.market import Market
 from spotsurfer.model.ports import JobPort
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.ports.provider import InstanceState, InstanceView
+from spotsurfer.state import fronts
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
 from spotsurfer.store.heads import Heads
@@ -52,6 +53,11 @@ def doors(engine: Engine, job: Job, ports: range = range(20500, 20502), public: 
     return FrontDoors(sources, ports, public), woken
 
 
+def given(engine: Engine) -> dict[tuple[str, str], int]:
+    with engine.connect() as connection:
+        return fronts.all_listens(connection)
+
+
 @pytest.fixture
 def engine(tmp_path: Path) -> Engine:
     return open_database(tmp_path / "state.db")
@@ -64,9 +70,9 @@ def test_a_job_keeps_its_ports_across_a_restart(engine: Engine) -> None:
     assert [one.listens(JOB, "web"), one.listens(JOB, "more"), one.listens(JOB, "third")] == [20500, 20501, None]
     again, _ = doors(engine, job)
     assert again.listens(JOB, "more") == 20501
-    assert [p.address for p in port_statuses(engine, job, "::1")] == ["[::1]:20500", "[::1]:20501"]
+    assert [p.address for p in port_statuses(job, given(engine), "::1")] == ["[::1]:20500", "[::1]:20501"]
     again.forget([])
-    assert [p.address for p in port_statuses(engine, job, "127.0.0.1")] == ["", ""]
+    assert [p.address for p in port_statuses(job, given(engine), "127.0.0.1")] == ["", ""]
 
 
 def test_a_port_that_is_taken_by_somebody_else_is_not_given_again(engine: Engine) -> None:

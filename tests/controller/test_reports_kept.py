@@ -49,11 +49,13 @@ class Desk:
     def tick(self, now: Any = NOW) -> None:
         observer = SimpleNamespace(changed=self.reports.listen(now), reports=self.reports, lookout=None)
         attempts = an_attempt(1, A.RUNNING), an_attempt(2, A.RUNNING)
-        self.chronicle.record(observer, a_snapshot(seen(attempts)), now)  # type: ignore[arg-type]
+        snapshot = a_snapshot(seen(attempts))
+        self.chronicle.attend(snapshot.jobs)
+        self.chronicle.record(observer, snapshot, now)  # type: ignore[arg-type]
 
     def known(self) -> Any:
         with self.database.connect() as c:
-            return market.last_words(c)
+            return market.last_words(c, [JOB])
 
     def saved(self) -> int:
         with self.database.connect() as c:

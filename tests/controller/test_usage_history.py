@@ -8,11 +8,13 @@ from datetime import timedelta
 import pytest
 from spotsurfer_agent.protocol import AgentState, NearMiss, Report
 from spotsurfer_agent.usage.window import NAMES, NEEDED, Usage, Window
+from sqlalchemy import Engine
 from support.builders import JOB, NOW, a_job, a_snapshot, seen
 
 from spotsurfer.controller.chronicle import Chronicle, news
 from spotsurfer.controller.events import Kind
 from spotsurfer.controller.meters import lately, newest, windows
+from spotsurfer.model.snapshot import Snapshot
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import market, usages
 from spotsurfer.state.db import open_database
@@ -97,6 +99,12 @@ def test_the_last_report_keeps_only_the_newest_windows() -> None:
     assert [r[0] for r in kept.usage.rows] == [97, 98]
 
 
+def _sized(engine: Engine) -> Snapshot:
+    chronicle, snapshot = Chronicle(engine), a_snapshot(seen())
+    chronicle.attend(snapshot.jobs)
+    return chronicle.sized(snapshot)
+
+
 def test_a_near_miss_is_told_once_and_the_job_asks_for_more_from_then_on() -> None:
     missed = report(near_miss=MISS)
     said = [(kind, text) for kind, text, _ in news(report(), missed) if kind is Kind.NEAR_MISS]
@@ -108,7 +116,7 @@ def test_a_near_miss_is_told_once_and_the_job_asks_for_more_from_then_on() -> No
     with engine.begin() as c:
         rows.add_job(c, a_job())
         market.set_usage(c, missed, NOW)
-    snapshot = Chronicle(engine).sized(a_snapshot(seen()))  # also where the controller was started anew since
+    snapshot = _sized(engine)  # also where the controller was started anew since
     assert snapshot.jobs[0].memory_floor_bytes == snapshot.jobs[0].job.spec.memory_bytes == 12 << 30
 
 
@@ -121,7 +129,7 @@ def test_a_kill_for_memory_is_told_as_such_and_counted_by_attempt() -> None:
     with engine.begin() as c:
         rows.add_job(c, a_job())
         market.set_usage(c, killed, NOW)
-    [job] = Chronicle(engine).sized(a_snapshot(seen())).jobs
+    [job] = _sized(engine).jobs
     assert (job.memory_kills, job.memory_floor_bytes) == (frozenset({killed.attempt}), 12 << 30)
 
 

@@ -25,7 +25,6 @@ def settings(tmp_path: Path) -> Settings:
     return Settings.model_validate({"controller": {"data_dir": tmp_path / "data"}, "runtime": {"path": tmp_path / "runtime"}})
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that the HTTP library drops
 def test_all_checks_run_and_make_nothing(settings: Settings, tmp_path: Path) -> None:
     findings = {f.check: f for f in examine(settings)}
     assert set(findings) == {name for name, _ in CHECKS}
@@ -35,7 +34,6 @@ def test_all_checks_run_and_make_nothing(settings: Settings, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_of_a_controller_it_tells_how_much_of_its_operators_limits_is_in_use() -> None:
     with TemporaryDirectory(prefix="ss-") as folder:  # short: a socket's path has 107 bytes
         settings = Settings.model_validate({"controller": {"data_dir": folder}})

@@ -29,8 +29,7 @@ from spotsurfer.cli.client import Client, connect
 from spotsurfer.model.errors import SpotsurferError
 
 Json = dict[str, Any]
-# The HTTP library leaves a socket open when its other end is killed; it is Python that closes it, with a warning.
-MARKS = [pytest.mark.real, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+MARKS = [pytest.mark.real]
 ENDED = ("succeeded", "failed", "cancelled")
 CONFIG = """\
 [controller]
@@ -135,7 +134,7 @@ class Fleet:
     def _answers(self) -> bool:
         assert self.controller is not None
         assert self.controller.poll() is None, (self.path / "controller.log").read_text()[-2000:]
-        with socket.socket(socket.AF_UNIX) as probe:  # the HTTP library leaves sockets open that could not connect
+        with socket.socket(socket.AF_UNIX) as probe:
             return probe.connect_ex(str(self.data / "api.sock")) == 0
 
     def kill_controller(self) -> None:
@@ -307,7 +306,6 @@ def fleet(path: Path, interval: float = 3, config: str = CONFIG) -> Iterator[Fle
         made.start()
         yield made
     finally:
-        made.client.close()
         if made.controller is not None and made.controller.poll() is None:
             made.controller.terminate()
             made.controller.wait(20)

@@ -100,7 +100,6 @@ class Surf(Fleet):
             yield self
         finally:
             (self.path / "calls.json").write_text(json.dumps(self.cloud.log(), indent=1))
-            self.client.close()
             if self.controller is not None and self.controller.poll() is None:
                 self.controller.terminate()
                 self.controller.wait(30)

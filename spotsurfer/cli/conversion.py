@@ -1,0 +1,30 @@
+"""Keeps typer from loading pydantic where a value needs no conversion: that takes longer than all the rest of a short command.
+
+typer 0.29 makes a pydantic converter for every option of a command, also for text, and for options that nobody gave.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer.core
+from typer._coercion import TypeDescriptor, build_runtime_param
+
+
+class _WhenNeeded:
+    """Stands for typer's own converter of a parameter, and makes that for the first value that it is needed for."""
+
+    def __init__(self, descriptor: TypeDescriptor) -> None:
+        self._descriptor = descriptor
+        self._text = descriptor.annotation is str and descriptor.parameter_info.parser is None
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value as the command gets it."""
+        if not (param.multiple or param.nargs == -1) and (value is None or (self._text and type(value) is str)):
+            return value
+        return build_runtime_param(self._descriptor).coerce(value, param=param, ctx=ctx)
+
+
+def set_up() -> None:
+    """From now on."""
+    typer.core.build_runtime_param = _WhenNeeded  # type: ignore[assignment, attr-defined]

@@ -1,0 +1,110 @@
+"""All commands in one table. A command's module is loaded when the command is called: help and completion read the table."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
+
+PLUGINS = "spotsurfer.cli"  # group of entry points of plug-ins' commands: name = a typer application
+
+# Module below spotsurfer.cli -> the commands that its function `add` registers, with the first sentence of their help.
+TABLE = {
+    "main": {"version": "Say which version this is."},
+    "submit": {"submit": "Submit a job: a job file, options and `-- prog args`, or both (options win)."},
+    "ask": {
+        "list": "Show all jobs, newest first.",
+        "show": "Show everything about one job.",
+        "why": "Explain the last decisions: what was done, what was rejected and why.",
+        "watch": "Follow the timeline live; of one job until it ends.",
+        "report": "Say what was spent, what on-demand would have cost, what was repeated and how long jobs stood still.",
+    },
+    "usage": {"usage": "Show what a job used: processors, memory, waiting, disks, network, GPUs."},
+    "act": {
+        "checkpoint": "Save the job while it runs on.",
+        "move": "Take the job to another machine; if that fails it runs on where it is.",
+        "suspend": "Save the job, give its machine back, and keep it in storage until `resume`.",
+        "resume": "Let a suspended or held job go on; with --from, any job from a checkpoint of your choice.",
+        "priority": "Change how much the job counts: where limits leave no room for all, a higher one suspends a lower one.",
+        "cancel": "End the job without results.",
+    },
+    "checkpoints": {
+        "checkpoints": "List a job's checkpoints: what is proven, what is kept and why.",
+        "protect": "Keep a checkpoint whatever the rules of retention say.",
+        "unprotect": "Leave a checkpoint to the rules of retention again.",
+        "fork": "Copy a job as of a checkpoint: the copy has an id of its own and goes its own way from there, on a machine of"
+        " its own.",
+        "rehearse": "Show that the newest checkpoint comes to life elsewhere, while the job runs on; it is proven then.",
+    },
+    "storework": {"store": "Look after the store: check, stats, gc."},
+    "files": {
+        "logs": "Print the job's output, in one piece across all moves: its stdout on stdout, its stderr on stderr.",
+        "outputs": "List the results of a job that has ended, or download them; each file is checked against its digest.",
+    },
+    "hint": {"hint": "For a job's own script: tell its stage, or ask for a checkpoint."},
+    "host": {
+        "serve": "Run the controller until SIGTERM or Ctrl-C.",
+        "doctor": "Say what this machine can and can't do, and the remedy; exit code 7 if something needed is missing.",
+    },
+    "login": {"ssh": "Log in to the machine that a job is on, or run what stands behind -- there."},
+    "backtests": {"backtest": "Try policies on recorded or made-up markets: what would they have cost?"},
+    "policies": {"policies": "List policies with their parameters, or train one on records of spot markets."},
+    "extra": {
+        "demo": "Show a real assembly surfing across machines on this host (root; under 15 minutes).",
+        "agent-runtime": "Build, list, push or unpack the tarball that machines run.",
+    },
+}
+MODULES = {name: f"spotsurfer.cli.{module}" for module, commands in TABLE.items() for name in commands}
+
+
+class Commands(TyperGroup):
+    """The group of all commands. Until one is called it holds their names and help alone."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self._plugins: dict[str, Any] | None = None
+        for commands in TABLE.values():
+            for name, text in commands.items():
+                self.add_command(TyperCommand(name=name, help=text, rich_markup_mode=None))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All names, in the order of the table; then those of plug-ins."""
+        self._find_plugins()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Its name and help, for a list; None where there is no such command."""
+        if cmd_name not in self.commands:
+            self._find_plugins()
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command itself, loaded with its module, and what is left for it. A broken plug-in breaks no other command."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in MODULES:
+            command = load(MODULES[name])[name]
+        elif name is not None and self._plugins is not None:
+            command = get_command(self._plugins[name].load())
+            command.name = name
+        return name, command, rest
+
+    def _find_plugins(self) -> None:
+        """Looked for only where the table does not do: reading what is installed takes as long as everything else here."""
+        if self._plugins is None:
+            from importlib.metadata import entry_points
+
+            self._plugins = {point.name: point for point in entry_points(group=PLUGINS)}
+            for name in sorted(self._plugins):
+                text = f"Commands of the provider {name!r}: `spotsurfer {name} --help` lists them."
+                self.add_command(TyperCommand(name=name, help=text, rich_markup_mode=None))
+
+
+def load(module: str) -> dict[str, Any]:
+    """The commands that a module registers, by name."""
+    app = typer.Typer(rich_markup_mode=None)
+    app.callback()(lambda: None)  # a group also where it is one command
+    importlib.import_module(module).add(app)
+    return dict(get_group(app).commands)
