@@ -1,0 +1,1 @@
+"""How much memory spotsurfer's own processes take."""
