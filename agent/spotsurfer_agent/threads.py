@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 
-from spotsurfer_agent import clock
+from spotsurfer_agent import clock, linux
 from spotsurfer_agent.facts import Outcome, Task
 
 log = logging.getLogger(__name__)
@@ -108,3 +108,4 @@ class Worker:
         with self._lock:
             self._task, self._outcome = None, outcome
         self._after()
+        linux.trim_memory()  # here nothing of the task is in use any more; within it, most of what it took still was
