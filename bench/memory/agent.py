@@ -39,7 +39,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.memory.agent", description=__doc__)
     parser.add_argument("--size-mb", type=int, default=SIZE_MB, help="memory of the job (default %(default)s)")
     parser.add_argument("--rest-seconds", type=float, default=IDLE_SECONDS, help="before each look (default %(default)s)")
-    parser.add_argument("--huge-pages", default="", help="transparent huge pages: always, madvise or never (default: as they are)")
+    parser.add_argument(
+        "--huge-pages", default="", help="transparent huge pages: always, madvise or never (default: as they are)"
+    )
     options = parser.parse_args()
     with huge_pages(options.huge_pages or "madvise"):
         json.dump(measured(options.size_mb << 20, options.rest_seconds), sys.stdout, indent=1)
