@@ -1,5 +1,5 @@
-"""`python -m bench.memory.machine saves BYTES REST_SECONDS` and `… restore REST_SECONDS`: a small machine with the runtime's own
-agent, which is told over the store what a controller tells it; its memory goes into the shared folder.
+"""`python -m bench.memory.machine SCENE ARGUMENTS…`: a small machine with the runtime's own agent, which is told over the store
+what a controller tells it. The memory of the agent's processes goes into the shared folder.
 """
 
 from __future__ import annotations
@@ -178,5 +178,6 @@ def _most(peak: Peak) -> Figures:
 
 
 if __name__ == "__main__":
-    scene = {"saves": saves, "restore": restore}[sys.argv[1]]
-    (SHARE / "figures.json").write_text(json.dumps({"at": clock.utc_text(), **scene(*sys.argv[2:])}))
+    scene, *words = sys.argv[1:]
+    figures = saves(*words) if scene == "saves" else restore(*words)
+    (SHARE / "figures.json").write_text(json.dumps({"at": clock.utc_text(), **figures}))
