@@ -15,7 +15,7 @@ from collections.abc import Callable
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
-from spotsurfer_agent import clock, protocol, segments
+from spotsurfer_agent import protocol, segments
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import AgentConfig, AgentState, Desired, Head, HeadKind, Report, Spec, Want
 from spotsurfer_agent.store import open_store
@@ -180,4 +180,4 @@ def _most(peak: Peak) -> Figures:
 if __name__ == "__main__":
     scene, *words = sys.argv[1:]
     figures = saves(*words) if scene == "saves" else restore(*words)
-    (SHARE / "figures.json").write_text(json.dumps({"at": clock.utc_text(), **figures}))
+    (SHARE / "figures.json").write_text(json.dumps(figures))
