@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from spotsurfer_agent import linux, manifest, protocol
+from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.coding import ProtocolError
@@ -69,8 +69,6 @@ class Standby:
             self._fetch(target)
         except (StoreError, ProtocolError, EngineError) as e:
             log.warning("checkpoint %s can't be fetched ahead: %s", target, e)
-        finally:
-            linux.trim_memory()
 
     def _target(self) -> str | None:
         head = self.newest()

@@ -13,13 +13,14 @@ from spotsurfer_agent.chunks.limits import USUAL
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.engines.intake import Intake
 from spotsurfer_agent.engines.reserve import Reserve
+from spotsurfer_agent.threads import REST_SECONDS as REST
 from support.dict_store import DictStore
 
 from bench.memory import agent
 
 MB = 10**6
 AT_REST, IN_WORK, HELPER = 80 * MB, 120 * MB, 25 * MB
-SIZE, REST_SECONDS = 512 << 20, 3.0
+SIZE, REST_SECONDS = 512 << 20, REST + 2.0
 HEAVY = {"numpy", "obstore", "cryptography", "ssl", "http.client"}
 
 
