@@ -18,7 +18,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test-quick test test-all durations test-programs checkov check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-gpu demo-gpu
+.PHONY: help setup runtime demo test-quick test test-all durations test-programs checkov check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-memory bench-gpu demo-gpu
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -77,6 +77,10 @@ bench-checkpoint: setup ## benchmark of the checkpoint engine beside plain CRIU,
 	@EXTRA_PACKAGES="gcc libc6-dev restic borgbackup" sh scripts/host.sh
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests:. $(PYTHON) -m bench $(if $(SIZE_MB),--size-mb $(SIZE_MB)) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(DIRTY_MB),--dirty-mb $(DIRTY_MB)) $(if $(DUMPS),--dumps $(DUMPS)) $(if $(PAGE),--page $(PAGE))
+
+bench-memory: setup ## memory of spotsurfer's own processes, writes build/bench/memory.json and the table of docs/memory.md (root; 5 minutes)
+	@EXTRA_PACKAGES="gcc libc6-dev" sh scripts/host.sh
+	@$(TEST_ENVIRONMENT) PYTHONPATH=tests:. $(PYTHON) -m bench.memory $(if $(ONLY),--only $(ONLY))
 
 bench-policies: setup ## policies on recorded markets against baselines and hindsight, writes build/bench/policies.json, docs/policies.md (10 minutes)
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m bench.policies $(if $(ONLY),--only $(ONLY)) $(if $(EVERY),--every $(EVERY))

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spotsurfer_agent import __version__, clock, protocol, respawn, shimwire
-from spotsurfer_agent.notices.watcher import make_dialect
 from spotsurfer_agent.protocol import AgentConfig, ProtocolError
 
 log = logging.getLogger("spotsurfer_agent")
@@ -43,17 +42,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _switch(options.base, options.switch)
     try:
         config = protocol.decode(AgentConfig, options.config.read_bytes())
-        dialect = make_dialect(config.metadata_dialect, config.metadata_url)
-    except (OSError, ProtocolError, ValueError) as e:
+    except (OSError, ProtocolError) as e:
         log.error("the configuration %s can't be used: %s", options.config, e)
         return respawn.UNFIT
     if options.respawn:
         return _respawn(options, config)
-    from spotsurfer_agent import process  # here: the respawner needs none of what this brings, for as long as the machine lives
+    # Imported here: the respawner lives as long as the machine and needs none of these modules, which take 40 MB.
+    from spotsurfer_agent import process
+    from spotsurfer_agent.notices.watcher import UnknownDialect, make_dialect
 
     try:
-        over = process.run(options.base, config, dialect)
-    except process.WrongKey as e:
+        over = process.run(options.base, config, make_dialect(config.metadata_dialect, config.metadata_url))
+    except (process.WrongKey, UnknownDialect) as e:
         log.error("the configuration %s can't be used: %s", options.config, e)
         return respawn.UNFIT
     if not over:

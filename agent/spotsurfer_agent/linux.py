@@ -41,7 +41,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _M_ARENA_MAX = -8
 _BUFFER_BYTES = 32 << 20  # the most that glibc takes
 _IDLE_BYTES = 256 << 20
-_LARGE_BYTES = 256 << 10
+_USUAL_BYTES = 128 << 10  # glibc's own value of both
 
 # Bound once at import: the loader must not be asked again in a forked child or after the runtime's folder was replaced.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -138,10 +138,7 @@ def reuse_memory() -> None:
     more than what is done with it. `trim_memory` gives it back. See mallopt(3); other C libraries than glibc do as they do.
     """
     share_heap()
-    option = getattr(_libc, "mallopt", None)
-    if option is not None:
-        option(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(_BUFFER_BYTES))
-        option(ctypes.c_int(_M_TRIM_THRESHOLD), ctypes.c_int(_IDLE_BYTES))
+    _keep_free(_BUFFER_BYTES, _IDLE_BYTES)
 
 
 def return_memory() -> None:
@@ -149,16 +146,25 @@ def return_memory() -> None:
     it ever saw in use. For processes that live long and move much data now and then.
     """
     share_heap()
-    option = getattr(_libc, "mallopt", None)
-    if option is not None:
-        option(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(_LARGE_BYTES))
+    _keep_free(_USUAL_BYTES, _USUAL_BYTES)
 
 
 def trim_memory() -> None:
-    """Give memory that this process does not use any more back to the machine, where its C library can."""
+    """Give memory that this process does not use any more back to the machine, where its C library can; also what large
+    buffers leave from now on. It takes some milliseconds after a save of gigabytes.
+    """
+    _keep_free(_USUAL_BYTES, _USUAL_BYTES)
     trim = getattr(_libc, "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
+
+
+def _keep_free(mapped_from: int, idle: int) -> None:
+    """Buffers of so many bytes get a mapping of their own, and so much may lie free at the end of the heap."""
+    option = getattr(_libc, "mallopt", None)
+    if option is not None:
+        option(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(mapped_from))
+        option(ctypes.c_int(_M_TRIM_THRESHOLD), ctypes.c_int(idle))
 
 
 class _Iovec(ctypes.Structure):

@@ -7,10 +7,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 
-from spotsurfer_agent import clock
+from spotsurfer_agent import clock, linux
 from spotsurfer_agent.facts import Outcome, Task
 
 log = logging.getLogger(__name__)
+REST_SECONDS = 20.0  # between looks for memory that can be given back, which take some milliseconds
 
 
 @contextlib.contextmanager
@@ -88,8 +89,10 @@ class Worker:
 
     def _run(self) -> None:
         while True:
-            self._given.wait()
+            while not self._given.wait(REST_SECONDS):
+                linux.trim_memory()  # what other threads left
             self.run_one()
+            linux.trim_memory()  # only now nothing of the task is in use any more
 
     def run_one(self) -> None:
         """Do the task that was given, if any."""

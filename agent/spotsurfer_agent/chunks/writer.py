@@ -248,5 +248,6 @@ class Writer:
         self._room.close()
         with self._lock:
             left = list(self._pieces)
+            self._underway.clear()  # a future keeps its callbacks, which hold us: a cycle
         for piece in left:
             self._finish(piece, why)

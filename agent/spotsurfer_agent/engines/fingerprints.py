@@ -9,6 +9,7 @@ empty ones.
 from __future__ import annotations
 
 import json
+import mmap
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from spotsurfer_agent.buffers import PAGE
+from spotsurfer_agent.buffers import PAGE, Buffer
 from spotsurfer_agent.chunks.prints import PRINT, ZERO_PAIR, Pairs, is_zero, pairs
 from spotsurfer_agent.manifest import Entry, Extents, Manifest, live_bytes
 
 OFFERED_SHARE = 0.5  # of a chunk must be in use, or its pages are written anew
 NEW, ZERO = -1, -2  # positions that are none
-_MARK = b"SSFP1\n"
+_MARK = b"SSFP2\n"  # then a line of JSON, a digest of all that follows, fingerprints, places
+_PLACE_BYTES = 8
+_PIECE_BYTES = 1 << 20
 
 Numbers = npt.NDArray[np.signedinteger[Any]]
 
@@ -58,9 +61,10 @@ class Index:
             total += entry.size // PAGE
         whole = np.concatenate(parts) if parts else np.empty((0, 2), dtype=np.int64)
         self.refs = whole.astype(np.int32)  # of each page: chunk number (or ZERO), and page within the chunk
-        self._prints = bytearray(total * PRINT)
+        self._prints: Buffer = bytearray(total * PRINT)
         self._withheld = ~_offered(image)[self.refs[:, 0]]
         self._rows()[self.refs[:, 0] == ZERO] = ZERO_PAIR
+        self._file: mmap.mmap | None = None
         self._lock = threading.Lock()
         self._sorted: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]] | None = None
 
@@ -108,37 +112,55 @@ class Index:
             return self._sorted
 
     def rest(self) -> None:
-        """Give back what `prepare` made."""
+        """Give back what `prepare` made, and memory that the tables take while they are looked at."""
         with self._lock:
             self._sorted = None
+            if self._file is not None:
+                self._file.madvise(mmap.MADV_DONTNEED)
 
     # ------------------------------------------------------------ on the machine's disk
 
     def save(self, path: Path) -> None:
-        """Keep the fingerprints for an agent that is started anew. Raises OSError."""
+        """Keep the tables in a file, not in memory; also for an agent that is started anew. `fill` is over. Raises OSError."""
         head = json.dumps({"checkpoint": self.checkpoint, "lengths": self.lengths}).encode()
+        head += b" " * (-(len(_MARK) + len(head) + 1) % PRINT)
+        places = self.refs.tobytes()
+        seal = xxhash.xxh3_128(self._prints)
+        seal.update(places)
         fresh = path.with_suffix(".new")
         with fresh.open("wb") as f:
-            f.write(_MARK + head + b"\n" + xxhash.xxh3_128_digest(self._prints))
-            f.write(self._prints)
+            for part in (_MARK, head, b"\n", seal.digest(), self._prints, places):
+                f.write(part)
+        self._use(fresh, len(_MARK) + len(head) + 1 + PRINT)
         fresh.replace(path)
+
+    def _use(self, path: Path, at: int) -> None:
+        """Look into the file from now on: the kernel may take that memory back. The tables begin at this offset."""
+        with path.open("rb") as f:
+            self._file = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) if len(self) else None
+        if self._file is None:
+            return
+        count = len(self)
+        self._prints = memoryview(self._file)[at : at + count * PRINT]
+        self.refs = np.frombuffer(self._file, np.int32, 2 * count, at + count * PRINT).reshape(-1, 2)
+        self._withheld = np.empty(0, dtype=np.bool_)
 
     @staticmethod
     def load(path: Path, image: Manifest) -> Index | None:
         """What was kept for this checkpoint, or None."""
+        index = Index(image)
         try:
             with path.open("rb") as f:
-                if f.readline() != _MARK:
+                if f.readline() != _MARK or json.loads(f.readline()) != {"checkpoint": image.id, "lengths": index.lengths}:
                     return None
-                head = json.loads(f.readline())
-                seal, prints = f.read(PRINT), f.read()
+                seal, at, found = f.read(PRINT), f.tell(), xxhash.xxh3_128()
+                while piece := f.read(_PIECE_BYTES):
+                    found.update(piece)
+                if found.digest() != seal or f.tell() != at + len(index) * (PRINT + _PLACE_BYTES):
+                    return None
+            index._use(path, at)
         except (OSError, ValueError):
             return None
-        index = Index(image)
-        same = head == {"checkpoint": image.id, "lengths": index.lengths} and len(prints) == len(index) * PRINT
-        if not same or xxhash.xxh3_128_digest(prints) != seal:
-            return None
-        index._prints[:] = prints
         return index
 
 

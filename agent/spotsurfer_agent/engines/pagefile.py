@@ -45,13 +45,14 @@ class PageFile:
         return sum(len(numbers) for numbers, _ in self.sent)
 
     def all_prints(self) -> bytes:
-        """The fingerprints of its pages."""
-        return b"".join(self.prints)
+        """The fingerprints of its pages, which are forgotten here: to be asked once."""
+        whole, self.prints = b"".join(self.prints), []
+        return whole
 
     def table(self, base: Index | None, writer: Numbered) -> tuple[Numbers, Numbers]:
         """Of each page the chunk (ZERO for none) and the page within it. Raises what its chunks raise."""
-        chunk = np.full(self.count, _UNSEEN, dtype=np.int64)
-        page = np.zeros(self.count, dtype=np.int64)
+        chunk = np.full(self.count, _UNSEEN, dtype=np.int32)
+        page = np.zeros(self.count, dtype=np.int32)
         if base is not None:
             self._refer(base, writer, chunk, page)
         else:
@@ -73,7 +74,7 @@ class PageFile:
         there = np.flatnonzero(where >= 0)
         refs = base.refs[where[there]]
         places = {int(c): writer.index_of(base.table[int(c)]) for c in np.unique(refs[:, 0]) if c >= 0}
-        moved = np.full(len(base.table) + 1, ZERO, dtype=np.int64)  # the last one: what ZERO as a number refers to
+        moved = np.full(len(base.table) + 1, ZERO, dtype=np.int32)  # the last one: what ZERO as a number refers to
         for old, new in places.items():
             moved[old] = new
         chunk[there] = moved[np.where(refs[:, 0] >= 0, refs[:, 0], -1)]
@@ -100,7 +101,7 @@ class Composed:
         return self.early.sent_pages + self.late.sent_pages
 
     def all_prints(self) -> bytes:
-        """The fingerprints of its pages."""
+        """The fingerprints of its pages; to be asked once."""
         early, late = (np.frombuffer(f.all_prints(), dtype=np.uint64).reshape(-1, PRINT // 8) for f in (self.early, self.late))
         return self._chosen(early, late).tobytes()
 

@@ -120,7 +120,7 @@ class Pages:
         self._reserve.close()
 
     def prints(self) -> list[tuple[str, bytes]]:
-        """The fingerprints of the pages of each file; after `finish`."""
+        """The fingerprints of the pages of each file; after `finish`, and once."""
         return [(f.name, f.all_prints()) for f in self._files]
 
     def entries(self) -> list[Entry]:

@@ -165,7 +165,6 @@ class Saving:
             self._memory.close()
             if index is not None:
                 index.rest()
-            linux.trim_memory()
 
     @contextlib.contextmanager
     def _frozen(

@@ -132,6 +132,7 @@ class Receiver:
         for fd in (self._stop, self._stopper):
             os.close(fd)
         self._path.unlink(missing_ok=True)
+        del self._sinks  # its owner holds us: the tables of a whole save would stay until Python collects cycles
 
     # ------------------------------------------------------------ announcements
 

@@ -16,12 +16,16 @@ log = logging.getLogger(__name__)
 DIALECTS: dict[str, Callable[[str], Dialect]] = {"aws": Aws}
 
 
+class UnknownDialect(ValueError):
+    """The configuration names a dialect that there is not; a sentence with those that there are."""
+
+
 def make_dialect(name: str, base_url: str) -> Dialect:
-    """The dialect by name; raises ValueError with those that exist."""
+    """The dialect by name. Raises UnknownDialect."""
     try:
         return DIALECTS[name](base_url)
     except KeyError:
-        raise ValueError(f"no metadata dialect {name!r}, only {', '.join(DIALECTS)}") from None
+        raise UnknownDialect(f"no metadata dialect {name!r}, only {', '.join(DIALECTS)}") from None
 
 
 class Watcher:
