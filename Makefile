@@ -18,7 +18,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test test-faults test-programs test-sizes test-environments test-aws checkov lint format types layers house check docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-gpu demo-gpu
+.PHONY: help setup runtime demo test test-programs test-sizes test-environments test-aws checkov lint format types layers house check docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-gpu demo-gpu
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -79,6 +79,7 @@ bench-size: setup ## size policies on recorded runs, writes build/bench/size.jso
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m bench.size $(if $(ONLY),--only $(ONLY))
 
 # ONLY="fencing off": this one; PAGE=docs/planted-faults.md: write the table there; `python -m planted.run --help` has more.
+.PHONY: test-faults
 test-faults: setup ## plants faults that break safety, one after the other, in a copy: each must be noticed by a test (root; 20 minutes)
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m planted.run $(if $(ONLY),--only "$(ONLY)") $(if $(PAGE),--page $(PAGE))
 
