@@ -87,6 +87,20 @@ def test_outputs_and_log_are_there_before_the_entry_that_speaks_of_them(world):
     assert max(i for i, k in enumerate(keys) if "/log/" in k) < done
 
 
+def test_a_job_is_not_done_before_its_last_output_is_in_the_store(tmp_path):
+    world = World(tmp_path, inputs={"a": 1, "b": 1}, outputs=["a", "b"])
+    for name in ("a", "b"):
+        world.store.objects[protocol.input_key(JOB, name)] = name.encode()
+    running(world, length=5.0)
+    cut(world, f"{protocol.output_prefix(JOB, 1)}b")
+    world.until(lambda: world.report(1).error)
+    assert world.report(1).state is S.PUBLISHING
+    assert world.heads()[-1].done is None
+    mend(world)
+    world.until(lambda: world.heads()[-1].done is not None)
+    assert world.heads()[-1].done.outputs == {"a": 1, "b": 1}
+
+
 def test_live_saves_come_each_interval_and_hold_the_log_first(tmp_path):
     world = World(tmp_path, checkpoint_interval_seconds=20.0)
     running(world)

@@ -40,8 +40,12 @@ class Fault:
 
 def load(path: Path = LIST) -> list[Fault]:
     """All faults of a list. Raises Unfit."""
+    try:
+        rows = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as e:
+        raise Unfit(f"{path}: {e}") from e
     faults = []
-    for name, row in tomllib.loads(path.read_text()).items():
+    for name, row in rows.items():
         try:
             fault = Fault(name=name, near=tuple(row.pop("near")), **row)
         except (KeyError, TypeError) as e:
@@ -58,5 +62,7 @@ def check(faults: list[Fault], root: Path) -> None:
         path = root / fault.file
         fault.planted(path.read_text() if path.is_file() else "")
         for near in fault.near:
-            if not (root / near.partition("::")[0]).exists():
+            file, _, test = near.partition("::")
+            there = (root / file).is_file() and (not test or f"def {test.partition('[')[0]}(" in (root / file).read_text())
+            if not there:
                 raise Unfit(f"{fault.name}: {near} does not exist: change `near` in the row")

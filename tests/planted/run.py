@@ -45,7 +45,8 @@ class Range:
     def __init__(self, checkout: Path, folder: Path) -> None:
         self._folder = folder
         self._master = folder / "unchanged"
-        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         tree.copy_checkout(checkout, self._master)
         tree.prove(self._master)
 

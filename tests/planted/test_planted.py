@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from planted import run
+from planted import run, tree
 from planted.fault import Fault, Unfit, check, load
 from support.tree import ROOT
 
@@ -82,6 +82,8 @@ def test_a_text_that_is_not_there_once_is_said(text: str) -> None:
         (_fault("f", "60", "61").partition("\n")[2] + 'level = "slow"', "f: level 'slow' is not one of quick, default"),
         (_fault("f", "61", "62").partition("\n")[2], "f: its old text is in spotsurfer/lease.py 0 times"),
         (_fault("f", "60", "61", "gone.py").partition("\n")[2], "f: gone.py does not exist"),
+        (_fault("f", "60", "61", "test_near.py::test_gone").partition("\n")[2], "f: test_near.py::test_gone does not exist"),
+        ("breaks = ", "Invalid value"),
     ],
 )
 def test_a_row_that_does_not_fit_is_said_before_anything_runs(
@@ -115,6 +117,18 @@ def test_what_is_noticed_and_what_is_not(toy: Path, capsys: pytest.CaptureFixtur
     assert "| missed | . | quick | **nobody noticed** |" in (toy / "page.md").read_text()
     assert (toy / "spotsurfer" / "lease.py").read_text() == TOY["spotsurfer/lease.py"]
     assert [p.name for p in (toy / "build" / "planted").iterdir()] == ["unchanged"]
+
+
+def test_a_copy_that_would_run_other_code_than_its_own_is_refused(toy: Path) -> None:
+    one, two = toy / "build" / "one", toy / "build" / "two"
+    tree.copy_checkout(toy, one)
+    tree.copy_copy(one, two)
+    for copy in (one, two):
+        tree.prove(copy)
+    (theirs,), (ours,) = (list(copy.glob(".venv/lib/*/site-packages/copy.pth")) for copy in (one, two))
+    ours.write_text(theirs.read_text())
+    with pytest.raises(tree.Foreign, match="runs other code than its own"):
+        tree.prove(two)
 
 
 def test_only_one(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:

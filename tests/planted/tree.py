@@ -29,14 +29,13 @@ class Foreign(Exception):
 
 def copy_checkout(checkout: Path, root: Path) -> None:
     """The checkout as it stands, uncommitted changes and new files included, with what was built in it."""
-    shutil.rmtree(root, ignore_errors=True)
     words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(words, cwd=checkout, capture_output=True, text=True, check=True).stdout.split("\0")
     for name in listed:
         if name and (checkout / name).is_file():  # one that was deleted is listed still
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(checkout / name, root / name, follow_symlinks=False)
-    (root / "build").mkdir(exist_ok=True)
+    (root / "build").mkdir()
     for name in ("runtime", "tools"):
         if (checkout / "build" / name).exists():
             (root / "build" / name).symlink_to((checkout / "build" / name).resolve())
@@ -45,7 +44,6 @@ def copy_checkout(checkout: Path, root: Path) -> None:
 
 def copy_copy(master: Path, root: Path) -> None:
     """The same for another root; what Python compiled in the first one is of use here, too."""
-    shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(master, root, symlinks=True, ignore=shutil.ignore_patterns(".venv", ".hypothesis"))
     _make_environment(root)
 
