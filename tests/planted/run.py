@@ -6,6 +6,7 @@ The list is faults.toml. (`tests/faults` is about something else: trouble that c
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from planted import page, tree
 from planted.fault import LIST, Fault, Unfit, check, load
 from planted.page import Result
@@ -40,35 +42,34 @@ class Ran:
 
 
 class Range:
-    """Where faults are planted: a folder for the copies, the first of which stays as it is."""
+    """Where faults of one level are planted: a folder for the copies, the first of which stays as it is."""
 
-    def __init__(self, checkout: Path, folder: Path) -> None:
-        self._folder = folder
-        self._master = folder / "unchanged"
-        shutil.rmtree(folder, ignore_errors=True)
+    def __init__(self, checkout: Path, folder: Path, level: str) -> None:
+        self._level, self._folder, self._master = level, folder, folder / "unchanged"
+        self._whole = level != "quick"  # only real tests make boxes, and start the agent from its runtime
         folder.mkdir(parents=True)
-        tree.copy_checkout(checkout, self._master)
+        tree.copy_checkout(checkout, self._master, whole=self._whole)
         tree.prove(self._master)
 
-    def passes(self, level: str, near: Sequence[str]) -> None:
+    def passes(self, near: Sequence[str]) -> None:
         """Raises Broken unless these tests pass where no fault is planted: so a failure shows the fault."""
-        ran = _pytest(self._master, level, list(near))
+        ran = _pytest(self._master, self._level, list(near))
         if ran.failed:
             raise Broken(f"{ran.failed} fails without any fault: repair it first, or run make setup")
 
     def notice(self, fault: Fault) -> Result:
         """Plant it in a fresh copy, and run tests until one fails."""
         copy = self._folder / "".join(c if c.isalnum() else "-" for c in fault.name)
-        tree.copy_copy(self._master, copy)
+        tree.copy_copy(self._master, copy, whole=self._whole)
         fault.plant(copy)
-        in_runtime = fault.level != "quick" and fault.file.startswith(tree.AGENT)
+        in_runtime = self._whole and fault.file.startswith(tree.AGENT)
         if in_runtime:
             tree.build_runtime(copy)
         tree.prove(copy, fault.file if in_runtime else "")
-        ran = _pytest(copy, fault.level, list(fault.near))
+        ran = _pytest(copy, self._level, list(fault.near))
         near, seconds = bool(ran.failed), ran.seconds
         if not near:
-            ran = _pytest(copy, fault.level, [f"--ignore={OURSELVES}", *(f"--deselect={n}" for n in fault.near)])
+            ran = _pytest(copy, self._level, [f"--ignore={OURSELVES}", *(f"--deselect={n}" for n in fault.near)])
             seconds += ran.seconds
         shutil.rmtree(copy)
         return Result(fault, ran.failed, seconds, near)
@@ -90,6 +91,8 @@ def _pytest(root: Path, level: str, arguments: list[str]) -> Ran:
         check=False,
     )
     seconds = time.monotonic() - began
+    if done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED:
+        raise Broken(f"level {level} leaves out {' '.join(arguments)}: mark it `always`, or change the list")
     failed = first_failure(report.read_text()) if report.exists() else ""
     if done.returncode and not failed:
         raise Broken(f"pytest ended with {done.returncode} in {root}:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
@@ -108,25 +111,23 @@ def first_failure(report: str) -> str:
 def run(faults: Sequence[Fault], checkout: Path, folder: Path, jobs: int) -> list[Result]:
     """A result for each fault. Raises Unfit, Broken, Foreign."""
     check(list(faults), checkout)
-    place, done = Range(checkout, folder), 0
-
-    def notice(fault: Fault) -> Result:
-        nonlocal done
-        result = place.notice(fault)
-        done += 1
-        _say(f"{done}/{len(faults)} {fault.name}: {result.test or 'NOBODY NOTICED'} ({result.seconds:.1f} s)")
-        return result
-
+    shutil.rmtree(folder, ignore_errors=True)
     found: dict[str, Result] = {}
+
+    def notice(place: Range, fault: Fault) -> None:
+        result = found[fault.name] = place.notice(fault)
+        _say(f"{len(found)}/{len(faults)} {fault.name}: {result.test or 'NOBODY NOTICED'} ({result.seconds:.1f} s)")
+
     for level in sorted({f.level for f in faults}, reverse=True):
+        place = Range(checkout, folder / level, level)
         some = [f for f in faults if f.level == level]
         near = sorted({n for f in some for n in f.near})
         _say(f"level {level}: {len(some)} faults; first the {len(near)} near tests and files without any fault")
         began = time.monotonic()
-        place.passes(level, near)
+        place.passes(near)
         _say(f"they pass ({time.monotonic() - began:.0f} s)")
         with ThreadPoolExecutor(jobs if level == "quick" else 1) as pool:  # what is no quick test has the machine for itself
-            found |= {r.fault.name: r for r in pool.map(notice, some)}
+            list(pool.map(functools.partial(notice, place), some))
     return [found[f.name] for f in faults]
 
 

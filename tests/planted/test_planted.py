@@ -116,13 +116,13 @@ def test_what_is_noticed_and_what_is_not(toy: Path, capsys: pytest.CaptureFixtur
     assert "2 of 3 planted faults were noticed, 2 of them by quick tests; nobody noticed: missed" in err
     assert "| missed | . | quick | **nobody noticed** |" in (toy / "page.md").read_text()
     assert (toy / "spotsurfer" / "lease.py").read_text() == TOY["spotsurfer/lease.py"]
-    assert [p.name for p in (toy / "build" / "planted").iterdir()] == ["unchanged"]
+    assert [p.name for p in (toy / "build" / "planted" / "quick").iterdir()] == ["unchanged"]
 
 
 def test_a_copy_that_would_run_other_code_than_its_own_is_refused(toy: Path) -> None:
     one, two = toy / "build" / "one", toy / "build" / "two"
-    tree.copy_checkout(toy, one)
-    tree.copy_copy(one, two)
+    tree.copy_checkout(toy, one, whole=False)
+    tree.copy_copy(one, two, whole=False)
     for copy in (one, two):
         tree.prove(copy)
     (theirs,), (ours,) = (list(copy.glob(".venv/lib/*/site-packages/copy.pth")) for copy in (one, two))
@@ -146,6 +146,13 @@ def test_tests_that_fail_without_a_fault_say_nothing_about_faults(toy: Path, cap
     code, out, err = _run(toy, capsys, _fault("near", "60", "61"))
     assert (code, out) == (2, "")
     assert "test_near.py::test_bad fails without any fault" in err
+
+
+def test_tests_that_the_level_leaves_out_are_named(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (toy / "test_near.py").write_text("")
+    code, _, err = _run(toy, capsys, _fault("near", "60", "61"))
+    assert code == 2
+    assert "level quick leaves out test_near.py" in err
 
 
 def test_a_fault_that_no_test_could_import_is_none(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,43 +27,67 @@ class Foreign(Exception):
     """A copy would run code that is not its own."""
 
 
-def copy_checkout(checkout: Path, root: Path) -> None:
-    """The checkout as it stands, uncommitted changes and new files included, with what was built in it."""
+def copy_checkout(checkout: Path, root: Path, *, whole: bool) -> None:
+    """The checkout as it stands, uncommitted changes and new files included, with what was built in it.
+
+    `whole`: nothing of the copy lies elsewhere. Boxes need that, for they may not see the checkout; it takes some seconds.
+    """
     words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(words, cwd=checkout, capture_output=True, text=True, check=True).stdout.split("\0")
     for name in listed:
         if name and (checkout / name).is_file():  # one that was deleted is listed still
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(checkout / name, root / name, follow_symlinks=False)
-    (root / "build").mkdir()
+    _bring(checkout / "build", root, whole)
+
+
+def copy_copy(master: Path, root: Path, *, whole: bool) -> None:
+    """The same from an earlier copy; what Python compiled there is of use here, too."""
+    shutil.copytree(master, root, symlinks=True, ignore=shutil.ignore_patterns(".venv", ".hypothesis", "build"))
+    _bring(master / "build", root, whole)
+
+
+def _bring(built: Path, root: Path, whole: bool) -> None:
+    """What was built and what is installed, by links: it is large, and nobody writes into it."""
     for name in ("runtime", "tools"):
-        if (checkout / "build" / name).exists():
-            (root / "build" / name).symlink_to((checkout / "build" / name).resolve())
-    _make_environment(root)
+        if (built / name).exists():
+            _link((built / name).resolve(), root / "build" / name, whole)
+    (root / "build").mkdir(exist_ok=True)
+    _make_environment(root, whole)
 
 
-def copy_copy(master: Path, root: Path) -> None:
-    """The same for another root; what Python compiled in the first one is of use here, too."""
-    shutil.copytree(master, root, symlinks=True, ignore=shutil.ignore_patterns(".venv", ".hypothesis"))
-    _make_environment(root)
+def _link(source: Path, target: Path, whole: bool) -> None:
+    """A folder with the files of another one, or just a name for it."""
+    if whole:
+        ignored = shutil.ignore_patterns("*.pth")  # they lead to the checkout
+        shutil.copytree(source, target, symlinks=True, copy_function=os.link, ignore=ignored, dirs_exist_ok=True)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(source)
 
 
-def _make_environment(root: Path) -> None:
+def _make_environment(root: Path, whole: bool) -> None:
     """`.venv` with the copy's packages and the libraries and programs that are installed for us."""
-    environment, ours = root / ".venv", Path(sysconfig.get_path("scripts"))
+    environment, scripts, libraries = root / ".venv", Path(sysconfig.get_path("scripts")), sysconfig.get_path("purelib")
     venv.EnvBuilder(symlinks=True).create(environment)
-    lines = [*(str((root / folder).resolve()) for folder in PACKAGES.values()), sysconfig.get_path("purelib")]
-    where = sysconfig.get_path("purelib", "venv", {"base": str(environment), "platbase": str(environment)})
-    Path(where, "copy.pth").write_text("\n".join(lines) + "\n")
-    for program in ours.iterdir():
+    lines = [str((root / folder).resolve()) for folder in PACKAGES.values()]
+    where = Path(sysconfig.get_path("purelib", "venv", {"base": str(environment), "platbase": str(environment)}))
+    if whole:
+        _link(Path(libraries), where, whole)
+    else:
+        lines.append(libraries)
+    (where / "copy.pth").write_text("\n".join(lines) + "\n")
+    for program in scripts.iterdir():
         mine = environment / "bin" / program.name
         if mine.exists() or program.is_symlink() or not program.is_file():
             continue
         with program.open("rb") as f:
             is_script = f.read(2) == b"#!"
         if is_script:
-            mine.write_text(program.read_text().replace(str(ours), str(mine.parent)))
+            mine.write_text(program.read_text().replace(str(scripts), str(mine.parent)))
             mine.chmod(0o755)
+        elif whole:
+            os.link(program, mine)
         else:
             mine.symlink_to(program)
 
@@ -74,12 +98,8 @@ def python(root: Path) -> Path:
 
 
 def build_runtime(root: Path) -> None:
-    """The agent's runtime anew, from the copy's agent; what it is made of is shared with the checkout."""
-    out = root / "build" / "runtime"
-    built = out.resolve()
-    out.unlink()
-    shutil.copytree(built, out, symlinks=True, copy_function=os.link)
-    words = ["-m", "spotsurfer.runtime", "--out", str(out), "build", "--unpack", "--quiet"]
+    """The agent's runtime anew in a whole copy, from the copy's agent."""
+    words = ["-m", "spotsurfer.runtime", "--out", str(root / "build" / "runtime"), "build", "--unpack", "--quiet"]
     subprocess.run([python(root), *words], cwd=root, check=True, stdout=subprocess.DEVNULL)
 
 
