@@ -18,7 +18,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test-quick test test-all durations test-programs checkov check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-memory bench-gpu demo-gpu
+.PHONY: help setup runtime demo test-quick test test-all durations test-faults test-programs checkov check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-memory bench-gpu demo-gpu
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -103,6 +103,10 @@ demo-gpu: ## a training job from a notice to its next step in a new box; GB=4; S
 
 bench-size: setup ## size policies on recorded runs, writes build/bench/size.json and the tables of docs/size.md (3 minutes)
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m bench.size $(if $(ONLY),--only $(ONLY))
+
+# ONLY="fencing off": this one; PAGE=docs/planted-faults.md: write the table there; `python -m planted.run --help` has more.
+test-faults: setup ## plants faults that break safety, one after the other, in a copy: each must be noticed by a test (root; 20 minutes)
+	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m planted.run $(if $(ONLY),--only "$(ONLY)") $(if $(PAGE),--page $(PAGE))
 
 test-programs: setup ## real programs saved and moved, writes docs/compatibility.md; PROGRAMS="ngspice r": only these (root; 40 minutes)
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m programs.run $(PROGRAMS)

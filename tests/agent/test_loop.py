@@ -7,10 +7,11 @@ import dataclasses
 
 import pytest
 from spotsurfer_agent import protocol
+from spotsurfer_agent.manifest import Stored
 from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import HeadKind, Want
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.store import StoreDenied, StoreError
 from support.agent_world import ACTION, JOB, LINE_BYTES, FakeEngine, World, commits, cut, mend, running
 
 
@@ -30,6 +31,24 @@ def test_a_save_is_told_what_the_store_is_about_to_lose(world, monkeypatch):
     world.want(1, Want.DRAIN, 1)
     world.until(lambda: machine.agent.over)
     assert told == [{"aa", "bb"}]
+
+
+def test_a_checkpoint_of_which_a_chunk_was_condemned_meanwhile_is_not_committed(world, monkeypatch):
+    """The collector wrote its list after the save had read it, and before it saw the manifest."""
+    machine, chunk, real = running(world), Stored("ab" * 32, 5), FakeEngine.save
+
+    def save(engine, request):
+        with_chunk = lambda image: request.commit(dataclasses.replace(image, chunks=[chunk]))  # noqa: E731
+        return real(engine, dataclasses.replace(request, commit=with_chunk))
+
+    monkeypatch.setattr(FakeEngine, "save", save)
+    listed = protocol.encode(protocol.Condemned([chunk.digest]))
+    world.trips["commit"] = lambda: world.store.put(protocol.condemned_key(JOB), listed)
+    world.want(1, Want.RUN, 1, save_at_least=1)
+    world.until(lambda: world.report(1).error)
+    assert "the collector is removing 1 chunks" in world.report(1).error
+    assert not commits(world)
+    assert machine.state is S.RUNNING
 
 
 def test_from_boot_to_done(world, tmp_path):
@@ -66,6 +85,20 @@ def test_outputs_and_log_are_there_before_the_entry_that_speaks_of_them(world):
     keys = [key for _, key in world.store.writes]
     done = keys.index(protocol.head_key(JOB, world.heads()[-1].number))
     assert max(i for i, k in enumerate(keys) if "/log/" in k) < done
+
+
+def test_a_job_is_not_done_before_its_last_output_is_in_the_store(tmp_path):
+    world = World(tmp_path, inputs={"a": 1, "b": 1}, outputs=["a", "b"])
+    for name in ("a", "b"):
+        world.store.objects[protocol.input_key(JOB, name)] = name.encode()
+    running(world, length=5.0)
+    cut(world, f"{protocol.output_prefix(JOB, 1)}b")
+    world.until(lambda: world.report(1).error)
+    assert world.report(1).state is S.PUBLISHING
+    assert world.heads()[-1].done is None
+    mend(world)
+    world.until(lambda: world.heads()[-1].done is not None)
+    assert world.heads()[-1].done.outputs == {"a": 1, "b": 1}
 
 
 def test_live_saves_come_each_interval_and_hold_the_log_first(tmp_path):
@@ -240,6 +273,24 @@ def test_failed_drain_leaves_the_job_running_and_is_not_repeated(world):
     world.want(1, Want.DRAIN, 8)
     world.until(lambda: machine.agent.over)
     assert world.report(1).state is S.DRAINED
+
+
+def test_a_final_save_of_which_the_head_entry_is_refused_leaves_the_job_running(world):
+    machine = running(world)
+
+    def deny(verb, key):
+        if verb == "create" and "/head/" in key:
+            raise StoreDenied("this machine may not write")
+
+    world.store.before = deny
+    world.want(1, Want.DRAIN, 7)
+    world.until(lambda: world.report(1).drain_failed == 7)
+    worked = machine.shim.worked
+    assert "this machine may not write" in world.report(1).error
+    for _ in range(5):
+        world.turn()
+    assert machine.shim.worked >= worked + 4, "it runs on"
+    assert not commits(world)
 
 
 def test_withdrawn_before_it_began(world):

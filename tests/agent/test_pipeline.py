@@ -6,7 +6,9 @@ import contextlib
 import random
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from spotsurfer_agent import protocol
@@ -16,8 +18,12 @@ from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.chunks.pace import Pace
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
+from spotsurfer_agent.engines import saving
+from spotsurfer_agent.engines.base import NOTHING
+from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.manifest import Extents, Stored
 from spotsurfer_agent.store import StoreDenied, StoreError, open_store
+from support.saves import a_manifest
 
 JOB = "j1"
 KEYS = Keys.derive(b"k" * 32, JOB)
@@ -121,6 +127,50 @@ def test_nothing_is_durable_before_the_last_sync():
         writer.add(b"small")
     verbs = [c[0] for c in store.calls]
     assert verbs == ["create_later"] * 6 + ["sync"]
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """The steps of a final save up to its manifest, of a job of which nothing runs: one chunk is all that there is to send."""
+
+    def carry(save, *_):
+        save._writer.add(noise(MEGA, 1))
+        return a_manifest("000001-000001", [], JOB)
+
+    monkeypatch.setattr(saving, "first_to_go", contextlib.nullcontext)
+    monkeypatch.setattr(saving.Saving, "_reserved", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(saving.Saving, "_frozen", lambda *_: contextlib.nullcontext((None, {}, {})))
+    monkeypatch.setattr(saving.Saving, "_carry", carry)
+
+    def make(store, talk):
+        bases = SimpleNamespace(of=lambda _: NOTHING)
+        place: Any = SimpleNamespace(
+            folder=tmp_path, store=store, job=JOB, keys=KEYS, limits=LIMITS, bases=bases, scratch=mock.Mock(), memory_bytes=0
+        )
+        request: Any = SimpleNamespace(checkpoint="000001-000001", base=None, condemned=(), final=True, progress=lambda _: None)
+        saving.Saving(place, request)._make(talk)
+
+    return make
+
+
+def test_a_manifest_is_written_when_its_chunks_are_durable(make):
+    store = Spy()
+    make(store, mock.Mock())
+    assert [c[0] for c in store.calls] == ["create_later", "sync", "create"]
+
+
+def test_no_manifest_is_left_of_a_save_of_which_a_chunk_fails_late(make):
+    store, talk, spoken_of = Spy(), mock.Mock(), threading.Event()
+
+    def fail(*_):
+        spoken_of.wait(0.2)
+        raise StoreError("full of sorrow")
+
+    store.on = {"create_later": fail, "create": lambda *_: spoken_of.set()}
+    with pytest.raises(EngineError, match="the save failed, the job runs on: full of sorrow"):
+        make(store, talk)
+    assert store.count("create") == 0
+    talk.ask.assert_called_once_with("verdict", None, checkpoint="000001-000001", good=False)
 
 
 def test_memory_on_its_way_is_bounded_and_every_buffer_is_given_back():

@@ -69,6 +69,7 @@ def test_the_key_is_one_that_others_read(tmp_path: Path, seed: bytes, comment: s
     assert said.split()[:2] == line.split()
 
 
+@pytest.mark.always
 def test_another_key_is_refused_before_anything_is_shown(server: Sshd) -> None:
     before = server.log.count("Accepted")
     with pytest.raises(HostKeyMismatch, match="another machine"):

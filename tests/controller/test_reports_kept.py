@@ -1,4 +1,4 @@
-"""No report is lost on its way into the database, and none is written down twice."""
+"""No report is lost on its way into the database, none is written down twice, and each speaks for its own attempt alone."""
 
 from __future__ import annotations
 
@@ -110,3 +110,33 @@ def test_a_controller_that_comes_back_does_not_take_an_old_report_for_a_new_one(
     assert (at, report) == (NOW, LAST)
     assert desk.chronicle.words([an_attempt(1, A.RUNNING)]) == {1: LAST}
     assert desk.saved() == 1
+
+
+def test_time_in_which_we_could_not_listen_counts_against_nobody(desk: Desk) -> None:
+    """Else an outage of the store would look like the death of the whole fleet."""
+    desk.say(FIRST)
+    desk.reports.listen(NOW)
+    desk.store.before = _away
+    for minutes in (1, 2, 3):
+        with pytest.raises(StoreError):
+            desk.reports.listen(NOW + timedelta(minutes=minutes))
+    desk.store.before = lambda verb, key: None
+    desk.reports.listen(NOW + timedelta(minutes=4))
+    heard = desk.reports.heard(JOB, 1)
+    assert heard is not None
+    assert heard.changed_at == NOW + timedelta(minutes=3), "since we hear again"
+
+
+def _away(verb: str, key: str) -> None:
+    raise StoreError("away")
+
+
+def test_a_report_under_the_key_of_another_attempt_is_not_believed(desk: Desk) -> None:
+    desk.say(FIRST)
+    desk.reports.listen(NOW)
+    desk.store.put(protocol.live_key(JOB, 2), protocol.encode(replace(LAST, state=AgentState.BROKEN)))
+    desk.reports.listen(NOW)
+    heard = desk.reports.heard(JOB, 1)
+    assert heard is not None
+    assert heard.report == FIRST
+    assert desk.reports.heard(JOB, 2) is None

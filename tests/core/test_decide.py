@@ -251,6 +251,14 @@ def test_a_job_is_held_before_the_budget_is_passed() -> None:
     assert "raise limits.budget_usd" in wish.reason
 
 
+def test_a_job_that_runs_is_held_before_its_own_budget_is_passed() -> None:
+    world = seen([an_attempt(1)], SAVED, job=a_job({"budget_usd_micros": 10_000}))
+    assert find(SetWish, replace(world, spent_usd_micros=7_499)) is None
+    wish = find(SetWish, replace(world, spent_usd_micros=7_500))
+    assert wish.wish is Wish.HOLD
+    assert "the job's budget" in wish.reason
+
+
 def test_a_job_without_money_for_a_machine_is_held() -> None:
     wish = find(SetWish, seen(job=a_job({"budget_usd_micros": 1_000})))
     assert wish.wish is Wish.HOLD

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from unittest import mock
 
 from support.builders import JOB, NOW, a_job, an_attempt
@@ -33,3 +35,22 @@ def test_whoever_looks_during_a_refresh_sees_the_figures_before_it() -> None:
             costs.refresh(c, {JOB: ended}, NOW)
         assert seen == [(before, before)] * 2
         assert costs.total() > 0
+
+
+def test_a_machine_that_ended_stays_in_the_bill() -> None:
+    """As it was when it ended: while its job goes on elsewhere, when that has ended, too, and for the next controller."""
+    engine, costs, hour = open_database(None), Costs(BillingRule()), timedelta(hours=1)
+    ended = an_attempt(1, AttemptState.RELEASED, launched_at=NOW - 2 * hour, released_at=NOW - hour)
+    runs = an_attempt(2, launched_at=NOW - hour)
+    over = replace(runs, state=AttemptState.RELEASED, released_at=NOW)
+    with engine.begin() as c:
+        jobs.add_job(c, a_job())
+        for attempt in (ended, over):
+            jobs.add_attempt(c, attempt)
+        for _ in range(2):
+            costs.refresh(c, {JOB: [ended, runs]}, NOW)
+            assert costs.total() == costs.of_job(JOB) == 2 * 30_000
+        for known in (costs, Costs(BillingRule())):
+            for _ in range(2):
+                known.refresh(c, {}, NOW + hour)
+                assert known.total() == known.of_job(JOB) == 2 * 30_000

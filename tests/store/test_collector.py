@@ -16,8 +16,8 @@ from spotsurfer_agent import protocol
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.manifest import decode, encode
 from spotsurfer_agent.pins import CondemnedChunk, Pins
-from spotsurfer_agent.protocol import ProtocolError
-from support.saves import JOB, KEYS, Writer, a_manifest, named
+from spotsurfer_agent.protocol import HeadKind, ProtocolError
+from support.saves import JOB, KEYS, Writer, a_head, a_manifest, named
 
 from spotsurfer.core.retention import Rules
 from spotsurfer.store.collector import Asked, Collector, objects_of
@@ -110,6 +110,20 @@ def test_chunks_of_a_dropped_checkpoint_go_and_no_other() -> None:
     until_clean(a_collector(store))
     assert chunks(store) == {named(c).digest for c in "bc"}
     assert store.get(protocol.manifest_key(JOB, old)) is None
+
+
+def test_an_object_of_many_chunks_stays_as_long_as_one_of_them_is_needed() -> None:
+    store = Objects()
+    writer = Writer(store)
+    writer.grant()
+    pack, left_over = named("pack").digest, named("other pack").digest
+    for name in (pack, left_over):
+        store.create(protocol.pack_key(JOB, name), b"many chunks")
+    image = a_manifest("000001-000001", ["a"], chunks=[replace(named("a"), pack=pack, at=0, length=8)])
+    store.create(protocol.manifest_key(JOB, image.id), encode(image, KEYS))
+    writer.log.append(a_head(2, HeadKind.COMMIT, 1, image.id, image.sequence))
+    until_clean(a_collector(store))
+    assert chunks(store) == {pack}
 
 
 def test_the_condemned_get_their_time_and_a_new_manifest_saves_them() -> None:

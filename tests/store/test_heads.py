@@ -1,0 +1,38 @@
+"""What a whole head log says of its job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from spotsurfer_agent.protocol import Done, Head, HeadKind
+from support.saves import a_head
+
+from spotsurfer.store.heads import summary
+
+FAILED, WELL, CANCELLED = Done(7, "exited"), Done(0, "exited"), Done(None, "cancelled")
+
+
+def log(*ends: Done | None) -> Sequence[Head]:
+    """One attempt after the other, each with a checkpoint; None = the cloud took its machine."""
+    entries: list[Head] = []
+    for epoch, done in enumerate(ends, 1):
+        checkpoint = f"00000{epoch}-000001"
+        entries.append(a_head(len(entries) + 1, HeadKind.GRANT, epoch, None, epoch))
+        entries.append(a_head(len(entries) + 1, HeadKind.COMMIT, epoch, checkpoint, epoch))
+        if done is not None:
+            entries.append(a_head(len(entries) + 1, HeadKind.DONE, epoch, checkpoint, epoch, done=done))
+    return entries
+
+
+@pytest.mark.parametrize(
+    ("ends", "failures"),
+    [
+        ([None, None, None], 0),
+        ([None, FAILED, None, FAILED], 2),
+        ([None, WELL], 0),
+        ([FAILED, CANCELLED], 1),
+    ],
+)
+def test_only_an_end_of_the_command_itself_counts_as_a_failure(ends: list[Done | None], failures: int) -> None:
+    assert summary(log(*ends)).failures == failures
