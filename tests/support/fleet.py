@@ -24,9 +24,12 @@ from spotsurfer_agent.store import open_store
 from spotsurfer_providers.local import control
 from support import levels
 from support.boxes import Yard
+from support.runtime import unpacked_runtime
+from support.tree import ROOT
 
 from spotsurfer.cli.client import Client, connect
 from spotsurfer.model.errors import SpotsurferError
+from spotsurfer.runtime import builder
 
 Json = dict[str, Any]
 MARKS = [pytest.mark.real]
@@ -52,6 +55,7 @@ notice_seconds = 0.3
 drain_margin_seconds = 2
 checkpoint_interval = "{interval}s"
 [provider.local]
+runtimes = "{runtimes}"
 disk_bytes = 1073741824
 clock_offset_seconds_max = 100000
 pools = ["local-a/m6i.large", "local-b/m6i.large"]
@@ -294,13 +298,23 @@ class Fleet:
         return "\n".join(parts)
 
 
+def baked_runtimes(path: Path) -> Path:
+    """A folder with the runtime for `[provider.local] runtimes`: unpacking it takes longer than all else that a box does."""
+    built = builder.find(ROOT / "build" / "runtime")
+    assert built is not None, "call make setup"
+    folder = path / "runtimes"
+    folder.mkdir()
+    (folder / built.sha256).symlink_to(unpacked_runtime())
+    return folder
+
+
 @contextmanager
 def fleet(path: Path, interval: float = 3, config: str = CONFIG) -> Iterator[Fleet]:
     """A running controller; at the end everything is stopped and nothing may be left."""
     levels.only_for_real_tests("boxes")
     path.mkdir(parents=True, exist_ok=True)
     file = path / "spotsurfer.toml"
-    file.write_text(config.format(data=path / "data", interval=interval))
+    file.write_text(config.format(data=path / "data", interval=interval, runtimes=baked_runtimes(path)))
     made = Fleet(path, file)
     try:
         made.start()

@@ -119,6 +119,7 @@ def _boot(box: Box, record: BoxRecord, disk: Disk, hidden: list[str], serve: Cal
         "cgroups": mounts,
         "hidden": hide,
         "root": record.root,
+        "runtimes": record.runtimes,
         "user_data": record.user_data,
     }
     _say(box.line, how)

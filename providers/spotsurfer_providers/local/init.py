@@ -56,6 +56,7 @@ def _boot(line: socket.socket) -> None:
             cgroups=[rootfs.CgroupMount(**c) for c in how["cgroups"]],
             hidden=how["hidden"],
             root=how["root"],
+            runtimes=how["runtimes"],
         )
     )
     line.sendall(b'"up"\n')

@@ -143,6 +143,7 @@ class LocalProvider:
             buckets=dict(settings.buckets),
             sockets=dict(settings.sockets),
             root=settings.root or "",
+            runtimes=settings.runtimes or "",
             clock_offset_seconds=int(sha256(plan.token.encode()).hexdigest(), 16) % (settings.clock_offset_seconds_max + 1),
         )
 

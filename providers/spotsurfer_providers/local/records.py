@@ -69,6 +69,7 @@ class BoxRecord:
     buckets: dict[str, str] = field(default_factory=dict)  # folders of the host that its gateway serves to be read
     metadata: dict[str, str] = field(default_factory=dict)  # what its metadata service says besides, or instead
     root: str = ""  # the tree that it has for a root; "" = the host's
+    runtimes: str = ""  # folder of runtimes that it finds in place; "" = it fetches what it needs
 
     @property
     def pool(self) -> Pool:

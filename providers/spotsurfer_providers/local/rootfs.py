@@ -35,13 +35,17 @@ class CgroupMount:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How one box's file system is made. `hidden` are host folders that it must not even read; `root` "" is the host's."""
+    """How one box's file system is made. `hidden` are host folders that it must not even read; `root` "" is the host's.
+
+    `runtimes`: a host folder, or "". A box finds each runtime in it in place, read-only.
+    """
 
     device: str
     disk_kind: str
     cgroups: Sequence[CgroupMount]
     hidden: Sequence[str]
     root: str = ""
+    runtimes: str = ""
 
 
 def build(view: View) -> None:
@@ -58,6 +62,9 @@ def build(view: View) -> None:
     kernel.make_read_only(top or "/")
     if not top:
         _drop(mounted, ("/proc", "/sys", "/dev", DISK_AT, *PRIVATE, *view.hidden))
+    kernel.mount(view.device, top + DISK_AT, view.disk_kind, 0)
+    if view.runtimes:  # now, for private and hidden folders may cover it
+        _bake_in(Path(view.runtimes), Path(top + DISK_AT) / "runtime")
     devices.make(top + "/dev", nodes)
     _mount_proc(top + "/proc")
     _mount_sys(view.cgroups, top)
@@ -69,7 +76,15 @@ def build(view: View) -> None:
             kernel.mount("tmpfs", folder, "tmpfs", _PLAIN | kernel.MS_RDONLY, "mode=0755,size=4k")
     if top:
         kernel.pivot_root(top)
-    kernel.mount(view.device, DISK_AT, view.disk_kind, 0)
+
+
+def _bake_in(runtimes: Path, at: Path) -> None:
+    """Each runtime of the host's folder, read-only, as on a machine image that was made with it."""
+    for runtime in sorted(runtimes.iterdir()):
+        target = at / runtime.name
+        target.mkdir(parents=True, exist_ok=True)
+        kernel.mount(str(runtime.resolve()), str(target), None, kernel.MS_BIND)
+        kernel.make_read_only(str(target))
 
 
 def _mount_proc(target: str) -> None:

@@ -34,6 +34,7 @@ class LocalSettings:
     instances_max: int = 16
     sockets: dict[str, str] = field(default_factory=dict)  # port of 10.77.0.1 -> Unix socket of the host that it leads to
     buckets: dict[str, str] = field(default_factory=dict)  # name -> folder of the host: s3://name/… for inputs of jobs
+    runtimes: str | None = None  # folder of unpacked agent's runtimes, named by their SHA-256, that boxes find in place
     root: str | None = None  # folder of an unpacked system, as debootstrap makes it, for boxes to have instead of the host's
     clock_offset_seconds_max: int = (
         90 * 86400
@@ -71,6 +72,7 @@ def read_settings(table: Mapping[str, object]) -> LocalSettings:
     _check_buckets(settings.buckets)
     _check_sockets(settings.sockets)
     _check_root(settings.root)
+    _check_runtimes(settings.runtimes)
     return settings
 
 
@@ -86,6 +88,11 @@ def _check_root(root: str | None) -> None:
     missing = [name for name in _ROOT_NEEDS if not Path(root, name).exists()]
     if missing:
         raise ConfigError(f"provider.local.root {root} has no {', '.join(missing)}: unpack a system there, as debootstrap does")
+
+
+def _check_runtimes(folder: str | None) -> None:
+    if folder is not None and not (Path(folder).is_absolute() and Path(folder).is_dir()):
+        raise ConfigError(f"provider.local.runtimes is {folder!r}; it must be the absolute path of a folder")
 
 
 def _check_sockets(sockets: Mapping[str, object]) -> None:
