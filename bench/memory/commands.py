@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -132,6 +133,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=JOBS, help="that are listed (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="calls of each command (default %(default)s)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that boxes are given back
     measured = measure(options.jobs, options.rounds)
     print(table(measured), file=sys.stderr)
     print(json.dumps(measured, indent=2))

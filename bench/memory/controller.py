@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +113,7 @@ def main() -> None:
     parser.add_argument("--hold-seconds", type=float, default=0.0, help="measure the long jobs again after so long")
     parser.add_argument("--tick-seconds", type=float, default=1.0, help="of the controller (default %(default)s)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that boxes are given back
     print(json.dumps(measure(options.jobs, options.short_jobs, options.hold_seconds, options.tick_seconds), indent=2))
 
 
