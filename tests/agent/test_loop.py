@@ -45,7 +45,7 @@ def test_a_checkpoint_of_which_a_chunk_was_condemned_meanwhile_is_not_committed(
     listed = protocol.encode(protocol.Condemned([chunk.digest]))
     world.trips["commit"] = lambda: world.store.put(protocol.condemned_key(JOB), listed)
     world.want(1, Want.RUN, 1, save_at_least=1)
-    world.until(lambda: world.report(1).error)
+    world.until(lambda: bool(world.report(1).error))
     assert "the collector is removing 1 chunks" in world.report(1).error
     assert not commits(world)
     assert machine.state is S.RUNNING
@@ -93,7 +93,7 @@ def test_a_job_is_not_done_before_its_last_output_is_in_the_store(tmp_path):
         world.store.objects[protocol.input_key(JOB, name)] = name.encode()
     running(world, length=5.0)
     cut(world, f"{protocol.output_prefix(JOB, 1)}b")
-    world.until(lambda: world.report(1).error)
+    world.until(lambda: bool(world.report(1).error))
     assert world.report(1).state is S.PUBLISHING
     assert world.heads()[-1].done is None
     mend(world)
