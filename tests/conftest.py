@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from support.runtime import unpacked_runtime
+from support.tree import ROOT
+
+# Controllers that tests start use the checkout's runtime, whoever calls pytest; `make` sets the same.
+os.environ.setdefault("SPOTSURFER_RUNTIME__PATH", str(ROOT / "build" / "runtime"))
 
 # How long an example takes is a matter of what else the machine does, and no property.
 settings.register_profile("spotsurfer", deadline=None, suppress_health_check=[HealthCheck.too_slow])
