@@ -109,6 +109,7 @@ class Fleet:
 
     path: Path
     config: Path
+    environment: dict[str, str] | None = None  # of the controller; None: that of the tests
     controller: subprocess.Popen[bytes] | None = None
     steps: dict[str, int] = field(default_factory=dict)
 
@@ -127,7 +128,7 @@ class Fleet:
         with (self.path / "controller.log").open("ab") as log:
             command = [sys.executable, "-m", "spotsurfer", "--config", str(self.config), "serve"]
             self.controller = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         self.wait(self._answers, "the controller's answer", 30)
 
@@ -295,12 +296,12 @@ class Fleet:
 
 
 @contextmanager
-def fleet(path: Path, interval: float = 3, config: str = CONFIG) -> Iterator[Fleet]:
+def fleet(path: Path, interval: float = 3, config: str = CONFIG, environment: dict[str, str] | None = None) -> Iterator[Fleet]:
     """A running controller; at the end everything is stopped and nothing may be left."""
     path.mkdir(parents=True, exist_ok=True)
     file = path / "spotsurfer.toml"
     file.write_text(config.format(data=path / "data", interval=interval))
-    made = Fleet(path, file)
+    made = Fleet(path, file, environment)
     try:
         made.start()
         yield made
