@@ -20,7 +20,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test test-programs test-sizes test-environments test-aws checkov lint format types layers house check docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-gpu demo-gpu
+.PHONY: help setup runtime demo test test-programs test-sizes test-environments test-aws test-package checkov lint format types layers house check docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-gpu demo-gpu
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -96,6 +96,9 @@ test-environments: setup ## what jobs bring along, with real images of programs 
 test-aws: setup ## all about AWS: terraform, rights, machines of a test EC2 (root, terraform; half an hour)
 	@$(MAKE) --no-print-directory checkov || echo "checkov can't be had: its checks will be listed as not run"
 	@$(TEST_ENVIRONMENT) $(PYTHON) -m pytest tests/aws $(PYTEST_ARGS)
+
+test-package: setup ## sdist and wheel; installed on a fresh Debian and tried there; a data folder of an earlier release (root; 5 minutes)
+	@$(TEST_ENVIRONMENT) $(PYTHON) -m pytest tests/architecture/test_packaging.py tests/packaging $(PYTEST_ARGS)
 
 checkov: $(STAMPS)/host # static checks of Terraform files; 300 MB and its own old libraries, so in a place of its own
 	@test -x build/checkov/bin/checkov || { echo "== install checkov" && $(SYSTEM_PYTHON) -m venv --clear build/checkov && \

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event, insert, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import StaticPool
@@ -22,7 +23,7 @@ BUSY_SECONDS = 30
 def open_database(path: Path | None) -> Engine:
     """The engine on `path`, migrated to the newest schema; None = in memory, for tests.
 
-    Raises DiskFull or SpotsurferError with the reason where the file can't be used.
+    Raises DiskFull or SpotsurferError with the reason where the file can't be used, or a newer version migrated it.
     """
     if path is None:
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
@@ -36,6 +37,10 @@ def open_database(path: Path | None) -> Engine:
         if "full" in str(e.orig):
             raise DiskFull(f"{path}: no space for the database; free some space") from e
         raise SpotsurferError(f"{path}: the database can't be opened: {e.orig}") from e
+    except CommandError as e:  # a revision that this version does not have
+        raise SpotsurferError(
+            f"{path} was migrated by a newer spotsurfer: install that one again, or restore a backup from before ({e})"
+        ) from e
     return engine
 
 

@@ -74,6 +74,7 @@ def test_on_this_host_without_the_checkout(wheels: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_on_a_debian_that_has_never_seen_a_checkout(wheels: Path, tmp_path: Path) -> None:
     """Its runtime is built there from its packages. What a user of Debian installs first is in the tree."""
     packages = "python3-venv,iproute2,nftables,btrfs-progs,mount,kmod,procps,tar,wget,ca-certificates"
