@@ -9,6 +9,8 @@ export SYSTEM_PYTHON
 PYTHON := .venv/bin/python
 STAMPS := build/stamps
 PYTEST_ARGS ?=
+# A checkout's runtime lies in the checkout: two of them may differ in their agent.
+export SPOTSURFER_RUNTIME__PATH := $(CURDIR)/build/runtime
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_ROOT_USER_ACTION = ignore
@@ -33,6 +35,7 @@ $(STAMPS)/venv: requirements.lock | $(STAMPS)/host
 	@echo "== install Python packages into .venv"
 	@$(PYTHON) -m pip --version >/dev/null 2>&1 || $(SYSTEM_PYTHON) -m venv --clear .venv
 	@$(PYTHON) -m pip install --quiet --require-hashes --only-binary=:all: -r requirements.lock
+	@grep -q SPOTSURFER .venv/bin/activate || echo 'export SPOTSURFER_RUNTIME__PATH="$${VIRTUAL_ENV%/*}/build/runtime"' >>.venv/bin/activate
 	@touch $@
 
 $(STAMPS)/install: $(STAMPS)/host $(STAMPS)/venv pyproject.toml
@@ -41,7 +44,7 @@ $(STAMPS)/install: $(STAMPS)/host $(STAMPS)/venv pyproject.toml
 
 # Asks each time whether the agent's sources have changed: half a second when nothing is to do.
 runtime: $(STAMPS)/install
-	@$(PYTHON) -m spotsurfer.runtime --out build/runtime build --unpack --quiet
+	@$(PYTHON) -m spotsurfer.runtime --out $(SPOTSURFER_RUNTIME__PATH) build --quiet
 
 demo: setup ## the demonstration: a real assembly surfs on this host (root; under 15 minutes)
 	@.venv/bin/spotsurfer demo
@@ -146,7 +149,7 @@ lock-upgrade: LOCK_ARGS := --upgrade
 lock-upgrade: lock ## the same with the newest versions
 
 runtime-lock: $(STAMPS)/install ## pin today's packages of the agent's runtime
-	@$(PYTHON) -m spotsurfer.runtime --out build/runtime build --unpack --update-lock
+	@$(PYTHON) -m spotsurfer.runtime --out $(SPOTSURFER_RUNTIME__PATH) build --update-lock
 
 clean: ## remove what was built here; a running demo is cleaned by `spotsurfer local clean`
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

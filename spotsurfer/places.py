@@ -1,5 +1,7 @@
 """Where things lie: the configuration file, the data folder, the API's socket.
 
+Root's files lie where the system's do; those of other users where the XDG base directory specification says.
+
 Apart from `settings`, because the command line needs only these and must start quickly.
 """
 
@@ -13,14 +15,17 @@ from typing import Any
 
 from spotsurfer.model.errors import ConfigError
 
-DATA_DIR = "/var/lib/spotsurfer-controller"
+# Not /var/lib/spotsurfer: that is the agent's folder on machines, and boxes mount their disk there.
+DATA_SYSTEM = "/var/lib/spotsurfer-controller"
 CONFIG_SYSTEM = "/etc/spotsurfer/config.toml"
 CONFIG_LOCAL = "spotsurfer.toml"
 SOCKET_NAME = "api.sock"
 
 
 def find_config(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Path | None:
-    """The configuration file in force: --config, $SPOTSURFER_CONFIG, ./spotsurfer.toml, /etc/spotsurfer/config.toml, or none.
+    """The configuration file in force: --config, $SPOTSURFER_CONFIG, ./spotsurfer.toml, the user's, the system's, or none.
+
+    The user's is ~/.config/spotsurfer/config.toml, the system's /etc/spotsurfer/config.toml.
 
     Raises ConfigError when a file that was named is not there.
     """
@@ -28,9 +33,34 @@ def find_config(explicit: Path | None = None, environment: Mapping[str, str] | N
     named = explicit or (Path(env["SPOTSURFER_CONFIG"]) if env.get("SPOTSURFER_CONFIG") else None)
     if named is not None:
         if not named.is_file():
-            raise ConfigError(f"Configuration file {named} is not there: name another one, or copy config.example.toml to it.")
+            raise ConfigError(f"Configuration file {named} is not there: name another one, or call spotsurfer init {named}.")
         return named
-    return next((p for p in (Path(CONFIG_LOCAL), Path(CONFIG_SYSTEM)) if p.is_file()), None)
+    return next((p for p in (Path(CONFIG_LOCAL), _user_config(env), Path(CONFIG_SYSTEM)) if p.is_file()), None)
+
+
+def usual_config() -> Path:
+    """The place of this user's configuration that is found from every folder: root's is the system's."""
+    return Path(CONFIG_SYSTEM) if os.geteuid() == 0 else _user_config(os.environ)
+
+
+def _user_config(environment: Mapping[str, str]) -> Path:
+    return _user_folder(environment, "XDG_CONFIG_HOME", ".config") / "config.toml"
+
+
+def usual_data_dir(environment: Mapping[str, str] | None = None) -> Path:
+    """The data folder where no setting names one: the system's for who may write there, else the user's own.
+
+    Who may write there is root, and the user of a service that was given that folder.
+    """
+    if os.geteuid() == 0 or os.access(DATA_SYSTEM, os.W_OK):
+        return Path(DATA_SYSTEM)
+    return _user_folder(os.environ if environment is None else environment, "XDG_DATA_HOME", ".local/share")
+
+
+def _user_folder(environment: Mapping[str, str], variable: str, below_home: str) -> Path:
+    """XDG's rule: a relative path in the variable counts as none."""
+    named = Path(environment.get(variable, ""))
+    return (named if named.is_absolute() else Path.home() / below_home) / "spotsurfer"
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
@@ -53,7 +83,8 @@ def client_socket(explicit: Path | None = None, environment: Mapping[str, str] |
 
 def data_dir(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Path:
     """The controller's data folder."""
-    return Path(_controller_key("data_dir", explicit, environment) or DATA_DIR).expanduser()
+    named = _controller_key("data_dir", explicit, environment)
+    return Path(named).expanduser() if named else usual_data_dir(environment)
 
 
 def _controller_key(key: str, explicit: Path | None, environment: Mapping[str, str] | None) -> str:

@@ -23,7 +23,7 @@ from spotsurfer.hints import did_you_mean
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.job import SIZE_OFF
 from spotsurfer.model.snapshot import Limits
-from spotsurfer.places import DATA_DIR, SOCKET_NAME, find_config, read_config
+from spotsurfer.places import SOCKET_NAME, find_config, read_config, usual_data_dir
 from spotsurfer.sizesection import SizeSection
 from spotsurfer.ssh.section import SshSection
 from spotsurfer.tomllines import line_of
@@ -35,7 +35,7 @@ STORE_SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
 class ControllerSection(Section):
     """[controller]: this process."""
 
-    data_dir: AbsolutePath = Path(DATA_DIR)
+    data_dir: AbsolutePath = Field(default_factory=usual_data_dir)
     socket: AbsolutePath | None = None
     listen: str | None = None
     token_file: AbsolutePath | None = None
@@ -283,11 +283,8 @@ class Settings(BaseSettings):
 
     @property
     def runtime_dir(self) -> Path:
-        """Where the agent's runtime was built: as set, else in the data folder, else beside a source checkout."""
-        if self.runtime.path is not None:
-            return self.runtime.path
-        deployed = self.controller.data_dir / "runtime"
-        return deployed if deployed.is_dir() else Path(__file__).resolve().parent.parent / "build" / "runtime"
+        """Where the agent's runtime is built and looked for, by default in the data folder."""
+        return self.runtime.path or self.controller.data_dir / "runtime"
 
     @property
     def store_url(self) -> str:

@@ -16,7 +16,7 @@ from spotsurfer_agent.protocol import AgentConfig, Report
 from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer import authorities, plugins, storekey
+from spotsurfer import agentruntime, authorities, plugins, storekey
 from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
@@ -41,14 +41,15 @@ from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
 from spotsurfer.core.purchase import USUAL_SECONDS
 from spotsurfer.front.house import Front, Rules
-from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, StoreUnwritable
+from spotsurfer.logs import Event
+from spotsurfer.model.errors import ConfigError, DiskFull, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF, Attempt, Job
 from spotsurfer.model.snapshot import Limits
 from spotsurfer.plugins import INTERVAL, POLICIES, PURCHASE, SIZE
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.parameters import parameters_of
 from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
-from spotsurfer.runtime import Runtime, find, shelf
+from spotsurfer.runtime import Runtime, shelf
 from spotsurfer.settings import Settings
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal
@@ -106,7 +107,7 @@ def build(settings: Settings) -> Controller:
 
 
 def _build(settings: Settings, lock: int) -> Controller:
-    runtime = runtime_of(settings)
+    runtime = agentruntime.ready(settings, lambda line: log.info(Event.RUNTIME_BUILDING.value, step=line))
     clock = SystemClock()
     engine = open_database(settings.controller.data_dir / "state.db")
     family = new_family(engine)
@@ -297,15 +298,6 @@ def _sizes(settings: Settings) -> Sizes:
         return plugins.made(SIZE, name, {**usual, **parameters})
 
     return Sizes(make, settings.policy.size, settings.size.as_rules())
-
-
-def runtime_of(settings: Settings) -> Runtime:
-    """The agent's tarball that instances will be given; raises HostUnfit where it was never built."""
-    out = settings.runtime_dir
-    runtime = find(out)
-    if runtime is None:
-        raise HostUnfit(f"no agent runtime in {out}: build it with `spotsurfer agent-runtime build`, or run `make setup`")
-    return runtime
 
 
 def _publish(store: FileStore, runtime: Runtime) -> None:

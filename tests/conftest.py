@@ -13,6 +13,10 @@ from hypothesis import HealthCheck, settings
 from support import levels
 from support.levels import Level
 from support.runtime import unpacked_runtime
+from support.tree import ROOT
+
+# Controllers that tests start use the checkout's runtime, whoever calls pytest; `make` sets the same.
+os.environ.setdefault("SPOTSURFER_RUNTIME__PATH", str(ROOT / "build" / "runtime"))
 
 # How long an example takes is a matter of what else the machine does, and no property.
 settings.register_profile("spotsurfer", deadline=None, suppress_health_check=[HealthCheck.too_slow])

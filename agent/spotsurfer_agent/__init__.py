@@ -1,3 +1,3 @@
 """The part of spotsurfer that runs on the instance. Knows neither the controller nor a cloud SDK."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

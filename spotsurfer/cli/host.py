@@ -1,17 +1,19 @@
-"""`serve` and `doctor`: what an operator does on the controller's host."""
+"""`init`, `serve` and `doctor`: what an operator does on the controller's host."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotsurfer.cli.common import SESSION, AsJson, Config, examples
-from spotsurfer.cli.screen import put, put_json, table
-from spotsurfer.model.errors import HostUnfit
+from spotsurfer.cli.init import EXAMPLES, init
+from spotsurfer.cli.screen import put, put_json, table, tell
+from spotsurfer.model.errors import HostUnfit, SpotsurferError
 
 if TYPE_CHECKING:
+    from spotsurfer.doctor import Finding
     from spotsurfer.settings import Settings
     from spotsurfer.web.server import Endpoint
     from spotsurfer.wiring import Controller
@@ -20,7 +22,8 @@ LOOPBACK = ("127.", "::1", "localhost")  # how addresses begin that only this ho
 
 
 def add(app: typer.Typer) -> None:
-    """Register the commands of this file."""
+    """Register the commands of this file and of `init`, which has a file of its own."""
+    app.command(epilog=EXAMPLES)(init)
     app.command(epilog=examples("spotsurfer serve", "spotsurfer serve --config /etc/spotsurfer/config.toml"))(serve)
     app.command(epilog=examples("spotsurfer doctor", "spotsurfer doctor --config ~/spotsurfer.toml --json"))(doctor)
 
@@ -98,11 +101,34 @@ def _open_to_network(listen: str | None, front: str) -> Iterator[tuple[str, str]
 
 
 def doctor(config: Config = None, as_json: AsJson = False) -> None:
-    """Say what this machine can and can't do, and the remedy; exit code 7 if something needed is missing."""
-    from spotsurfer.doctor import examine
+    """Say what this machine can and can't do, and the remedy; exit code 7 if something needed is missing.
+
+    The agent's runtime is built if nothing else is missing: only its CRIU can say whether this kernel will do.
+    """
+    from spotsurfer.doctor import OF_RUNTIME, examine
     from spotsurfer.settings import load_settings
 
-    findings = examine(load_settings(config or SESSION.config))
+    settings = load_settings(config or SESSION.config)
+    findings = examine(settings)
+    bad = {f.check for f in findings if f.level == "fail"}
+    if "runtime" in bad and bad <= OF_RUNTIME and _built(settings):
+        findings = examine(settings)
+    _show(findings, as_json)
+
+
+def _built(settings: Settings) -> bool:
+    """Whether the agent's runtime could be built; if not, standard error has the reason."""
+    from spotsurfer import agentruntime
+
+    try:
+        agentruntime.ready(settings, tell)
+    except SpotsurferError as e:
+        tell(str(e))
+        return False
+    return True
+
+
+def _show(findings: Sequence[Finding], as_json: bool) -> None:
     bad = [f for f in findings if f.level == "fail"]
     if as_json:
         put_json({"fit": not bad, "findings": [f.as_dict() for f in findings]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from spotsurfer.cli.screen import put, put_json, table
+from spotsurfer.cli.screen import put, put_json, table, tell
 from spotsurfer.model.errors import ConfigError, StoreUnwritable
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def push(settings: Settings, as_json: bool) -> None:
-    """Upload the runtime that the configuration uses, unless it is there. Raises HostUnfit, StoreUnwritable."""
+    """Upload the runtime that the configuration uses, unless it is there. Raises what building one does, StoreUnwritable."""
     from spotsurfer_agent.store import StoreError
 
+    from spotsurfer import agentruntime
     from spotsurfer.runtime import shelf
-    from spotsurfer.wiring import runtime_of
 
-    runtime = runtime_of(settings)
+    runtime = agentruntime.ready(settings, tell)
     try:
         sent = shelf.push(_store(settings), runtime)
     except StoreError as e:

@@ -1,6 +1,6 @@
 """Secrets of the clouds' own secret services, fetched once when a job is submitted, with the controller's credentials.
 
-The libraries come with `spotsurfer[aws]` and `spotsurfer[gcp]`; they find the credentials as all tools of their cloud do.
+The libraries come with the extras `aws` and `gcp`; they find the credentials as all tools of their cloud do.
 `…#KEY` takes one value out of a secret that is a JSON object.
 """
 
@@ -11,7 +11,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from spotsurfer.model.errors import Denied, HostUnfit, InputMissing
+from spotsurfer import extras
+from spotsurfer.model.errors import Denied, InputMissing
 
 GCP_ENDPOINT = "https://secretmanager.googleapis.com"
 GCP_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -20,12 +21,10 @@ ANSWER_SECONDS = 20.0
 
 def aws(place: str) -> bytes:
     """The current value of a secret by its name or ARN. Raises InputMissing, Denied, HostUnfit."""
-    try:
+    with extras.needed_for("aws-secretsmanager:"):
         import boto3
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
-    except ImportError:
-        raise HostUnfit("aws-secretsmanager: needs boto3 where the controller runs: pip install 'spotsurfer[aws]'.") from None
     name, _, key = place.partition("#")
     region = name.split(":")[3] if name.startswith("arn:") and name.count(":") >= 6 else None
     try:
@@ -45,12 +44,10 @@ def gcp(place: str, endpoint: str = GCP_ENDPOINT) -> bytes:
 
     Raises InputMissing, Denied, HostUnfit.
     """
-    try:
+    with extras.needed_for("gcp-secret:"):
         import google.auth
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import AuthorizedSession
-    except ImportError:
-        raise HostUnfit("gcp-secret: needs google-auth where the controller runs: pip install 'spotsurfer[gcp]'.") from None
     name, _, key = place.partition("#")
     try:
         credentials, project = google.auth.default(scopes=[GCP_SCOPE])

@@ -14,12 +14,14 @@ from typing import Any
 
 from rich.console import Console
 
+from spotsurfer import agentruntime
 from spotsurfer.demo import plain, reads, scene
 from spotsurfer.demo.result import failures, figures
 from spotsurfer.demo.stage import Stage
 from spotsurfer.demo.story import Director, Story
 from spotsurfer.demo.view import View, report
 from spotsurfer.model.errors import NotRoot, SpotsurferError
+from spotsurfer.settings import load_settings
 
 EXAMPLES = "Examples: spotsurfer demo; spotsurfer demo --dir /srv/demo --json"
 
@@ -47,9 +49,10 @@ def run(folder: Path, console: Console) -> dict[str, Any]:
     if os.geteuid() != 0:
         raise NotRoot("the demonstration makes boxes on this host, which needs root: use sudo")
     reads.check()
+    runtime = agentruntime.ready(load_settings(), lambda line: console.print(line, markup=False))
     console.print("drawing 40-fold reads from the genome of E. coli 536 (once)")
     files = reads.make(folder / "reads")
-    config, job = scene.write(folder / "surf", folder / "reads")
+    config, job = scene.write(folder / "surf", folder / "reads", runtime.path.parent)
     stage = Stage(config, folder / "surf")
     _clear(stage, folder / "surf" / "data")
     console.print(f"two runs of the same command at the same time: {' '.join(scene.COMMAND)}", markup=False)

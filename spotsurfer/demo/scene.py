@@ -67,6 +67,9 @@ pools = ["local-a/{type}", "local-b/{type}"]
 name = "cheapest"
 [policy.cheapest]
 stay_seconds = 15
+
+[runtime]
+path = "{runtime}"
 """
 
 JOB = """\
@@ -83,11 +86,14 @@ memory = "4G"
 """
 
 
-def write(folder: Path, reads: Path) -> tuple[Path, Path]:
-    """Configuration and job file; the job file lies beside the reads, as its inputs are relative to it."""
+def write(folder: Path, reads: Path, runtime: Path) -> tuple[Path, Path]:
+    """Configuration and job file; the job file lies beside the reads, as its inputs are relative to it.
+
+    `runtime` is the folder of the agent's runtime, which outlives the demonstration's data.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     scenario, config, job = folder / "scenario.toml", folder / "spotsurfer.toml", reads / "assembly.toml"
     scenario.write_text(SCENARIO)
-    config.write_text(CONFIG.format(data_dir=folder / "data", scenario=scenario, type=TYPE))
+    config.write_text(CONFIG.format(data_dir=folder / "data", scenario=scenario, type=TYPE, runtime=runtime))
     job.write_text(JOB.format(command=COMMAND, result=RESULT, interval=INTERVAL_SECONDS).replace("'", '"'))
     return config, job

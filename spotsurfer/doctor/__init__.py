@@ -30,6 +30,7 @@ CHECKS: Sequence[tuple[str, Check]] = (
     ("controller", software.controller),
 )
 
+OF_RUNTIME = frozenset({"runtime", "CRIU"})  # what building the agent's runtime mends
 # What a controller needs only where its machines are boxes on its own host.
 OF_BOXES = frozenset({"root", "namespaces", "control groups", "loop devices", "btrfs", "tools", "CRIU"})
 
@@ -47,4 +48,4 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]] = CHECKS) ->
     return findings
 
 
-__all__ = ["CHECKS", "Finding", "examine"]
+__all__ = ["CHECKS", "OF_RUNTIME", "Finding", "examine"]

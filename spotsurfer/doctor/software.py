@@ -23,7 +23,7 @@ from spotsurfer.ports.provider import ProviderHost
 from spotsurfer.settings import Settings
 from spotsurfer.storeway import open_for
 
-BUILD = "run `make setup` in a checkout, or `spotsurfer agent-runtime build --unpack`"
+BUILD = "`spotsurfer agent-runtime build` makes it, or says what is missing; `spotsurfer serve` does so by itself"
 CHECK_SECONDS = 60
 HERE = "local"  # the provider whose machines are boxes on this host
 
@@ -35,13 +35,9 @@ def runtime(settings: Settings) -> Finding:
 
     found = find(settings.runtime_dir)
     if found is None:
-        return fail(f"no agent runtime in {settings.runtime_dir}", BUILD)
-    text = f"agent {found.agent_version}, {found.path.name[:12]}…"
-    built = _facts(settings)
-    if built is None and settings.provider.name != HERE:
-        return ok(text)  # only machines unpack it
-    if built is None:
-        return warn(f"{text}, not unpacked here", BUILD)
+        return fail(f"no runtime of this version's agent in {settings.runtime_dir}", BUILD)
+    text = f"agent {found.agent_version}, {found.path.name[:12]}… in {settings.runtime_dir}"
+    built = json.loads((settings.runtime_dir / "current" / "RUNTIME.json").read_text())
     pinned = read(shipped())
     tested = {p.name: p.version for p in pinned.packages} | {w.name: w.version for w in pinned.wheels}
     taken = {p["name"]: p["version"] for kind in ("packages", "wheels") for p in built[kind]}
@@ -70,7 +66,7 @@ def criu(settings: Settings) -> Finding:
     """Can the kernel freeze and bring back processes?"""
     program = settings.runtime_dir / "current" / "bin" / "criu"
     if not program.exists():
-        return fail("the runtime's CRIU is not unpacked here", BUILD)
+        return fail("it comes with the agent's runtime, which is not built yet", BUILD)
     version = (_facts(settings) or {}).get("versions", {}).get("criu", "?")
     try:
         with tempfile.TemporaryDirectory() as folder:

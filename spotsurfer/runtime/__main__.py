@@ -1,4 +1,4 @@
-"""`python -m spotsurfer.runtime`: build, list and unpack the agent's runtime."""
+"""`spotsurfer agent-runtime`: build, list and unpack the agent's runtime."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import sys
 from pathlib import Path
 
 from spotsurfer.model.errors import RuntimeBuildError, SpotsurferError
-from spotsurfer.runtime.builder import Pins, Runtime, build, find, unpack, unpack_current
-
-DEFAULT_OUT = Path("build/runtime")
+from spotsurfer.runtime.builder import Pins, Runtime, build, find, unpack
 
 EXAMPLES = (
     "Examples: spotsurfer agent-runtime build; spotsurfer agent-runtime build --locked; spotsurfer agent-runtime list --json; "
@@ -31,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="spotsurfer agent-runtime", description=__doc__, epilog=EXAMPLES)
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="build folder (default: %(default)s)")
+    parser.add_argument("--out", type=Path, required=True, help="build folder (default: as the configuration says)")
     commands = parser.add_subparsers(required=True)
     make = commands.add_parser("build", help="build the tarball, fetch what is missing")
     pins = make.add_mutually_exclusive_group()
@@ -41,7 +39,6 @@ def _parser() -> argparse.ArgumentParser:
         "--update-lock", dest="pins", action="store_const", const=Pins.RENEW, help="take today's versions and pin them"
     )
     make.add_argument("--mirror", help="address of a Debian mirror (default: as the environment or this host's apt says)")
-    make.add_argument("--unpack", action="store_true", help="leave it unpacked in <out>/current, too")
     make.set_defaults(action=_build)
     make.add_argument("--quiet", action="store_true", help="say nothing where nothing was to do")
     show = commands.add_parser("list", help="show what was built (`spotsurfer agent-runtime list`: and what is in the store)")
@@ -60,8 +57,6 @@ def _build(args: argparse.Namespace) -> None:
 
     before = find(args.out)
     runtime = build(args.out, pins=args.pins, mirror=args.mirror, say=say)
-    if args.unpack:
-        unpack_current(args.out, runtime)
     if not args.quiet or runtime != before:
         _print(runtime, args.json)
 
@@ -73,7 +68,7 @@ def _list(args: argparse.Namespace) -> None:
 def _found(out: Path) -> Runtime:
     runtime = find(out)
     if runtime is None:
-        raise RuntimeBuildError(f"no runtime in {out}: build it with `python -m spotsurfer.runtime build`")
+        raise RuntimeBuildError(f"no runtime in {out}: build it with `spotsurfer agent-runtime build`")
     return runtime
 
 

@@ -53,18 +53,19 @@ def builder_digest() -> str:
 
 def cached(out: Path, ingredients: Lock) -> Base | None:
     """The base of these ingredients where it was built before."""
-    base = Base(_folder(out, ingredients), ingredients)
+    base = Base(folder(out, ingredients), ingredients)
     return base if base.member.exists() else None
 
 
-def _folder(out: Path, ingredients: Lock) -> Path:
+def folder(out: Path, ingredients: Lock) -> Path:
+    """Where the base of these ingredients lies; another version of this package makes another one."""
     key = hashlib.sha256((ingredients.digest + builder_digest()).encode()).hexdigest()
     return out / f"base-{key[:16]}"
 
 
 def build(out: Path, ingredients: Lock, say: Say) -> Base:
     """Builds the base from packages and wheels that lie in the caches."""
-    base = Base(_folder(out, ingredients), ingredients)
+    base = Base(folder(out, ingredients), ingredients)
     shutil.rmtree(base.folder, ignore_errors=True)
     say(f"unpack {len(ingredients.packages)} packages and {len(ingredients.wheels)} wheels")
     unpack(out, ingredients, base.tree)

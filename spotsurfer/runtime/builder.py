@@ -42,17 +42,31 @@ class Runtime:
 
 
 def find(out: Path) -> Runtime | None:
-    """The runtime that was built last, without building."""
+    """The runtime of the agent that is installed here, where it was built and unpacked; nothing is written or fetched.
+
+    None where there is none, or another version's only: what was built before an upgrade does not count.
+    """
+    found = _latest(out)
+    if found is None or not (out / "current" / "RUNTIME.json").is_file():
+        return None
+    runtime, inputs = found
+    wanted = lock.read(lock.shipped())
+    possible = (wanted, _taken_before(out, wanted))
+    return runtime if any(x is not None and _inputs(base.folder(out, x)) == inputs for x in possible) else None
+
+
+def _latest(out: Path) -> tuple[Runtime, str] | None:
+    """What was built last, and a digest of what it was made from."""
     try:
         latest = json.loads((out / "latest.json").read_text())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     path = out.absolute() / f"{latest['sha256']}.tar.gz"
-    return Runtime(path, latest["sha256"], latest["agent_version"]) if path.exists() else None
+    return (Runtime(path, latest["sha256"], latest["agent_version"]), latest["inputs"]) if path.exists() else None
 
 
 def build(out: Path, *, pins: Pins = Pins.PREFER, mirror: str | None = None, say: Say = print) -> Runtime:
-    """Builds what is not built yet; a second call with nothing changed returns at once.
+    """Builds what is not built yet and unpacks it; a second call with nothing changed returns at once.
 
     `mirror` is a Debian mirror's address; without one the environment and this Debian's apt are asked.
 
@@ -62,14 +76,16 @@ def build(out: Path, *, pins: Pins = Pins.PREFER, mirror: str | None = None, say
     base.prepare(out)
     with _alone(out):
         foundation = _base(out, pins, mirror, say)
-        inputs = _inputs(foundation)
-        known = find(out)
-        if known is not None and json.loads((out / "latest.json").read_text())["inputs"] == inputs:
-            return known
-        runtime = _assemble(out, foundation)
-        latest = {"sha256": runtime.sha256, "agent_version": runtime.agent_version, "inputs": inputs}
-        _replace(out / "latest.json", json.dumps(latest, indent=1).encode())
-        _prune(out, runtime, foundation)
+        inputs = _inputs(foundation.folder)
+        known = _latest(out)
+        if known is not None and known[1] == inputs:
+            runtime = known[0]
+        else:
+            runtime = _assemble(out, foundation)
+            latest = {"sha256": runtime.sha256, "agent_version": runtime.agent_version, "inputs": inputs}
+            _replace(out / "latest.json", json.dumps(latest, indent=1).encode())
+            _prune(out, runtime, foundation)
+        _unpack_current(out, runtime)
         return runtime
 
 
@@ -85,22 +101,19 @@ def unpack(runtime: Runtime, folder: Path) -> None:
         inner.rename(folder)
 
 
-def unpack_current(out: Path, runtime: Runtime) -> Path:
+def _unpack_current(out: Path, runtime: Runtime) -> None:
     """`<out>/current`: a link to the unpacked runtime, switched at once when another one is built."""
-    out = out.absolute()
-    with _alone(out):
-        folder = out / "unpacked" / runtime.sha256[:16]
-        if not folder.exists():
-            unpack(runtime, folder)
-        link = out / "current"
-        if not link.is_symlink() or link.resolve() != folder.resolve():
-            fresh = out / "current.new"
-            fresh.unlink(missing_ok=True)
-            fresh.symlink_to(folder.relative_to(out))
-            fresh.rename(link)
-        for old in _oldest(out / "unpacked", "*", keep=folder):
-            shutil.rmtree(old)
-    return out / "current"
+    folder = out / "unpacked" / runtime.sha256[:16]
+    if not folder.exists():
+        unpack(runtime, folder)
+    link = out / "current"
+    if not link.is_symlink() or link.resolve() != folder.resolve():
+        fresh = out / "current.new"
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(folder.relative_to(out))
+        fresh.rename(link)
+    for old in _oldest(out / "unpacked", "*", keep=folder):
+        shutil.rmtree(old)
 
 
 @contextmanager
@@ -163,8 +176,8 @@ def _agent_files() -> list[Path]:
     return [p for p in sorted(agent_source().rglob("*")) if p.is_file() and p.suffix != ".pyc"]
 
 
-def _inputs(foundation: Base) -> str:
-    digest = hashlib.sha256(foundation.folder.name.encode())
+def _inputs(foundation: Path) -> str:
+    digest = hashlib.sha256(foundation.name.encode())
     for path in _agent_files():
         digest.update(f"{path.relative_to(agent_source())}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())

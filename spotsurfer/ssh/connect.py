@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spotsurfer import extras
 from spotsurfer.model.errors import ConfigError, HostKeyMismatch, MachineUnreachable
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Target:
 def connect(target: Target, key_file: Path | None = None, seconds: float = CONNECT_SECONDS) -> paramiko.SSHClient:
     """An open connection, by the key in the file, else by the keys that the user's agent holds.
 
-    Raises MachineUnreachable, HostKeyMismatch, ConfigError.
+    Raises MachineUnreachable, HostKeyMismatch, ConfigError, and HostUnfit without the extra `ssh`.
     """
     ssh = _library()
     own = _key(key_file) if key_file is not None else None
@@ -96,8 +97,6 @@ def _key(path: Path) -> paramiko.PKey:
 
 
 def _library() -> Any:
-    try:
+    with extras.needed_for("SSH"):
         import paramiko
-    except ModuleNotFoundError:
-        raise ConfigError("SSH needs paramiko: pip install 'spotsurfer[ssh]'") from None
     return paramiko

@@ -21,7 +21,7 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 def open_database(path: Path | None) -> Engine:
     """The engine on `path`, migrated to the newest schema; None = in memory, for tests.
 
-    Raises DiskFull or SpotsurferError with the reason where the file can't be used.
+    Raises DiskFull or SpotsurferError with the reason where the file can't be used, or a newer version migrated it.
     """
     if path is None:
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
@@ -48,8 +48,14 @@ def _prepare(connection: object, _record: object) -> None:
 
 def _migrate(engine: Engine) -> None:
     with engine.connect() as connection:
-        if schema_version(connection) == newest_version():
-            return
+        had, newest = schema_version(connection), newest_version()
+    if had == newest:
+        return
+    if had is not None and had > newest:
+        raise SpotsurferError(
+            f"{engine.url.database} was migrated by a newer spotsurfer (schema {had}, here {newest}): install that one again, "
+            "or restore a backup from before"
+        )
     from alembic import command  # ten megabytes for as long as the controller runs, so only where there is work for it
     from alembic.config import Config
 

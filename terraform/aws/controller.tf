@@ -2,6 +2,11 @@
 # outlives the machine: whoever loses it loses the checkpoints.
 locals {
   machine = var.controller_machine == null ? {} : { this = var.controller_machine }
+  service = {
+    command = "/opt/spotsurfer/bin/spotsurfer"
+    config  = "/etc/spotsurfer/config.toml"
+    data    = "/var/lib/spotsurfer-controller"
+  }
 }
 
 resource "aws_iam_instance_profile" "controller" {
@@ -66,9 +71,11 @@ resource "aws_instance" "controller" {
   # It is read at the first boot only, so another configuration takes another machine.
   user_data_replace_on_change = true
   user_data = templatefile("${path.module}/templates/controller.sh.tftpl", {
-    config  = local.config
-    package = each.value.package
-    disk    = aws_ebs_volume.controller[each.key].id
+    config       = local.config
+    package      = each.value.package
+    disk         = aws_ebs_volume.controller[each.key].id
+    unit         = templatefile("${path.module}/templates/spotsurfer.service.tftpl", local.service)
+    unprivileged = templatefile("${path.module}/templates/unprivileged.conf.tftpl", local.service)
   })
   metadata_options {
     http_endpoint               = "enabled"

@@ -84,7 +84,7 @@ def test_configuration_names_keys_that_the_provider_knows() -> None:
 def test_set_up_of_the_controllers_machine_is_sound_shell(tmp_path: Path) -> None:
     """`${…}` are Terraform's here; what is the shell's own has no braces."""
     text = _template("controller.sh.tftpl")
-    assert set(re.findall(r"\$\{(\w+)\}", text)) == {"config", "disk", "package"}
+    assert set(re.findall(r"\$\{(\w+)\}", text)) == {"config", "disk", "package", "unit", "unprivileged"}
     script = tmp_path / "setup.sh"
     script.write_text(re.sub(r"\$\{(\w+)\}", r"a-\1", text))
     done = subprocess.run([Path(sys.executable).parent / "shellcheck", script], capture_output=True, text=True, check=False)

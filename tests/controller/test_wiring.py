@@ -96,9 +96,11 @@ def test_a_store_option_that_no_store_has(tmp_path: Path) -> None:
         wiring.build(settings(tmp_path, store={"url": "s3://bucket/x", "options": {"colour": "blue"}}))
 
 
-def test_no_runtime(tmp_path: Path) -> None:
-    with pytest.raises(e.HostUnfit, match="make setup"):
-        wiring.build(settings(tmp_path, runtime={"path": str(tmp_path / "nothing")}))
+def test_a_runtime_that_can_not_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPOTSURFER_RUNTIME__PATH", str(tmp_path / "file" / "runtime"))
+    with pytest.raises(e.HostUnfit, match=r"set \[runtime\] path"):
+        wiring.build(settings(tmp_path))
 
 
 def test_a_wrong_policy_setting(tmp_path: Path) -> None:
@@ -106,7 +108,11 @@ def test_a_wrong_policy_setting(tmp_path: Path) -> None:
         wiring.build(settings(tmp_path, policy={"name": "cheapest", "cheapest": {"margin": "much"}}))
 
 
-def test_after_a_failed_start_another_may_start(tmp_path: Path, built: list[wiring.Controller]) -> None:
-    with pytest.raises(e.HostUnfit):
-        wiring.build(settings(tmp_path, runtime={"path": str(tmp_path / "nothing")}))
+def test_after_a_failed_start_another_may_start(
+    tmp_path: Path, built: list[wiring.Controller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    with monkeypatch.context() as elsewhere, pytest.raises(e.HostUnfit):
+        elsewhere.setenv("SPOTSURFER_RUNTIME__PATH", str(tmp_path / "file" / "runtime"))
+        wiring.build(settings(tmp_path))
     built.append(wiring.build(settings(tmp_path)))

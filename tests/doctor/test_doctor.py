@@ -15,14 +15,18 @@ from support.fake_service import FakeService
 
 from spotsurfer.cli.main import main
 from spotsurfer.doctor import CHECKS, OF_BOXES, examine, host, software
-from spotsurfer.doctor.finding import fail, ok
+from spotsurfer.doctor.finding import Finding, fail, ok
+from spotsurfer.model.errors import RuntimeBuildError
+from spotsurfer.runtime import base, builder
+from spotsurfer.runtime.lock import read, shipped
 from spotsurfer.settings import Settings
 from spotsurfer.state.db import new_family, open_database
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings.model_validate({"controller": {"data_dir": tmp_path / "data"}, "runtime": {"path": tmp_path / "runtime"}})
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("SPOTSURFER_RUNTIME__PATH", str(tmp_path / "runtime"))
+    return Settings.model_validate({"controller": {"data_dir": tmp_path / "data"}})
 
 
 def test_all_checks_run_and_make_nothing(settings: Settings, tmp_path: Path) -> None:
@@ -48,7 +52,7 @@ def test_without_a_runtime_it_says_how_to_build_one(settings: Settings) -> None:
     for check in (software.runtime, software.criu):
         found = check(settings)
         assert found.level == "fail"
-        assert "make setup" in found.remedy
+        assert "agent-runtime build" in found.remedy
 
 
 def test_a_broken_check_is_a_finding(settings: Settings) -> None:
@@ -95,7 +99,8 @@ def test_a_runtime_of_other_versions_is_named(settings: Settings, tmp_path: Path
     lock = json.loads(Path(software.__file__).parent.parent.joinpath("runtime", "runtime.lock").read_text())
     current = tmp_path / "runtime" / "current"
     current.mkdir(parents=True)
-    (tmp_path / "runtime" / "latest.json").write_text(json.dumps({"sha256": "ab", "agent_version": "1", "inputs": ""}))
+    inputs = builder._inputs(base.folder(tmp_path / "runtime", read(shipped())))
+    (tmp_path / "runtime" / "latest.json").write_text(json.dumps({"sha256": "ab", "agent_version": "1", "inputs": inputs}))
     (tmp_path / "runtime" / "ab.tar.gz").write_text("")
     (current / "RUNTIME.json").write_text(json.dumps(lock))
     assert software.runtime(settings).level == "ok"
@@ -154,6 +159,33 @@ def test_on_a_host_that_is_not_debian_a_mirror_is_asked_for(settings: Settings, 
     found = software.mirror(settings)
     assert found.level == "fail"
     assert "[runtime] mirror" in found.remedy
+
+
+def test_the_command_builds_the_runtime_only_where_nothing_else_is_missing(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Only the runtime's CRIU can say whether the kernel will do; on a host that is unfit anyway nothing is fetched."""
+    tried: list[Path] = []
+    other = [fail("no", "mend it")]
+
+    def built(settings: Settings, say: object) -> None:
+        tried.append(settings.runtime_dir)
+        if len(tried) == 1:
+            raise RuntimeBuildError("no network: check it")
+
+    def runtime(_: Settings) -> Finding:
+        return ok("there") if len(tried) > 1 else fail("not there", "build it")
+
+    checks = [("runtime", runtime), ("CRIU", runtime), ("tools", lambda _: other[0])]
+    monkeypatch.setattr("spotsurfer.doctor.examine", lambda s: examine(s, checks))
+    monkeypatch.setattr("spotsurfer.agentruntime.ready", built)
+    monkeypatch.setenv("SPOTSURFER_RUNTIME__PATH", str(tmp_path))
+    assert (main(["doctor", "--json"]), tried) == (7, [])
+    other[0] = ok("all")
+    assert main(["doctor"]) == 7
+    assert "no network: check it" in capfd.readouterr().err
+    assert main(["doctor"]) == 0
+    assert tried == [tmp_path, tmp_path]
 
 
 def test_the_command_ends_with_7_when_something_is_missing(

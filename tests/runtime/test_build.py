@@ -48,7 +48,7 @@ class World:
 
     def _build(self, out: Path, ingredients: Lock, say: Say) -> Base:
         self.built.append(ingredients)
-        made = Base(base._folder(out, ingredients), ingredients)
+        made = Base(base.folder(out, ingredients), ingredients)
         made.tree.mkdir(parents=True)
         (made.folder / "facts.json").write_text("{}")
         made.member.write_bytes(b"")
@@ -134,10 +134,11 @@ def test_current_is_switched_as_a_whole(world: World, monkeypatch: pytest.Monkey
     agent.mkdir()
     (agent / "__init__.py").write_text("one = 1\n")
     monkeypatch.setattr(builder, "agent_source", lambda: agent)
-    current = builder.unpack_current(world.out, world.build())
+    world.build()
+    current = world.out / "current"
     (agent / "__init__.py").write_text("two = 2\n")
     before = current.resolve()
-    assert builder.unpack_current(world.out, world.build()) == current
+    world.build()
     assert (current / "site/spotsurfer_agent/__init__.py").read_text() == "two = 2\n"
     assert (before / "site/spotsurfer_agent/__init__.py").read_text() == "one = 1\n", "a test may still read it"
 
@@ -146,6 +147,29 @@ def test_unpack_never_writes_into_a_folder_that_is_there(world: World, tmp_path:
     runtime = world.build()
     with pytest.raises(RuntimeBuildError, match="exists"):
         builder.unpack(runtime, tmp_path)
+
+
+def test_what_another_version_built_does_not_count(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An upgraded controller must not hand out the agent of before, nor one whose tools came from another lock."""
+    agent = tmp_path / "agent"
+    agent.mkdir()
+    (agent / "__init__.py").write_text("one = 1\n")
+    monkeypatch.setattr(builder, "agent_source", lambda: agent)
+    first = world.build()
+    assert builder.find(world.out) == first
+    (agent / "__init__.py").write_text("two = 2\n")
+    assert builder.find(world.out) is None
+    second = world.build()
+    assert builder.find(world.out) == second
+    world.shipped.write_text(dataclasses.replace(OLD, python="3.15").text())
+    assert builder.find(world.out) is None
+
+
+def test_one_that_lost_its_unpacked_copy_is_unpacked_again(world: World) -> None:
+    first = world.build()
+    (world.out / "current").unlink()
+    assert builder.find(world.out) is None
+    assert world.build() == first == builder.find(world.out)
 
 
 def test_nothing_built_is_no_error(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from support.dict_store import DictStore
 
 from spotsurfer.cli.main import main
 from spotsurfer.model.errors import HostUnfit, StoreUnwritable
-from spotsurfer.runtime import Runtime
+from spotsurfer.runtime import Runtime, base, builder, lock
 from spotsurfer.runtime.shelf import push, stored
 
 
@@ -23,8 +23,11 @@ def a_runtime(folder: Path, body: bytes = b"tarball") -> Runtime:
     sha = hashlib.sha256(body).hexdigest()
     path = folder / f"{sha}.tar.gz"
     path.write_bytes(body)
-    (folder / "latest.json").write_text(json.dumps({"sha256": sha, "agent_version": "0.1.0", "inputs": ""}))
-    return Runtime(path, sha, "0.1.0")
+    inputs = builder._inputs(base.folder(folder, lock.read(lock.shipped())))
+    (folder / "latest.json").write_text(json.dumps({"sha256": sha, "agent_version": "7", "inputs": inputs}))
+    (folder / "current").mkdir(exist_ok=True)
+    (folder / "current" / "RUNTIME.json").write_text("{}")
+    return Runtime(path, sha, "7")
 
 
 def test_it_is_sent_once(tmp_path: Path) -> None:
@@ -67,8 +70,10 @@ def listed(capfd: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
 
 
 def test_the_commands(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (here / "runtime").write_text("in the way")
     assert main(["agent-runtime", "push"]) == HostUnfit.exit_code
     assert listed(capfd) == []
+    (here / "runtime").unlink()
     old = a_runtime(here / "runtime", b"old")
     assert main(["agent-runtime", "push", "--json"]) == 0
     assert json.loads(capfd.readouterr().out) == {"sha256": old.sha256, "sent": True}

@@ -31,6 +31,13 @@ def test_an_old_database_opens_again(tmp_path: Path) -> None:
     assert new_family(open_database(tmp_path / "x.db")) == family
 
 
+def test_one_that_a_newer_version_migrated_is_refused(tmp_path: Path) -> None:
+    with open_database(tmp_path / "x.db").begin() as c:
+        c.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(SpotsurferError, match="was migrated by a newer spotsurfer: install that one again"):
+        open_database(tmp_path / "x.db")
+
+
 def test_what_is_no_database_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "x.db").mkdir()
     with pytest.raises(SpotsurferError, match="can't be opened"):

@@ -113,6 +113,7 @@ class Fleet:
 
     path: Path
     config: Path
+    environment: dict[str, str] | None = None  # of the controller; None: that of the tests
     controller: subprocess.Popen[bytes] | None = None
     steps: dict[str, int] = field(default_factory=dict)
 
@@ -131,7 +132,7 @@ class Fleet:
         with (self.path / "controller.log").open("ab") as log:
             command = [sys.executable, "-m", "spotsurfer", "--config", str(self.config), "serve"]
             self.controller = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         self.wait(self._answers, "the controller's answer", 30)
 
@@ -309,13 +310,13 @@ def baked_runtimes(path: Path) -> Path:
 
 
 @contextmanager
-def fleet(path: Path, interval: float = 3, config: str = CONFIG) -> Iterator[Fleet]:
+def fleet(path: Path, interval: float = 3, config: str = CONFIG, environment: dict[str, str] | None = None) -> Iterator[Fleet]:
     """A running controller; at the end everything is stopped and nothing may be left."""
     levels.only_for_real_tests("boxes")
     path.mkdir(parents=True, exist_ok=True)
     file = path / "spotsurfer.toml"
     file.write_text(config.format(data=path / "data", interval=interval, runtimes=baked_runtimes(path)))
-    made = Fleet(path, file)
+    made = Fleet(path, file, environment)
     try:
         made.start()
         yield made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from spotsurfer.model.errors import ConfigError
+from spotsurfer import extras
 
 if TYPE_CHECKING:
     from spotsurfer.ports.provider import ProviderHost
@@ -13,12 +13,10 @@ if TYPE_CHECKING:
 
 
 def make(settings: Mapping[str, object], host: ProviderHost) -> AwsProvider:
-    """The entry point. Calls nothing of AWS yet. Raises ConfigError for wrong settings or where boto3 is missing."""
+    """The entry point. Calls nothing of AWS yet. Raises ConfigError for wrong settings, HostUnfit without the extra `aws`."""
     from spotsurfer_providers.aws.settings import read_settings
 
     wanted = read_settings(settings)
-    try:
+    with extras.needed_for("The provider aws"):
         from spotsurfer_providers.aws.provider import AwsProvider
-    except ModuleNotFoundError as e:
-        raise ConfigError(f"the provider aws needs {e.name}: install spotsurfer[aws]") from e
     return AwsProvider(wanted, host)
