@@ -62,10 +62,10 @@ def build(view: View) -> None:
     kernel.make_read_only(top or "/")
     if not top:
         _drop(mounted, ("/proc", "/sys", "/dev", DISK_AT, *PRIVATE, *view.hidden))
-    kernel.mount(view.device, top + DISK_AT, view.disk_kind, 0)
-    if view.runtimes:  # now, for private and hidden folders may cover it
-        _bake_in(Path(view.runtimes), Path(top + DISK_AT) / "runtime")
     devices.make(top + "/dev", nodes)
+    kernel.mount(top + view.device, top + DISK_AT, view.disk_kind, 0)
+    if view.runtimes:  # before private and hidden folders cover it
+        _bake_in(Path(view.runtimes), Path(top + DISK_AT) / "runtime")
     _mount_proc(top + "/proc")
     _mount_sys(view.cgroups, top)
     for folder, mode in PRIVATE.items():
