@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import typer.core
-from typer._coercion import TypeDescriptor, build_runtime_param
 
 
 class _WhenNeeded:
     """Stands for typer's own converter of a parameter, and makes that for the first value that it is needed for."""
 
-    def __init__(self, descriptor: TypeDescriptor) -> None:
+    def __init__(self, descriptor: Any) -> None:
         self._descriptor = descriptor
         self._text = descriptor.annotation is str and descriptor.parameter_info.parser is None
 
@@ -22,9 +21,13 @@ class _WhenNeeded:
         """The value as the command gets it."""
         if not (param.multiple or param.nargs == -1) and (value is None or (self._text and type(value) is str)):
             return value
-        return build_runtime_param(self._descriptor).coerce(value, param=param, ctx=ctx)
+        return _CONVERTER(self._descriptor).coerce(value, param=param, ctx=ctx)
+
+
+_CONVERTER: Any = getattr(typer.core, "build_runtime_param", None)  # a private name: another typer may lack it
 
 
 def set_up() -> None:
-    """From now on."""
-    typer.core.build_runtime_param = _WhenNeeded  # type: ignore[assignment, attr-defined]
+    """From now on. A typer without such converters is left as it is: it may be slower, and does the same."""
+    if _CONVERTER is not None:
+        typer.core.build_runtime_param = _WhenNeeded  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""`init`, `serve` and `doctor`: what an operator does on the controller's host."""
+"""`serve` and `doctor`: what an operator does on the controller's host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotsurfer.cli.common import SESSION, AsJson, Config, examples
-from spotsurfer.cli.init import EXAMPLES, init
 from spotsurfer.cli.screen import put, put_json, table, tell
 from spotsurfer.model.errors import HostUnfit, SpotsurferError
 
@@ -22,8 +21,7 @@ LOOPBACK = ("127.", "::1", "localhost")  # how addresses begin that only this ho
 
 
 def add(app: typer.Typer) -> None:
-    """Register the commands of this file and of `init`, which has a file of its own."""
-    app.command(epilog=EXAMPLES)(init)
+    """Register the commands of this file."""
     app.command(epilog=examples("spotsurfer serve", "spotsurfer serve --config /etc/spotsurfer/config.toml"))(serve)
     app.command(epilog=examples("spotsurfer doctor", "spotsurfer doctor --config ~/spotsurfer.toml --json"))(doctor)
 

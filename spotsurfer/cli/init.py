@@ -22,12 +22,16 @@ UNIT = "spotsurfer.service"
 BOXES = "local"  # the provider whose machines are boxes on this host: its controller is root's
 
 
-EXAMPLES = examples(
-    "spotsurfer init",
-    "spotsurfer init ./spotsurfer.toml",
-    "spotsurfer init --systemd /etc/systemd/system",
-    "spotsurfer init --terraform ./terraform",
-)
+def add(app: typer.Typer) -> None:
+    """Register the command of this file."""
+    app.command(
+        epilog=examples(
+            "spotsurfer init",
+            "spotsurfer init ./spotsurfer.toml",
+            "spotsurfer init --systemd /etc/systemd/system",
+            "spotsurfer init --terraform ./terraform",
+        )
+    )(init)
 
 
 def init(

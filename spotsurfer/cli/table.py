@@ -45,6 +45,7 @@ TABLE = {
         "outputs": "List the results of a job that has ended, or download them; each file is checked against its digest.",
     },
     "hint": {"hint": "For a job's own script: tell its stage, or ask for a checkpoint."},
+    "init": {"init": "Write a configuration with all keys and their defaults, Terraform's modules, a systemd unit."},
     "host": {
         "serve": "Run the controller until SIGTERM or Ctrl-C.",
         "doctor": "Say what this machine can and can't do, and the remedy; exit code 7 if something needed is missing.",

@@ -42,6 +42,18 @@ def test_user_data_runs_within_seconds(here: Yard) -> None:
     assert here.log(box.id) == ""
 
 
+def test_runtimes_of_its_image_are_in_place_and_read_only(tmp_path: Path) -> None:
+    """They come from a folder that a box can't see otherwise."""
+    runtime = tmp_path / "runtimes" / "5e5e"
+    runtime.mkdir(parents=True)
+    (runtime / "hello").write_text("#!/bin/sh\necho hello\n")
+    (runtime / "hello").chmod(0o755)
+    with yard(tmp_path / "yard", runtimes=str(runtime.parent)) as here:
+        box = here.launch("cd /var/lib/spotsurfer/runtime/5e5e; ./hello; touch x || echo kept; touch ../other && echo added")
+        assert here.wait_console(box.id, "added").startswith("hello\ntouch: cannot touch 'x': Read-only file system\nkept\n")
+    assert [p.name for p in runtime.iterdir()] == ["hello"]
+
+
 def test_it_stays_up_when_user_data_ends(here: Yard) -> None:
     box = here.launch("echo done; exit 3")
     here.wait_console(box.id, "done")

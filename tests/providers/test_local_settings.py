@@ -36,6 +36,8 @@ def host(path: Path, url: str = "") -> ProviderHost:
         ({"scenario": "/no/such.toml"}, "can't be read"),
         ({"link_bits_per_second": True}, "link_bits_per_second is True"),
         ({"clock_offset_seconds_max": -1}, "clock_offset_seconds_max must be 0 to"),
+        ({"runtimes": "srv/runtimes"}, "runtimes is 'srv/runtimes'; it must be the absolute path of a folder"),
+        ({"runtimes": "/no/such/folder"}, "runtimes is '/no/such/folder'; it must be the absolute path of a folder"),
         ({"root": "srv/bookworm"}, "root must be an absolute path, not 'srv/bookworm'"),
         ({"root": "/no/such/tree"}, "root /no/such/tree has no bin/sh, dev, proc"),
     ],
