@@ -30,4 +30,4 @@ _CONVERTER: Any = getattr(typer.core, "build_runtime_param", None)  # a private 
 def set_up() -> None:
     """From now on. A typer without such converters is left as it is: it may be slower, and does the same."""
     if _CONVERTER is not None:
-        typer.core.build_runtime_param = _WhenNeeded  # type: ignore[attr-defined]
+        typer.core.build_runtime_param = _WhenNeeded  # type: ignore[assignment, attr-defined]
