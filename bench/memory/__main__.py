@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import subprocess
 import sys
@@ -23,8 +22,7 @@ Row = tuple[str, str]
 def main() -> None:
     """See `--help`."""
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
-    there = [name for name in PARTS if importlib.util.find_spec(f"bench.memory.{name}") is not None]
-    parser.add_argument("--only", default=",".join(there), help="parts with commas between (default %(default)s)")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts with commas between (default %(default)s)")
     parser.add_argument("--out", type=Path, default=JSON, help="the figures (default %(default)s)")
     parser.add_argument(
         "--json", action="store_true", help="print the figures instead of the table, and leave the page as it is"
