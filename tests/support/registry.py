@@ -34,7 +34,7 @@ def registry(folder: Path, port: int = PORT, htpasswd: Path | None = None, tls: 
     """The registry of a folder, on loopback while the block lasts; yields its address. `tls`: folder with its certificate."""
     secure = f", tls: {{ certificate: {tls}/cert.pem, key: {tls}/key.pem }}" if tls else ""
     with _serving(
-        folder, f'addr: "127.0.0.1:{port}"{secure}', lambda: socket.create_connection(("127.0.0.1", port), 1), htpasswd
+        folder, f'addr: "127.0.0.1:{port}"{secure}', lambda: socket.create_connection(("127.0.0.1", port), 1).close(), htpasswd
     ):
         yield f"127.0.0.1:{port}"
 
@@ -43,10 +43,9 @@ def registry(folder: Path, port: int = PORT, htpasswd: Path | None = None, tls: 
 def registry_at(folder: Path, path: Path) -> Iterator[Path]:
     """The same on a Unix socket."""
 
-    def connect() -> socket.socket:
-        made = socket.socket(socket.AF_UNIX)
-        made.connect(str(path))
-        return made
+    def connect() -> None:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(path))
 
     path.unlink(missing_ok=True)
     with _serving(folder, f'net: unix, addr: "{path}"', connect, None):
@@ -54,7 +53,7 @@ def registry_at(folder: Path, path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _serving(folder: Path, address: str, connect: Callable[[], socket.socket], htpasswd: Path | None) -> Iterator[None]:
+def _serving(folder: Path, address: str, connect: Callable[[], None], htpasswd: Path | None) -> Iterator[None]:
     levels.only_for_real_tests("a registry")
     folder.mkdir(parents=True, exist_ok=True)
     config = folder.with_name(f"{folder.name}.{os.getpid()}.yml")
@@ -89,11 +88,11 @@ def _program() -> str:
     return shutil.which("docker-registry") or str(ROOT / "build/tools/usr/bin/docker-registry")
 
 
-def _answers(connect: Callable[[], socket.socket], process: subprocess.Popen[bytes]) -> None:
+def _answers(connect: Callable[[], None], process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + 20
     while process.poll() is None and time.monotonic() < end:
         with contextlib.suppress(OSError):
-            connect().close()
+            connect()
             return
         time.sleep(0.02)
     raise AssertionError("docker-registry did not come up")
