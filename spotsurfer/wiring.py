@@ -41,7 +41,6 @@ from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
 from spotsurfer.core.purchase import USUAL_SECONDS
 from spotsurfer.front.house import Front, Rules
-from spotsurfer.logs import Event
 from spotsurfer.model.errors import ConfigError, DiskFull, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF, Attempt, Job
 from spotsurfer.model.snapshot import Limits
@@ -107,7 +106,7 @@ def build(settings: Settings) -> Controller:
 
 
 def _build(settings: Settings, lock: int) -> Controller:
-    runtime = agentruntime.ready(settings, lambda line: log.info(Event.RUNTIME_BUILDING.value, step=line))
+    runtime = agentruntime.ready(settings, lambda line: log.info("runtime.building", step=line))
     clock = SystemClock()
     engine = open_database(settings.controller.data_dir / "state.db")
     family = new_family(engine)

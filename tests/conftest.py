@@ -92,7 +92,7 @@ class _Recorder:
 def pytest_configure(config: pytest.Config) -> None:
     """With workers, only the process that hears of all tests records."""
     path = config.getoption("record")
-    if path is not None and "PYTEST_XDIST_WORKER" not in os.environ:
+    if path is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Recorder(path))
 
 

@@ -53,8 +53,8 @@ def _migrate(engine: Engine) -> None:
         return
     if had is not None and had > newest:
         raise SpotsurferError(
-            f"{engine.url.database} was migrated by a newer spotsurfer (schema {had}, here {newest}): install that one again, "
-            "or restore a backup from before"
+            f"{engine.url.database} was migrated by a newer spotsurfer: install that one again, or restore a backup "
+            f"from before (schema {had}, here {newest})"
         )
     from alembic import command  # ten megabytes for as long as the controller runs, so only where there is work for it
     from alembic.config import Config
