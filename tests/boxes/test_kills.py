@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_providers.local import control
-from support.fleet import MARKS, Fleet, fleet
+from support.fleet import MARKS, SHORT_LEASE, Fleet, fleet
 
 from spotsurfer.model.errors import SpotsurferError
 
@@ -98,7 +98,7 @@ VICTIMS: dict[str, Callable[[Fleet, str], None]] = {
 @pytest.mark.parametrize("step", MOVE)
 def test_kill_when(step: str, tmp_path: Path) -> None:
     reached, attempt = MOVE[step]
-    with fleet(tmp_path, interval=2) as world:
+    with fleet(tmp_path, interval=2, config=SHORT_LEASE) as world:
         jobs = {world.submit(STEPS, name=f"{victim}-dies"): kill for victim, kill in VICTIMS.items()}
         for job in jobs:
             world.wait(lambda job=job: world.moments(job, "saved"), f"the first checkpoint of {job}")

@@ -15,14 +15,14 @@ from spotsurfer_agent.headlog import Appended, HeadLog
 from spotsurfer_agent.protocol import AgentState, Done, HeadKind, Report
 from spotsurfer_agent.store import FileStore, open_store
 from spotsurfer_providers.local import control
-from support.fleet import MARKS, Fleet, fleet
+from support.fleet import MARKS, SHORT_LEASE, Fleet, fleet
 
 pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("lease")) as made:
+    with fleet(tmp_path_factory.mktemp("lease"), config=SHORT_LEASE) as made:
         yield made
 
 

@@ -12,7 +12,7 @@ from spotsurfer.ports.clock import SystemClock
 pytestmark = MARKS
 TAKES_SECONDS_MAX = 10.0
 # Nothing here is about leases: a long one bears slow hosts. The controller looks as seldom as it does by default.
-ONE_MACHINE = CONFIG.replace("instances_max = 12", "instances_max = 1").replace("lease_seconds = 6", "lease_seconds = 60")
+ONE_MACHINE = CONFIG.replace("instances_max = 12", "instances_max = 1").replace("lease_seconds = 30", "lease_seconds = 60")
 ONE_MACHINE = ONE_MACHINE.replace("tick_seconds = 0.3", "tick_seconds = 4")
 # What comes one after the other until the job runs: whose moment, and how its text begins.
 STAGES = (
