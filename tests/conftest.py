@@ -45,9 +45,12 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what the level leaves out. Real tests come last: a mistake in the core should not take minutes to show."""
+    """Leave what the level leaves out. Real tests come last: a mistake in the core should not take minutes to show.
+
+    Virtual worlds come first, for they take longest: workers that share the tests end together, and one of them plays a world.
+    """
     items[:], left = levels.select(items, _level(config), levels.seed())
-    items.sort(key=lambda item: item.get_closest_marker("real") is not None)
+    items.sort(key=lambda item: (item.get_closest_marker("real") is not None, "simulation" not in item.path.parts))
     if left:
         config.hook.pytest_deselected(items=left)
 
