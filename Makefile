@@ -65,14 +65,14 @@ test-quick: setup check ## lints, types and pure tests (6 minutes)
 test: setup check ## the same, and a share of the tests with CRIU, boxes and servers; SEED=abc repeats a share (root; 25 minutes)
 	@$(call in_two_parts,--level default)
 
-test-all: setup check ## everything: all tests, the long ones, the programs (root, terraform; hours)
+test-all: setup check ## everything: all tests, the long ones, the programs; with PYTEST_ARGS these tests alone (root, terraform; hours)
 	@EXTRA_PACKAGES="megahit samtools r-base-core ngspice" sh scripts/host.sh
 	@$(MAKE) --no-print-directory checkov
-	@rm -f build/durations.json
-	@$(call in_two_parts,--level all --record=build/durations.json)
-	@$(MAKE) --no-print-directory test-programs
+	@$(if $(PYTEST_ARGS),,rm -f build/durations.json)
+	@$(call in_two_parts,--level all $(if $(PYTEST_ARGS),,--record=build/durations.json))
+	@$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory test-programs)
 
-durations: ## take over what the last test-all measured: shares are chosen by it
+durations: ## take over what the last whole test-all measured: shares are chosen by it
 	@cp build/durations.json tests/durations.json
 
 # SIZE_MB=512 for a quick look; ONLY=freeze,lazy for some parts; DIRTY_MB, DUMPS and PAGE as in `python -m bench --help`.

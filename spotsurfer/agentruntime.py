@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 
@@ -16,14 +17,14 @@ def ready(settings: Settings, say: Callable[[str], None]) -> Runtime:
     Building takes a minute or two and a network. Raises RuntimeBuildError, HostUnfit, DiskFull.
     """
     out = settings.runtime_dir
-    found = find(out)
-    if found is not None:
-        return found
-    say(f"build the agent's runtime in {out}, once for each version: a minute or two, 100 MB to fetch")
     try:
+        found = find(out)
+        if found is not None:
+            return found
+        say(f"build the agent's runtime in {out}, once for each version: a minute or two, 100 MB to fetch")
         return build(out, mirror=settings.runtime.mirror, say=say)
     except OSError as e:
-        if e.errno == 28:
+        if e.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(f"{out}: no space left for the agent's runtime; free some, or set [runtime] path elsewhere") from e
         raise HostUnfit(
             f"the agent's runtime can't be kept in {out}: {e.strerror or e}; set [runtime] path to a folder that "

@@ -76,9 +76,16 @@ def read_config(path: Path | None) -> dict[str, Any]:
 
 
 def client_socket(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Path:
-    """The socket where the controller of this configuration answers."""
+    """The socket where the controller of this configuration answers.
+
+    Where nothing names one and this user runs none, it is that of the system's controller, if there is one.
+    """
     socket = _controller_key("socket", explicit, environment)
-    return Path(socket) if socket else data_dir(explicit, environment) / SOCKET_NAME
+    if socket:
+        return Path(socket)
+    own = data_dir(explicit, environment) / SOCKET_NAME
+    named = _controller_key("data_dir", explicit, environment)
+    return own if named or own.exists() or not Path(DATA_SYSTEM).is_dir() else Path(DATA_SYSTEM) / SOCKET_NAME
 
 
 def data_dir(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Path:

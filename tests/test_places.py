@@ -50,6 +50,19 @@ def test_controller_and_client_look_at_the_same_place(home: Path) -> None:
     assert settings.socket_path == client_socket() == home / ".local/share/spotsurfer/api.sock"
 
 
+def test_a_user_without_a_controller_asks_the_systems(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is told whom to run as: its socket is root's."""
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    system, own = home / "system", home / ".local/share/spotsurfer"
+    system.mkdir()
+    assert usual_data_dir() == own
+    assert client_socket() == system / "api.sock"
+    own.mkdir(parents=True)
+    (own / "api.sock").touch()
+    assert client_socket() == own / "api.sock"
+    assert client_socket(None, {"SPOTSURFER_CONTROLLER__DATA_DIR": "/srv/mine"}) == Path("/srv/mine/api.sock")
+
+
 def test_the_nearest_configuration_wins(home: Path) -> None:
     assert find_config() is None
     for path in (home / "etc.toml", home / ".config/spotsurfer/config.toml", home / "spotsurfer.toml"):

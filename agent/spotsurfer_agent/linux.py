@@ -150,8 +150,9 @@ def return_memory() -> None:
 
 
 def trim_memory() -> None:
-    """Give memory that this process does not use any more back to the machine, where its C library can; also what large
-    buffers leave from now on. It takes some milliseconds after a save of gigabytes.
+    """Give memory that this process does not use any more back to the machine, if its C library can.
+
+    It ends `reuse_memory`: large buffers go back by themselves again. It takes some milliseconds after a save of gigabytes.
     """
     _keep_free(_USUAL_BYTES, _USUAL_BYTES)
     trim = getattr(_libc, "malloc_trim", None)

@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS), help="parts with commas between (default %(default)s)")
     parser.add_argument("--out", type=Path, default=JSON, help="the figures (default %(default)s)")
     parser.add_argument(
-        "--json", action="store_true", help="print the figures instead of the table, and leave the page as it is"
+        "--json", action="store_true", help="print the figures instead of the table; the page stays as it is, as with --only"
     )
     options = parser.parse_args()
     found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
@@ -40,7 +40,8 @@ def main() -> None:
         return
     text = compared(json.loads(BEFORE.read_text()), found)
     print(text)
-    PAGE.write_text(between(PAGE.read_text(), "memory", text))
+    if options.only == parser.get_default("only"):  # one machine, one run: else the table would mix several
+        PAGE.write_text(between(PAGE.read_text(), "memory", text))
 
 
 def compared(before: dict[str, Any], now: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 from spotsurfer_agent.protocol import AgentState, Report
 
 from bench.memory.place import controller
+from spotsurfer import __version__
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
 from spotsurfer.model.job import Attempt, AttemptState, Job, JobSpec, JobState
 from spotsurfer.model.market import Market, Pool
@@ -92,7 +93,9 @@ def fill(data_dir: Path, jobs: int) -> None:
             rows.add_job(c, Job(job, spec, JobState.SUCCEEDED, 1, end - timedelta(minutes=n), exit_code=0, ended_at=end))
             for number in (1, 2):
                 rows.add_attempt(c, _attempt(job, number, end - timedelta(minutes=n)))
-                report = Report(job, number, f"box-{job}-{number}", "0.1.0", 9, AgentState.FINISHED, head=3, cpu_seconds=3000.0)
+                report = Report(
+                    job, number, f"box-{job}-{number}", __version__, 9, AgentState.FINISHED, head=3, cpu_seconds=3000.0
+                )
                 market.set_usage(c, report, end)
     engine.dispose()
 

@@ -144,11 +144,14 @@ def connect(config: Path | None = None) -> Client:
     url = os.environ.get("SPOTSURFER_URL")
     if not url:
         return on_socket(client_socket(config))
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    except ValueError:  # a port that is no number, a bracket too many
+        scheme, host, port = "", None, None
+    if scheme not in ("http", "https") or not host:
         raise e.UsageError(f"SPOTSURFER_URL is {url!r}, expected a URL like http://127.0.0.1:8470.")
-    host, port = parts.hostname, parts.port
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
     return Client(url, lambda: kind(host, port), os.environ.get("SPOTSURFER_TOKEN", "").strip())
 
 
@@ -185,7 +188,7 @@ def _query(query: Mapping[str, object]) -> str:
 
 
 def _exactly(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """The pieces, as long as they are not more than was announced; raises InputMissing where they are not as much."""
+    """The pieces, as long as they are not more than was announced; raises InputMissing if there are more or fewer bytes."""
     sent = 0
     for piece in pieces:
         sent += len(piece)

@@ -28,7 +28,7 @@ def demo(context: typer.Context) -> None:
         if e.name is None or not e.name.startswith("spotsurfer.demo"):
             raise
         raise HostUnfit("This installation has no demonstration: run `make demo` in a checkout of the sources.") from None
-    raise typer.Exit(module.main(context.args))
+    raise typer.Exit(module.main(context.args, SESSION.config))
 
 
 def agent_runtime(context: typer.Context) -> None:

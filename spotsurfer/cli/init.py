@@ -7,16 +7,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spotsurfer.cli.common import SESSION, AsJson, examples, write
 from spotsurfer.cli.screen import put, put_json
 from spotsurfer.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from spotsurfer.settings import Settings
 
 UNIT = "spotsurfer.service"
 BOXES = "local"  # the provider whose machines are boxes on this host: its controller is root's
@@ -49,14 +46,16 @@ def init(
     """Write a configuration with all keys and their defaults, Terraform's modules, a systemd unit.
 
     The configuration goes to FILE, else to /etc/spotsurfer/config.toml (root) or ~/.config/spotsurfer/config.toml: commands
-    finds it there. With --terraform or --systemd it is written if FILE is given, or if the unit needs one and there is none.
+    find it there. With --terraform or --systemd it is written if FILE is given, or if the unit needs one and there is none.
     """
     from spotsurfer import shipped
-    from spotsurfer.places import find_config, usual_config
+    from spotsurfer.places import DATA_SYSTEM, find_config, usual_config
     from spotsurfer.settings import load_settings
 
     files: dict[Path, str | bytes] = {}
     said: list[str] = []
+    if SESSION.config is not None and systemd is None:
+        raise UsageError(f"--config names a configuration to read; to write one: spotsurfer init {file or SESSION.config}")
     config = file or (find_config(SESSION.config) if systemd is not None else None)
     if file is not None or (config is None and (systemd is not None or terraform is None)):
         config = (file or usual_config()).absolute()
@@ -69,12 +68,14 @@ def init(
     if systemd is not None and config is not None:
         unit = (systemd / UNIT if systemd.is_dir() else systemd).absolute()
         settings = load_settings(shipped.CONFIG if config in files else config)
-        units = _units(unit, config.absolute(), settings)
+        # Whoever writes the unit, a service's data folder is the system's where no setting names another.
+        data = settings.controller.data_dir if "data_dir" in settings.controller.model_fields_set else Path(DATA_SYSTEM)
+        units = _units(unit, config.absolute(), data, settings.provider.name)
         files |= units
         said += [f"Wrote {path}." for path in units]
         if len(units) > 1:
-            data = settings.controller.data_dir
             said.append(f"Make its user: useradd --system --create-home --home-dir {data} --shell /usr/sbin/nologin spotsurfer")
+            said.append(f"Give it what root made there before: chown -R spotsurfer: {data}")
         said.append(f"Start it: systemctl daemon-reload && systemctl enable --now {unit.name}")
     _write(files, force)
     if as_json:
@@ -97,7 +98,7 @@ def _write(files: Mapping[Path, str | bytes], force: bool) -> None:
         write(path, content)
 
 
-def _units(path: Path, config: Path, settings: Settings) -> dict[Path, str | bytes]:
+def _units(path: Path, config: Path, data: Path, provider: str) -> dict[Path, str | bytes]:
     """The unit that runs this installation's controller with this configuration.
 
     A controller that makes no boxes here gets a drop-in that takes root and nearly everything else from it.
@@ -106,13 +107,13 @@ def _units(path: Path, config: Path, settings: Settings) -> dict[Path, str | byt
 
     program = Path(sys.executable).with_name("spotsurfer")
     command = _word(program) if program.exists() else f"{_word(sys.executable)} -m spotsurfer"
-    values = {"command": command, "config": _word(config), "data": _word(settings.controller.data_dir)}
+    values = {"command": command, "config": _word(config), "data": _word(data)}
 
     def filled(name: str) -> str:
         return Template(shipped.template(name)).substitute(values)
 
     units: dict[Path, str | bytes] = {path: filled("spotsurfer.service.tftpl")}
-    if settings.provider.name != BOXES:
+    if provider != BOXES:
         units[path.with_name(f"{path.name}.d") / "unprivileged.conf"] = filled("unprivileged.conf.tftpl")
     return units
 

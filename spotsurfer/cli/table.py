@@ -97,7 +97,7 @@ class Commands(TyperGroup):
         if self._plugins is None:
             from importlib.metadata import entry_points
 
-            self._plugins = {point.name: point for point in entry_points(group=PLUGINS)}
+            self._plugins = {point.name: point for point in entry_points(group=PLUGINS) if point.name not in MODULES}
             for name in sorted(self._plugins):
                 text = f"Commands of the provider {name!r}: `spotsurfer {name} --help` lists them."
                 self.add_command(TyperCommand(name=name, help=text, rich_markup_mode=None))

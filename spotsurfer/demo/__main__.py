@@ -21,20 +21,20 @@ from spotsurfer.demo.stage import Stage
 from spotsurfer.demo.story import Director, Story
 from spotsurfer.demo.view import View, report
 from spotsurfer.model.errors import NotRoot, SpotsurferError
-from spotsurfer.settings import load_settings
+from spotsurfer.settings import Settings, load_settings
 
 EXAMPLES = "Examples: spotsurfer demo; spotsurfer demo --dir /srv/demo --json"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; 0 when every promise was kept."""
+def main(arguments: Sequence[str] | None = None, config: Path | None = None) -> int:
+    """Run it; 0 when every promise was kept. `config` says where the agent's runtime lies."""
     parser = argparse.ArgumentParser(prog="spotsurfer demo", description=__doc__, epilog=EXAMPLES)
     parser.add_argument("--dir", type=Path, default=Path("build/demo"), help="where everything is kept (default: build/demo)")
     parser.add_argument("--json", action="store_true", help="print result.json at the end, and nothing else on stdout")
     options = parser.parse_args(arguments)
     console = Console(stderr=options.json)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    result = run(options.dir.resolve(), console)
+    result = run(options.dir.resolve(), console, load_settings(config))
     if options.json:
         print(json.dumps(result, indent=2))
     broken = failures(result)
@@ -44,12 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if broken else 0
 
 
-def run(folder: Path, console: Console) -> dict[str, Any]:
+def run(folder: Path, console: Console, settings: Settings) -> dict[str, Any]:
     """All acts; whatever happens, no process, box or mount is left."""
     if os.geteuid() != 0:
         raise NotRoot("the demonstration makes boxes on this host, which needs root: use sudo")
     reads.check()
-    runtime = agentruntime.ready(load_settings(), lambda line: console.print(line, markup=False))
+    runtime = agentruntime.ready(settings, lambda line: console.print(line, markup=False))
     console.print("drawing 40-fold reads from the genome of E. coli 536 (once)")
     files = reads.make(folder / "reads")
     config, job = scene.write(folder / "surf", folder / "reads", runtime.path.parent)

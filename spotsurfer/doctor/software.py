@@ -25,6 +25,7 @@ from spotsurfer.storeway import open_for
 
 BUILD = "`spotsurfer agent-runtime build` makes it, or says what is missing; `spotsurfer serve` does so by itself"
 CHECK_SECONDS = 60
+ANSWER_SECONDS = 5.0  # a controller that takes longer is none
 HERE = "local"  # the provider whose machines are boxes on this host
 
 
@@ -161,8 +162,10 @@ def controller(settings: Settings) -> Finding:
     """Does one answer?"""
     from spotsurfer.cli.client import on_socket
 
+    client = on_socket(settings.socket_path)
+    client.answer_seconds = ANSWER_SECONDS
     try:
-        info = on_socket(settings.socket_path).get("/v1/info")
+        info = client.get("/v1/info")
         text = f"version {info['version']}, generation {info['generation']}, {', '.join(_in_use(info))}"
     except (SpotsurferError, ValueError, KeyError, TypeError):
         return warn(f"none answers at {settings.socket_path}", "start one: spotsurfer serve")

@@ -29,7 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="spotsurfer agent-runtime", description=__doc__, epilog=EXAMPLES)
-    parser.add_argument("--out", type=Path, required=True, help="build folder (default: as the configuration says)")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="build folder; `spotsurfer agent-runtime` names that of the configuration"
+    )
     commands = parser.add_subparsers(required=True)
     make = commands.add_parser("build", help="build the tarball, fetch what is missing")
     pins = make.add_mutually_exclusive_group()

@@ -23,6 +23,7 @@ class Heads:
         self._every = at_least_every
         self._logs: dict[str, HeadLog] = {}
         self._read_at: dict[str, datetime] = {}
+        self._asked_at: dict[str, datetime] = {}
 
     def log(self, job: str) -> HeadLog:
         """The log of a job, for appending."""
@@ -30,6 +31,7 @@ class Heads:
 
     def seen(self, job: str, now: datetime, fresh: bool) -> HeadSeen:
         """The newest entry and the checkpoints; read again if `fresh` or old. Raises StoreError, ProtocolError."""
+        self._asked_at[job] = now  # before it is read: a tick may `keep` meanwhile
         log, read_at = self.log(job), self._read_at.get(job)
         if fresh or read_at is None or now - read_at >= self._every:
             log.refresh()
@@ -39,10 +41,10 @@ class Heads:
     def keep(self, jobs: Iterable[str], now: datetime) -> None:
         """Forget the logs of all other jobs that nobody asked for lately."""
         for job in self._logs.keys() - set(jobs):
-            read_at = self._read_at.get(job)
-            if read_at is None or now - read_at >= self._every:
-                self._logs.pop(job, None)
-                self._read_at.pop(job, None)
+            asked_at = self._asked_at.get(job)
+            if asked_at is None or now - asked_at >= self._every:
+                for of_jobs in (self._logs, self._read_at, self._asked_at):
+                    of_jobs.pop(job, None)
 
 
 def summary(entries: Sequence[Head]) -> HeadSeen:

@@ -68,10 +68,13 @@ def test_a_real_test_may_not_be_skipped(tmp_path: Path) -> None:
     assert "may not be skipped" in done.stdout and "no root here" in done.stdout
 
 
-def test_who_makes_something_real_is_marked(tmp_path: Path) -> None:
-    text = "from support.boxes import yard\n{mark}def test_it(tmp_path):\n    with yard(tmp_path): pass\n"
-    done = _ran(tmp_path, text.format(mark=""))
-    assert "test_it makes boxes: mark it `real`" in done.stdout
+@pytest.mark.parametrize(("mark", "passes"), [("always", False), ("real", True), ("slow", True)])
+def test_who_makes_something_real_is_marked(tmp_path: Path, mark: str, passes: bool) -> None:
+    lines = ["import pytest", "from support.levels import only_for_real_tests"]
+    lines += [f"@pytest.mark.{mark}", "def test_it(): only_for_real_tests('boxes')"]
+    done = _ran(tmp_path, "\n".join(lines) + "\n")
+    assert ("1 passed" in done.stdout) == passes, done.stdout
+    assert ("test_it makes boxes: mark it `real`" in done.stdout) != passes
 
 
 def test_durations_of_real_tests_are_recorded_whoever_ran_them(tmp_path: Path) -> None:

@@ -126,8 +126,14 @@ def test_over_tcp_a_token_is_needed(service: FakeService, folder: Path, call: Ca
         assert call("submit", "--", "prog").code == 0
         (folder / "job.toml").write_text(GOOD + "on_end = ['id']\n")
         assert call("submit", "job.toml").code == 12
-    monkeypatch.setenv("SPOTSURFER_URL", "localhost:1")
-    assert call("list").code == 2
+
+
+@pytest.mark.parametrize("url", ["localhost:1", "http://localhost:abc", "http://[::1", "ftp://localhost"])
+def test_an_address_that_is_none(call: Call, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("SPOTSURFER_URL", url)
+    result = call("list")
+    assert result.code == 2
+    assert "expected a URL like" in result.err
 
 
 def test_ctrl_c_is_130(controller: FakeService, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

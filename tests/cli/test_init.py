@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from support.tree import ROOT
 
 from spotsurfer.cli.main import main
+from spotsurfer.model.errors import ConfigError, ControllerRunning, StoreOwned, Superseded, UsageError
 from spotsurfer.settings import Settings, load_settings
 
 AWS = '[provider]\nname = "aws"\n[controller]\ndata_dir = "/srv/100% of it"\n'
@@ -69,6 +71,7 @@ def test_a_unit_for_boxes_is_roots_and_ends_no_box(folder: Path) -> None:
     unit = (folder / "spotsurfer.service").read_text()
     for line in ("KillMode=process", "Restart=on-failure", "KillSignal=SIGTERM", "Delegate=yes"):
         assert f"\n{line}\n" in unit
+    assert "RequiresMountsFor=/var/lib/spotsurfer-controller\n" in unit, "the service's data, not that of who writes the unit"
     assert f" serve --config {folder}/c.toml\n" in unit
     for word in ("User=", "NoNewPrivileges", "Protect", "Private", "Restrict"):
         assert word not in unit
@@ -83,9 +86,26 @@ def test_a_unit_for_machines_elsewhere_has_next_to_no_rights(folder: Path, capfd
     assert 'RequiresMountsFor="/srv/100%% of it"\n' in unit
     drop_in = (folder / "surf.service.d" / "unprivileged.conf").read_text()
     assert "User=spotsurfer\n" in drop_in and 'ReadWritePaths="/srv/100%% of it"\n' in drop_in
-    assert "useradd --system" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert "useradd --system" in said and "chown -R spotsurfer: /srv/100% of it" in said
     assert (folder / "spotsurfer.toml").read_text() == AWS
     _verify(folder / "surf.service")
+
+
+def test_a_controller_that_was_superseded_is_not_started_again(folder: Path) -> None:
+    """Each start takes the lead: two hosts would depose each other for ever."""
+    assert main(["init", "c.toml", "--systemd", "."]) == 0
+    unit = (folder / "spotsurfer.service").read_text()
+    found = re.search(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
+    assert found is not None
+    assert {int(code) for code in found[1].split()} == {
+        kind.exit_code for kind in (UsageError, ConfigError, StoreOwned, ControllerRunning, Superseded)
+    }
+
+
+def test_config_is_for_reading(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", "c.toml", "init"]) == 2
+    assert "to write one: spotsurfer init c.toml" in capfd.readouterr().err
 
 
 def _verify(unit: Path) -> None:

@@ -63,7 +63,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of the source distribution, and what it needs."""
     folder = tmp_path_factory.mktemp("package")
     sources = package.unpacked(package.build("sdist", ROOT, folder / "sdist"), folder / "sources")
-    return package.wheelhouse(package.build("wheel", sources, folder / "wheel"), "3.11", "aws")
+    return package.wheelhouse(package.build("wheel", sources, folder / "wheel"), folder / "wheels", "3.11", "aws")
 
 
 @pytest.mark.always

@@ -18,7 +18,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from spotsurfer_agent import manifest
-from support.fleet import fleet
+from support.fleet import CONFIG, fleet
 from support.tree import ROOT
 
 import spotsurfer
@@ -114,10 +114,11 @@ def _environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": path, "SPOTSURFER_RUNTIME__PATH": str(folder / "runtime")}
 
 
-@pytest.mark.slow  # not `boxes`: where the history is missing it is skipped
+@pytest.mark.slow  # not `real`: it is skipped where the history is missing
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_running_job_goes_on_and_moves_to_a_machine_with_the_new_agent(tmp_path: Path, old_release: dict[str, str]) -> None:
-    with fleet(tmp_path, environment=old_release) as world:
+    config = CONFIG.replace('runtimes = "{runtimes}"\n', "")  # 0.1.0 does not know that key
+    with fleet(tmp_path, config=config, environment=old_release) as world:
         assert world.client.get("/v1/info")["version"] == OLD_VERSION
         job = world.submit(600)
         world.wait_state(job, "running", 1)

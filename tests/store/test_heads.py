@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import pytest
+from simulation.objects import Objects
+from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import Done, Head, HeadKind
+from spotsurfer_agent.store import Listed
 from support.saves import a_head
 
-from spotsurfer.store.heads import summary
+from spotsurfer.store.heads import Heads, summary
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FAILED, WELL, CANCELLED = Done(7, "exited"), Done(0, "exited"), Done(None, "cancelled")
 
 
@@ -36,3 +41,22 @@ def log(*ends: Done | None) -> Sequence[Head]:
 )
 def test_only_an_end_of_the_command_itself_counts_as_a_failure(ends: list[Done | None], failures: int) -> None:
     assert summary(log(*ends)).failures == failures
+
+
+class Ticking(Objects):
+    """A store in which a tick of the controller falls into each listing."""
+
+    heads: Heads
+
+    def list(self, prefix: str, after: str | None = None) -> list[Listed]:
+        self.heads.keep([], NOW)
+        return super().list(prefix, after)
+
+
+def test_a_tick_does_not_forget_the_log_of_an_ended_job_while_it_is_read() -> None:
+    store = Ticking()
+    store.heads = heads = Heads(store)
+    for entry in log(WELL):
+        store.put(protocol.head_key("old", entry.number), protocol.encode(entry))
+    assert heads.seen("old", NOW, fresh=True).done
+    assert [e.number for e in heads.log("old").entries] == [1, 2, 3]

@@ -27,12 +27,13 @@ RUNNING: pytest.Item | None = None  # set by conftest.py
 
 
 def only_for_real_tests(what: str) -> None:
-    """Called by whoever makes a box, a server or another real thing. Raises AssertionError in a test without the mark `real`.
+    """Called by whoever makes a box or a server. Raises AssertionError in a test that is neither `real` nor `slow`.
 
     So a test that needs root or a server can't slip into the quick level.
     """
     if RUNNING is not None:
-        assert RUNNING.get_closest_marker("real"), f"{RUNNING.nodeid} makes {what}: mark it `real` (see tests/README.md)"
+        marked = any(RUNNING.get_closest_marker(mark) for mark in ("real", "slow"))
+        assert marked, f"{RUNNING.nodeid} makes {what}: mark it `real` (see tests/README.md)"
 
 
 class Level(enum.StrEnum):

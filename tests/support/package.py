@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from support.tree import ROOT
 
 from spotsurfer.runtime import recipe
 
-WHEELHOUSE = ROOT / "build" / "wheelhouse"
+FETCHED = ROOT / "build" / "wheelhouse"
 
 
 def build(kind: str, source: Path, folder: Path) -> Path:
@@ -30,20 +32,23 @@ def unpacked(sdist: Path, folder: Path) -> Path:
     return source
 
 
-def wheelhouse(wheel: Path, python: str, *extras: str) -> Path:
-    """A folder with the wheel and all that it needs, in the versions of requirements.lock. What is absent is fetched.
+def wheelhouse(wheel: Path, folder: Path, python: str, *extras: str) -> Path:
+    """Fill a folder with the wheel and all that it needs, in the versions of requirements.lock. What was never fetched is.
 
     `python` is the version of the Python that is to install from it, like "3.11".
     """
-    WHEELHOUSE.mkdir(parents=True, exist_ok=True)
+    FETCHED.mkdir(parents=True, exist_ok=True)
     pins = re.findall(r"^([\w.-]+==\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
-    (WHEELHOUSE / "constraints.txt").write_text("\n".join(pins) + "\n")
+    folder.mkdir()
+    (folder / "constraints.txt").write_text("\n".join(pins) + "\n")
     wanted = f"spotsurfer[{','.join(extras)}] @ {wheel.as_uri()}"
-    command = [sys.executable, "-m", "pip", "download", "--quiet", f"--dest={WHEELHOUSE}", f"--find-links={WHEELHOUSE}"]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", f"--dest={folder}", f"--find-links={FETCHED}"]
     command += [f"--python-version={python}", "--implementation=cp", *(f"--platform={p}" for p in recipe.WHEEL_PLATFORMS)]
-    command += ["--only-binary=:all:", f"--constraint={WHEELHOUSE / 'constraints.txt'}", wanted]
-    for old in WHEELHOUSE.glob("spotsurfer-*.whl"):
-        old.unlink()
+    command += ["--only-binary=:all:", f"--constraint={folder / 'constraints.txt'}", wanted]
     if subprocess.run([*command, "--no-index"], capture_output=True, check=False).returncode != 0:
         subprocess.run(command, check=True)
-    return WHEELHOUSE
+    for fetched in folder.glob("*.whl"):
+        if fetched.name != wheel.name:
+            shutil.copy(fetched, FETCHED / f".{os.getpid()}.new")
+            (FETCHED / f".{os.getpid()}.new").replace(FETCHED / fetched.name)  # other tests read there meanwhile
+    return folder

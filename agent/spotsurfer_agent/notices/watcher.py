@@ -17,7 +17,7 @@ DIALECTS: dict[str, Callable[[str], Dialect]] = {"aws": Aws}
 
 
 class UnknownDialect(ValueError):
-    """The configuration names a dialect that there is not; a sentence with those that there are."""
+    """The configuration names an unknown dialect; the message lists the known ones."""
 
 
 def make_dialect(name: str, base_url: str) -> Dialect:
