@@ -44,11 +44,16 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave what the level leaves out. Real tests come last: a mistake in the core should not take minutes to show.
 
     Virtual worlds come first, for they take longest: workers that share the tests end together, and one of them plays a world.
+    Slow tests of anything else run whole programs against deadlines: each has the machine for itself.
     """
+    for item in items:
+        if item.get_closest_marker("slow") and "simulation" not in item.path.parts:
+            item.add_marker(pytest.mark.alone)
     items[:], left = levels.select(items, _level(config), levels.seed())
     items.sort(key=lambda item: (item.get_closest_marker("real") is not None, "simulation" not in item.path.parts))
     if left:
