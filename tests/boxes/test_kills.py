@@ -60,8 +60,8 @@ def granted(world: Fleet, job: str) -> bool:
 # comes: what must hold afterwards holds either way.
 MOVE = {
     "the_next_machine_is_planned": (planned, 1),
-    "the_next_machine_boots": (state(2, "booting"), 1),
-    "the_drain_was_asked": (state(1, "draining"), 1),
+    "the_next_machine_boots": (state(2, "booting", "ready"), 1),
+    "the_drain_was_asked": (either(state(1, "draining"), final), 1),
     "the_job_is_frozen": (either(criu(1, "dump"), final), 1),
     "the_final_checkpoint_is_durable": (final, 1),
     "the_successor_was_granted": (granted, 2),
