@@ -66,10 +66,10 @@ def test_pauses_crashes_and_every_edge_of_the_attempt_table_are_met() -> None:
         taken += world.edges
         crashes += world.crashes
         pauses += len(world.pauses())
-        if not edges - set(taken):
+        if seed + 1 >= SEEDS and not edges - set(taken):
             break
     assert edges - set(taken) == set()
-    assert crashes > 0
+    assert crashes > SEEDS
     assert pauses > 0
 
 
