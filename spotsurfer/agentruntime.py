@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 
-from spotsurfer.model.errors import DiskFull, HostUnfit
+from spotsurfer.model.errors import DISK_FULL, DiskFull, HostUnfit
 from spotsurfer.runtime import Runtime, build, find
 from spotsurfer.settings import Settings
 
@@ -24,7 +23,7 @@ def ready(settings: Settings, say: Callable[[str], None]) -> Runtime:
         say(f"build the agent's runtime in {out}, once for each version: a minute or two, 100 MB to fetch")
         return build(out, mirror=settings.runtime.mirror, say=say)
     except OSError as e:
-        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+        if e.errno in DISK_FULL:
             raise DiskFull(f"{out}: no space left for the agent's runtime; free some, or set [runtime] path elsewhere") from e
         raise HostUnfit(
             f"the agent's runtime can't be kept in {out}: {e.strerror or e}; set [runtime] path to a folder that "

@@ -83,9 +83,10 @@ def client_socket(explicit: Path | None = None, environment: Mapping[str, str] |
     socket = _controller_key("socket", explicit, environment)
     if socket:
         return Path(socket)
-    own = data_dir(explicit, environment) / SOCKET_NAME
-    named = _controller_key("data_dir", explicit, environment)
-    return own if named or own.exists() or not Path(DATA_SYSTEM).is_dir() else Path(DATA_SYSTEM) / SOCKET_NAME
+    if named := _controller_key("data_dir", explicit, environment):
+        return Path(named).expanduser() / SOCKET_NAME
+    own, system = usual_data_dir(environment), Path(DATA_SYSTEM)
+    return (own if (own / SOCKET_NAME).exists() or not system.is_dir() else system) / SOCKET_NAME
 
 
 def data_dir(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Path:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotsurfer.model.errors import UsageError
+from spotsurfer.model.errors import DISK_FULL, UsageError
 
 if TYPE_CHECKING:
     from spotsurfer.cli.client import Client
@@ -30,7 +29,6 @@ class Session:
         return connect(self.config)
 
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}  # of every group
 COMPLETION_SECONDS = 1.0  # somebody waits at the prompt
 SESSION = Session()  # a process is one call; main() fills it

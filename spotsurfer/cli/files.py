@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import typer
 
-from spotsurfer.cli.common import DISK_FULL, SESSION, AsJson, JobArgument, examples
+from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
 from spotsurfer.cli.screen import put, put_json, table, tell, when
 from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import leaves_folder
-from spotsurfer.model.errors import Conflict, NotFound, SpotsurferError, StoreDamaged, UsageError
+from spotsurfer.model.errors import DISK_FULL, Conflict, NotFound, SpotsurferError, StoreDamaged, UsageError
 from spotsurfer.model.steps import MAIN
 from spotsurfer.units import size
 

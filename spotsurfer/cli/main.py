@@ -13,10 +13,10 @@ import typer
 
 import spotsurfer
 from spotsurfer.cli import conversion
-from spotsurfer.cli.common import CONTEXT, DISK_FULL, SESSION, AsJson, examples
+from spotsurfer.cli.common import CONTEXT, SESSION, AsJson, examples
 from spotsurfer.cli.screen import put, put_json, tell
 from spotsurfer.cli.table import Commands
-from spotsurfer.model.errors import DiskFull, SpotsurferError, UsageError
+from spotsurfer.model.errors import DISK_FULL, DiskFull, SpotsurferError, UsageError
 
 INTERRUPTED = 130  # the shell's convention: 128 + SIGINT
 COMPLETION = "_SPOTSURFER_COMPLETE"  # set by the shell's completion script, which typer prints

@@ -5,7 +5,10 @@ One class a kind of failure; the table in the README is generated from here and 
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)  # what the system says where DiskFull is meant
 
 
 class SpotsurferError(Exception):

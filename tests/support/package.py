@@ -33,7 +33,7 @@ def unpacked(sdist: Path, folder: Path) -> Path:
 
 
 def wheelhouse(wheel: Path, folder: Path, python: str, *extras: str) -> Path:
-    """Fill a folder with the wheel and all that it needs, in the versions of requirements.lock. What was never fetched is.
+    """Fill a new folder with the wheel and all that it needs, in the versions of requirements.lock; what is new is fetched.
 
     `python` is the version of the Python that is to install from it, like "3.11".
     """
@@ -48,7 +48,7 @@ def wheelhouse(wheel: Path, folder: Path, python: str, *extras: str) -> Path:
     if subprocess.run([*command, "--no-index"], capture_output=True, check=False).returncode != 0:
         subprocess.run(command, check=True)
     for fetched in folder.glob("*.whl"):
-        if fetched.name != wheel.name:
+        if fetched.name != wheel.name and not (FETCHED / fetched.name).exists():
             shutil.copy(fetched, FETCHED / f".{os.getpid()}.new")
             (FETCHED / f".{os.getpid()}.new").replace(FETCHED / fetched.name)  # other tests read there meanwhile
     return folder
