@@ -162,6 +162,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         launched=lambda: background.renewals.poke(),
         nudge=logins.nudge,
         first_cooldown_seconds=settings.limits.cooldown_seconds,
+        lease_seconds=limits.lease_seconds,
     )
     loop = Loop(base.engine, observer, Apply(ports, observer.instance_of), _policies(settings), base.clock, base.leadership)
     stopped, failure = threading.Event(), list[BaseException]()
@@ -347,7 +348,7 @@ def _agent_config(settings: Settings, provider: Provider, attempt: Attempt, acce
         poll_seconds=agent.poll_seconds,
         report_seconds=agent.report_seconds,
         notice_seconds=agent.notice_seconds,
-        lease_seconds=settings.limits.lease_seconds,
+        lease_seconds=settings.limits.lease_seconds if attempt.lease_seconds is None else attempt.lease_seconds,
         limit_seconds=agent.limit_seconds,
         ready_limit_seconds=agent.ready_limit_seconds,
         drain_margin_seconds=agent.drain_margin_seconds,

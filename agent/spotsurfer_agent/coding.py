@@ -1,10 +1,16 @@
-"""Frozen dataclasses to JSON objects and back: strict writers, tolerant readers, checked types."""
+"""Frozen dataclasses to JSON objects and back: tolerant of fields that are new, strict about everything else.
+
+Whoever can write an object can try to stop its reader. So a reader takes finite numbers that fit into 64 bits and text that is
+valid UTF-8, and no more depth than any object of ours has; everything else is a ProtocolError.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import json
+import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -12,6 +18,10 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 PROTOCOL = 1
+DEPTH_MAX = 32  # levels of objects and lists in each other
+TEXT_SHOWN = 100  # of what is quoted in an error
+_INTEGER_MAX = 2**63 - 1
+_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F]")  # pairs of them are one character; json.loads has joined those
 
 
 class ProtocolError(ValueError):
@@ -22,8 +32,22 @@ T = TypeVar("T")
 
 
 def encode(value: Any) -> bytes:
-    """One JSON object with its protocol number, keys sorted: equal values are equal bytes."""
-    return json.dumps(plain(value), sort_keys=True).encode()
+    """One JSON object with its protocol number, keys sorted: equal values are equal bytes.
+
+    Text from file names and programs may hold bytes that are no UTF-8 (Python's lone surrogates): these are written out as
+    `\\udcf6`, which every reader takes.
+    """
+    return json.dumps(_clean(plain(value)), sort_keys=True).encode()
+
+
+def _clean(raw: Any) -> Any:
+    if isinstance(raw, str):
+        return raw if raw.isascii() else raw.encode(errors="backslashreplace").decode()
+    if isinstance(raw, dict):
+        return {_clean(k): _clean(v) for k, v in raw.items()}
+    if isinstance(raw, (list, tuple)):
+        return [_clean(x) for x in raw]
+    return raw
 
 
 def plain(value: Any) -> dict[str, Any]:
@@ -34,13 +58,48 @@ def plain(value: Any) -> dict[str, Any]:
 def decode(kind: type[T], data: bytes) -> T:
     """The dataclass `kind` from bytes.
 
-    Raises ProtocolError where the version is higher than ours, a field is missing or has the wrong type.
+    Raises ProtocolError where the version is higher than ours, a field is missing or has the wrong type, or a value is out of
+    bounds.
+    """
+    return from_plain(kind, parse(kind.__name__, data))
+
+
+def parse(what: str, data: bytes, surrogates: bool = False) -> Any:
+    """JSON with finite numbers, valid text and little depth; with `surrogates` text may hold names of files that are no UTF-8.
+
+    Raises ProtocolError, which names `what`.
     """
     try:
-        raw = json.loads(data)
-    except ValueError as e:
-        raise ProtocolError(f"{kind.__name__} is not JSON: {e}") from e
-    return from_plain(kind, raw)
+        raw = json.loads(data.decode(), parse_constant=_refuse, parse_float=_float, parse_int=_integer)
+        if not surrogates and _SURROGATES.search(data):
+            json.dumps(raw, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as e:  # UnicodeError is a ValueError
+        raise ProtocolError(f"{what} is not JSON that we take: {e}") from e
+    if not _shallow(raw, DEPTH_MAX):
+        raise ProtocolError(f"{what} is nested more than {DEPTH_MAX} levels deep")
+    return raw
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:TEXT_SHOWN]} is too large")
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text) > 20 or abs(int(text)) > _INTEGER_MAX:
+        raise ValueError(f"{text[:TEXT_SHOWN]} does not fit into 64 bits")
+    return int(text)
+
+
+def _shallow(raw: Any, levels: int) -> bool:
+    inside = raw.values() if isinstance(raw, dict) else raw if isinstance(raw, list) else ()
+    return levels > 0 and all(_shallow(x, levels - 1) for x in inside if isinstance(x, (dict, list)))
 
 
 def from_plain(kind: type[T], raw: Any) -> T:
@@ -100,14 +159,14 @@ def _container(kind: Any, origin: Any, raw: Any, where: str) -> Any:
     args = typing.get_args(kind)
     if origin is list:
         return [_value(args[0], x, f"{where}[{i}]") for i, x in enumerate(raw)]
-    return {k: _value(args[1], v, f"{where}[{k!r}]") for k, v in raw.items()}
+    return {k: _value(args[1], v, f"{where}[{k[:TEXT_SHOWN]!r}]") for k, v in raw.items()}
 
 
 def _enum(kind: type[StrEnum], raw: Any, where: str) -> Any:
     try:
         return kind(raw)
     except ValueError as e:
-        raise ProtocolError(f"{where} is {raw!r}, not one of {', '.join(kind)}") from e
+        raise ProtocolError(f"{where} is {str(raw)[:TEXT_SHOWN]!r}, not one of {', '.join(kind)}") from e
 
 
 def _scalar(kind: Any, raw: Any, where: str) -> Any:

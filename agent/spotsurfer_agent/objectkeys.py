@@ -3,6 +3,7 @@
 Layout (DESIGN: "the store is the meeting place"); every key is made by a function below:
 
     spotsurfer.json                              store format and the controller family that owns it; create-only
+    pulse                                        the controller writes it again and again, to see that it can
     controller/<n>.json                          who leads: one entry a controller start; create-only
     jobs/<job>/SPEC.json                         what to run; create-only
     jobs/<job>/SECRETS                           what its user keeps from everybody else, sealed; create-only
@@ -34,6 +35,11 @@ from __future__ import annotations
 def store_key() -> str:
     """Key of the object that names the store's format and owner."""
     return "spotsurfer.json"
+
+
+def pulse_key() -> str:
+    """Key of the object that the controller writes again and again to see that the store takes what is written."""
+    return "pulse"
 
 
 def controller_prefix() -> str:

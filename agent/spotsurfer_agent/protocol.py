@@ -51,6 +51,7 @@ from spotsurfer_agent.objectkeys import partial_prefix as partial_prefix
 from spotsurfer_agent.objectkeys import partials_prefix as partials_prefix
 from spotsurfer_agent.objectkeys import protected_key as protected_key
 from spotsurfer_agent.objectkeys import proven_key as proven_key
+from spotsurfer_agent.objectkeys import pulse_key as pulse_key
 from spotsurfer_agent.objectkeys import runtime_key as runtime_key
 from spotsurfer_agent.objectkeys import runtime_prefix as runtime_prefix
 from spotsurfer_agent.objectkeys import secrets_key as secrets_key

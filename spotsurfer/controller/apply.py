@@ -69,6 +69,7 @@ class Ports:
     launched: Callable[[], None] = lambda: None  # a machine was ordered, and its row says so
     nudge: Callable[[Attempt], None] = lambda _: None  # something new lies in the store for its agent
     first_cooldown_seconds: float | None = None
+    lease_seconds: float = 60.0  # of machines that are ordered from now on
 
 
 class Apply:
@@ -143,7 +144,7 @@ class Apply:
 
     def _plan(self, c: Connection, action: Plan) -> str:
         now = self._p.clock.now()
-        attempt = effects.planned(action, self._p.family, now)
+        attempt = effects.planned(action, self._p.family, self._p.lease_seconds, now)
         rows.add_attempt(c, attempt)
         job = rows.load_job(c, action.job)
         if job.state is JobState.QUEUED:

@@ -39,7 +39,7 @@ def refusal(error: ProviderError) -> bool:
     return type(error) in COOLDOWN_SECONDS
 
 
-def planned(plan: Plan, family: str, now: datetime) -> Attempt:
+def planned(plan: Plan, family: str, lease_seconds: float, now: datetime) -> Attempt:
     """The row of a new attempt."""
     offer = plan.offer
     return Attempt(
@@ -56,6 +56,7 @@ def planned(plan: Plan, family: str, now: datetime) -> Attempt:
         purpose=plan.reason,
         for_move=plan.for_move,
         gpus=offer.gpus.count,
+        lease_seconds=lease_seconds,
     )
 
 

@@ -19,7 +19,17 @@ from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState, Job, Wish
 from spotsurfer.model.market import Offer
-from spotsurfer.model.snapshot import AgentSeen, FitSeen, HeadSeen, InstanceSeen, JobSeen, Limits, SignSeen, Snapshot
+from spotsurfer.model.snapshot import (
+    AgentSeen,
+    FitSeen,
+    HeadSeen,
+    InstanceSeen,
+    JobSeen,
+    Limits,
+    SignSeen,
+    Snapshot,
+    UnreadSeen,
+)
 from spotsurfer.ports.provider import InstanceState, InstanceView, Provider
 from spotsurfer.ports.witness import Sign
 from spotsurfer.state import jobs as rows
@@ -111,6 +121,7 @@ class Observer:
             past=past,
             held=held,
             gpu_drivers=self.gpus.drivers(now),
+            hearing=self.reports.hearing(now),
         )
 
     def instance_of(self, token: str) -> InstanceView | None:
@@ -158,7 +169,11 @@ class Observer:
             self.changed = self.reports.listen(now)
         except StoreError as e:
             self.changed = set()
-            self.trouble.store = f"the store can't be listed: {e}"
+            self.trouble.store = f"the store can't be used: {e}"
+            return
+        if unread := self.reports.unread:
+            key, why = next(iter(unread.items()))
+            self.trouble.store = f"{len(unread)} reports of agents can't be read; {key}: {why}"
 
     def _ask_offers(self, now: datetime) -> None:
         if self._offers_at is not None and now - self._offers_at < self._offers_every:
@@ -173,6 +188,7 @@ class Observer:
         alive = [a for a in attempts if a.state not in OVER]
         instances = {a.number: _instance(v) for a in alive if (v := self._listing.get(a.token)) is not None}
         heard = {a.number: h for a in alive if (h := self.reports.heard(job.id, a.number)) is not None}
+        words = {a.number: w for a in alive if (w := self.reports.word(job.id, a.number)) is not None}
         head = self._head(job, alive, now)
         self.gpus.hear(job, alive, heard, now)
         return JobSeen(
@@ -180,6 +196,7 @@ class Observer:
             attempts=attempts,
             instances=instances,
             agents={n: _agent(h) for n, h in heard.items()},
+            unread={n: UnreadSeen(w.at, w.unread, w.garbled) for n, w in words.items() if w.unread},
             head=head,
             image_gpus=self.gpus.image(job, head),
             spent_usd_micros=self.costs.of_job(job.id),
@@ -214,7 +231,7 @@ def _agent(heard: Heard) -> AgentSeen:
     return AgentSeen(
         state=str(r.state),
         sequence=r.sequence,
-        changed_at=heard.changed_at,
+        spoke_at=heard.changed_at,
         head=r.head,
         desired=r.desired,
         drain_failed=r.drain_failed,

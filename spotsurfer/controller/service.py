@@ -215,8 +215,8 @@ class ControllerService:
         return next((r.steps for r in told if r is not None and r.steps), [])
 
     def _attempt(self, a: Attempt, report: Report | None) -> AttemptStatus:
-        heard = self._observer.reports.heard(a.job, a.number)
-        silent = (self._clock.now() - heard.changed_at).total_seconds() if heard else None
+        word = self._observer.reports.word(a.job, a.number)
+        silent = (self._clock.now() - word.at).total_seconds() if word else None
         r = report
         return AttemptStatus(
             attempt=a,

@@ -201,10 +201,11 @@ def withdrawn(c: Case, plans: Plans) -> Action | None:
 
 def silent(c: Case, _: Plans) -> Action | None:
     """No news for longer than the lease (a holder has frozen itself by then), or never any."""
-    s, speaks = c.attempt.state, c.agent is not None and c.agent.state != "boot"
-    if s is A.BOOTING and not speaks and c.age_seconds > c.limits.boot_limit_seconds:
+    s = c.attempt.state
+    boots = s is A.BOOTING and (not c.spoke or (c.agent is not None and c.agent.state == "boot"))
+    if boots and c.hearing.seconds(c.attempt.since, c.now) > c.limits.boot_limit_seconds:
         return _mark(c, E.SILENT, f"no agent within {c.limits.boot_limit_seconds:.0f} s of booting")
-    if (s is A.READY or s in HOLDS or (s is A.BOOTING and speaks)) and c.silent_seconds > c.limits.silence_seconds:
+    if (s is A.READY or s in HOLDS or (s is A.BOOTING and not boots)) and c.silent:
         return _mark(c, E.SILENT, f"no report for {c.silent_seconds:.0f} s")
     return None
 

@@ -9,7 +9,18 @@ from typing import TypeVar
 
 from spotsurfer.core.rewind import going_back
 from spotsurfer.model.job import HOLDS, Attempt, AttemptState, JobState, Wish
-from spotsurfer.model.snapshot import AgentSeen, HeadSeen, InstanceSeen, JobSeen, Limits, SignSeen, Snapshot
+from spotsurfer.model.snapshot import (
+    ALL_HEARD,
+    AgentSeen,
+    HeadSeen,
+    Hearing,
+    InstanceSeen,
+    JobSeen,
+    Limits,
+    SignSeen,
+    Snapshot,
+    UnreadSeen,
+)
 
 WORKING = frozenset({"running", "stepping", "saving", "draining", "publishing", "drained", "finished", "overrun"})
 
@@ -29,6 +40,9 @@ class Case:
     limits: Limits
     now: datetime
     signs: tuple[SignSeen, ...] = ()
+    unread: UnreadSeen | None = None
+    hearing: Hearing = ALL_HEARD
+    doubt: str = ""  # why silence is no evidence
 
     @property
     def state(self) -> AttemptState:
@@ -61,10 +75,26 @@ class Case:
         return (self.now - self.attempt.since).total_seconds()
 
     @property
+    def spoke(self) -> bool:
+        """Its agent has said something, whether we could read it or not."""
+        return self.agent is not None or self.unread is not None
+
+    @property
     def silent_seconds(self) -> float:
-        """Since the agent last said something new, on our clock; before its first word, since the state was entered."""
-        since = self.agent.changed_at if self.agent else self.attempt.since
-        return (self.now - since).total_seconds()
+        """How long we could hear its agent and it said nothing new; before its first word, of the present state."""
+        words = [seen.spoke_at for seen in (self.agent, self.unread) if seen is not None]
+        return self.hearing.seconds(max(words, default=self.attempt.since), self.now)
+
+    @property
+    def silence_seconds(self) -> float:
+        """A holder that said nothing for so long has frozen itself: the lease that its machine was given, and a margin."""
+        lease, limits = self.attempt.lease_seconds, self.limits
+        return (limits.lease_seconds if lease is None else lease) + limits.lease_margin_seconds
+
+    @property
+    def silent(self) -> bool:
+        """It has frozen its job, if it lives: it said nothing for longer than its lease, and nothing else explains that."""
+        return not self.doubt and self.silent_seconds > self.silence_seconds
 
     @property
     def gone(self) -> bool:
@@ -141,7 +171,7 @@ class Case:
             return True
         if self.gone or (self.agent is not None and self.agent.workload_dead):
             return True
-        return a.state not in HOLDS and self.silent_seconds > self.limits.silence_seconds
+        return a.state not in HOLDS and self.silent
 
 
 Holder = TypeVar("Holder", Attempt, Case)
@@ -165,6 +195,9 @@ def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[Case]:
             snapshot.limits,
             now,
             seen.signs.get(a.number, ()),
+            seen.unread.get(a.number),
+            snapshot.hearing,
+            snapshot.doubt,
         )
         for a in sorted(seen.attempts, key=lambda a: a.number)
     ]

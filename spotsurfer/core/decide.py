@@ -15,6 +15,7 @@ from spotsurfer.core.moves import in_transit, leaving
 from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, passed_over, ready, tried_since, unsafe
 from spotsurfer.core.planning import Planner
 from spotsurfer.core.rewind import going_back
+from spotsurfer.core.silence import doubt
 from spotsurfer.core.suspension import coming_back, failed_drain
 from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Mark, Pace, Retry, SetWish, Sweep
 from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
@@ -34,6 +35,7 @@ def decide(
     `purchase` says what is bought for jobs with a deadline; None = as `policy` ranks, as for all others. `interval` says how
     often jobs are saved whose users did not; None = as they were submitted with.
     """
+    snapshot = replace(snapshot, doubt=doubt(snapshot, now))
     planner = Planner(snapshot, policy, now, purchase, interval)
     actions: list[Action] = []
     level = planner.contest.level
@@ -49,6 +51,8 @@ def decide(
 
 def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
     own = cases(snapshot, seen, now)
+    if any(c.doubt and c.state in HOLDS and c.silent_seconds > c.silence_seconds for c in own):
+        planner.note(seen.job.id, snapshot.doubt)
     actions = _of_attempts(own, planner)
     acted = {
         getattr(a, "attempt", None) for a in actions if not (isinstance(a, Pace) or (isinstance(a, Ask) and a.event is None))

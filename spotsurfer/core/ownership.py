@@ -18,8 +18,9 @@ def unsafe(cases: Sequence[Case]) -> str | None:
         if c.attempt.state in HOLDS:
             return f"attempt {c.attempt.number} holds it"
         if not c.harmless:
-            left = c.limits.silence_seconds - c.silent_seconds
-            return f"attempt {c.attempt.number} may still run: wait until it is gone or silent for {max(left, 0):.0f} s more"
+            left = c.silence_seconds - c.silent_seconds
+            until = c.doubt if c.doubt else f"silent for {max(left, 0):.0f} s more"
+            return f"attempt {c.attempt.number} may still run: wait until it is gone or {until}"
     return None
 
 

@@ -254,3 +254,4 @@ class Attempt:
     pace_why: str = ""  # its numbers, for people
     gpus: int = 0  # that its machine has, as it was offered
     gave_way_to: str = ""  # the job of higher priority for which it was asked to leave; "" = it was not
+    lease_seconds: float | None = None  # its machine freezes the job when it is cut off for so long; None = as configured

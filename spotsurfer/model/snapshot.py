@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from spotsurfer.model.gpus import Gpus
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
@@ -38,11 +38,11 @@ class FitSeen:
 
 @dataclass(frozen=True, slots=True)
 class AgentSeen:
-    """What an agent says, and since when *on our clock* it has said nothing new."""
+    """What an agent says, and when *on our clock* it last spoke."""
 
     state: str  # protocol.AgentState
     sequence: int
-    changed_at: datetime  # our clock, when the sequence last changed
+    spoke_at: datetime  # our clock, when we first saw its newest report
     head: int
     desired: int
     drain_failed: int = 0
@@ -67,6 +67,35 @@ class AgentSeen:
     def can_take(self) -> bool:
         """It stands by, and the job could come as far as is known."""
         return not (self.waits or self.unfit)
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadSeen:
+    """An agent spoke, and what it said could not be read. `spoke_at`: our clock, when we first saw that report."""
+
+    spoke_at: datetime
+    why: str
+    garbled: bool = False  # it was fetched and is no report that we know; else the store did not give it
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """When agents could not be heard: the store did not answer us or took nothing from us, or this process did not run.
+
+    `deaf` are times on our clock, oldest first; the first one ends when this process first saw all reports listed.
+    """
+
+    deaf: tuple[tuple[datetime, datetime], ...] = ()
+
+    def seconds(self, since: datetime, now: datetime) -> float:
+        """Of the time from `since` to `now`, that in which whoever spoke would have been heard."""
+        heard = now - since
+        for begin, end in self.deaf:
+            heard -= max(min(end, now) - max(begin, since), timedelta(0))
+        return max(heard.total_seconds(), 0.0)
+
+
+ALL_HEARD = Hearing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +177,8 @@ class JobSeen:
     job: Job
     attempts: Sequence[Attempt]
     instances: Mapping[AttemptNumber, InstanceSeen] = field(default_factory=dict)
-    agents: Mapping[AttemptNumber, AgentSeen] = field(default_factory=dict)
+    agents: Mapping[AttemptNumber, AgentSeen] = field(default_factory=dict)  # by the newest report that could be read
+    unread: Mapping[AttemptNumber, UnreadSeen] = field(default_factory=dict)  # there is a newer one, which could not
     head: HeadSeen | None = None
     spent_usd_micros: int = 0
     signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
@@ -166,7 +196,7 @@ class JobSeen:
 class Limits:
     """The operator's settings that decide needs. Durations in seconds, money in micro-dollars."""
 
-    lease_seconds: float = 60.0
+    lease_seconds: float = 60.0  # of machines that are ordered from now on: each attempt keeps its own
     lease_margin_seconds: float = 15.0
     boot_limit_seconds: float = 600.0
     listing_lag_seconds: float = 30.0  # a launched instance may be missing from listings for so long
@@ -190,11 +220,6 @@ class Limits:
     checkpoint_seconds: float | None = None  # between saves of jobs that name none; None = the interval policy decides
     rebalance: str = "ignore"  # what the cloud's advice to leave a machine leads to: "ignore", "checkpoint", "move"
 
-    @property
-    def silence_seconds(self) -> float:
-        """A holder that said nothing for so long has frozen itself: its lease is over, and a margin."""
-        return self.lease_seconds + self.lease_margin_seconds
-
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -212,3 +237,5 @@ class Snapshot:
     past: Mapping[tuple[Pool, Market], Fates] = field(default_factory=dict)  # of machines that are gone, of all jobs
     held: Sequence[Held] = ()  # by jobs that have ended, as far as one that waits was there already
     gpu_drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and region, newest machine
+    hearing: Hearing = ALL_HEARD
+    doubt: str = ""  # why silence is no evidence now (`core.silence`); "" = it is

@@ -70,6 +70,7 @@ attempt = Table(
     Column("pace_why", Text, nullable=False, server_default=""),
     Column("gpus", Integer, nullable=False, server_default="0"),
     Column("gave_way_to", String, nullable=False, server_default=""),
+    Column("lease_seconds", Float),
 )
 
 # Which port of the controller's host stands for a port of a job: the same one for as long as the job lives.

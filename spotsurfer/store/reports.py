@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import ProtocolError, Report
 from spotsurfer_agent.store import ObjectStore, StoreError
+
+from spotsurfer.model.snapshot import Hearing
+
+REPORT_BYTES_MAX = 1 << 20  # an honest one has some kilobytes
+PROOF = timedelta(seconds=10)  # so often we write into the store ourselves
+FORGOTTEN = timedelta(days=1)  # nobody asks for silence that long ago
+Key = tuple[str, int]  # job, attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,70 +28,110 @@ class Heard:
     notice_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """An object that an agent wrote, as it is listed: its agent lives and can write, whatever is in it.
+
+    `at`: when we first saw it so, on our clock. `unread`: why we don't know what is in it, "" = we do.
+    """
+
+    version: str
+    at: datetime
+    unread: str = "it was not read yet"
+    garbled: bool = False  # it was read, and is no report of its attempt
+
+
 class Reports:
     """What the agents last said of which the store still has a report: that of an attempt that is over is removed there.
 
-    Silence is only evidence while *we* can hear: time in which the listing failed is not counted against anybody, or a store
-    outage would look like the death of the whole fleet.
+    Silence is only evidence while we can hear, and while the store takes what is written: else its outage would look like the
+    death of the whole fleet. So times in which it did not answer us, or did not take a small object from us, are `deaf`.
     """
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._heard: dict[tuple[str, int], Heard] = {}
-        self._listened_at: datetime | None = None
-        self._unnoted: set[tuple[str, int]] = set()
-        self.unreadable: dict[str, str] = {}  # key -> why
+        self._heard: dict[Key, Heard] = {}
+        self._words: dict[str, Word] = {}  # by the object's key
+        self._listed_at: datetime | None = None
+        self._proved_at: datetime | None = None  # when the store last took something from us
+        self._deaf: list[tuple[datetime, datetime]] = []
+        self._deaf_since: datetime | None = datetime.min.replace(tzinfo=UTC)
+        self._unnoted: set[Key] = set()
 
-    def listen(self, now: datetime) -> set[tuple[str, int]]:
+    def listen(self, now: datetime) -> set[Key]:
         """Read what changed; the (job, attempt) of reports that changed since they were `noted`.
 
-        Raises StoreError, silence then stands still, and what was read nevertheless is told the next time.
+        Raises StoreError where nothing could be listed or written: silence then stands still. A report that can't be read
+        hinders no other: see `word`.
         """
+        well_at = self._listed_at
         try:
             listed = self._store.list(protocol.live_prefix())
-            self._read_changed({x.key: x.version for x in listed}, now)
+            well_at = self._proved_at
+            self._prove(now)
         except StoreError:
-            self._deaf(now)
+            self._deaf_since = self._deaf_since or well_at
             raise
-        self._listened_at = now
+        self._listed_at = now
+        if self._deaf_since is not None:
+            self._deaf = [gap for gap in self._deaf if now - gap[1] < FORGOTTEN] + [(self._deaf_since, now)]
+            self._deaf_since = None
+        self._words = {
+            x.key: self._words[x.key]
+            if x.key in self._words and self._words[x.key].version == x.version
+            else Word(x.version, now, *(("it is too large", True) if x.size > REPORT_BYTES_MAX else ()))
+            for x in listed
+        }
+        self._heard = {k: h for k, h in self._heard.items() if protocol.live_key(*k) in self._words or k in self._unnoted}
+        for key, word in self._words.items():
+            if word.unread and not word.garbled:
+                self._words[key] = self._read(key, word, now)
         return set(self._unnoted)
 
-    def noted(self, changed: Iterable[tuple[str, int]]) -> None:
+    def noted(self, changed: Iterable[Key]) -> None:
         """These were written down as they are now."""
         self._unnoted.difference_update(changed)
 
     def heard(self, job: str, attempt: int) -> Heard | None:
-        """The newest report of an attempt."""
+        """The newest report of an attempt that could be read."""
         return self._heard.get((job, attempt))
 
-    def _deaf(self, now: datetime) -> None:
-        gap = now - self._listened_at if self._listened_at else timedelta(0)
-        self._listened_at = now
-        self._heard = {k: replace(h, changed_at=h.changed_at + gap) for k, h in self._heard.items()}
+    def word(self, job: str, attempt: int) -> Word | None:
+        """The newest report of an attempt, whether it could be read or not."""
+        return self._words.get(protocol.live_key(job, attempt))
 
-    def _read_changed(self, listed: dict[str, str], now: datetime) -> None:
-        keys = {k: protocol.live_key(*k) for k in self._heard}
-        self._heard = {k: h for k, h in self._heard.items() if keys[k] in listed or k in self._unnoted}
-        known = {keys[k]: h.version for k, h in self._heard.items()}
-        for key, version in listed.items():
-            if known.get(key) == version:
-                continue
-            report = self._read(key)
-            if report is not None:
-                self._take(report, version, now)
-                self._unnoted.add((report.job, report.attempt))
+    @property
+    def unread(self) -> dict[str, str]:
+        """Why reports could not be read, by their objects' keys."""
+        return {key: word.unread for key, word in self._words.items() if word.unread}
 
-    def _read(self, key: str) -> Report | None:
-        data = self._store.get(key)
+    def hearing(self, now: datetime) -> Hearing:
+        """When agents could not be heard."""
+        return Hearing((*self._deaf, *([] if self._deaf_since is None else [(self._deaf_since, now)])))
+
+    def _prove(self, now: datetime) -> None:
+        """Write a small object of our own now and then: who could not has no right to call anybody silent."""
+        if self._deaf_since is None and self._proved_at is not None and now - self._proved_at < PROOF:
+            return
+        self._store.put(protocol.pulse_key(), now.isoformat().encode())
+        self._proved_at = now
+
+    def _read(self, key: str, word: Word, now: datetime) -> Word:
+        try:
+            data = self._store.get(key)
+        except StoreError as e:
+            return replace(word, unread=str(e))
         if data is None:
-            return None
+            return word  # removed since it was listed
         try:
             report = protocol.decode(Report, data)
         except ProtocolError as e:
-            self.unreadable[key] = str(e)
-            return None
-        # A report may only speak for the attempt whose key it was written under.
-        return report if protocol.live_key(report.job, report.attempt) == key else None
+            return replace(word, unread=str(e), garbled=True)
+        if protocol.live_key(report.job, report.attempt) != key:
+            return replace(word, unread="it speaks for another attempt", garbled=True)
+        self._take(report, word.version, now)
+        self._unnoted.add((report.job, report.attempt))
+        return replace(word, unread="")
 
     def _take(self, report: Report, version: str, now: datetime) -> None:
         before = self._heard.get((report.job, report.attempt))

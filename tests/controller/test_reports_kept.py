@@ -67,7 +67,7 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_a_report_read_before_the_store_failed_is_written_down_at_the_next_look(desk: Desk) -> None:
+def test_a_report_that_can_not_be_read_hinders_no_other(desk: Desk) -> None:
     desk.say(LAST, OTHER)
 
     def fails(verb: str, key: str) -> None:
@@ -75,12 +75,35 @@ def test_a_report_read_before_the_store_failed_is_written_down_at_the_next_look(
             raise StoreError("away")
 
     desk.store.before = fails
-    with pytest.raises(StoreError):
-        desk.tick()
-    desk.store.before = lambda verb, key: None
     desk.tick()
     assert desk.known()[JOB, 1][1] == LAST
+    assert (JOB, 2) not in desk.known()
+    assert desk.reports.unread == {protocol.live_key(JOB, 2): "away"}
+    word = desk.reports.word(JOB, 2)
+    assert word is not None and word.at == NOW, "its agent spoke, whatever it said"
+    desk.store.before = lambda verb, key: None
+    desk.tick(LATER)
+    assert desk.known()[JOB, 2][1] == OTHER
     assert desk.saved() == 1
+    assert desk.reports.unread == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (protocol.encode(FIRST).replace(b"10.0", b"NaN"), "NaN is no number"),
+        (b"x" * 2_000_000, "too large"),
+        (protocol.encode(OTHER), "another attempt"),
+    ],
+)
+def test_a_garbled_report_is_a_sign_of_life_and_no_word(desk: Desk, body: bytes, why: str) -> None:
+    desk.say(FIRST)
+    desk.tick()
+    desk.store.put(protocol.live_key(JOB, 1), body)
+    desk.tick(LATER)
+    assert desk.known()[JOB, 1][1] == FIRST
+    word = desk.reports.word(JOB, 1)
+    assert word is not None and word.at == LATER and word.garbled and why in word.unread
 
 
 def test_a_report_that_the_database_did_not_take_is_written_down_at_the_next_tick(
@@ -122,9 +145,36 @@ def test_time_in_which_we_could_not_listen_counts_against_nobody(desk: Desk) -> 
             desk.reports.listen(NOW + timedelta(minutes=minutes))
     desk.store.before = lambda verb, key: None
     desk.reports.listen(NOW + timedelta(minutes=4))
-    heard = desk.reports.heard(JOB, 1)
-    assert heard is not None
-    assert heard.changed_at == NOW + timedelta(minutes=3), "since we hear again"
+    later = NOW + timedelta(minutes=6)
+    assert desk.reports.hearing(later).seconds(NOW, later) == 120, "since we hear again"
+
+
+def test_who_can_not_write_has_no_right_to_call_others_silent(desk: Desk) -> None:
+    """A full bucket, credentials that ended: the store lists, and takes nothing."""
+    desk.say(FIRST)
+    desk.reports.listen(NOW)
+    desk.store.before = lambda verb, key: _away(verb, key) if verb == "put" else None
+    for minutes in (1, 2, 3):
+        with pytest.raises(StoreError):
+            desk.reports.listen(NOW + timedelta(minutes=minutes))
+    now = NOW + timedelta(minutes=3)
+    assert desk.reports.hearing(now).seconds(NOW, now) == 0
+    desk.store.before = lambda verb, key: None
+    desk.reports.listen(NOW + timedelta(minutes=4))
+    later = NOW + timedelta(minutes=5)
+    assert desk.reports.hearing(later).seconds(NOW, later) == 60
+
+
+def test_before_its_first_look_a_controller_has_heard_nothing(desk: Desk) -> None:
+    assert desk.reports.hearing(NOW).seconds(NOW - timedelta(hours=3), NOW) == 0
+    desk.store.before = _away
+    with pytest.raises(StoreError):
+        desk.reports.listen(NOW)
+    assert desk.reports.hearing(NOW).seconds(NOW - timedelta(hours=3), NOW) == 0
+    desk.store.before = lambda verb, key: None
+    desk.reports.listen(NOW + timedelta(seconds=5))
+    later = NOW + timedelta(seconds=25)
+    assert desk.reports.hearing(later).seconds(NOW - timedelta(hours=3), later) == 20
 
 
 def _away(verb: str, key: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -12,6 +13,7 @@ from spotsurfer_agent import protocol
 from spotsurfer_agent.fit import Fit
 from spotsurfer_agent.headlog import Appended, HeadLog
 from spotsurfer_agent.protocol import AgentState, Desired, Done, Head, HeadKind, Notice, Report, SaveFacts, Want, Warm
+from spotsurfer_agent.store import StoreError
 
 from spotsurfer.ports.provider import LaunchPlan
 
@@ -51,7 +53,7 @@ class Agent:
         self.state, self.busy, self.cut, self.sequence = AgentState.STANDBY, 0, 0, 0
         self.work = 0.0
         self.setup = SETUP_SECONDS if self.job.endswith("1") else 0  # of work in a step that is not protected
-        self.heard, self.held = 0.0, False
+        self.heard, self.told, self.held = 0.0, 0.0, False
         self.noticed_at: float | None = None
         self.now = 0.0
         self.desired: Desired | None = None
@@ -79,16 +81,30 @@ class Agent:
         if self.cut == 0 and self.rand.random() < self.chances.cut * often and not self.machine.sure:
             self.cut = self.rand.randint(5, 40)
         self.cut = max(self.cut - 1, 0)
-        reachable = self.cut == 0 and not self.store.down
-        if reachable:
-            self._contact()
-        elif now - self.heard >= LEASE_SECONDS:
+        reachable = self.cut == 0 and self._reaches(self._contact)
+        if now - min(self.heard, self.told) >= LEASE_SECONDS:
             self.held = True
+        elif reachable:
+            self.held = False
         if self.executing:
             self._work_on()
         if reachable:
-            self._act()
-            self.store.put(protocol.live_key(self.job, self.number), protocol.encode(self._words()))
+            self._reaches(self._act)
+            self._reaches(self._report)
+
+    def _reaches(self, what: Callable[[], None]) -> bool:
+        """Whether the store let it be done, at the second try at least: clients of stores try again by themselves."""
+        for _ in range(2):
+            try:
+                what()
+            except StoreError:
+                continue
+            return True
+        return False
+
+    def _report(self) -> None:
+        self.store.put(protocol.live_key(self.job, self.number), protocol.encode(self._words()))
+        self.told = self.now
 
     def _work_on(self) -> None:
         """A second of it."""
@@ -98,7 +114,7 @@ class Agent:
         head = self.log.refresh()
         data = self.store.get(protocol.desired_key(self.job, self.number))
         self.desired = protocol.decode(Desired, data) if data else None
-        self.heard, self.held = self.now, False
+        self.heard = self.now
         holding = self.state in (AgentState.RESTORING, AgentState.RUNNING, AgentState.DRAINING)
         if holding and head is not None and (head.epoch != self.number or head.kind is HeadKind.DONE):
             self.state = AgentState.FENCED

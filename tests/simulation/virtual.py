@@ -119,7 +119,7 @@ class Cloud:
         if m.agent is None:
             if age >= m.boots_after:
                 m.agent = self._agent(m)
-                m.agent.heard = age
+                m.agent.heard = m.agent.told = age
             elif spot and self.rand.random() < self.chances.killed:
                 self.end(m, reclaimed=True)
             return
@@ -132,4 +132,4 @@ class Cloud:
         m.agent.step(age)
 
     def _agent(self, machine: Machine) -> Agent:
-        return Agent(machine, self.store, self.chances, self.rand, self.work)
+        return Agent(machine, self.store.seen_by("agent"), self.chances, self.rand, self.work)

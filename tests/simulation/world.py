@@ -158,6 +158,7 @@ class World:
             user_data=lambda _: "",
             on_end=lambda _c, _j: None,
             first_cooldown_seconds=5.0,
+            lease_seconds=self.limits.lease_seconds,
         )
         policy = Cheapest(stay_seconds=10.0, margin=0.2)
         policies = Policies(policy, self.purchase, self.interval, self.sizes)
