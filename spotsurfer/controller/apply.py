@@ -29,6 +29,7 @@ from spotsurfer.model.actions import (
     Mark,
     Pace,
     Plan,
+    Recall,
     Retry,
     SetWish,
     Sweep,
@@ -36,7 +37,7 @@ from spotsurfer.model.actions import (
     action_id,
 )
 from spotsurfer.model.errors import ProviderError
-from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
+from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId, launch_token
 from spotsurfer.model.job import Attempt, AttemptState, Job, JobState
 from spotsurfer.model.snapshot import InstanceSeen
 from spotsurfer.model.transitions import ATTEMPT, AttemptEvent, JobEvent
@@ -112,6 +113,7 @@ class Apply:
             Pace: self._pace,
             Mark: lambda a: lambda c: (self._mark(c, a), None),
             Terminate: self._terminate,
+            Recall: lambda a: lambda c: (self._recall(c, a), None),
             Close: self._close,
             EndJob: lambda a: lambda c: self._end(c, a),
             Retry: lambda a: lambda c: (self._retry(c, a), None),
@@ -289,6 +291,18 @@ class Apply:
             return f"terminate: {action.reason}", None
 
         return record
+
+    def _recall(self, c: Connection, action: Recall) -> str:
+        log = self._p.heads.log(action.job)
+        grant = next(e for e in log.entries if e.kind is HeadKind.GRANT and e.epoch == action.attempt)
+        token = launch_token(self._p.family, action.job, action.attempt)
+        now = self._p.clock.now()
+        attempt = effects.recalled(action, grant, token, self._instance_of(token), now)
+        rows.add_attempt(c, attempt)
+        job = rows.load_job(c, action.job)
+        if job.state is JobState.QUEUED:
+            rows.save_job(c, effects.job_after(job, JobEvent.ATTEMPT_PLANNED, action.reason, None, now))
+        return self._say(c, Kind.PLANNED, attempt, action.reason, market=str(attempt.market))
 
     def _close(self, action: Close) -> Effect:
         log = self._p.heads.log(action.job)

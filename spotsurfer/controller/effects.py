@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from spotsurfer.model.actions import Plan
+from spotsurfer_agent.protocol import Head
+
+from spotsurfer.model.actions import Plan, Recall
 from spotsurfer.model.errors import Invalid, NoCapacity, ProviderDenied, ProviderError, QuotaExceeded
 from spotsurfer.model.ids import launch_token
 from spotsurfer.model.job import Attempt, AttemptState, Job
-from spotsurfer.model.market import Cooldown
+from spotsurfer.model.market import Cooldown, Market, Pool
 from spotsurfer.model.snapshot import InstanceSeen
 from spotsurfer.model.transitions import ATTEMPT, JOB, AttemptEvent, JobEvent, advance
+from spotsurfer.ports.provider import InstanceView
 
 # How long a pool is left alone after its first refusal, and the longest; each further one doubles the wait.
 COOLDOWN_SECONDS: dict[type[ProviderError], tuple[float, float]] = {
@@ -57,6 +60,33 @@ def planned(plan: Plan, family: str, lease_seconds: float, now: datetime) -> Att
         for_move=plan.for_move,
         gpus=offer.gpus.count,
         lease_seconds=lease_seconds,
+    )
+
+
+UNKNOWN_POOL = Pool("", "", "", "")
+
+
+def recalled(action: Recall, grant: Head, token: str, view: InstanceView | None, now: datetime) -> Attempt:
+    """The row of an attempt that the store knows and the database has lost. What its machine costs is not known any more."""
+    began = datetime.fromisoformat(grant.at) if grant.at else now
+    return Attempt(
+        job=action.job,
+        number=action.attempt,
+        state=AttemptState.RUNNING,
+        since=now,
+        pool=view.pool if view is not None else UNKNOWN_POOL,
+        market=view.market if view is not None else Market.ON_DEMAND,
+        price_usd_micros_per_hour=0,
+        list_price_usd_micros_per_hour=0,
+        token=token,
+        planned_at=began,
+        purpose=action.reason,
+        instance=view.id if view is not None else None,
+        granted_at=began,
+        from_checkpoint=grant.checkpoint,
+        head_number=grant.number,
+        desired_sequence=action.desired_sequence,
+        launched_at=view.launched_at if view is not None else None,
     )
 
 

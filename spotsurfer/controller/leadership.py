@@ -38,8 +38,9 @@ class Leadership:
     """One generation entry a start; the next one ends this one's right to act.
 
     There is no lease to renew: within one host a lock on the state folder keeps two controllers apart, and an old controller
-    that wakes up after its successor began finds the newer entry before it acts. Launch tokens and head entries are the same
-    for all generations, so that even a tick already under way can do nothing twice.
+    that wakes up after its successor began finds the newer entry before it acts. What changes the cloud needs a check that
+    succeeded just before: a controller that lost the store, not the cloud, would end its successor's machines. The store guards
+    itself: launch tokens and head entries are the same for all generations, so nothing is done twice there.
     """
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
@@ -63,10 +64,6 @@ class Leadership:
         return number
 
     def check(self) -> None:
-        """Raises Superseded when somebody took over. An unreadable store leaves the right as it is: no act can pass it."""
-        try:
-            newer = self._store.get(protocol.controller_key(self.generation + 1))
-        except StoreError:
-            return
-        if newer is not None:
+        """Raises Superseded when somebody took over, StoreError when that can't be known."""
+        if self._store.get(protocol.controller_key(self.generation + 1)) is not None:
             raise Superseded(f"controller generation {self.generation + 1} leads now; generation {self.generation} stops")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -23,8 +24,8 @@ from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
 from spotsurfer.core.preview import preview
 from spotsurfer.core.purchase import view_of
-from spotsurfer.model.actions import Action, Decision, Grant, Mark, Plan, Preview
-from spotsurfer.model.errors import Conflict, ProviderError, SpotsurferError
+from spotsurfer.model.actions import Action, Decision, Grant, Launch, Mark, Plan, Preview, Sweep, Terminate
+from spotsurfer.model.errors import Conflict, ProviderError, SpotsurferError, Superseded
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import Job
 from spotsurfer.model.snapshot import Snapshot
@@ -39,6 +40,7 @@ from spotsurfer.state.jobs import Stale
 
 log = structlog.get_logger()
 TOLD_AGAIN = timedelta(hours=1)
+CHANGES_CLOUD = (Launch, Terminate, Sweep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class Loop:
         """Look at the whole world once and act on it. Raises Superseded when a newer controller leads."""
         with self._one_at_a_time:
             now = self._clock.now()
-            self._leadership.check()
+            with suppress(StoreError):  # what changes the cloud asks again
+                self._leadership.check()
             observed = self._almanac.noted(self._observer.look(now), now)
             self._chronicle.attend(observed.jobs)
             snapshot = self._chronicle.reckoned(observed, now)
@@ -123,7 +126,11 @@ class Loop:
         """Errors of one action touch no other job."""
         name = type(action).__name__
         try:
+            if isinstance(action, CHANGES_CLOUD):
+                self._leadership.check()
             outcome = self._apply.carry_out(action)
+        except Superseded:
+            raise
         except Stale as e:
             log.info("action.stale", action=name, error=str(e))
             return None

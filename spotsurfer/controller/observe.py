@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -17,6 +17,7 @@ from spotsurfer.controller.lookout import Lookout
 from spotsurfer.controller.turns import Turns
 from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.errors import ProviderError
+from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState, Job, Wish
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import (
@@ -39,6 +40,7 @@ from spotsurfer.store.heads import Heads
 from spotsurfer.store.reports import Heard, Reports
 
 Signs = dict[str, list[Row]]  # by instance
+RECENT = timedelta(hours=1)
 AWAITED_SECONDS = 0.5  # between two listings while somebody waits for the room of a machine that was told to end
 # In these states the head decides what comes next, so it is read at every tick.
 CURIOUS = frozenset(
@@ -108,6 +110,7 @@ class Observer:
         self.gpus.keep([j.id for j in jobs])
         self._awaited = any(a.gave_way_to and a.state is AttemptState.RELEASING for some in attempts.values() for a in some)
         seen = [self._job(j, attempts[j.id], signs, now) for j in jobs]
+        ahead = self._ahead(attempts, now)
         orphans = [_instance(v) for t, v in self._listing.items() if t not in tokens and v.state is not InstanceState.GONE]
         return Snapshot(
             jobs=seen,
@@ -122,6 +125,7 @@ class Observer:
             held=held,
             gpu_drivers=self.gpus.drivers(now),
             hearing=self.reports.hearing(now),
+            ahead=ahead,
         )
 
     def instance_of(self, token: str) -> InstanceView | None:
@@ -172,8 +176,8 @@ class Observer:
             self.trouble.store = f"the store can't be used: {e}"
             return
         if unread := self.reports.unread:
-            key, why = next(iter(unread.items()))
-            self.trouble.store = f"{len(unread)} reports of agents can't be read; {key}: {why}"
+            (job, attempt), why = next(iter(unread.items()))
+            self.trouble.store = f"{len(unread)} reports of agents can't be read; attempt {attempt} of {job}: {why}"
 
     def _ask_offers(self, now: datetime) -> None:
         if self._offers_at is not None and now - self._offers_at < self._offers_every:
@@ -196,12 +200,28 @@ class Observer:
             attempts=attempts,
             instances=instances,
             agents={n: _agent(h) for n, h in heard.items()},
+            desired_heard=self.reports.desired(job.id),
             unread={n: UnreadSeen(w.at, w.unread, w.garbled) for n, w in words.items() if w.unread},
             head=head,
             image_gpus=self.gpus.image(job, head),
             spent_usd_micros=self.costs.of_job(job.id),
             signs={a.number: self._signs(signs[a.instance]) for a in alive if a.instance in signs},
         )
+
+    def _ahead(self, attempts: Mapping[JobId, Sequence[Attempt]], now: datetime) -> str:
+        """Agents that speak for attempts that this database has never heard of: it is older than the store."""
+        known = {(str(a.job), int(a.number)) for some in attempts.values() for a in some}
+        lately = (k for k, w in self.reports.words().items() if k not in known and now - w.at < RECENT)
+        with self._engine.connect() as connection:
+            strange = [key for key in lately if not rows.has_attempt(connection, *key)]
+        if not strange:
+            return ""
+        (job, number), more = strange[0], f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+        self.trouble.store = why = (
+            f"the store knows attempt {number} of {job}{more}, and this database does not: it is older than the store. "
+            "Machines that it does not know are left alone"
+        )
+        return why
 
     def _signs(self, said: list[Row]) -> tuple[SignSeen, ...]:
         notice = timedelta(seconds=self._provider.capabilities.notice_seconds)

@@ -17,11 +17,12 @@ from spotsurfer.core.planning import Planner
 from spotsurfer.core.rewind import going_back
 from spotsurfer.core.silence import doubt
 from spotsurfer.core.suspension import coming_back, failed_drain
-from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Mark, Pace, Retry, SetWish, Sweep
+from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Mark, Pace, Recall, Retry, SetWish, Sweep
 from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.model.transitions import ATTEMPT, JobEvent, advance
+from spotsurfer.model.transitions import AttemptEvent as E
 from spotsurfer.ports.interval import Interval
 from spotsurfer.ports.policy import Policy
 from spotsurfer.ports.purchase import Purchase
@@ -41,7 +42,7 @@ def decide(
     level = planner.contest.level
     for seen in sorted(snapshot.jobs, key=lambda s: (-level(s), s.job.submitted_at, s.job.id)):
         actions += _decide_job(snapshot, seen, planner, now)
-    if snapshot.listing_complete:
+    if snapshot.listing_complete and not snapshot.ahead:
         actions += [Sweep(o.id, "it belongs to no attempt of ours") for o in snapshot.orphans if not o.gone]
     wake = min((c.until for c in snapshot.cooldowns if c.until > now), default=None)
     hurry = planner.contest.hurry or any(in_transit(cases(snapshot, s, now)) for s in snapshot.jobs)
@@ -50,6 +51,8 @@ def decide(
 
 
 def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
+    if recalled := _recall(seen):
+        return recalled
     own = cases(snapshot, seen, now)
     if any(c.doubt and c.state in HOLDS and c.silent_seconds > c.silence_seconds for c in own):
         planner.note(seen.job.id, snapshot.doubt)
@@ -65,6 +68,16 @@ def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: dateti
         actions.append(grant)
     plan = planner.plan(seen, own)
     return [*actions, plan] if plan is not None else actions
+
+
+def _recall(seen: JobSeen) -> list[Action]:
+    """The store says that an attempt owns the job, and this database, from a backup, has never heard of it."""
+    job, head = seen.job.id, seen.head
+    if head is None or head.epoch == 0 or any(a.number == head.epoch for a in seen.attempts):
+        return []
+    before = [Mark(job, a.number, E.SILENT, "another one owns the job by now") for a in seen.attempts if a.state in HOLDS]
+    why = "it owns the job by the store, and this database, which is older, did not know it"
+    return [*before, Recall(job, head.epoch, seen.desired_heard.get(head.epoch, 0), why)]
 
 
 def _of_attempts(own: Sequence[Case], planner: Planner) -> list[Action]:

@@ -318,7 +318,8 @@ class Planner:
             self.reject(seen.job.id, f"{offer.market} {offer.pool}", money)
             return SetWish(seen.job.id, Wish.HOLD, money) if holder_of(own) is None else None
         self._planned.append(offer)
-        number = AttemptNumber(max((c.attempt.number for c in own), default=0) + 1)
+        known = [seen.head.epoch if seen.head is not None else 0, *(c.attempt.number for c in own), *seen.desired_heard]
+        number = AttemptNumber(max(known) + 1)  # never one that was used: its machine and its fencing would be mistaken
         return Plan(seen.job.id, number, offer, purpose, move)
 
     def _no_room(self, seen: JobSeen, own: Sequence[Case], offer: Offer, full: str) -> None:

@@ -91,6 +91,16 @@ class Terminate:
 
 
 @dataclass(frozen=True, slots=True)
+class Recall:
+    """Write down again an attempt that owns the job in the store and that the database, an older one, does not know."""
+
+    job: JobId
+    attempt: AttemptNumber
+    desired_sequence: int  # of what its agent was told last
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """Create the head entry that ends a cancelled job."""
 
@@ -138,7 +148,7 @@ class Sweep:
     reason: str
 
 
-Action = Plan | Launch | Grant | Ask | Pace | Mark | Terminate | Close | EndJob | Retry | SetWish | Sweep
+Action = Plan | Launch | Grant | Ask | Pace | Mark | Terminate | Recall | Close | EndJob | Retry | SetWish | Sweep
 
 
 def action_id(action: Action) -> str:
@@ -146,7 +156,13 @@ def action_id(action: Action) -> str:
     match action:
         case Sweep(instance=i):
             return f"sweep/{i}"
-        case Plan(job=j, attempt=a) | Launch(job=j, attempt=a) | Grant(job=j, attempt=a) | Terminate(job=j, attempt=a):
+        case (
+            Plan(job=j, attempt=a)
+            | Launch(job=j, attempt=a)
+            | Grant(job=j, attempt=a)
+            | Terminate(job=j, attempt=a)
+            | Recall(job=j, attempt=a)
+        ):
             return f"{type(action).__name__.lower()}/{j}/{a}"
         case Pace(job=j, attempt=a, saves=s):
             return f"pace/{j}/{a}/{s}"

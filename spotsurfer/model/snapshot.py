@@ -178,6 +178,7 @@ class JobSeen:
     attempts: Sequence[Attempt]
     instances: Mapping[AttemptNumber, InstanceSeen] = field(default_factory=dict)
     agents: Mapping[AttemptNumber, AgentSeen] = field(default_factory=dict)  # by the newest report that could be read
+    desired_heard: Mapping[AttemptNumber, int] = field(default_factory=dict)  # its newest order, of each that has a report
     unread: Mapping[AttemptNumber, UnreadSeen] = field(default_factory=dict)  # there is a newer one, which could not
     head: HeadSeen | None = None
     spent_usd_micros: int = 0
@@ -238,4 +239,5 @@ class Snapshot:
     held: Sequence[Held] = ()  # by jobs that have ended, as far as one that waits was there already
     gpu_drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and region, newest machine
     hearing: Hearing = ALL_HEARD
+    ahead: str = ""  # what the store knows and the database, from a backup, does not: then it may not say who belongs to nobody
     doubt: str = ""  # why silence is no evidence now (`core.silence`); "" = it is

@@ -116,6 +116,11 @@ def load_attempt(connection: Connection, job: JobId, number: AttemptNumber) -> A
     return attempt_from_row(row)
 
 
+def has_attempt(connection: Connection, job: str, number: int) -> bool:
+    """Whether there ever was one."""
+    return connection.execute(select(A.c.number).where(and_(A.c.job == job, A.c.number == number))).first() is not None
+
+
 def tokens(connection: Connection) -> frozenset[str]:
     """Launch tokens of attempts that are not over: a machine of any other, however late it shows, belongs to nobody."""
     over = [str(state) for state in OVER]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import ProtocolError, Report
 from spotsurfer_agent.store import ObjectStore, StoreError
 
+from spotsurfer.model.ids import AttemptNumber
 from spotsurfer.model.snapshot import Hearing
 
 REPORT_BYTES_MAX = 1 << 20  # an honest one has some kilobytes
@@ -51,7 +54,8 @@ class Reports:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._heard: dict[Key, Heard] = {}
-        self._words: dict[str, Word] = {}  # by the object's key
+        self._words: dict[Key, Word] = {}
+        self._attempts: dict[str, list[int]] = {}  # of each job, those with a report
         self._listed_at: datetime | None = None
         self._proved_at: datetime | None = None  # when the store last took something from us
         self._deaf: list[tuple[datetime, datetime]] = []
@@ -76,13 +80,15 @@ class Reports:
         if self._deaf_since is not None:
             self._deaf = [gap for gap in self._deaf if now - gap[1] < FORGOTTEN] + [(self._deaf_since, now)]
             self._deaf_since = None
-        self._words = {
-            x.key: self._words[x.key]
-            if x.key in self._words and self._words[x.key].version == x.version
-            else Word(x.version, now, *(("it is too large", True) if x.size > REPORT_BYTES_MAX else ()))
-            for x in listed
-        }
-        self._heard = {k: h for k, h in self._heard.items() if protocol.live_key(*k) in self._words or k in self._unnoted}
+        before, self._words = self._words, {}
+        for x in listed:
+            key = _key_of(x.key)
+            if key is not None:
+                same = key in before and before[key].version == x.version
+                too_large = ("it is too large", True) if x.size > REPORT_BYTES_MAX else ()
+                self._words[key] = before[key] if same else Word(x.version, now, *too_large)
+        self._attempts = {job: [n for _, n in some] for job, some in groupby(sorted(self._words), key=itemgetter(0))}
+        self._heard = {k: h for k, h in self._heard.items() if k in self._words or k in self._unnoted}
         for key, word in self._words.items():
             if word.unread and not word.garbled:
                 self._words[key] = self._read(key, word, now)
@@ -98,11 +104,20 @@ class Reports:
 
     def word(self, job: str, attempt: int) -> Word | None:
         """The newest report of an attempt, whether it could be read or not."""
-        return self._words.get(protocol.live_key(job, attempt))
+        return self._words.get((job, attempt))
+
+    def words(self) -> Mapping[Key, Word]:
+        """All reports that there are."""
+        return self._words
+
+    def desired(self, job: str) -> dict[AttemptNumber, int]:
+        """The newest order that each attempt of a job with a report was told of, as far as it said; 0 = it did not."""
+        heard = {number: self._heard.get((job, number)) for number in self._attempts.get(job, ())}
+        return {AttemptNumber(number): h.report.desired if h else 0 for number, h in heard.items()}
 
     @property
-    def unread(self) -> dict[str, str]:
-        """Why reports could not be read, by their objects' keys."""
+    def unread(self) -> dict[Key, str]:
+        """Why reports could not be read."""
         return {key: word.unread for key, word in self._words.items() if word.unread}
 
     def hearing(self, now: datetime) -> Hearing:
@@ -116,9 +131,9 @@ class Reports:
         self._store.put(protocol.pulse_key(), now.isoformat().encode())
         self._proved_at = now
 
-    def _read(self, key: str, word: Word, now: datetime) -> Word:
+    def _read(self, key: Key, word: Word, now: datetime) -> Word:
         try:
-            data = self._store.get(key)
+            data = self._store.get(protocol.live_key(*key))
         except StoreError as e:
             return replace(word, unread=str(e))
         if data is None:
@@ -127,10 +142,10 @@ class Reports:
             report = protocol.decode(Report, data)
         except ProtocolError as e:
             return replace(word, unread=str(e), garbled=True)
-        if protocol.live_key(report.job, report.attempt) != key:
+        if (report.job, report.attempt) != key:
             return replace(word, unread="it speaks for another attempt", garbled=True)
         self._take(report, word.version, now)
-        self._unnoted.add((report.job, report.attempt))
+        self._unnoted.add(key)
         return replace(word, unread="")
 
     def _take(self, report: Report, version: str, now: datetime) -> None:
@@ -148,3 +163,10 @@ class Reports:
             now if before is None or news else before.changed_at,
             before.notice_at if before is not None and same_notice else (now if report.notice else None),
         )
+
+
+def _key_of(name: str) -> Key | None:
+    """The attempt of an object's key; None = it is no report's."""
+    job, _, number = name.removeprefix(protocol.live_prefix()).rpartition(".")
+    key = (job, int(number)) if job and number.isascii() and number.isdecimal() else None
+    return key if key is not None and protocol.live_key(*key) == name else None

@@ -78,7 +78,7 @@ def test_a_report_that_can_not_be_read_hinders_no_other(desk: Desk) -> None:
     desk.tick()
     assert desk.known()[JOB, 1][1] == LAST
     assert (JOB, 2) not in desk.known()
-    assert desk.reports.unread == {protocol.live_key(JOB, 2): "away"}
+    assert desk.reports.unread == {(JOB, 2): "away"}
     word = desk.reports.word(JOB, 2)
     assert word is not None and word.at == NOW, "its agent spoke, whatever it said"
     desk.store.before = lambda verb, key: None

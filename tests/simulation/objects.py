@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.store import Listed, StoreError
 
-
 WRITES = ("create", "put", "delete")
 
 
