@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+import structlog
 from spotsurfer_agent.fit import Fit, say
 from spotsurfer_agent.protocol import NearMiss, Report, StepRun
 from spotsurfer_agent.steps import MAIN
 from sqlalchemy import Connection, Engine
 
 from spotsurfer.controller.events import Kind
+from spotsurfer.controller.isolation import NOBODYS
 from spotsurfer.controller.lookout import Lookout, Said
 from spotsurfer.controller.meters import newest, windows
 from spotsurfer.controller.observe import Observer
@@ -26,6 +28,7 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import market, timeline, usages
 from spotsurfer.units import size
 
+log = structlog.get_logger()
 GROWTH = 1.5  # after a near miss a machine must have so many times the memory: the next size of most families has twice
 Data = dict[str, str | int | float | bool | None]
 Key = tuple[JobId, AttemptNumber]
@@ -91,11 +94,22 @@ class Chronicle:
         if reports or steps:
             with self._engine.begin() as connection:
                 for report in reports:
-                    self._report(connection, observer.lookout, report, now)
+                    self._take(connection, observer, report, now)
                 for (job, attempt), price in steps:
                     market.add_price(connection, job, attempt, now, price)
         self._last.update({(r.job, r.attempt): (now, market.kept(r)) for r in reports})
         observer.reports.noted(observer.changed)
+
+    def _take(self, c: Connection, observer: Observer, report: Report, now: datetime) -> None:
+        """Write one down; a report that can't be is as good as one that can't be read."""
+        try:
+            with c.begin_nested():
+                self._report(c, observer.lookout, report, now)
+        except NOBODYS:
+            raise
+        except Exception as e:
+            log.exception("report.refused", job=report.job, attempt=report.attempt)
+            observer.reports.refuse(report.job, report.attempt, f"{type(e).__name__}: {e}")
 
     def sized(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with each job asking for no less memory than near misses showed that it needs."""

@@ -19,6 +19,7 @@ from spotsurfer.controller.chronicle import Chronicle
 from spotsurfer.controller.courses import Courses, Sizes
 from spotsurfer.controller.events import Kind
 from spotsurfer.controller.idleness import Idleness
+from spotsurfer.controller.isolation import isolated
 from spotsurfer.controller.leadership import Leadership
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
@@ -85,12 +86,13 @@ class Loop:
                 self._leadership.check()
             observed = self._almanac.noted(self._observer.look(now), now)
             self._chronicle.attend(observed.jobs)
-            snapshot = self._chronicle.reckoned(observed, now)
+            snapshot = isolated(lambda s: self._chronicle.reckoned(s, now), observed)
             self._chronicle.record(self._observer, snapshot, now)
-            snapshot = self.idleness.noted(self._sized(snapshot, now), self._observer.changed, now)
+            snapshot = isolated(lambda s: self._sized(s, now), snapshot)
+            snapshot = isolated(lambda s: self.idleness.noted(s, self._observer.changed, now), snapshot)
             self.last_seen = snapshot
             chosen = self._policies
-            decision = decide(snapshot, chosen.placement, now, chosen.purchase, chosen.interval)
+            decision = isolated(lambda s: decide(s, chosen.placement, now, chosen.purchase, chosen.interval), snapshot)
             self._alert(decision.alarms, now)
             done, advanced = self._carry_out(decision.actions)
             self._explain(decision, done, now)

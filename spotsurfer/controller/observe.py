@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 
 from spotsurfer.controller.annals import Annals
 from spotsurfer.controller.gpuwatch import GpuWatch
+from spotsurfer.controller.isolation import NOBODYS, set_aside
 from spotsurfer.controller.lookout import Lookout
 from spotsurfer.controller.turns import Turns
 from spotsurfer.ledger.costs import Costs
@@ -109,7 +110,7 @@ class Observer:
         self.heads.keep([j.id for j in jobs], now)
         self.gpus.keep([j.id for j in jobs])
         self._awaited = any(a.gave_way_to and a.state is AttemptState.RELEASING for some in attempts.values() for a in some)
-        seen = [self._job(j, attempts[j.id], signs, now) for j in jobs]
+        seen = [self._seen(j, attempts[j.id], signs, now) for j in jobs]
         ahead = self._ahead(attempts, now)
         orphans = [_instance(v) for t, v in self._listing.items() if t not in tokens and v.state is not InstanceState.GONE]
         return Snapshot(
@@ -187,6 +188,14 @@ class Observer:
             self._offers_at = now
         except ProviderError as e:
             self.trouble.cloud = f"the cloud's prices can't be read: {e}"
+
+    def _seen(self, job: Job, attempts: list[Attempt], signs: Signs, now: datetime) -> JobSeen:
+        try:
+            return self._job(job, attempts, signs, now)
+        except NOBODYS:
+            raise
+        except Exception as e:  # bytes of others are in it
+            return set_aside(JobSeen(job, attempts), e)
 
     def _job(self, job: Job, attempts: list[Attempt], signs: Signs, now: datetime) -> JobSeen:
         alive = [a for a in attempts if a.state not in OVER]

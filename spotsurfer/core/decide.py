@@ -51,6 +51,8 @@ def decide(
 
 
 def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
+    if seen.trouble:
+        return _of_trouble(seen, planner)
     if recalled := _recall(seen):
         return recalled
     own = cases(snapshot, seen, now)
@@ -68,6 +70,13 @@ def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: dateti
         actions.append(grant)
     plan = planner.plan(seen, own)
     return [*actions, plan] if plan is not None else actions
+
+
+def _of_trouble(seen: JobSeen, planner: Planner) -> list[Action]:
+    """It is held, so that its user hears of it and can try again; nothing else is decided without knowing more."""
+    why = f"the controller can't deal with it ({seen.trouble}): report that, and `resume` it to try again"
+    planner.note(seen.job.id, why)
+    return [SetWish(seen.job.id, Wish.HOLD, why)] if seen.job.wish is Wish.RUN else []
 
 
 def _recall(seen: JobSeen) -> list[Action]:
@@ -147,11 +156,24 @@ def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> Action
         return SetWish(job.id, Wish.HOLD, money)
     if (why := _unusable(own) or out_of_memory(snapshot, seen)) is not None:
         return SetWish(job.id, Wish.HOLD, why)
+    if (why := _garbled(own)) is not None:
+        return SetWish(job.id, Wish.HOLD, why)
     never_ran = _never_ran(own)
     if len(never_ran) >= snapshot.limits.launch_failures_max:
         why = f"{len(never_ran)} machines in a row never got the job to run; the last: {never_ran[-1]}"
         return SetWish(job.id, Wish.HOLD, why)
     return _settled_move(seen, own) or _settled_rewind(seen, own) or idle(seen, own)
+
+
+def _garbled(own: Sequence[Case]) -> str | None:
+    """What its agent says has not been understood for so long that, were it silent, it would be given up."""
+    holder = holder_of(own)
+    if holder is None or holder.unread is None or not holder.unread.garbled:
+        return None
+    since = holder.agent.spoke_at if holder.agent is not None else holder.attempt.since
+    if holder.hearing.seconds(since, holder.now) <= holder.silence_seconds:
+        return None
+    return f"what the agent of attempt {holder.attempt.number} reports can't be read: {holder.unread.why}"
 
 
 def _unusable(own: Sequence[Case]) -> str | None:

@@ -172,7 +172,10 @@ class SizeSeen:
 
 @dataclass(frozen=True, slots=True)
 class JobSeen:
-    """A job with all that is known of it. `head` is None where the store could not be read."""
+    """A job with all that is known of it. `head` is None where the store could not be read.
+
+    `trouble`: why the controller can't deal with it; then nothing else is known. "" = it can.
+    """
 
     job: Job
     attempts: Sequence[Attempt]
@@ -190,6 +193,7 @@ class JobSeen:
     save_seconds: float | None = None  # that a save stopped it for, on the last machine that made one
     quiet: QuietSeen | None = None  # None = nobody asked, or nothing was told
     size: SizeSeen | None = None  # None = it stays on what was asked for, or nothing is known yet
+    trouble: str = ""
     image_gpus: Gpus | None = None  # that its newest checkpoint was made on; None = none, or nobody can say
 
 

@@ -98,6 +98,10 @@ class Reports:
         """These were written down as they are now."""
         self._unnoted.difference_update(changed)
 
+    def refuse(self, job: str, attempt: int, why: str) -> None:
+        """It could be read, and nothing could be made of it."""
+        self._words[job, attempt] = replace(self._words[job, attempt], unread=why, garbled=True)
+
     def heard(self, job: str, attempt: int) -> Heard | None:
         """The newest report of an attempt that could be read."""
         return self._heard.get((job, attempt))

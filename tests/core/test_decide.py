@@ -319,7 +319,7 @@ def test_a_next_step_that_cant_be_started_counts_against_where_it_came_from() ->
 @pytest.mark.parametrize("state", [A.READY, A.LOST])
 def test_a_waiting_machine_that_knows_of_no_use_holds_the_job_unless_another_one_runs_it(state: A) -> None:
     told = an_agent("standby", unfit="input x changed", unfit_kind="input")
-    alone = seen([an_attempt(2, state=state)], SAVED, agents={2: told})
+    alone = seen([an_attempt(1, A.RELEASED), an_attempt(2, state=state)], SAVED, agents={2: told})
     assert find(SetWish, alone).reason == "input x changed"
     blameless = {None, AttemptEvent.STORE_FAILED}
     assert getattr(find(Mark, alone), "event", None) in blameless, "nothing speaks against the machine's type"

@@ -1,0 +1,61 @@
+"""One job's trouble stays its own: who can't be dealt with is set aside, and the others go on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import structlog
+from spotsurfer_agent.store import StoreError
+from sqlalchemy.exc import SQLAlchemyError
+
+from spotsurfer.model.errors import SpotsurferError
+from spotsurfer.model.ids import JobId
+from spotsurfer.model.job import JobSpec
+from spotsurfer.model.snapshot import JobSeen, Snapshot
+
+log = structlog.get_logger()
+# What these say is of the store, the database or the host: no job is to blame, and the next tick tries again.
+NOBODYS = (SpotsurferError, StoreError, SQLAlchemyError, OSError, MemoryError)
+T = TypeVar("T")
+
+
+def isolated(step: Callable[[Snapshot], T], snapshot: Snapshot) -> T:
+    """`step` of the snapshot, in which each job that it fails for, even alone, is set aside. Raises what is no job's fault."""
+    try:
+        return step(snapshot)
+    except NOBODYS:
+        raise
+    except Exception:
+        checked = [_checked(step, snapshot, seen) for seen in snapshot.jobs]
+        if all(after is before for after, before in zip(checked, snapshot.jobs, strict=True)):
+            raise
+        return step(replace(snapshot, jobs=checked))
+
+
+def _checked(step: Callable[[Snapshot], object], snapshot: Snapshot, seen: JobSeen) -> JobSeen:
+    if seen.trouble:
+        return seen
+    try:
+        step(replace(snapshot, jobs=[seen]))
+    except NOBODYS:
+        raise
+    except Exception as e:
+        return set_aside(seen, e)
+    return seen
+
+
+def set_aside(seen: JobSeen, error: Exception) -> JobSeen:
+    """The job with why, and with nothing but what limits count: its machines and its priority."""
+    trouble, spec = f"{type(error).__name__}: {error}", seen.job.spec
+    _tell(seen.job.id, trouble)
+    bare = replace(seen.job, spec=JobSpec(spec.name, spec.command, priority=spec.priority))
+    return JobSeen(bare, seen.attempts, trouble=trouble)
+
+
+@functools.lru_cache(maxsize=1000)
+def _tell(job: JobId, trouble: str) -> None:
+    """Once, with where it happened: the same trouble comes at each tick."""
+    log.exception("job.set_aside", job=job, error=trouble)
