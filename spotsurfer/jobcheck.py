@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -19,7 +21,9 @@ from spotsurfer.model.job import (
     JobSpec,
     MarketChoice,
 )
+from spotsurfer.units import SECONDS_MAX
 
+INTEGER_MAX = 2**62  # sums of some of them still fit into 64 bits
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
@@ -40,6 +44,10 @@ TEXT_MAX_BYTES = 128 << 10  # of the command, the environment, the tags: each is
 
 def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     """Everything wrong with `spec`: (key of the job file, second half of a sentence)."""
+    strange = list(_out_of_bounds(spec))
+    yield from strange
+    if strange:
+        return  # the rest counts with these values
     yield from _texts(spec)
     yield from _paths(spec)
     yield from _numbers(spec)
@@ -49,6 +57,48 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from jobgoods.problems(spec.fetches, spec.mounts)
     yield from jobfront.problems(spec)
     yield from jobsteps.problems(spec.steps, spec.command, saves_itself=spec.saves_itself)
+
+
+def _out_of_bounds(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Values with which nobody can count and text that can't be stored, wherever they are in a specification."""
+    for key, value in _leaves("", spec):
+        if why := _why_strange(key, value):
+            yield key, why
+
+
+def _leaves(key: str, value: object) -> Iterator[tuple[str, object]]:
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _leaves(f"{key}.{field.name}".removeprefix("."), getattr(value, field.name))
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield f"a key of {key}", name
+            yield from _leaves(f"{key}.{name}", inner)
+    elif isinstance(value, tuple | list):
+        for inner in value:
+            yield from _leaves(key, inner)
+    else:
+        yield key, value
+
+
+def _why_strange(key: str, value: object) -> str:
+    if isinstance(value, str) and not _storable(value):
+        return f"is {value[:100]!r}, which is no UTF-8 text"
+    if isinstance(value, int) and not -INTEGER_MAX <= value <= INTEGER_MAX:
+        return "is too large a number"
+    if isinstance(value, float) and key.endswith("_seconds") and not 0 <= value <= SECONDS_MAX:  # not true of NaN
+        return f"is {value:g}, expected a duration between 0 and ten years"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"is {value:g}, expected a number"
+    return ""
+
+
+def _storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _texts(spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import stat
 import threading
@@ -16,6 +17,7 @@ import httpx
 import pytest
 from support.api import api
 from support.fake_service import FakeService
+from support.fuzz import mutated
 
 from spotsurfer.model import errors as e
 from spotsurfer.web.app import make_app
@@ -327,3 +329,72 @@ def test_openapi_describes_every_answer() -> None:
         assert op["responses"]["4XX"]["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorBody")
     assert "HTTPValidationError" not in json.dumps(page["paths"])
     assert set(page["paths"]["/v1/jobs/{job}"]) == {"get", "put"}
+
+
+# ---------------------------------------------------------------- hostile input
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("deadline_seconds", "1e300"),
+        ("deadline_seconds", "1e999"),
+        ("deadline_seconds", "NaN"),
+        ("idle_seconds", "1e300"),
+        ("idle_seconds", "-1"),
+        ("checkpoint_interval_seconds", "Infinity"),
+        ("idle_cpu", "NaN"),
+        ("memory_bytes", "1" + "0" * 30),
+        ("budget_usd_micros", "9223372036854775807"),
+        ("priority", "9" * 5000),
+        ("tags", '{"a": "\\ud800"}'),
+        ("environment", '{"A": "\\udcf6"}'),
+        ("command", '["true", "\\ud800"]'),
+        ("outputs", '["\\udcf6"]'),
+        ("name", '"\\ud800"'),
+        ("size_parameters", '{"x": NaN}'),
+        ("steps", "[" * 5000 + "]" * 5000),
+    ],
+)
+def test_a_job_with_a_value_that_nobody_can_count_with_is_refused(unix: httpx.Client, field: str, value: str) -> None:
+    body = json.dumps({"spec": {**SPEC, field: "@"}}).replace('"@"', value)
+    answer = unix.put("/v1/jobs/job-1", content=body.encode(), headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422), answer.text
+    assert answer.json()["message"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_fuzzed_submission_is_an_error_of_the_controllers(unix: httpx.Client, seed: int) -> None:
+    _fuzz_submissions(unix, seed, 200)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(100, 105))
+def test_ten_thousand_fuzzed_submissions(unix: httpx.Client, seed: int) -> None:
+    _fuzz_submissions(unix, seed, 2000)
+
+
+def _fuzz_submissions(client: httpx.Client, seed: int, count: int) -> None:
+    rand = random.Random(seed)
+    full = {
+        **SPEC,
+        "inputs": ["a.txt"],
+        "outputs": ["*.fa"],
+        "fetches": [{"source": "s3://bucket/x", "path": "x"}],
+        "environment": {"A": "b"},
+        "tags": {"a": "b"},
+        "deadline_seconds": 7200.0,
+        "work_seconds": 3600.0,
+        "idle_seconds": 600.0,
+        "ports": [{"name": "web", "port": 80}],
+        "steps": [],
+        "secrets": {"KEY": {"from": "value"}},
+        "size_parameters": {},
+        "memory_bytes": 1 << 30,
+    }
+    good = json.dumps({"spec": full, "modes": {"a.txt": 420}, "secrets": {"KEY": "eA=="}}).encode()
+    for n in range(count):
+        body = mutated(good, rand)
+        answer = client.put(f"/v1/jobs/job-{n}", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code < 500, (body, answer.text)
