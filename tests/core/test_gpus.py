@@ -11,14 +11,14 @@ from spotsurfer_policies.cheapest import Cheapest
 from spotsurfer_providers.aws.market import types_of
 from spotsurfer_providers.catalog import instance_types
 from spotsurfer_providers.local import devices
-from support.builders import NOW, POOL, a_head, a_job, a_snapshot, an_offer, seen
+from support.builders import NOW, POOL, a_head, a_job, a_snapshot, an_attempt, an_offer, seen
 
 from spotsurfer.core import gpus
 from spotsurfer.core.decide import Decision, decide
 from spotsurfer.core.preview import preview
 from spotsurfer.model.actions import Plan
 from spotsurfer.model.gpus import NO_GPUS, Gpus
-from spotsurfer.model.job import JobSpec
+from spotsurfer.model.job import AttemptState, JobSpec
 from spotsurfer.model.market import Offer
 
 POLICY = Cheapest(60.0, 0.2)
@@ -100,7 +100,7 @@ def test_what_a_checkpoint_needs(there: Gpus, why: str | None) -> None:
 
 def decided(image: Gpus | None, **changes: Any) -> Decision:
     job = a_job({"gpus": 1}, state="queued")
-    world = seen(head=a_head(checkpoint="1-1"), job=job, image_gpus=image)
+    world = seen([an_attempt(1, AttemptState.RELEASED)], a_head(checkpoint="1-1"), job=job, image_gpus=image)
     return decide(a_snapshot(world, offers=changes.pop("offers", OFFERS), **changes), POLICY, NOW)
 
 

@@ -236,7 +236,8 @@ def test_nobody_is_drained_for_a_machine_that_could_not_take_the_job(told: dict[
 
 def test_a_machine_that_is_not_ready_is_waited_for_alone_and_why_is_told() -> None:
     waits = an_agent("standby", waits="the registry r can't be reached; it is asked again")
-    for attempts in ([an_attempt(2, A.BOOTING, since=ago(3000))], [an_attempt(1), an_attempt(2, A.BOOTING, for_move=1)]):
+    boots = [an_attempt(1, A.RELEASED), an_attempt(2, A.BOOTING, since=ago(3000))]
+    for attempts in (boots, [an_attempt(1), an_attempt(2, A.BOOTING, for_move=1)]):
         world = seen(attempts, SAVED, agents={1: HOLDER, 2: waits}, job=a_job(move=MoveRequest(1, NOW)))
         made = decide(a_snapshot(world), POLICY, NOW)
         assert made.actions == ()

@@ -43,7 +43,9 @@ def test_a_larger_machine_is_ordered_while_it_is_saved() -> None:
 
 
 def test_where_there_is_none_it_waits_and_says_for_what() -> None:
-    decision = decided(seen([], a_head(final=True), job=NEEDS_MORE, memory_floor_bytes=FLOOR), [an_offer()])
+    decision = decided(
+        seen([an_attempt(1, A.RELEASED)], a_head(final=True), job=NEEDS_MORE, memory_floor_bytes=FLOOR), [an_offer()]
+    )
     assert planned(decision) is None
     assert "12.0 GiB; the largest on offer has 8.0" in decision.notes[NEEDS_MORE.id]
 

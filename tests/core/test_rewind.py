@@ -109,7 +109,7 @@ def test_who_resumes_a_job_wants_it_tried_again() -> None:
 
 def test_machines_that_never_reach_the_store_get_the_job_held() -> None:
     lost: dict[str, Any] = {"state": AttemptState.RELEASED, "store_failed": True, "reason": "no answer"}
-    many = [an_attempt(n, from_checkpoint=NEW, **lost) for n in range(2, 5)]
+    many = [an_attempt(1, AttemptState.RELEASED), *(an_attempt(n, from_checkpoint=NEW, **lost) for n in range(2, 5))]
     decision = decide(a_snapshot(seen(many, saved()), limits=Limits(launch_failures_max=3)), POLICY, NOW)
     (held,) = [a for a in decision.actions if isinstance(a, SetWish)]
     assert held.wish is Wish.HOLD
