@@ -36,7 +36,7 @@ from spotsurfer.model.actions import (
     Terminate,
     action_id,
 )
-from spotsurfer.model.errors import ProviderError
+from spotsurfer.model.errors import ProviderError, Throttled
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId, launch_token
 from spotsurfer.model.job import Attempt, AttemptState, Job, JobState
 from spotsurfer.model.snapshot import InstanceSeen
@@ -48,6 +48,7 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal, market, timeline
 from spotsurfer.store.heads import Heads
 
+UNKNOWN_MAX = 5  # answers that say nothing, before an order is given up
 Effect = Callable[[Connection], tuple[str, Callable[[], None] | None]]  # records; what it returns runs after the commit
 UserData = Callable[[Attempt], str]
 # Called inside the transaction that ends or holds a job; what it returns runs after the commit.
@@ -79,6 +80,7 @@ class Apply:
     def __init__(self, ports: Ports, instance_of: Callable[[str], InstanceView | None]) -> None:
         self._p = ports
         self._instance_of = instance_of
+        self._unknown: dict[str, int] = {}  # launch token -> answers that said nothing
 
     def carry_out(self, action: Action) -> str:
         """Do it; a sentence about the outcome.
@@ -160,11 +162,27 @@ class Apply:
         try:
             view = self._p.provider.launch(self._launch_plan(attempt))
         except ProviderError as e:
-            if not effects.refusal(e):
-                raise
             error = e
-            return lambda c: (self._refused(c, attempt, error), None)
+            if effects.refusal(e):
+                return lambda c: (self._refused(c, attempt, error), None)
+            if not self._given_up(attempt, e):
+                raise
+            return lambda c: (self._unanswered(c, attempt, error), None)
+        self._unknown.pop(attempt.token, None)
         return lambda c: (self._launched(c, attempt, view), self._p.launched)
+
+    def _given_up(self, attempt: Attempt, error: ProviderError) -> bool:
+        """The order was repeated often enough. That the cloud wants less of us says nothing about this one."""
+        if not isinstance(error, Throttled):
+            self._unknown[attempt.token] = self._unknown.get(attempt.token, 0) + 1
+        return self._unknown.get(attempt.token, 0) >= UNKNOWN_MAX
+
+    def _unanswered(self, c: Connection, attempt: Attempt, error: ProviderError) -> str:
+        """Should a machine have come of it all the same, it belongs to nobody and is ended when it shows."""
+        self._unknown.pop(attempt.token, None)
+        why = f"ordered {UNKNOWN_MAX} times without an answer that says anything: {error}"
+        self._step(c, attempt, AttemptEvent.LAUNCH_REFUSED, why)
+        return self._say(c, Kind.REFUSED, attempt, why)
 
     def _launch_plan(self, a: Attempt) -> LaunchPlan:
         tags = {  # the same for every controller of the family: a repeated order may not differ from the first

@@ -2,19 +2,28 @@
 
 A "no" that is clear (no capacity, a quota, an order that is wrong) shows that the API works and is no failure here: pools have
 their own cool-downs. Failures are throttling, errors that say nothing, and credentials that are not good. Each kind of call has
-a breaker of its own: that launches are throttled must not keep machines from being ended. A breaker opens after some failures
-in a row; while it is open nothing is called. Then one call is let through: it closes the breaker, or opens it for longer.
+a breaker of its own, and orders have one for each pool: that launches are throttled must not keep machines from being ended.
+A breaker opens after some failures in a row; while it is open nothing is called. Then one call is let through: it closes the
+breaker, or opens it for longer. Orders take turns at that: one that can't succeed must not keep the others waiting.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from spotsurfer.model.errors import CredentialsExpired, Invalid, NoCapacity, ProviderDenied, ProviderError, QuotaExceeded
+from spotsurfer.model.errors import (
+    CredentialsExpired,
+    Invalid,
+    NoCapacity,
+    ProviderDenied,
+    ProviderError,
+    QuotaExceeded,
+    Throttled,
+)
 from spotsurfer.model.ids import InstanceId
 from spotsurfer.model.market import Offer
 from spotsurfer.ports.clock import Clock
@@ -24,6 +33,7 @@ from spotsurfer.ports.witness import Letter, Witness
 FAILURES_MAX = 3  # in a row; the next call is not made
 FIRST_SECONDS = 5.0
 LONGEST_SECONDS = 300.0
+TURN_SECONDS = 30.0  # whose turn it is and does not come loses it
 CLEAR = (NoCapacity, QuotaExceeded, Invalid)
 
 T = TypeVar("T")
@@ -31,23 +41,33 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """State of one kind of call. `until` is when the next call may be tried."""
+    """State of one kind of call. `until` is when the next call may be tried, `queue` who waits for that, the next one first."""
 
     failures: int = 0
     until: datetime | None = None
     reason: str = ""
+    queue: tuple[str, ...] = ()
 
-    def closed(self, now: datetime) -> bool:
-        """Whether a call may be made now."""
-        return self.until is None or now >= self.until
+    def closed(self, who: str, now: datetime) -> bool:
+        """Whether this one may make a call now."""
+        if self.until is None:
+            return True
+        theirs = self.queue and self.queue[0] != who and now < self.until + timedelta(seconds=TURN_SECONDS)
+        return now >= self.until and not theirs
 
-    def failed(self, error: ProviderError, now: datetime) -> Breaker:
+    def waited(self, who: str) -> Breaker:
+        """After a call that was not made."""
+        return self if who in self.queue else replace(self, queue=(*self.queue, who))
+
+    def failed(self, who: str, error: ProviderError, now: datetime) -> Breaker:
         """After one more failure."""
         failures = self.failures + 1
         if failures < FAILURES_MAX:
             return Breaker(failures)
         wait = min(FIRST_SECONDS * 2 ** min(failures - FAILURES_MAX, 16), LONGEST_SECONDS)
-        return Breaker(failures, now + timedelta(seconds=wait), str(error))
+        # Who lost its turn, because it did not come, has to wait anew.
+        waiting = self.queue[self.queue.index(who) + 1 :] if who in self.queue else self.queue
+        return Breaker(failures, now + timedelta(seconds=wait), str(error), (*waiting, who))
 
 
 def failure(error: ProviderError) -> bool:
@@ -73,19 +93,20 @@ class Guarded:
         """As the provider's."""
         return self._witness
 
-    def call(self, kind: str, what: Callable[[], T]) -> T:
-        """Make a call of this kind, or raise what it failed with last."""
+    def call(self, kind: str, what: Callable[[], T], who: str = "") -> T:
+        """Make a call of this kind, or raise Throttled with what it failed with last. `who` takes turns with others."""
         now = self._clock.now()
         breaker = self._breakers.get(kind, Breaker())
-        if not breaker.closed(now):
+        if not breaker.closed(who, now):
             assert breaker.until is not None
-            left = (breaker.until - now).total_seconds()
-            raise ProviderError(f"{kind} failed {breaker.failures} times and rests for {left:.0f} s more: {breaker.reason}")
+            self._breakers[kind] = breaker.waited(who)
+            left = max((breaker.until - now).total_seconds(), 0.0)
+            raise Throttled(f"{kind} failed {breaker.failures} times and rests for {left:.0f} s more: {breaker.reason}")
         try:
             answer = what()
         except ProviderError as e:
             if failure(e):
-                self._breakers[kind] = breaker.failed(e, now)
+                self._breakers[kind] = breaker.failed(who, e, now)
                 raise
             self._breakers.pop(kind, None)
             raise
@@ -98,7 +119,7 @@ class Guarded:
 
     def launch(self, plan: LaunchPlan) -> InstanceView:
         """See Provider."""
-        return self.call("launch", lambda: self._provider.launch(plan))
+        return self.call(f"launch in {plan.pool}", lambda: self._provider.launch(plan), plan.token)
 
     def terminate(self, instance: InstanceId) -> None:
         """See Provider."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from spotsurfer.core import exits
+from spotsurfer.core import backoff, exits
 from spotsurfer.core.attempts import UNUSABLE, Plans, decide_attempt
 from spotsurfer.core.case import Case, cases, finished, holder_of, wanted
 from spotsurfer.core.idle import idle
@@ -162,6 +162,8 @@ def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> Action
     if len(never_ran) >= snapshot.limits.launch_failures_max:
         why = f"{len(never_ran)} machines in a row never got the job to run; the last: {never_ran[-1]}"
         return SetWish(job.id, Wish.HOLD, why)
+    if len(backoff.setbacks(own)) >= snapshot.limits.launch_failures_max:
+        return SetWish(job.id, Wish.HOLD, backoff.said(own))
     return _settled_move(seen, own) or _settled_rewind(seen, own) or idle(seen, own)
 
 

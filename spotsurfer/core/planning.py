@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from spotsurfer.core import contest
+from spotsurfer.core import backoff, contest
 from spotsurfer.core import limits as hard
 from spotsurfer.core.case import Case, holder_of, wanted
 from spotsurfer.core.contest import Way
@@ -158,6 +158,10 @@ class Planner:
             return None
         holder = holder_of(own)
         purpose = NEEDED if holder is None else self._leaving(holder)
+        after = backoff.not_before(own) if holder is None or holder.gone else None
+        if after is not None and self._now < after:
+            self.note(job.id, f"{backoff.said(own)}; the next one comes in {(after - self._now).total_seconds():.0f} s")
+            return None
         if purpose is not None:
             return self._best(seen, own, purpose)
         if job.move is not None:

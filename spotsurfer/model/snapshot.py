@@ -217,7 +217,7 @@ class Limits:
     drain_reserve_seconds: float = 300.0  # what saving and releasing a machine may still cost
     restore_failures_max: int = 2  # of one checkpoint, before the one before is taken
     refusal_seconds: float = 1800.0  # a machine type that could not go on with a job is left alone by it for so long
-    launch_failures_max: int = 20  # machines in a row that never got the job to run, before it is held
+    launch_failures_max: int = 20  # machines in a row that never got the job to run, or ended under it, before it is held
     last_report_seconds: float = 10.0  # a machine with nothing left to do gets so long for its last report
     release_again_seconds: float = 60.0  # after so long the order to end a machine is repeated
     warm_wait_seconds: float = 300.0  # a machine that stands by gets so long to fetch before the old one drains; 0 = none

@@ -10,8 +10,9 @@ from spotsurfer_agent.store import StoreError
 from spotsurfer.controller.guarded import FAILURES_MAX, LONGEST_SECONDS, Guarded
 from spotsurfer.model.errors import CredentialsExpired, NoCapacity, ProviderDenied, ProviderError, Throttled
 from spotsurfer.model.ids import InstanceId
+from spotsurfer.model.market import Market, Pool
 from spotsurfer.ports.clock import ManualClock
-from spotsurfer.ports.provider import Capabilities, Listing
+from spotsurfer.ports.provider import Capabilities, InstanceState, InstanceView, LaunchPlan, Listing
 
 
 class Cloud:
@@ -24,12 +25,21 @@ class Cloud:
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.described = self.ended = 0
+        self.poison: set[str] = set()  # launch tokens
+        self.launched: list[str] = []
 
     def describe(self) -> Listing:
         self.described += 1
         if self.error is not None:
             raise self.error
         return Listing((), complete=True)
+
+    def launch(self, plan: LaunchPlan) -> InstanceView:
+        self.launched.append(plan.token)
+        if plan.token in self.poison:
+            raise ProviderError("an answer that says nothing")
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        return InstanceView(InstanceId("i"), plan.token, plan.pool, plan.market, InstanceState.RUNNING, at)
 
     def terminate(self, instance: InstanceId) -> None:
         self.ended += 1
@@ -117,3 +127,44 @@ def test_errors_that_are_not_the_clouds_pass(guarded: Guarded, cloud: Cloud) -> 
         with pytest.raises(StoreError):
             guarded.describe()
     assert cloud.described == 10
+
+
+# ---------------------------------------------------------------- orders
+
+
+def order(guarded: Guarded, token: str, zone: str = "a") -> bool:
+    """Whether it was accepted."""
+    try:
+        guarded.launch(LaunchPlan(token, Pool("p", "r", zone, "t"), Market.SPOT, "", {}))
+    except ProviderError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("bad", [1, 2])
+def test_an_order_that_can_not_succeed_does_not_keep_the_others_waiting(
+    guarded: Guarded, cloud: Cloud, clock: ManualClock, bad: int
+) -> None:
+    """The oldest job's order is tried first at each tick: it was the probe for ever, and nobody else got a machine."""
+    waiting = [*(f"bad-{n}" for n in range(bad)), "good-1", "good-2"]
+    cloud.poison = set(waiting[:bad])
+    for _ in range(120):
+        waiting = [token for token in waiting if not order(guarded, token)]
+        clock.advance(1)
+    assert waiting == [f"bad-{n}" for n in range(bad)]
+
+
+def test_orders_that_are_gone_lose_their_turn(guarded: Guarded, cloud: Cloud, clock: ManualClock) -> None:
+    cloud.poison = {"bad"}
+    for token in ("bad", "bad", "bad", "gone", "good"):
+        assert not order(guarded, token)
+    clock.advance(40)
+    assert order(guarded, "good")
+
+
+def test_pools_rest_one_by_one(guarded: Guarded, cloud: Cloud) -> None:
+    cloud.poison = {"bad"}
+    for _ in range(10):
+        order(guarded, "bad", "a")
+    assert cloud.launched == ["bad"] * FAILURES_MAX
+    assert order(guarded, "good", "b")

@@ -47,3 +47,26 @@ def test_an_order_that_is_repeated_makes_no_second_machine(lost: type[BaseExcept
     assert [a.instance for a in desk.attempts()] == ["i-0"]
     assert desk.attempts()[0].state is A.BOOTING
     assert cloud.launches == 1
+
+
+class Odd(Cloud):
+    """Answers one job's orders with an error that says nothing."""
+
+    def launch(self, plan: LaunchPlan) -> InstanceView:
+        if plan.tags["spotsurfer:job"].startswith("odd"):
+            raise ProviderError("UnlistedError: 42")
+        return super().launch(plan)
+
+
+def test_an_order_that_is_never_answered_is_given_up_and_hinders_no_other() -> None:
+    now = clock()
+    cloud: Any = Odd(now, Objects(), Chances(**NEVER), random.Random(1), 100)
+    desk = Desk(cloud, now, "fam")
+    desk.submit("odd")
+    desk.submit("well")
+    for _ in range(10):
+        desk.tick(1)
+        now.advance(10)
+    assert [(a.state, a.instance) for a in desk.attempts("well")] == [(A.BOOTING, "i-0")]
+    assert desk.attempts("odd")[0].state is A.REFUSED
+    assert "UnlistedError: 42" in desk.attempts("odd")[0].reason
