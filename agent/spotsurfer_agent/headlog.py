@@ -64,12 +64,15 @@ class HeadLog:
                 self.entries.append(head)
 
     def _read_all(self) -> None:
-        """One listing instead of a request for each entry of a long log."""
-        for listed in self._store.list(protocol.head_prefix(self._job)):
+        """One listing instead of a request for each entry of a long log. Raises ProtocolError where its beginning is gone."""
+        there = self._store.list(protocol.head_prefix(self._job))
+        for listed in there:
             number = len(self.entries) + 1
             data = self._store.get(listed.key) if listed.key == self._key(number) else None
             if data is not None:
                 self._learn(_decoded(number, data))
+        if there and not self.entries and self._store.get(self._key(1)) is None:
+            raise ProtocolError(f"the head log of {self._job} has {there[0].key} and lost what came before")
 
     def _key(self, number: int) -> str:
         return protocol.head_key(self._job, number)

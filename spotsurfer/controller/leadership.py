@@ -10,12 +10,20 @@ from spotsurfer_agent.store import ObjectStore, StoreError
 
 from spotsurfer.model.errors import StoreOwned, StoreUnwritable, Superseded
 from spotsurfer.ports.clock import Clock
+from spotsurfer.store.creating import keeps_first
+
+OVERWRITES = (
+    "the store {url} overwrites objects that were to be created only if absent (If-None-Match), so it can't say who owns a "
+    "job: use S3 itself, or another store with conditional writes"
+)
 
 
 def claim_store(store: ObjectStore, family: str, url: str, key: str = "") -> None:
     """Make the store ours or see that it is. `key`: fingerprint of our secret. Raises StoreOwned, StoreUnwritable."""
     info = protocol.encode(StoreInfo(family, key=key))
     try:
+        if not keeps_first(store):
+            raise StoreUnwritable(OVERWRITES.format(url=url))
         if store.create(protocol.store_key(), info):
             return
         there = store.get(protocol.store_key())

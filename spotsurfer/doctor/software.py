@@ -114,6 +114,8 @@ def store(settings: Settings) -> Finding:
     from obstore.exceptions import BaseError
     from spotsurfer_agent.store import StoreDenied, StoreError, StoreFull
 
+    from spotsurfer.store.creating import keeps_first
+
     url = settings.store_url
     local = Path(unquote(urlsplit(url).path)) if url.startswith("file://") else None
     if local is not None and not local.is_dir():
@@ -124,13 +126,18 @@ def store(settings: Settings) -> Finding:
         opened.put(key, data)
         same = opened.get(key) == data
         opened.delete([key])
+        first_stays = keeps_first(opened)
     except StoreFull:
         return fail(f"{url} is full", "make room")
     except StoreDenied as e:
         return fail(f"{url} refuses us: {e}", "check credentials and rights")
     except (StoreError, BaseError, SpotsurferError, ValueError, OSError) as e:
         return fail(f"{url} can't be used: {str(e).splitlines()[0]}", "check [store] url and options")
-    return ok(f"{url} takes, keeps and deletes objects") if same else fail(f"{url} gives back other bytes", "use another store")
+    if not same:
+        return fail(f"{url} gives back other bytes", "use another store")
+    if not first_stays:
+        return fail(f"{url} overwrites objects that were to be created only if absent", "use a store with conditional writes")
+    return ok(f"{url} takes, keeps and deletes objects, and creates each one once")
 
 
 def owner(settings: Settings) -> Finding:

@@ -55,3 +55,14 @@ def test_an_entry_under_a_wrong_number_is_refused() -> None:
     store.put(protocol.head_key("j", 1), protocol.encode(replace(GRANT, number=2)))
     with pytest.raises(ProtocolError, match="entry 1 says"):
         HeadLog(store, "j").refresh()
+
+
+def test_a_log_that_lost_its_beginning_is_not_an_empty_one() -> None:
+    """It would be granted anew from the beginning, beside whoever owns the job."""
+    store = open_store("memory:///")
+    writer = HeadLog(store, "j")
+    for number in (1, 2, 3):
+        writer.append(replace(GRANT, number=number, epoch=number, nonce=f"n{number}"))
+    store.delete([protocol.head_key("j", 1)])
+    with pytest.raises(ProtocolError, match="lost what came before"):
+        HeadLog(store, "j").refresh()

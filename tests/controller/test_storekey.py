@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_agent.store import open_store
+from support.dict_store import DictStore
 
 from spotsurfer import storekey
 from spotsurfer.controller.leadership import claim_store
-from spotsurfer.model.errors import ConfigError, StoreOwned
+from spotsurfer.model.errors import ConfigError, StoreOwned, StoreUnwritable
 
 
 def test_it_is_made_once_and_for_us_alone(tmp_path: Path) -> None:
@@ -57,3 +58,20 @@ def test_a_store_tells_a_wrong_key_at_the_start() -> None:
     claim_store(store, "family", "memory:///", "right")
     with pytest.raises(StoreOwned, match="made with another key than this controller's: bring that key back"):
         claim_store(store, "family", "memory:///", "wrong")
+
+
+class Overwrites(DictStore):
+    """Speaks the protocol, and ignores the condition of a write."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        self.put(key, data)
+        return True
+
+
+def test_a_store_that_overwrites_is_not_taken() -> None:
+    """Else two families could claim it, and two machines a job."""
+    with pytest.raises(StoreUnwritable, match="overwrites objects"):
+        claim_store(Overwrites(), "family", "memory:///")
+    store = DictStore()
+    claim_store(store, "family", "memory:///")
+    assert not [key for key in store.objects if key.startswith("proof")]
