@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from spotsurfer_agent import procfs
 from spotsurfer_agent.jobroot import mount_lines
 
 CONTROLLERS = ("freezer", "cpuacct", "memory")
@@ -76,7 +77,7 @@ class JobCgroup:
 
         Nothing is made yet. Raises CgroupError, and FileNotFoundError where there is no such process.
         """
-        found = places(Path(f"/proc/{process}/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+        found = places(Path(f"/proc/{process}/cgroup").read_text(), procfs.text("self", "mountinfo"))
         folders = {c: str(where / name) for c, (where, _) in found.items() if c in CONTROLLERS or c == UNIFIED}
         if "freezer" in folders and UNIFIED in folders:
             del folders[UNIFIED]  # the mix: the old freezer and meters are the ones that work

@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
 
 
 def _groups(pid: int) -> list[int]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    lines = Path(f"/proc/{pid}/status").read_text(errors="surrogateescape").splitlines()
     return next([int(x) for x in line.split()[1:]] for line in lines if line.startswith("Groups:"))
 
 

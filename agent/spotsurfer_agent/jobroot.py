@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent import linux
+from spotsurfer_agent import linux, procfs
 
 # File systems that hold programs and data; all others (proc, cgroup, tmpfs, automounts …) differ from machine to machine.
 DISKS = frozenset(
@@ -111,7 +111,7 @@ def mounts(base: str, scratch: str, image: str = "", extra: Sequence[Mount] = ()
 
 
 def _of_machine(base: str) -> tuple[list[Mount], list[Mount]]:
-    table = mount_lines(Path("/proc/self/mountinfo").read_text())
+    table = mount_lines(procfs.text("self", "mountinfo"))
     disks = [
         Mount("disk" + point.replace("/", "-"), point, point, True) for point in carried(table, base) if Path(point).is_dir()
     ]

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from spotsurfer_agent import cgroup
+from spotsurfer_agent import cgroup, procfs
 
 _HIERARCHIES = (cgroup.V2_MEMORY, cgroup.V1_MEMORY)
 _SCORE = Path("/proc/self/oom_score_adj")
@@ -51,7 +51,7 @@ def _machine(name: str) -> int:
 
 def _own_folders() -> Iterator[Path]:
     """The control groups of this process that may limit memory, innermost first."""
-    found = cgroup.places(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+    found = cgroup.places(Path("/proc/self/cgroup").read_text(), procfs.text("self", "mountinfo"))
     for name in ("memory", cgroup.UNIFIED):
         if name in found:
             folder, top = found[name]

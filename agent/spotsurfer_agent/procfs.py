@@ -21,6 +21,11 @@ class Mapping(NamedTuple):
     name: str  # "" = none
 
 
+def text(pid: int | str, name: str) -> str:
+    """A file below /proc/<pid>. Names in it are the job's: bytes that are no UTF-8 become lone surrogates. Raises OSError."""
+    return Path(f"/proc/{pid}/{name}").read_text(errors="surrogateescape")
+
+
 def mappings(maps: str) -> Iterator[Mapping]:
     """The lines of a process's `maps`, by address."""
     for line in maps.splitlines():
@@ -84,7 +89,7 @@ def written_aside(pids: Iterable[int]) -> set[int]:
     found: set[int] = set()
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
-            maps = mappings(Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape"))
+            maps = mappings(text(pid, "maps"))
             found |= {m.inode for m in maps if m.inode and m.mode[1] == "w" and m.mode[3] == "s"}
         for fd, _ in descriptors(pid):
             with contextlib.suppress(OSError):

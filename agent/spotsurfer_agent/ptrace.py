@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from spotsurfer_agent import procfs
+
 _CONT, _DETACH, _SYSCALL, _GETREGS, _SETREGS = 7, 17, 24, 12, 13
 _SEIZE, _INTERRUPT, _GETSIGMASK, _SETSIGMASK = 0x4206, 0x4207, 0x420A, 0x420B
 _TRACESYSGOOD, _SUSPEND_SECCOMP = 1, 1 << 21  # a filter of the job's must not kill it for a call of ours
@@ -127,7 +129,7 @@ def _reap(tid: int) -> None:
 
 def _instruction(pid: int) -> int:
     """Address of a `syscall` instruction of the process. Raises OSError."""
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+    for line in procfs.text(pid, "maps").splitlines():
         if line.endswith("[vdso]"):
             start, end = (int(x, 16) for x in line.split()[0].split("-"))
             with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:

@@ -250,7 +250,7 @@ class Scratch:
 
     def _kind(self) -> str:
         best = ("", "")
-        for line in jobroot.mount_lines(Path("/proc/self/mountinfo").read_text()):
+        for line in jobroot.mount_lines(procfs.text("self", "mountinfo")):
             inside = str(self.path).startswith(line.point.rstrip("/") + "/")
             if inside and len(line.point) >= len(best[0]):
                 best = (line.point, line.kind)

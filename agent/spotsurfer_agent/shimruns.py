@@ -36,7 +36,7 @@ def end(pid: int) -> None:
 def killed(pid: int) -> bool:
     """It was told to die and is still there."""
     with contextlib.suppress(OSError):
-        text = Path(f"/proc/{pid}/status").read_text()
+        text = Path(f"/proc/{pid}/status").read_text(errors="surrogateescape")
         return any(line.startswith("ShdPnd:") and int(line.split()[1], 16) & SIGKILL_PENDING for line in text.splitlines())
     return False
 

@@ -118,6 +118,7 @@ class Work:
             files.place_inputs(self._patient, spec, self.engine.scratch())
             if self.goods is not None:
                 self.goods.delivery.place(spec, self.engine.scratch())
+            self.store.check()  # bringing all that takes its time: somebody else may own the job by now
             self.engine.start(first)
             self.logs.begin({})
             self.state.update(began=True)
@@ -128,6 +129,7 @@ class Work:
         if why := self.engine.unfit(image):
             return self._fail(Task.BEGIN, why, "refused")
         self._bring(spec)
+        self.store.check()
         self.engine.restore(image, self.steps.taken_over(spec, image))
         self.logs.begin(image.log)
         self.state.update(began=True, restore_seconds=self.now() - began)

@@ -145,7 +145,7 @@ class WriteWatch:
 
 
 def _refuse_devices(pid: int) -> None:
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+    for line in procfs.text(pid, "maps").splitlines():
         if line.endswith("/[aio] (deleted)"):
             raise Unwatchable(0, f"process {pid} uses asynchronous I/O")
     if any(procfs.flags(pid, int(info.name)) & os.O_DIRECT for info in Path(f"/proc/{pid}/fdinfo").iterdir()):
@@ -178,7 +178,7 @@ def _registered(fd: int, start: int, end: int) -> bool:
 
 def _areas(pid: int) -> Iterator[tuple[int, int]]:
     """Private memory that is no file's."""
-    for m in procfs.mappings(Path(f"/proc/{pid}/maps").read_text()):
+    for m in procfs.mappings(procfs.text(pid, "maps")):
         private = m.mode[0] == "r" and m.mode[3] == "p" and not m.inode
         if private and m.end - m.start >= AREA_BYTES_MIN and not m.name.startswith(_OWN):
             yield m.start, m.end

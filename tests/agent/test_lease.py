@@ -203,3 +203,30 @@ def await_(condition, seconds=10.0):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["from the beginning", "from a checkpoint"])
+def test_who_is_fenced_while_the_job_is_prepared_does_not_start_it(tmp_path, saved):
+    """An image or inputs may take an hour to come; the job began, printed and was killed."""
+    world = World(tmp_path, checkpoint_interval_seconds=10.0)
+    if saved:
+        running(world, 1)
+        world.until(lambda: len(commits(world)) > 0)
+        world.machines = []
+    attempt = 2 if saved else 1
+    machine = world.machine(attempt)
+    agent = machine.boot()
+    world.until(lambda: machine.state is S.STANDBY)
+
+    def somebody_else_gets_it() -> None:
+        world.trips.clear()
+        world.grant(attempt + 1)
+        agent.mailbox.poll()
+        agent.tick()
+
+    world.trips["prepare"] = somebody_else_gets_it
+    world.trail = []
+    world.grant(attempt)
+    world.until(lambda: machine.state is S.FENCED)
+    assert "prepare" in world.trail
+    assert not {"start", "restore"} & set(world.trail)

@@ -200,7 +200,7 @@ def _undelivered(tree: _Tree, p: Process) -> Iterator[str]:
 
 
 def _network_points(pid: int, job: Job) -> list[MountLine]:
-    lines = mount_lines(Path(f"/proc/{pid}/mountinfo").read_text())
+    lines = mount_lines(procfs.text(pid, "mountinfo"))
     declared = (job.base + "/", *job.own)
     return [x for x in lines if x.kind in NETWORK and not (x.point + "/").startswith(declared)]
 
@@ -258,7 +258,7 @@ def _outside(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def _mappings(_: _Tree, p: Process) -> Iterator[str]:
-    for line in Path(f"/proc/{p.pid}/maps").read_text(errors="surrogateescape").splitlines():
+    for line in procfs.text(p.pid, "maps").splitlines():
         at = line.find("/")
         if at >= 0 and HUGE.match(line, at):
             yield f"has mapped huge pages ({line[at:].strip()}), which a target may lack: use transparent huge pages instead"
@@ -269,7 +269,7 @@ def _system_v(_: _Tree, p: Process) -> Iterator[str]:
     """Segments inside an own namespace travel along; in the machine's they don't."""
     if _link(f"/proc/{p.pid}/ns/ipc") != _link("/proc/self/ns/ipc"):
         return
-    for line in Path(f"/proc/{p.pid}/maps").read_text(errors="surrogateescape").splitlines():
+    for line in procfs.text(p.pid, "maps").splitlines():
         if "/SYSV" in line:
             name = line.split(None, 5)[-1].removesuffix(" (deleted)")
             yield f"has mapped the System V segment {name} of the machine: give the job an IPC namespace of its own"
@@ -282,7 +282,7 @@ CHECKS: tuple[Check, ...] = (_anonymous, _files, _undelivered, _sockets, _tcp, _
 
 def _fuse(root: int) -> list[str]:
     try:
-        lines = mount_lines(Path(f"/proc/{root}/mountinfo").read_text())
+        lines = mount_lines(procfs.text(root, "mountinfo"))
     except OSError:
         return []
     inside = _link(f"/proc/{root}/ns/mnt") != _link("/proc/self/ns/mnt")

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from spotsurfer_agent import procfs
 from spotsurfer_agent.engines import cpucap, gpufacts
 from spotsurfer_agent.steps import StepRun
 
@@ -106,7 +107,7 @@ def _cap(pid: int) -> str:
 
 def _mapped(pid: int) -> set[str]:
     try:
-        lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
+        lines = procfs.text(pid, "maps").splitlines()
     except OSError:
         return set()
     names = (fields[5] for line in lines if len(fields := line.split(None, 5)) == 6)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent import files, jobroot, linux
+from spotsurfer_agent import files, jobroot, linux, procfs
 from spotsurfer_agent.inputs.wire import Share
 from spotsurfer_agent.jobroot import Mount, MountLine
 from spotsurfer_agent.protocol import Spec
@@ -141,7 +141,7 @@ def mounts(spec: Spec, base: str) -> list[Mount]:
 
 def _lines() -> dict[str, MountLine]:
     """By mount point; the last one there is the one that is seen."""
-    return {x.point: x for x in jobroot.mount_lines(Path("/proc/self/mountinfo").read_text())}
+    return {x.point: x for x in jobroot.mount_lines(procfs.text("self", "mountinfo"))}
 
 
 def _trouble(share: Share, said: str) -> ShareTrouble:

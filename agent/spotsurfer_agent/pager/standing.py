@@ -40,7 +40,7 @@ class Standing:
         """
         process = os.pidfd_open(pid)
         with Path(f"/proc/{pid}/mem").open("r+b", buffering=0):  # asks for the same right, and touches nothing
-            maps = Path(f"/proc/{pid}/maps").read_text()
+            maps = procfs.text(pid, "maps")
         wanted = large(whole_blocks(runs), writable(maps))
         return cls(pid, process, [(a, b) for a, b in wanted if uffd.unregister(fd, a, b - a) == 0])
 
