@@ -22,8 +22,8 @@ from spotsurfer_agent import procfs, ptrace, writewatch
 )
 def test_a_mapped_file_may_have_a_name_that_is_no_utf_8(tmp_path: Path, read: Callable[[int], object]) -> None:
     """Such jobs had no live saves."""
-    path = os.fsencode(tmp_path) + b"/Gr\xf6\xdfe.dat"
-    with open(path, "w+b") as file:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/Gr\xf6\xdfe.dat"))
+    with path.open("w+b") as file:
         file.truncate(4096)
         with mmap.mmap(file.fileno(), 4096):
             read(os.getpid())
