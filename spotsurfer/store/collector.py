@@ -24,7 +24,9 @@ from spotsurfer_agent.store import ObjectStore
 from spotsurfer.core.retention import Rules, Verdict, judge
 from spotsurfer.store.survey import MANIFEST, Survey, survey
 
-DELETE_MANY = 500  # between two looks at whether we still lead
+# A look at whether we still lead holds for so long, and half of the wait at most. A successor takes the list over and empties
+# it after its own wait: from then on saves rely on what was on it, and nobody must be left who goes on removing.
+LEAD_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +127,12 @@ class Collector:
             return
         found = survey(self._store, asked.job, asked.log)
         doomed = sorted(set(condemned.names) - self._live(asked.job, found.manifests, asked.keys))
-        for at in range(0, len(doomed), DELETE_MANY):
-            self._lead()
-            for name in doomed[at : at + DELETE_MANY]:
-                self._store.delete([protocol.chunk_key(asked.job, name), protocol.pack_key(asked.job, name)])
+        led_at = float("-inf")
+        for name in doomed:
+            if (now := self._now()) - led_at >= min(LEAD_SECONDS, self._wait_seconds / 2):
+                self._lead()
+                led_at = now
+            self._store.delete([protocol.chunk_key(asked.job, name), protocol.pack_key(asked.job, name)])
         step.deleted = len(doomed)
         # The list stays while a save is under way: it may have found one of them before it was removed.
         step.waits = _busy(survey(self._store, asked.job, asked.log))

@@ -217,6 +217,37 @@ def test_a_controller_that_does_not_lead_removes_nothing() -> None:
     assert store.data == before
 
 
+def test_a_controller_that_stalls_while_it_removes_takes_nothing_from_its_successors_saves() -> None:
+    """Up to 500 chunks went after one look at who leads."""
+    store, time, leads = Objects(), Steady(), [True]
+    writer = Writer(store)
+    writer.grant()
+    writer.save_all(["a"])
+    spare = ["x", "y", "z"]
+    for name in spare:
+        store.create(protocol.chunk_key(JOB, named(name).digest), b"left over")
+
+    def lead() -> None:
+        if not leads[0]:
+            raise Killed
+
+    def stalls() -> None:
+        """Its successor finishes the list, and a save finds what is still there."""
+        if leads[0] and len(chunks(store)) == 3:
+            leads[0] = False
+            time.at += 1000.0
+            store.put(protocol.condemned_key(JOB), protocol.encode(protocol.Condemned()))
+
+    old = Collector(Interrupted(store, stalls), 60.0, lead, time)
+    assert old.step(ASKED).condemned == 3
+    time.at += 30.0
+    old.step(ASKED)
+    time.at += 60.0
+    with pytest.raises(Killed):
+        old.step(ASKED)
+    assert len(chunks(store)) == 2, "one went before the stall, one was on its way, and none came after it"
+
+
 def test_a_plan_changes_nothing_and_says_all() -> None:
     store = Objects()
     writer = Writer(store)
