@@ -13,7 +13,7 @@ import typer
 from spotsurfer.cli.common import SESSION, AsJson, examples
 from spotsurfer.cli.gpunotes import about_nccl
 from spotsurfer.cli.screen import console, put, put_json, tell
-from spotsurfer.model.errors import InputMissing, SpotsurferError, UsageError
+from spotsurfer.model.errors import Conflict, InputMissing, SpotsurferError, UsageError
 from spotsurfer.units import size as human_size
 
 if TYPE_CHECKING:
@@ -150,8 +150,12 @@ def send(client: Client, request: JobRequest) -> dict[str, object]:
                 client.upload(job_path(job, "inputs", file.path), _pieces(file, moved), file.size)
         return client.put(job_path(job), {"spec": spec_body(request.spec), "modes": request.modes, **secret_values(request)})
     except BaseException:
-        with contextlib.suppress(SpotsurferError):
+        try:
             client.delete(job_path(job, "inputs"))
+        except Conflict:
+            tell(f"It was submitted all the same, as {job}: `spotsurfer cancel {job}` ends it.")
+        except SpotsurferError:
+            tell(f"Whether it was submitted is not known: `spotsurfer show {job}` says so.")
         raise
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import secrets
 import tempfile
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ from spotsurfer.state import timeline
 
 GIB = 1 << 30
 NO_SECRETS: Secrets = {}
+DISCARDED_MAX = 1000  # ids are random and used once: who is that late has been told long ago
 NO_LIMITS = Limits()
 
 
@@ -65,6 +68,8 @@ class Submission:
         self._spool_dir = places.spool_dir
         self._vault = places.vault
         self._limits = limits
+        self._settling = threading.Lock()  # a job is submitted or discarded, whichever comes first
+        self._discarded: deque[JobId] = deque(maxlen=DISCARDED_MAX)
 
     def new_job_id(self, name: str) -> JobId:
         """A readable id that nobody has: the name and six random characters."""
@@ -97,20 +102,28 @@ class Submission:
             raise DiskFull(f"{self._spool_dir}: the upload can't be kept ({e.strerror}); free some space") from e
 
     def discard(self, job: JobId) -> None:
-        """Remove the uploads of a job that was never submitted."""
-        if self._exists(job):
-            raise Conflict(f"job {job} was submitted already: cancel it instead")
+        """Remove the uploads of a job that was never submitted, and never will be. Raises Conflict where it was."""
         prefix = protocol.job_prefix(self._check_id(job))
-        try:
-            self._store.delete(x.key for x in self._store.list(prefix))
-        except StoreError as e:
-            raise _store_trouble(e) from e
+        with self._settling:
+            if self._exists(job):
+                raise Conflict(f"job {job} was submitted already: cancel it instead")
+            self._discarded.append(job)
+            try:
+                self._store.delete(x.key for x in self._store.list(prefix))
+            except StoreError as e:
+                raise _store_trouble(e) from e
 
     def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Secrets = NO_SECRETS) -> Job:
         """Make the job."""
         self._check_id(job)
         self._check_size(spec)
         bag = self._vault.sealed(job, spec, secrets)
+        with self._settling:
+            return self._submit(job, spec, modes, bag)
+
+    def _submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], bag: bytes | None) -> Job:
+        if job in self._discarded:
+            raise Conflict(f"job {job} was given up while it was submitted: submit it again")
         try:
             self._lock_away(job, bag)
             self._write(job, spec, modes)

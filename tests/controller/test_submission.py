@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,36 @@ def test_a_store_that_fails_is_said(submission: Submission, tmp_path: Path) -> N
 def test_gpus_that_no_machine_has_are_said_at_once(submission: Submission) -> None:
     with pytest.raises(e.JobFileError, match="no machine has its GPUs: it has no GPU, the job asks for 2"):
         submission.submit(JOB, spec(gpus=2), {})
+
+
+def test_who_gives_up_while_it_is_submitted_finds_a_whole_job_or_none(submission: Submission, store: ObstoreStore) -> None:
+    """Ctrl-C took the specification away, and then the job was added without one."""
+    submission.upload(JOB, "a", iter([b"x"]), 1)
+    told: list[object] = []
+
+    def discard() -> None:
+        try:
+            submission.discard(JOB)
+        except e.Conflict as conflict:
+            told.append(conflict)
+
+    giving_up = threading.Thread(target=discard)
+    add = rows.add_job
+
+    def later(*words: object) -> None:
+        giving_up.start()
+        giving_up.join(0.3)
+        add(*words)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "add_job", later)
+        submission.submit(JOB, spec(), {"a": 0o644})
+    giving_up.join()
+    assert len(told) == 1
+    assert store.get(protocol.spec_key(JOB)) is not None
+
+
+def test_what_was_given_up_is_not_submitted_later(submission: Submission) -> None:
+    submission.discard(JOB)
+    with pytest.raises(e.Conflict, match="was given up"):
+        submission.submit(JOB, spec(), {})
