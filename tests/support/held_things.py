@@ -45,6 +45,8 @@ THINGS = (
           "done(libc.syscall(298, attr, 0, -1, -1, 0))", "a performance counter", True),
     Thing("a device with state", "x=open('/dev/loop-control')", "the device /dev/loop-control open (descriptor 3)", True),
     Thing("the kernel's log", "x=open('/dev/kmsg')", "the device /dev/kmsg open (descriptor 3)"),
+    Thing("secret memory", "f=done(libc.syscall(447, 0)); os.ftruncate(f, 4096); m=mmap.mmap(f, 4096); os.close(f)",
+          "memory that the kernel shows to nobody else", True),
     Thing("vsock", "s=socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)", "a socket of family AF_VSOCK", True),
     Thing("kernel crypto", "s=socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)", "a socket of family AF_ALG", True),
     Thing("packet socket", "s=socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)", "a socket of family AF_PACKET"),

@@ -45,6 +45,7 @@ OWN = ("/tmp/", "/var/tmp/", "/dev/shm/", "/memfd:", "/SYSV", "/proc/", "/dev/")
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "9p", "glusterfs", "beegfs", "gpfs", "afs"})
 MEMORY = ("/memfd:", "/SYSV", "/dev/zero", "/anon_hugepage")  # files that are memory, and saved as that
 BLOCK = 512  # bytes, of `st_blocks`
+SECRET = "/secretmem"  # noqa: S105 -- what the kernel calls memory of memfd_secret(2)
 HUGE = re.compile(r"/anon_hugepage|/dev/hugepages/")
 
 
@@ -260,6 +261,9 @@ def _outside(pid: int) -> Iterator[tuple[int, str]]:
 def _mappings(_: _Tree, p: Process) -> Iterator[str]:
     for line in procfs.text(p.pid, "maps").splitlines():
         at = line.find("/")
+        if at >= 0 and line.startswith(SECRET, at):
+            yield "has memory that the kernel shows to nobody else (memfd_secret): do without it, as most programs can"
+            return
         if at >= 0 and HUGE.match(line, at):
             yield f"has mapped huge pages ({line[at:].strip()}), which a target may lack: use transparent huge pages instead"
             return
