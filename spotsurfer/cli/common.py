@@ -49,7 +49,7 @@ JobArgument = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help="A job's id, or its name where only one job has it.",
+        help="A job's id or name; of several of a name the newest that is active, else the newest.",
         show_default=False,
         autocompletion=known_jobs,
     ),

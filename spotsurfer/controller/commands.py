@@ -62,7 +62,7 @@ class Commands:
 
     def _go_back(self, name: str, wanted: str) -> Job:
         with self._engine.connect() as connection:
-            job = rows.find_job(connection, name)
+            job = rows.named_job(connection, name)
         if job.state not in ENDED and job.wish is Wish.CANCEL:
             raise Conflict(f"job {job.id} is being cancelled: go back when it has ended")
         head = self._heads.seen(job.id, self._clock.now(), fresh=True)
@@ -169,7 +169,7 @@ class Commands:
     def _open(self, name: str, what: str) -> Job:
         """The job, if it goes on; Conflict, saying what is not possible, where it does not."""
         with self._engine.connect() as connection:
-            job = rows.find_job(connection, name)
+            job = rows.named_job(connection, name)
         if job.state in ENDED or job.wish is Wish.CANCEL:
             state = job.state if job.state in ENDED else "being cancelled"
             raise Conflict(f"job {job.id} is {state}: {what} is not possible any more")

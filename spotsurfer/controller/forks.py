@@ -56,7 +56,7 @@ class Forks:
     def fork(self, order: Order, errand: Errand) -> Job:
         """A new job that will go on from the checkpoint. Raises NotFound, StoreUnwritable, StoreDamaged, CalledOff."""
         with self._shop.engine.connect() as c:
-            parent = rows.find_job(c, order.job)
+            parent = rows.named_job(c, order.job)
         log = HeadLog(self._store, parent.id)
         child = self._new_id(order.name or parent.spec.name)
         with self._keeper.lock(parent.id), self._shop.engine.begin() as c:

@@ -59,7 +59,7 @@ class Rehearsals:
         began = time.monotonic()
         errand.progress("copying")
         with self._shop.engine.connect() as c:
-            parent = rows.find_job(c, job)
+            parent = rows.named_job(c, job)
         if parent.parent is not None and parent.parent.rehearsal:
             raise Conflict(f"{parent.id} is a rehearsal itself")
         child = self._forks.fork(Order(parent.id, rehearsal=True), errand)

@@ -82,7 +82,7 @@ class Shelf:
 
     def protect(self, job: str, checkpoint: str, wanted: bool) -> str:
         """Keep it whatever the rules say, or no longer; its full name."""
-        one = self._job(job)
+        one = self._to_change(job)
         with _told(f"{checkpoint} of {one.id} can't be protected"), self._keeper.lock(one.id):
             found = survey(self._shop.store, one.id)
             name = chosen(checkpoint, found.entries)
@@ -108,7 +108,7 @@ class Shelf:
 
     def fork(self, job: JobId, checkpoint: str | None, name: str | None) -> Progress:
         """Copy the job as of a checkpoint."""
-        one = self._job(job)
+        one = self._to_change(job)
 
         def work(errand: Errand) -> dict[str, Any]:
             made = self._forks.fork(Order(one.id, checkpoint, name), errand)
@@ -119,7 +119,7 @@ class Shelf:
 
     def rehearse(self, job: JobId) -> Progress:
         """Show that the newest checkpoint lives elsewhere."""
-        one = self._job(job)
+        one = self._to_change(job)
         return told(self._errands.start("rehearse", lambda e: self._rehearsals.rehearse(one.id, e)))
 
     def store_work(self, what: str, job: JobId | None, read: bool, dry_run: bool) -> Progress:
@@ -171,6 +171,10 @@ class Shelf:
     def _job(self, name: str) -> Job:
         with self._shop.engine.connect() as c:
             return rows.find_job(c, name)
+
+    def _to_change(self, name: str) -> Job:
+        with self._shop.engine.connect() as c:
+            return rows.named_job(c, name)
 
     def _jobs(self) -> list[Job]:
         with self._shop.engine.connect() as c:

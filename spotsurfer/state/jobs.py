@@ -42,18 +42,40 @@ def load_job(connection: Connection, job: JobId) -> Job:
     return job_from_row(row)
 
 
-def find_job(connection: Connection, name: str) -> Job:
-    """One job by id, or by a name or the beginning of an id that only one job has; raises NotFound."""
-    rows = [job_from_row(r) for r in connection.execute(select(J)).mappings()]
-    exact = [j for j in rows if j.id == name]
-    if exact:
-        return exact[0]
-    named = [j for j in rows if j.spec.name == name] or [j for j in rows if j.id.startswith(name)]
-    if len(named) == 1:
-        return named[0]
-    if named:
-        raise NotFound(f"{len(named)} jobs are called {name!r}: use an id ({', '.join(j.id for j in named[:5])})")
+def named_job(connection: Connection, name: str) -> Job:
+    """One job by its exact id or name, for what changes it; of several of a name the newest that is active, else the newest.
+
+    Raises NotFound, with the jobs that may have been meant.
+    """
+    ended = J.c.state.in_([str(s) for s in ENDED])
+    query = select(J).where(or_(J.c.id == name, J.c.spec["name"].as_string() == name))
+    query = query.order_by((J.c.id == name).desc(), ended, J.c.submitted_at.desc(), J.c.id)
+    row = connection.execute(query.limit(1)).mappings().first()
+    if row is not None:
+        return job_from_row(row)
+    begin = [j.id for j in _beginning(connection, name)]
+    if begin:
+        raise NotFound(f"there is no job {name!r}: write its whole id or name; did you mean {' or '.join(begin)}?")
     raise NotFound(f"there is no job {name!r}; `spotsurfer list` shows all")
+
+
+def find_job(connection: Connection, name: str) -> Job:
+    """As `named_job`, or by the beginning of an id that only one job has, for what only looks. Raises NotFound."""
+    try:
+        return named_job(connection, name)
+    except NotFound:
+        begin = _beginning(connection, name)
+        if len(begin) == 1:
+            return begin[0]
+        raise
+
+
+def _beginning(connection: Connection, name: str) -> list[Job]:
+    """Some of the jobs with ids that begin so."""
+    if not name:
+        return []
+    query = select(J).where(J.c.id.startswith(name, autoescape=True)).order_by(J.c.submitted_at.desc(), J.c.id).limit(3)
+    return [job_from_row(r) for r in connection.execute(query).mappings()]
 
 
 def all_jobs(connection: Connection) -> list[Job]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from sqlalchemy import Engine
 from support.builders import NOW, a_job, an_attempt
 
 from spotsurfer.model.errors import ControllerRunning, NotFound, SpotsurferError
+from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import HeldBy, Job, JobState, MoveRequest
 from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.state import jobs as rows
@@ -84,16 +87,54 @@ def test_a_row_that_moved_on_is_not_overwritten() -> None:
         assert rows.load_job(c, a_job().id).failures == 1
 
 
-def test_jobs_are_found_by_name_or_beginning() -> None:
+@pytest.fixture
+def assemblies() -> Engine:
+    """Runs of one name, oldest first: the second one runs, the others have ended."""
     engine = open_database(None)
     with engine.begin() as c:
-        for name in ("asm-aaa", "asm-abb"):
-            rows.add_job(c, replace(a_job(), id=name, spec=replace(a_job().spec, name="asm")))
-    with engine.connect() as c:
-        assert rows.find_job(c, "asm-ab").id == "asm-abb"
-        for wrong, what in (("asm", "2 jobs"), ("nope", "no job")):
-            with pytest.raises(NotFound, match=what):
-                rows.find_job(c, wrong)
+        for n, (name, state) in enumerate((("asm-aaa", "succeeded"), ("asm-abb", "active"), ("asm-acc", "failed"))):
+            spec = replace(a_job().spec, name="asm")
+            rows.add_job(c, replace(a_job(), id=name, spec=spec, state=JobState(state), submitted_at=NOW + timedelta(n)))
+        rows.add_job(c, replace(a_job(), id="zebra-production-1", spec=replace(a_job().spec, name="zebra-production")))
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("asm-aaa", "asm-aaa"), ("asm", "asm-abb"), ("zebra-production", "zebra-production-1")],
+)
+def test_what_changes_a_job_takes_its_whole_id_or_name(assemblies: Engine, name: str, found: str) -> None:
+    with assemblies.connect() as c:
+        assert rows.named_job(c, name).id == rows.find_job(c, name).id == found
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("z", "write its whole id or name; did you mean zebra-production-1?"),
+        ("asm-a", "did you mean asm-acc or asm-abb or asm-aaa?"),
+        ("nope", "`spotsurfer list` shows all"),
+        ("", "`spotsurfer list` shows all"),
+        ("a%", "`spotsurfer list` shows all"),
+    ],
+)
+def test_a_beginning_changes_nothing(assemblies: Engine, name: str, said: str) -> None:
+    """`cancel z` cancelled a job of somebody's production."""
+    with assemblies.connect() as c, pytest.raises(NotFound, match=re.escape(said)):
+        rows.named_job(c, name)
+
+
+def test_who_only_looks_may_write_a_beginning(assemblies: Engine) -> None:
+    with assemblies.connect() as c:
+        assert rows.find_job(c, "z").id == "zebra-production-1"
+        with pytest.raises(NotFound, match="asm-acc or asm-abb"):
+            rows.find_job(c, "asm-a")
+
+
+def test_of_ended_runs_the_newest_is_meant(assemblies: Engine) -> None:
+    with assemblies.begin() as c:
+        rows.save_job(c, replace(rows.load_job(c, JobId("asm-abb")), state=JobState.SUCCEEDED))
+        assert rows.named_job(c, "asm").id == "asm-acc"
 
 
 def test_open_jobs_are_those_with_something_to_do() -> None:
