@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from spotsurfer.cli.ask import current
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Wait, examples
+from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Wait, examples, timeout_seconds
 from spotsurfer.cli.screen import put, put_json
 from spotsurfer.model.errors import MoveFailed, RestoreFailed, RestoreRefused, SpotsurferError, Unprotected, UsageError
 from spotsurfer.model.job import AttemptState as A
@@ -46,7 +46,7 @@ def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as
     from spotsurfer.cli import follow
     from spotsurfer.cli.client import job_path
 
-    limit, client = _seconds(timeout), SESSION.client()
+    limit, client = timeout_seconds(timeout), SESSION.client()
     before = follow.newest(client, job)
     number = int(client.post(job_path(job, "checkpoint"))["number"])
     if not wait:
@@ -90,7 +90,7 @@ def move(
 
     if market is not None and market not in list(Market):
         raise UsageError(f"--market is {market!r}, expected spot or on-demand.")
-    limit, client = _seconds(timeout), SESSION.client()
+    limit, client = timeout_seconds(timeout), SESSION.client()
     before = follow.newest(client, job)
     number = int(client.post(job_path(job, "move"), {"instance_type": to, "market": market})["number"])
     if not wait:
@@ -119,7 +119,7 @@ def suspend(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_js
     from spotsurfer.cli import follow
     from spotsurfer.cli.client import job_path
 
-    limit, client = _seconds(timeout), SESSION.client()
+    limit, client = timeout_seconds(timeout), SESSION.client()
     before = follow.newest(client, job)
     answer = client.post(job_path(job, "hold"))
     if wait:
@@ -153,7 +153,7 @@ def resume(
     from spotsurfer.cli import follow
     from spotsurfer.cli.client import job_path
 
-    limit, client = _seconds(timeout), SESSION.client()
+    limit, client = timeout_seconds(timeout), SESSION.client()
     before, old = follow.newest(client, job), len(client.get(job_path(job))["attempts"])
     if origin is not None:
         answer = client.post(job_path(job, "go-back"), {"checkpoint": origin})
@@ -225,12 +225,3 @@ def _say(as_json: bool, answer: Json, text: str) -> None:
         put_json(answer)
     else:
         put(text)
-
-
-def _seconds(text: str) -> float:
-    from spotsurfer.units import parse_seconds
-
-    try:
-        return parse_seconds(text)
-    except ValueError as e:
-        raise UsageError(f"--timeout {e}.") from None

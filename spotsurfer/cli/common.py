@@ -58,6 +58,16 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file.", show_default=False)]
 
 
+def timeout_seconds(text: str) -> float:
+    """The value of an option --timeout. Raises UsageError."""
+    from spotsurfer.units import parse_seconds
+
+    try:
+        return parse_seconds(text)
+    except ValueError as e:
+        raise UsageError(f"--timeout {e}.") from None
+
+
 def write(path: Path, content: str | bytes) -> None:
     """A whole file. Raises UsageError where it can't be written; a full disk is told of as everywhere (`main`)."""
     try:

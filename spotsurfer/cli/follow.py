@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 
 from spotsurfer.cli.client import LONG_POLL_SECONDS, Client, Json, job_path, patiently
 from spotsurfer.cli.screen import clean, put, put_json, tell, when
-from spotsurfer.model.errors import JobEndedBadly, MoveFailed
+from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, WaitOver
 from spotsurfer.model.job import ENDED, JobState
 
 LOOK_SECONDS = 0.5
@@ -67,15 +68,27 @@ def _rest(client: Client, job: str, after: int, as_json: bool) -> None:
             put(line(moment, with_job=False))
 
 
-def until_ended(client: Client, job: str, quiet: bool) -> Json:
-    """Wait for the end of a job, telling its timeline on stderr unless `quiet`."""
-    for batch in moments(client, job):
-        for moment in [] if quiet else batch:
+def until_ended(client: Client, job: str, quiet: bool, limit_seconds: float | None = None) -> Json:
+    """Wait for the end of a job, telling its timeline on stderr unless `quiet`.
+
+    Raises JobHeld for one that only its user lets go on, WaitOver after `limit_seconds`.
+    """
+    end = math.inf if limit_seconds is None else time.monotonic() + limit_seconds
+    after = 0
+    while True:
+        left = end - time.monotonic()
+        answer = _after(client, job, after, max(min(left, LONG_POLL_SECONDS), 0.0))
+        after = answer["next"]
+        for moment in [] if quiet else answer["moments"]:
             tell(line(moment, with_job=False))
         found = patiently(lambda: client.get(job_path(job)), tell)
         if has_ended(found):
             return found
-    raise AssertionError("the timeline has no end")
+        if found["state"] == JobState.HELD and not found["held_by"]:
+            raise JobHeld(f"Job {job} is held: {clean(found['reason'])}. `spotsurfer resume {job}` lets it go on.")
+        if time.monotonic() >= end:
+            over = f"Job {job} has not ended within {limit_seconds:g} seconds; it goes on"
+            raise WaitOver(f"{over}, and `spotsurfer watch {job}` follows it.")
 
 
 def verdict(job: Json) -> None:

@@ -6,11 +6,11 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, examples
+from spotsurfer.cli.common import SESSION, AsJson, examples, timeout_seconds
 from spotsurfer.cli.gpunotes import about_nccl
 from spotsurfer.cli.screen import console, put, put_json, tell
 from spotsurfer.model.errors import Conflict, InputMissing, SpotsurferError, UsageError
@@ -89,7 +89,10 @@ def submit(  # noqa: PLR0913 - one parameter an option
     suspend_after: SuspendAfter = None,
     priority: Priority = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be launched, and why.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; exit code 16 if it fails.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; 16 if it fails, 41 if it is held.")] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", help="With --wait: give up after so long; the job goes on.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Submit a job: a job file, options and `-- prog args`, or both (options win)."""
@@ -119,10 +122,17 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "command": SESSION.tail,
     }
     given |= {"ports": ports, "idle.suspend_after": suspend_after, "priority": priority}
-    _hand_over(_request(jobfile, given), dry_run, wait, as_json)
+    _hand_over(_request(jobfile, given), dry_run, Waits(wait, None if timeout is None else timeout_seconds(timeout)), as_json)
 
 
-def _hand_over(request: JobRequest, dry_only: bool, wait: bool, as_json: bool) -> None:
+class Waits(NamedTuple):
+    """Whether a job is followed to its end, and for how long at most; None = however long that takes."""
+
+    to_end: bool
+    limit_seconds: float | None
+
+
+def _hand_over(request: JobRequest, dry_only: bool, wait: Waits, as_json: bool) -> None:
     client = SESSION.client()
     if dry_only:
         from spotsurfer.cli.dryrun import dry_run
@@ -130,12 +140,12 @@ def _hand_over(request: JobRequest, dry_only: bool, wait: bool, as_json: bool) -
         dry_run(client, request, as_json)
         return
     job = send(client, request)
-    if wait:
+    if wait.to_end:
         from spotsurfer.cli.follow import until_ended
 
         tell(f"Submitted {job['id']}.")
-        job = until_ended(client, str(job["id"]), quiet=as_json)
-    _answer(job, wait, as_json)
+        job = until_ended(client, str(job["id"]), as_json, wait.limit_seconds)
+    _answer(job, wait.to_end, as_json)
 
 
 def send(client: Client, request: JobRequest) -> dict[str, object]:

@@ -196,6 +196,20 @@ class HostKeyMismatch(SpotsurferError):
     meaning = "another host key than the machine's own: nothing was sent to it"
 
 
+class JobHeld(SpotsurferError):
+    """Waited for a job that is held: nothing happens until its user lets it go on."""
+
+    exit_code = 41
+    meaning = "the job that was waited for is held; the message says why, and `resume` lets it go on"
+
+
+class WaitOver(SpotsurferError):
+    """A job that was waited for has not ended within --timeout; it goes on."""
+
+    exit_code = 42
+    meaning = "the job that was waited for has not ended within --timeout; it goes on"
+
+
 class IllegalTransition(SpotsurferError):
     """Our own table has no such edge: a bug, nothing was changed."""
 

@@ -20,9 +20,7 @@ from spotsurfer.web.info import InfoOut
 WAIT_MAX_SECONDS = 30.0
 LOOK_AGAIN_SECONDS = 0.3  # of a long poll; costs one indexed query
 
-JobPath = Annotated[
-    str, Path(max_length=100, description="A job's id or name; of several the newest active one")
-]
+JobPath = Annotated[str, Path(max_length=100, description="A job's id or name; of several the newest active one")]
 NewJobPath = Annotated[str, Path(pattern=f"^{JOB_ID.pattern}$", description="An id from POST /v1/ids")]
 router = APIRouter(
     prefix="/v1", responses={"4XX": {"model": m.ErrorBody}, "5XX": {"model": m.ErrorBody}, 422: {"model": m.ErrorBody}}

@@ -12,7 +12,7 @@ from support.fake_service import FakeService, an_attempt
 
 from spotsurfer.cli import act
 from spotsurfer.model.errors import MoveFailed, RestoreRefused
-from spotsurfer.model.job import AttemptState, Job, JobState
+from spotsurfer.model.job import AttemptState, HeldBy, Job, JobState, Wish
 
 
 def test_waiting_for_a_job_that_succeeds(controller: FakeService, call: Call) -> None:
@@ -20,6 +20,35 @@ def test_waiting_for_a_job_that_succeeds(controller: FakeService, call: Call) ->
     result = call("submit", "--wait", "--json", "--", "prog")
     assert result.code == 0, result.err
     assert json.loads(result.out)["state"] == "succeeded"
+
+
+def test_waiting_for_a_job_that_is_held_ends_and_says_why(controller: FakeService, call: Call) -> None:
+    """Over its budget, or with a user whom no machine knows: it waited for ever."""
+
+    def hold() -> None:
+        controller.change(next(iter(controller.statuses)), state=JobState.HELD, wish=Wish.HOLD, reason="over its budget")
+
+    threading.Timer(0.4, hold).start()
+    result = call("submit", "--wait", "--name", "asm", "--", "prog")
+    assert result.code == 41
+    assert "is held: over its budget." in result.err and "spotsurfer resume asm" in result.err
+
+
+def test_waiting_goes_on_while_a_job_sleeps_that_comes_back_by_itself(controller: FakeService, call: Call) -> None:
+    def sleeps() -> None:
+        name = next(iter(controller.statuses))
+        controller.change(name, state=JobState.HELD, wish=Wish.HOLD, held_by=HeldBy.IDLE)
+        threading.Timer(0.6, lambda: controller.end(name, JobState.SUCCEEDED, 0)).start()
+
+    threading.Timer(0.4, sleeps).start()
+    assert call("submit", "--wait", "--", "prog").code == 0
+
+
+def test_waiting_has_a_limit(controller: FakeService, call: Call) -> None:
+    result = call("submit", "--wait", "--timeout", "0.3", "--", "prog")
+    assert result.code == 42
+    assert "has not ended within 0.3 seconds; it goes on" in result.err
+    assert call("submit", "--wait", "--timeout", "soon", "--", "prog").code == 2
 
 
 def test_waiting_for_a_job_that_fails_says_its_code(controller: FakeService, call: Call) -> None:
