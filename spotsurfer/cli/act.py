@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from spotsurfer.cli.ask import current
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Wait, examples, timeout_seconds
-from spotsurfer.cli.screen import put, put_json
+from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Wait, examples, known_jobs, timeout_seconds
+from spotsurfer.cli.screen import put, put_json, tell
 from spotsurfer.model.errors import MoveFailed, RestoreFailed, RestoreRefused, SpotsurferError, Unprotected, UsageError
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState
@@ -38,7 +39,9 @@ def add(app: typer.Typer) -> None:
         epilog=examples("spotsurfer priority assembly-3f9a1c high", "spotsurfer priority assembly-3f9a1c -5"),
         context_settings={"ignore_unknown_options": True},  # a number below zero is none
     )(priority)
-    app.command(epilog=examples("spotsurfer cancel assembly-3f9a1c"))(cancel)
+    app.command(
+        epilog=examples("spotsurfer cancel assembly-3f9a1c", "spotsurfer cancel --tag run=7", "spotsurfer cancel --all")
+    )(cancel)
 
 
 def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_json: AsJson = False) -> None:
@@ -208,9 +211,54 @@ def priority(
     _say(as_json, answer, f"{answer['job']} has priority {answer['priority']} from now on.")
 
 
-def cancel(job: JobArgument, as_json: AsJson = False) -> None:
-    """End the job without results."""
-    _wish(job, "cancel", as_json, "is being cancelled")
+def cancel(
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB]...", help="Ids or names.", show_default=False, autocompletion=known_jobs),
+    ] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", help="Those with this tag, name=value; repeatable: with all of them.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """End jobs without results."""
+    if sum((bool(jobs), every, bool(tags))) != 1:
+        raise UsageError("Name jobs, or say --all, or --tag name=value.")
+    if jobs and len(jobs) == 1:
+        _wish(jobs[0], "cancel", as_json, "is being cancelled")
+        return
+    _cancel_all(jobs or _active(tags or []), as_json)
+
+
+def _active(tags: Sequence[str]) -> list[str]:
+    """Ids of the jobs that have not ended, of those with these tags."""
+    wanted = [tag.partition("=")[::2] for tag in tags]
+    found = SESSION.client().get("/v1/jobs", ended=False)["jobs"]
+    return [str(job["id"]) for job in found if all(job["spec"]["tags"].get(name) == value for name, value in wanted)]
+
+
+def _cancel_all(jobs: Sequence[str], as_json: bool) -> None:
+    """One after the other; what is refused for one is told, and raised when all others had their turn."""
+    from spotsurfer.cli.client import job_path
+
+    answers, refused = list[Json](), list[SpotsurferError]()
+    for job in jobs:
+        try:
+            answers.append(SESSION.client().post(job_path(job, "cancel")))
+        except SpotsurferError as e:
+            refused.append(e)
+            tell(str(e))
+        else:
+            if not as_json:
+                put(f"{answers[-1]['job']} is being cancelled.")
+    if as_json:
+        put_json({"jobs": answers})
+    elif not jobs:
+        put("There is no such job that has not ended.")
+    if refused:
+        raise type(refused[0])(f"{len(refused)} of {len(jobs)} jobs could not be cancelled.")
 
 
 def _wish(job: str, verb: str, as_json: bool, text: str) -> None:

@@ -29,7 +29,7 @@ TABLE = {
         "suspend": "Save the job, give its machine back, and keep it in storage until `resume`.",
         "resume": "Let a suspended or held job go on; with --from, any job from a checkpoint of your choice.",
         "priority": "Change how much the job counts: where limits leave no room for all, a higher one suspends a lower one.",
-        "cancel": "End the job without results.",
+        "cancel": "End jobs without results.",
     },
     "checkpoints": {
         "checkpoints": "List a job's checkpoints: what is proven, what is kept and why.",

@@ -9,6 +9,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from cli.conftest import Call
 from spotsurfer_agent.protocol import StepRun
 from support.fake_service import FakeService, an_attempt
@@ -301,3 +302,37 @@ def test_rails_of_a_job_arrive(controller: FakeService, call: Call) -> None:
     assert call("submit", "--name", "asm", "--type", "m6i.*", "--type", "c6i.large", "--price-max", "0.5", "--", "x").code == 0
     (status,) = controller.statuses.values()
     assert (status.job.spec.instance_types, status.job.spec.price_max_usd_micros) == (("m6i.*", "c6i.large"), 500_000)
+
+
+def _three(call: Call) -> list[str]:
+    return [
+        str(json.loads(call("submit", "--json", "--name", name, "--tag", tag, "--", "prog").out)["id"])
+        for name, tag in (("a", "run=7"), ("b", "run=7"), ("c", "run=8"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "ended"),
+    [(["a", "c"], [True, False, True]), (["--all"], [True, True, True]), (["--tag", "run=7"], [True, True, False])],
+)
+def test_several_jobs_are_cancelled_at_once(controller: FakeService, call: Call, words: list[str], ended: list[bool]) -> None:
+    jobs = _three(call)
+    result = call("cancel", *words)
+    assert result.code == 0, result.err
+    assert [controller.statuses[job].job.state == "cancelled" for job in jobs] == ended
+    assert result.out.count("is being cancelled") == sum(ended)
+
+
+def test_one_that_can_not_be_cancelled_keeps_none_of_the_others(controller: FakeService, call: Call) -> None:
+    _three(call)
+    result = call("cancel", "a", "nobody", "b")
+    assert result.code == 13
+    assert "nobody" in result.err and "1 of 3 jobs could not be cancelled" in result.err
+    assert [s.job.state for s in controller.statuses.values()] == ["cancelled", "cancelled", "active"]
+
+
+@pytest.mark.parametrize("words", [[], ["a", "--all"], ["--all", "--tag", "x=y"]])
+def test_what_to_cancel_is_said_in_one_way(controller: FakeService, call: Call, words: list[str]) -> None:
+    _three(call)
+    assert call("cancel", *words).code == 2
+    assert all(s.job.state == "active" for s in controller.statuses.values())
