@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import structlog
 from obstore.exceptions import BaseError
@@ -16,7 +17,7 @@ from spotsurfer_agent.protocol import AgentConfig, Report
 from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer import agentruntime, authorities, plugins, storekey
+from spotsurfer import agentruntime, authorities, plugins, privacy, storekey
 from spotsurfer.controller import bootstrap, cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
@@ -111,6 +112,7 @@ def _build(settings: Settings, lock: int) -> Controller:
     engine = open_database(settings.controller.data_dir / "state.db")
     family = new_family(engine)
     store = _store(settings)
+    _close(settings)
     key = storekey.load(settings.key_path, settings.checkpoint.encrypt)
     claim_store(store, family, settings.store_url, key.fingerprint)
     _publish(store, runtime)
@@ -243,6 +245,18 @@ def _submission(settings: Settings, base: _Base, observer: Observer) -> Submissi
         settings.agent.checkpoint_interval or USUAL_SECONDS,
         settings.limits.as_limits(),
     )
+
+
+def _close(settings: Settings) -> None:
+    """What lies on this host is its owner's alone; releases before 0.3.0 left it open."""
+    url = urlsplit(settings.store_url)
+    folders = [settings.controller.data_dir, *([Path(unquote(url.path))] if url.scheme == "file" else [])]
+    for folder in (f for f in folders if f.is_dir()):
+        try:
+            for path in privacy.close(folder):
+                log.warning("files.closed", path=str(path), why="other users of this host could read it")
+        except OSError as e:
+            raise ConfigError(f"{folder} can't be closed to other users ({e.strerror}): make it the controller's own") from e
 
 
 def _lock(data_dir: Path) -> int:

@@ -58,4 +58,4 @@ def set_aside(seen: JobSeen, error: Exception) -> JobSeen:
 @functools.lru_cache(maxsize=1000)
 def _tell(job: JobId, trouble: str) -> None:
     """Once, with where it happened: the same trouble comes at each tick."""
-    log.exception("job.set_aside", job=job, error=trouble)
+    log.exception("job.set-aside", job=job, error=trouble)

@@ -15,6 +15,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from spotsurfer.logs import Event, Log
 from spotsurfer.model.errors import ConfigError, ControllerRunning
 from spotsurfer.settings import listen_address
 
@@ -112,6 +113,7 @@ async def _serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Ca
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _hang_up)
     tasks = [asyncio.create_task(s.serve(sockets=[e.socket])) for s, e in zip(servers, endpoints, strict=True)]
     stopped = asyncio.create_task(asyncio.to_thread(stop.wait))
     try:
@@ -125,6 +127,11 @@ async def _serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Ca
             endpoint.app.state.stopping = True
             server.end()
         await asyncio.gather(stopped, *tasks)
+
+
+def _hang_up() -> None:
+    """A terminal that was closed, or somebody who wants the configuration read anew: neither ends the controller."""
+    Log("serve").warning(Event.SERVE_HANGUP, why="SIGHUP is ignored: a changed configuration is read at the next start")
 
 
 def _config(app: FastAPI) -> uvicorn.Config:
