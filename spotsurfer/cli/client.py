@@ -161,7 +161,9 @@ def on_socket(path: Path) -> Client:
 
 
 def job_path(job: str, *rest: str) -> str:
-    """Address of a job or of something below it."""
+    """Address of a job or of something below it. Raises NotFound for what can't be the name of any job."""
+    if job in ("", ".", "..") or not job.isprintable():  # bytes that are no UTF-8 are not printable
+        raise e.NotFound(f"There is no job {job!r}; `spotsurfer list` shows all.")
     return "/".join(["/v1/jobs", quote(job, safe=""), *(quote(part, safe="/") for part in rest)])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -20,6 +21,13 @@ from spotsurfer.model.errors import DISK_FULL, DiskFull, SpotsurferError, UsageE
 
 INTERRUPTED = 130  # the shell's convention: 128 + SIGINT
 COMPLETION = "_SPOTSURFER_COMPLETE"  # set by the shell's completion script, which typer prints
+# What typer's converters say, and what people understand.
+PLAINLY = (
+    (re.compile(r"Input should be a valid integer.*"), "expected a whole number"),
+    (re.compile(r"Input should be a valid number.*"), "expected a number"),
+    (re.compile(r"\(s\) \((\S+)\)"), r" \1"),
+    (re.compile(r"\(s\) \((.*)\)"), r"s \1"),
+)
 conversion.set_up()
 
 app = typer.Typer(
@@ -119,6 +127,10 @@ def _usage(error: Any) -> str:
     message = str(error.format_message()).rstrip(".")
     if not message:
         return f"`{name} --help` shows how."
+    for theirs, ours in PLAINLY:
+        message = theirs.sub(ours, message)
+    if name.endswith((" submit", " ssh")) and "extra argument" in message:
+        message += f": what is to run comes after --, as in `{name} -- sleep 10`"
     return f"{message[:1].upper()}{message[1:]}{'' if message.endswith('?') else '.'} `{name} --help` shows how."
 
 

@@ -54,7 +54,7 @@ def test_a_wrong_job_file(controller: FakeService, call: Call, folder: Path, tex
         (["submit"], 2, ["job file", "-- prog"]),
         (["submit", "absent.toml"], 3, ["absent.toml", "not there"]),
         (["submit", "--mem", "4", "--", "prog"], 3, ["resources.memory", "without a unit"]),
-        (["submit", "--cpu", "two", "--", "prog"], 2, ["--cpu", "integer"]),
+        (["submit", "--cpu", "two", "--", "prog"], 2, ["--cpu", "whole number"]),
         (["submit", "--env", "A", "--", "prog"], 2, ["--env", "NAME=value"]),
         (["submit", "--secret", "A=env:HOME", "--secret", "A=env:PATH", "--", "prog"], 2, ["--secret", "A twice"]),
         (["submit", "--in", "absent", "--", "prog"], 4, ["absent", "not there"]),
@@ -163,3 +163,22 @@ def test_a_secret_that_is_not_there_costs_nothing(call: Call, controller: FakeSe
     result = call("submit", "--secret", "TOKEN=env:NOT_SET_ANYWHERE", "--", "prog")
     assert (result.code, controller.statuses) == (4, {})
     assert "NOT_SET_ANYWHERE, which is not set here" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", ""], "There is no job ''"),
+        (["show", "\udcff"], "There is no job '\\udcff'"),
+        (["cancel", "."], "There is no job '.'"),
+        (["cancel", ".."], "There is no job '..'"),
+        (["submit", "--market", "spt", "--", "true"], "Did you mean 'spot'?"),
+        (["submit", "--cpu", "two", "--", "true"], "Invalid value for '--cpu': expected a whole number."),
+        (["submit", "a", "b"], "extra argument b: what is to run comes after --, as in `spotsurfer submit -- sleep 10`."),
+        (["submitt"], "No such command 'submitt'. Did you mean 'submit'? `spotsurfer --help` shows how."),
+    ],
+)
+def test_what_is_wrong_is_said_in_words_of_ours(controller: FakeService, call: Call, words: list[str], said: str) -> None:
+    result = call(*words)
+    assert result.code in (2, 3, 13)
+    assert said in result.err
