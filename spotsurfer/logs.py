@@ -24,6 +24,7 @@ class Event(StrEnum):
     SERVE_STOPPING = "serve.stopping"
     SERVE_STOPPED = "serve.stopped"
     FILES_CLOSED = "files.closed"
+    FILES_OPEN = "files.open"
     REQUEST_FAILED = "request.failed"
     REQUEST_DENIED = "request.denied"
     TICK_FAILED = "tick.failed"

@@ -11,11 +11,22 @@ SECRET = ("state.db", "state.db-wal", "state.db-shm", "store.key", "token")
 
 
 def close(folder: Path) -> list[Path]:
-    """Take every right on the folder and on the secrets in it from others; what was open until now.
+    """Take every right on our own folder and on the secrets in it from others; what was open until now.
 
-    Raises OSError where it is not ours to close.
+    What belongs to somebody else, or is the root of a file system that others use, too, is left as it is: see `open_to_others`.
     """
-    return [path for path in (folder, *(folder / name for name in SECRET)) if path.exists() and _closed(path)]
+    return [path for path in _ours(folder) if _closed(path)]
+
+
+def open_to_others(folder: Path) -> bool:
+    """Whether others may look into it, and that is not ours to change."""
+    return folder.is_dir() and bool(stat.S_IMODE(folder.stat().st_mode) & OTHERS) and folder not in _ours(folder)
+
+
+def _ours(folder: Path) -> list[Path]:
+    there = [path for path in (folder, *(folder / name for name in SECRET)) if path.exists()]
+    shared = folder.is_mount() or folder.stat().st_mode & stat.S_ISVTX if folder in there else True
+    return [path for path in there if path.stat().st_uid == os.geteuid() and not (path == folder and shared)]
 
 
 def _closed(path: Path) -> bool:

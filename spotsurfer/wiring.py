@@ -252,11 +252,10 @@ def _close(settings: Settings) -> None:
     url = urlsplit(settings.store_url)
     folders = [settings.controller.data_dir, *([Path(unquote(url.path))] if url.scheme == "file" else [])]
     for folder in (f for f in folders if f.is_dir()):
-        try:
-            for path in privacy.close(folder):
-                log.warning("files.closed", path=str(path), why="other users of this host could read it")
-        except OSError as e:
-            raise ConfigError(f"{folder} can't be closed to other users ({e.strerror}): make it the controller's own") from e
+        for path in privacy.close(folder):
+            log.warning("files.closed", path=str(path), why="other users of this host could read it")
+        if privacy.open_to_others(folder):
+            log.warning("files.open", path=str(folder), why="other users may look into it: make it the controller's alone")
 
 
 def _lock(data_dir: Path) -> int:

@@ -64,14 +64,15 @@ def decode(kind: type[T], data: bytes) -> T:
     return from_plain(kind, parse(kind.__name__, data))
 
 
-def parse(what: str, data: bytes, surrogates: bool = False) -> Any:
-    """JSON with finite numbers, valid text and little depth; with `surrogates` text may hold names of files that are no UTF-8.
+def parse(what: str, data: bytes, sealed: bool = False) -> Any:
+    """JSON with finite numbers that fit into 64 bits, valid text and little depth. Raises ProtocolError, which names `what`.
 
-    Raises ProtocolError, which names `what`.
+    `sealed`: only who has the job's key could write it. It may hold names of files that are no UTF-8, and times after 2262,
+    which don't fit into 64 bits as nanoseconds.
     """
     try:
-        raw = json.loads(data.decode(), parse_constant=_refuse, parse_float=_float, parse_int=_integer)
-        if not surrogates and _SURROGATES.search(data):
+        raw = json.loads(data.decode(), parse_constant=_refuse, parse_float=_float, parse_int=int if sealed else _integer)
+        if not sealed and _SURROGATES.search(data):
             json.dumps(raw, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as e:  # UnicodeError is a ValueError
         raise ProtocolError(f"{what} is not JSON that we take: {e}") from e

@@ -141,7 +141,7 @@ def _decoded(data: bytes, keys: Keys) -> Manifest:
         if form == SECRET:
             body = _opened(body, keys)
         text = zstandard.ZstdDecompressor().decompress(body, max_output_size=MANIFEST_BYTES_MAX)
-        raw = coding.parse("the manifest", text, surrogates=True)
+        raw = coding.parse("the manifest", text, sealed=True)
     except (zstandard.ZstdError, ValueError, InvalidTag) as e:
         raise ProtocolError(f"the manifest is damaged: {e}") from e
     table = _table(raw.pop("chunks", None) if isinstance(raw, dict) else None)

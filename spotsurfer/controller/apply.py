@@ -36,7 +36,7 @@ from spotsurfer.model.actions import (
     Terminate,
     action_id,
 )
-from spotsurfer.model.errors import ProviderError, Throttled
+from spotsurfer.model.errors import CredentialsExpired, ProviderError, Throttled
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId, launch_token
 from spotsurfer.model.job import Attempt, AttemptState, Job, JobState
 from spotsurfer.model.snapshot import InstanceSeen
@@ -167,22 +167,20 @@ class Apply:
                 return lambda c: (self._refused(c, attempt, error), None)
             if not self._given_up(attempt, e):
                 raise
-            return lambda c: (self._unanswered(c, attempt, error), None)
+            # Should a machine have come of it all the same, it belongs to nobody and is ended when it shows.
+            why = f"ordered {UNKNOWN_MAX} times without an answer that says anything: {e}"
+            return lambda c: (self._refused(c, attempt, error, why), None)
         self._unknown.pop(attempt.token, None)
         return lambda c: (self._launched(c, attempt, view), self._p.launched)
 
     def _given_up(self, attempt: Attempt, error: ProviderError) -> bool:
-        """The order was repeated often enough. That the cloud wants less of us says nothing about this one."""
-        if not isinstance(error, Throttled):
+        """The order was repeated often enough. What the cloud has against us says nothing about this one."""
+        if not isinstance(error, Throttled | CredentialsExpired):
             self._unknown[attempt.token] = self._unknown.get(attempt.token, 0) + 1
-        return self._unknown.get(attempt.token, 0) >= UNKNOWN_MAX
-
-    def _unanswered(self, c: Connection, attempt: Attempt, error: ProviderError) -> str:
-        """Should a machine have come of it all the same, it belongs to nobody and is ended when it shows."""
-        self._unknown.pop(attempt.token, None)
-        why = f"ordered {UNKNOWN_MAX} times without an answer that says anything: {error}"
-        self._step(c, attempt, AttemptEvent.LAUNCH_REFUSED, why)
-        return self._say(c, Kind.REFUSED, attempt, why)
+        if self._unknown.get(attempt.token, 0) < UNKNOWN_MAX:
+            return False
+        del self._unknown[attempt.token]
+        return True
 
     def _launch_plan(self, a: Attempt) -> LaunchPlan:
         tags = {  # the same for every controller of the family: a repeated order may not differ from the first
@@ -192,14 +190,15 @@ class Apply:
         }
         return LaunchPlan(a.token, a.pool, a.market, self._p.user_data(a), tags)
 
-    def _refused(self, c: Connection, attempt: Attempt, error: ProviderError) -> str:
+    def _refused(self, c: Connection, attempt: Attempt, error: ProviderError, why: str = "") -> str:
         known = {(k.pool, k.market): k for k in market.cooldowns(c)}
         before, now = known.get((attempt.pool, attempt.market)), self._p.clock.now()
         cool = effects.cooled(attempt, error, before, now, self._p.first_cooldown_seconds)
         market.set_cooldown(c, cool)
-        self._step(c, attempt, AttemptEvent.LAUNCH_REFUSED, str(error))
+        why = why or str(error)
+        self._step(c, attempt, AttemptEvent.LAUNCH_REFUSED, why)
         wait = (cool.until - now).total_seconds()
-        return self._say(c, Kind.REFUSED, attempt, f"{error}; {attempt.pool} is left alone for {wait:.0f} s", wait_seconds=wait)
+        return self._say(c, Kind.REFUSED, attempt, f"{why}; {attempt.pool} is left alone for {wait:.0f} s", wait_seconds=wait)
 
     def _launched(self, c: Connection, attempt: Attempt, view: InstanceView) -> str:
         market.clear_cooldown(c, attempt.pool, attempt.market)

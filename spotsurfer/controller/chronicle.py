@@ -86,30 +86,42 @@ class Chronicle:
 
     def record(self, observer: Observer, snapshot: Snapshot, now: datetime) -> None:
         """Write down what changed since the last tick."""
-        known = {s.job.id for s in snapshot.jobs}
+        known = {(s.job.id, a.number) for s in snapshot.jobs for a in s.attempts}
         changed = [h.report for k in sorted(observer.changed) if (h := observer.reports.heard(*k)) is not None]
-        reports = [r for r in changed if r.job in known and not self._is_known(r)]
+        reports = [r for r in changed if (r.job, r.attempt) in known and not self._is_known(r)]
         alive = [a for s in snapshot.jobs for a in s.attempts if a.state not in OVER and a.launched_at is not None]
         steps = list(self._price_steps(alive, snapshot.offers))
-        if reports or steps:
+        if steps:
             with self._engine.begin() as connection:
-                for report in reports:
-                    self._take(connection, observer, report, now)
                 for (job, attempt), price in steps:
                     market.add_price(connection, job, attempt, now, price)
-        self._last.update({(r.job, r.attempt): (now, market.kept(r)) for r in reports})
+        taken = self._taken(observer, reports, now)
+        self._last.update({(r.job, r.attempt): (now, market.kept(r)) for r in taken})
         observer.reports.noted(observer.changed)
 
-    def _take(self, c: Connection, observer: Observer, report: Report, now: datetime) -> None:
-        """Write one down; a report that can't be is as good as one that can't be read."""
+    def _taken(self, observer: Observer, reports: Sequence[Report], now: datetime) -> Sequence[Report]:
+        """Those that were written down: all at once, or, where that fails, each by itself.
+
+        One that can't be written down is as good as one that can't be read.
+        """
+        if not reports:
+            return ()
         try:
-            with c.begin_nested():
-                self._report(c, observer.lookout, report, now)
+            with self._engine.begin() as connection:
+                for report in reports:
+                    self._report(connection, observer.lookout, report, now)
         except NOBODYS:
             raise
         except Exception as e:
-            log.exception("report.refused", job=report.job, attempt=report.attempt)
-            observer.reports.refuse(report.job, report.attempt, f"{type(e).__name__}: {e}")
+            if len(reports) > 1:
+                return [taken for report in reports for taken in self._taken(observer, [report], now)]
+            (bad,) = reports
+            log.exception("report.refused", job=bad.job, attempt=bad.attempt)
+            observer.reports.refuse(bad.job, bad.attempt, f"{type(e).__name__}: {e}")
+            return ()
+        for report in reports:
+            self._learn(report)
+        return reports
 
     def sized(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with each job asking for no less memory than near misses showed that it needs."""
@@ -151,7 +163,6 @@ class Chronicle:
 
     def _report(self, c: Connection, lookout: Lookout, r: Report, now: datetime) -> None:
         _, before = self._last.get((r.job, r.attempt), (now, None))
-        self._learn(r)
         usages.add(c, r.job, r.attempt, windows(r, now, newest(before)))
         market.set_usage(c, r, now)
         for kind, text, data in news(before, r):

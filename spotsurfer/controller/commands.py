@@ -78,6 +78,7 @@ class Commands:
             reason="",
             move=None,
             exit_code=None,
+            resumed_at=self._clock.now(),
             ended_at=None,
             rewind=Rewind(checkpoint, head.number),
         )

@@ -23,6 +23,7 @@ COOLDOWN_SECONDS: dict[type[ProviderError], tuple[float, float]] = {
     ProviderDenied: (600.0, 3600.0),
     Invalid: (600.0, 3600.0),
 }
+UNKNOWN_SECONDS = (60.0, 1800.0)  # after an order that was given up without an answer that says anything
 # The first of these that an attempt takes is why it ended.
 SAY_WHY = frozenset(
     {
@@ -92,7 +93,7 @@ def recalled(action: Recall, grant: Head, token: str, view: InstanceView | None,
 
 def cooled(attempt: Attempt, error: ProviderError, before: Cooldown | None, now: datetime, first: float | None) -> Cooldown:
     """The cool-down after a refusal; `first` overrides the first wait, seconds."""
-    start, most = COOLDOWN_SECONDS[type(error)]
+    start, most = COOLDOWN_SECONDS.get(type(error), UNKNOWN_SECONDS)
     strikes = 1 + (before.strikes if before else 0)
     wait = min((first if first is not None else start) * 2 ** (strikes - 1), most)
     return Cooldown(attempt.pool, attempt.market, now + timedelta(seconds=wait), strikes, str(error))

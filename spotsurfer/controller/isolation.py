@@ -52,7 +52,7 @@ def set_aside(seen: JobSeen, error: Exception) -> JobSeen:
     trouble, spec = f"{type(error).__name__}: {error}", seen.job.spec
     _tell(seen.job.id, trouble)
     bare = replace(seen.job, spec=JobSpec(spec.name, spec.command, priority=spec.priority))
-    return JobSeen(bare, seen.attempts, trouble=trouble)
+    return JobSeen(bare, seen.attempts, seen.instances, trouble=trouble)
 
 
 @functools.lru_cache(maxsize=1000)

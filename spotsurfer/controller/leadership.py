@@ -72,6 +72,14 @@ class Leadership:
         return number
 
     def check(self) -> None:
-        """Raises Superseded when somebody took over, StoreError when that can't be known."""
+        """Raises Superseded when somebody took over, StoreError when that can't be known.
+
+        That can't be known either where our own entry is gone: then it is another store, as a folder is on which nothing is
+        mounted any more.
+        """
         if self._store.get(protocol.controller_key(self.generation + 1)) is not None:
             raise Superseded(f"controller generation {self.generation + 1} leads now; generation {self.generation} stops")
+        if self._store.get(protocol.controller_key(self.generation)) is None:
+            raise StoreError(
+                f"the store has no entry of this controller (generation {self.generation}): is it still the same one?"
+            )

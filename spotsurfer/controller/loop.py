@@ -25,10 +25,10 @@ from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
 from spotsurfer.core.preview import preview
 from spotsurfer.core.purchase import view_of
-from spotsurfer.model.actions import Action, Decision, Grant, Launch, Mark, Plan, Preview, Sweep, Terminate
+from spotsurfer.model.actions import Action, Decision, Grant, Launch, Mark, Plan, Preview, SetWish, Sweep, Terminate
 from spotsurfer.model.errors import Conflict, ProviderError, SpotsurferError, Superseded
 from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import Job
+from spotsurfer.model.job import Job, Wish
 from spotsurfer.model.snapshot import Snapshot
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.interval import Interval
@@ -82,8 +82,10 @@ class Loop:
         """Look at the whole world once and act on it. Raises Superseded when a newer controller leads."""
         with self._one_at_a_time:
             now = self._clock.now()
-            with suppress(StoreError):  # what changes the cloud asks again
+            try:
                 self._leadership.check()
+            except StoreError:  # what changes the cloud asks again
+                self._observer.reports.lost()
             observed = self._almanac.noted(self._observer.look(now), now)
             self._chronicle.attend(observed.jobs)
             snapshot = isolated(lambda s: self._chronicle.reckoned(s, now), observed)
@@ -143,8 +145,17 @@ class Loop:
         except SpotsurferError as e:
             log.error("action.refused", action=name, error=str(e), job=getattr(action, "job", None))
             return None
+        except Exception as e:  # what its machines wrote may be in it: no other job may suffer
+            log.exception("action.refused", action=name, error=str(e), job=getattr(action, "job", None))
+            self._hold(getattr(action, "job", None), f"{type(e).__name__}: {e}")
+            return None
         log.info("action.done", action=name, job=getattr(action, "job", None), outcome=outcome)
         return outcome
+
+    def _hold(self, job: JobId | None, trouble: str) -> None:
+        if job is not None:
+            with suppress(SpotsurferError):
+                self._apply.carry_out(SetWish(job, Wish.HOLD, f"the controller can't deal with it ({trouble}): report that"))
 
     def _explain(self, decision: Decision, done: dict[JobId, list[str]], now: datetime) -> None:
         """Keep what was decided where something was done or the reason for waiting changed."""

@@ -18,7 +18,7 @@ from spotsurfer.controller.lookout import Lookout
 from spotsurfer.controller.turns import Turns
 from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.errors import ProviderError
-from spotsurfer.model.ids import JobId
+from spotsurfer.model.ids import AttemptNumber, JobId
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState, Job, Wish
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import (
@@ -41,7 +41,7 @@ from spotsurfer.store.heads import Heads
 from spotsurfer.store.reports import Heard, Reports
 
 Signs = dict[str, list[Row]]  # by instance
-RECENT = timedelta(hours=1)
+RECENT = timedelta(days=1)
 AWAITED_SECONDS = 0.5  # between two listings while somebody waits for the room of a machine that was told to end
 # In these states the head decides what comes next, so it is read at every tick.
 CURIOUS = frozenset(
@@ -92,9 +92,9 @@ class Observer:
     def look(self, now: datetime) -> Snapshot:
         """The world at `now`."""
         self.trouble = Trouble()
+        self._listen(now)  # first: what the cloud takes for its answers must not be taken for silence
         self._look_out(now)
         complete = self._list_instances(now)
-        self._listen(now)
         self._ask_offers(now)
         with self._engine.connect() as connection:
             jobs = rows.open_jobs(connection)
@@ -108,6 +108,7 @@ class Observer:
             past = self._annals.past(connection, attempts, now)
             held = self._turns.held(connection, jobs)
         self.heads.keep([j.id for j in jobs], now)
+        self.reports.keep({(str(a.job), int(a.number)) for some in attempts.values() for a in some if a.state not in OVER})
         self.gpus.keep([j.id for j in jobs])
         self._awaited = any(a.gave_way_to and a.state is AttemptState.RELEASING for some in attempts.values() for a in some)
         seen = [self._seen(j, attempts[j.id], signs, now) for j in jobs]
@@ -195,11 +196,10 @@ class Observer:
         except NOBODYS:
             raise
         except Exception as e:  # bytes of others are in it
-            return set_aside(JobSeen(job, attempts), e)
+            return set_aside(JobSeen(job, attempts, self._instances(attempts)), e)
 
     def _job(self, job: Job, attempts: list[Attempt], signs: Signs, now: datetime) -> JobSeen:
         alive = [a for a in attempts if a.state not in OVER]
-        instances = {a.number: _instance(v) for a in alive if (v := self._listing.get(a.token)) is not None}
         heard = {a.number: h for a in alive if (h := self.reports.heard(job.id, a.number)) is not None}
         words = {a.number: w for a in alive if (w := self.reports.word(job.id, a.number)) is not None}
         head = self._head(job, alive, now)
@@ -207,8 +207,8 @@ class Observer:
         return JobSeen(
             job=job,
             attempts=attempts,
-            instances=instances,
-            agents={n: _agent(h) for n, h in heard.items()},
+            instances=self._instances(alive),
+            agents={n: _agent(h, words[n].at if n in words else h.changed_at) for n, h in heard.items()},
             desired_heard=self.reports.desired(job.id),
             unread={n: UnreadSeen(w.at, w.unread, w.garbled) for n, w in words.items() if w.unread},
             head=head,
@@ -217,10 +217,14 @@ class Observer:
             signs={a.number: self._signs(signs[a.instance]) for a in alive if a.instance in signs},
         )
 
+    def _instances(self, attempts: Iterable[Attempt]) -> dict[AttemptNumber, InstanceSeen]:
+        living = (a for a in attempts if a.state not in OVER)
+        return {a.number: _instance(v) for a in living if (v := self._listing.get(a.token)) is not None}
+
     def _ahead(self, attempts: Mapping[JobId, Sequence[Attempt]], now: datetime) -> str:
         """Agents that speak for attempts that this database has never heard of: it is older than the store."""
         known = {(str(a.job), int(a.number)) for some in attempts.values() for a in some}
-        lately = (k for k, w in self.reports.words().items() if k not in known and now - w.at < RECENT)
+        lately = (k for k, w in self.reports.words().items() if w.version and k not in known and now - w.at < RECENT)
         with self._engine.connect() as connection:
             strange = [key for key in lately if not rows.has_attempt(connection, *key)]
         if not strange:
@@ -252,7 +256,7 @@ def _instance(view: InstanceView) -> InstanceSeen:
     return InstanceSeen(view.id, view.token, view.state is InstanceState.GONE, view.reclaimed, view.launched_at, view.ended_at)
 
 
-def _agent(heard: Heard) -> AgentSeen:
+def _agent(heard: Heard, spoke_at: datetime) -> AgentSeen:
     r = heard.report
     deadline = None
     if r.notice is not None and r.notice.seconds_left is not None:
@@ -260,7 +264,7 @@ def _agent(heard: Heard) -> AgentSeen:
     return AgentSeen(
         state=str(r.state),
         sequence=r.sequence,
-        spoke_at=heard.changed_at,
+        spoke_at=spoke_at,
         head=r.head,
         desired=r.desired,
         drain_failed=r.drain_failed,

@@ -202,7 +202,8 @@ def withdrawn(c: Case, plans: Plans) -> Action | None:
 def silent(c: Case, _: Plans) -> Action | None:
     """No news for longer than the lease (a holder has frozen itself by then), or never any."""
     s = c.attempt.state
-    boots = s is A.BOOTING and (not c.spoke or (c.agent is not None and c.agent.state == "boot"))
+    unread = c.unread is not None and not c.unread.garbled  # by us, for now; what nobody can read is as good as none
+    boots = s is A.BOOTING and (c.agent.state == "boot" if c.agent is not None else not unread)
     if boots and c.hearing.seconds(c.attempt.since, c.now) > c.limits.boot_limit_seconds:
         return _mark(c, E.SILENT, f"no agent within {c.limits.boot_limit_seconds:.0f} s of booting")
     if (s is A.READY or s in HOLDS or (s is A.BOOTING and not boots)) and c.silent:

@@ -34,10 +34,8 @@ def setbacks(own: Sequence[Case]) -> list[Case]:
 
 
 def _saved(case: Case) -> bool:
-    """Its machine made a checkpoint that still counts, or the work ended there."""
-    head = case.head
-    made = () if head is None else head.checkpoints
-    return case.over_by_head or any(c.startswith(f"{case.attempt.number:06d}-") for c in made)
+    """Its machine made a checkpoint, or the command ended there by itself."""
+    return case.head is not None and case.attempt.number in case.head.worked
 
 
 def not_before(own: Sequence[Case]) -> datetime | None:

@@ -87,9 +87,14 @@ class Case:
 
     @property
     def silence_seconds(self) -> float:
-        """A holder that said nothing for so long has frozen itself: the lease that its machine was given, and a margin."""
-        lease, limits = self.attempt.lease_seconds, self.limits
-        return (limits.lease_seconds if lease is None else lease) + limits.lease_margin_seconds
+        """A holder that said nothing for so long has frozen itself: its lease, and a margin."""
+        return self.lease_seconds + self.limits.lease_margin_seconds
+
+    @property
+    def lease_seconds(self) -> float:
+        """The one that its machine was given."""
+        given = self.attempt.lease_seconds
+        return self.limits.lease_seconds if given is None else given
 
     @property
     def silent(self) -> bool:

@@ -17,8 +17,22 @@ from spotsurfer.core.planning import Planner
 from spotsurfer.core.rewind import going_back
 from spotsurfer.core.silence import doubt
 from spotsurfer.core.suspension import coming_back, failed_drain
-from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Mark, Pace, Recall, Retry, SetWish, Sweep
-from spotsurfer.model.job import HOLDS, WAITS, JobState, Wish
+from spotsurfer.model.actions import (
+    Action,
+    Ask,
+    Close,
+    Decision,
+    EndJob,
+    Grant,
+    Mark,
+    Pace,
+    Recall,
+    Retry,
+    SetWish,
+    Sweep,
+    Terminate,
+)
+from spotsurfer.model.job import HOLDS, OVER, WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.model.transitions import ATTEMPT, JobEvent, advance
@@ -26,6 +40,8 @@ from spotsurfer.model.transitions import AttemptEvent as E
 from spotsurfer.ports.interval import Interval
 from spotsurfer.ports.policy import Policy
 from spotsurfer.ports.purchase import Purchase
+
+TROUBLE_SECONDS = 600.0  # for a final save of which nothing is known
 
 
 def decide(
@@ -52,7 +68,7 @@ def decide(
 
 def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
     if seen.trouble:
-        return _of_trouble(seen, planner)
+        return _of_trouble(snapshot, seen, planner, now)
     if recalled := _recall(seen):
         return recalled
     own = cases(snapshot, seen, now)
@@ -72,11 +88,35 @@ def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: dateti
     return [*actions, plan] if plan is not None else actions
 
 
-def _of_trouble(seen: JobSeen, planner: Planner) -> list[Action]:
-    """It is held, so that its user hears of it and can try again; nothing else is decided without knowing more."""
+def _of_trouble(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
+    """It is held, so that its user hears of it and can try again. Its machine is told to save it and gets its time for that;
+    what is cancelled, or was not saved by then, costs no more.
+    """
+    job, own = seen.job, cases(snapshot, seen, now)
     why = f"the controller can't deal with it ({seen.trouble}): report that, and `resume` it to try again"
-    planner.note(seen.job.id, why)
-    return [SetWish(seen.job.id, Wish.HOLD, why)] if seen.job.wish is Wish.RUN else []
+    planner.note(job.id, why)
+    if job.wish is Wish.RUN:
+        return [SetWish(job.id, Wish.HOLD, why)]
+    actions = [a for c in own if c.state not in OVER and (a := _to_leave(c, why)) is not None]
+    if job.wish is Wish.CANCEL and all(c.state in OVER for c in own):
+        actions.append(EndJob(job.id, JobEvent.CANCELLED, job.reason or "cancelled"))
+    elif job.wish is Wish.HOLD and (held := _of_hold(seen, own)) is not None:
+        actions.append(held)
+    return actions
+
+
+def _to_leave(c: Case, why: str) -> Action | None:
+    """The next step towards the end of a machine of which nothing is known but its row and whether it is there."""
+    a = c.attempt
+    if c.gone and E.INSTANCE_GONE in ATTEMPT[a.state]:
+        return Mark(a.job, a.number, E.INSTANCE_GONE, "the machine is gone")
+    if a.state in HOLDS and (c.seen.job.wish is Wish.CANCEL or (a.state is A.DRAINING and c.age_seconds > TROUBLE_SECONDS)):
+        return Mark(a.job, a.number, E.SILENT, "whether it was saved is not known")
+    if a.state in (A.RESTORING, A.RUNNING):
+        return Ask(a.job, a.number, "drain", a.desired_save, None, E.DRAIN_ASKED, why)
+    if E.TERMINATE_CALLED in ATTEMPT[a.state] or (a.state is A.RELEASING and c.age_seconds > c.limits.release_again_seconds):
+        return Terminate(a.job, a.number, why)
+    return None
 
 
 def _recall(seen: JobSeen) -> list[Action]:

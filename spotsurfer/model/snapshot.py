@@ -153,6 +153,7 @@ class HeadSeen:
     failures: int = 0  # times that the command ended by itself with a non-zero code
     checkpoints: tuple[str, ...] = ()  # those that led to the newest, oldest first
     grants: tuple[tuple[int, str | None], ...] = ()  # number of the entry, checkpoint
+    worked: frozenset[int] = frozenset()  # attempts that ever committed, or under which the command ended by itself
 
 
 @dataclass(frozen=True, slots=True)

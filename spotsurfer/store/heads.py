@@ -65,6 +65,7 @@ def summary(entries: Sequence[Head]) -> HeadSeen:
         exit_code=done.exit_code if done else None,
         failures=failures,
         checkpoints=tuple(_since_beginning(entries)),
+        worked=frozenset(e.epoch for e in entries if (e.checkpoint and e.kind is HeadKind.COMMIT) or e.kind is HeadKind.DONE),
         grants=tuple((e.number, e.checkpoint) for e in entries if e.kind is HeadKind.GRANT),
     )
 

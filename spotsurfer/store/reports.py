@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -10,13 +11,15 @@ from operator import itemgetter
 
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import ProtocolError, Report
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.store import Listed, ObjectStore, StoreError
 
 from spotsurfer.model.ids import AttemptNumber
 from spotsurfer.model.snapshot import Hearing
 
 REPORT_BYTES_MAX = 1 << 20  # an honest one has some kilobytes
 PROOF = timedelta(seconds=10)  # so often we write into the store ourselves
+LOOKS = timedelta(seconds=30)  # are closer to each other than this, or time stood still for us
+NEVER = datetime.min.replace(tzinfo=UTC)
 FORGOTTEN = timedelta(days=1)  # nobody asks for silence that long ago
 Key = tuple[str, int]  # job, attempt
 
@@ -35,7 +38,8 @@ class Heard:
 class Word:
     """An object that an agent wrote, as it is listed: its agent lives and can write, whatever is in it.
 
-    `at`: when we first saw it so, on our clock. `unread`: why we don't know what is in it, "" = we do.
+    `version`: "" = it is gone from the store. `at`: when we first saw it so, on our clock. `unread`: why we don't know what is
+    in it, "" = we do.
     """
 
     version: str
@@ -51,15 +55,15 @@ class Reports:
     death of the whole fleet. So times in which it did not answer us, or did not take a small object from us, are `deaf`.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+    def __init__(self, store: ObjectStore, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._monotonic = store, monotonic
         self._heard: dict[Key, Heard] = {}
         self._words: dict[Key, Word] = {}
         self._attempts: dict[str, list[int]] = {}  # of each job, those with a report
         self._listed_at: datetime | None = None
         self._proved_at: datetime | None = None  # when the store last took something from us
         self._deaf: list[tuple[datetime, datetime]] = []
-        self._deaf_since: datetime | None = datetime.min.replace(tzinfo=UTC)
+        self._deaf_since: datetime | None = NEVER
         self._unnoted: set[Key] = set()
 
     def listen(self, now: datetime) -> set[Key]:
@@ -68,31 +72,60 @@ class Reports:
         Raises StoreError where nothing could be listed or written: silence then stands still. A report that can't be read
         hinders no other: see `word`.
         """
-        well_at = self._listed_at
+        began, well_at = self._monotonic(), self._listed_at
+        if well_at is not None and now - well_at > LOOKS:
+            self.deaf_since(well_at)  # nobody looked meanwhile: this process stood still
         try:
             listed = self._store.list(protocol.live_prefix())
-            well_at = self._proved_at
+        except StoreError:
+            self.deaf_since(well_at)
+            raise
+        at = now + timedelta(seconds=self._monotonic() - began)  # who spoke while the store took its time has just spoken
+        self._note(listed, at)
+        for key, word in self._words.items():
+            if word.unread and not word.garbled:
+                self._words[key] = self._read(key, word, at)
+        try:
             self._prove(now)
         except StoreError:
-            self._deaf_since = self._deaf_since or well_at
+            self.deaf_since(self._proved_at)
             raise
         self._listed_at = now
         if self._deaf_since is not None:
             self._deaf = [gap for gap in self._deaf if now - gap[1] < FORGOTTEN] + [(self._deaf_since, now)]
             self._deaf_since = None
-        before, self._words = self._words, {}
-        for x in listed:
-            key = _key_of(x.key)
-            if key is not None:
-                same = key in before and before[key].version == x.version
-                too_large = ("it is too large", True) if x.size > REPORT_BYTES_MAX else ()
-                self._words[key] = before[key] if same else Word(x.version, now, *too_large)
-        self._attempts = {job: [n for _, n in some] for job, some in groupby(sorted(self._words), key=itemgetter(0))}
-        self._heard = {k: h for k, h in self._heard.items() if k in self._words or k in self._unnoted}
-        for key, word in self._words.items():
-            if word.unread and not word.garbled:
-                self._words[key] = self._read(key, word, now)
         return set(self._unnoted)
+
+    def deaf_since(self, at: datetime | None) -> None:
+        """From then on until the next good look nobody could be heard; None = we never could."""
+        self._deaf_since = self._deaf_since or at or NEVER
+
+    def lost(self) -> None:
+        """It is not known whether this is our store: nobody could be heard since we last wrote into it."""
+        self.deaf_since(self._proved_at)
+
+    def keep(self, alive: Collection[Key]) -> None:
+        """Forget reports that are gone from the store, but for these attempts."""
+        gone = [key for key, word in self._words.items() if not word.version and key not in alive]
+        for key in gone:
+            del self._words[key]
+        self._heard = {k: h for k, h in self._heard.items() if k in self._words or k in self._unnoted}
+
+    def _note(self, listed: Iterable[Listed], at: datetime) -> None:
+        """Which reports there are. One that is gone was there until now: nobody was silent for longer than that."""
+        before = self._words
+        there = {key: x for x in listed if (key := _key_of(x.key)) is not None}
+        gone = {
+            key: word if not word.version else replace(word, version="", at=at)
+            for key, word in before.items()
+            if key not in there
+        }
+        self._words = gone
+        for key, x in there.items():
+            same = key in before and before[key].version == x.version
+            too_large = ("it is too large", True) if x.size > REPORT_BYTES_MAX else ()
+            self._words[key] = before[key] if same else Word(x.version, at, *too_large)
+        self._attempts = {job: [n for _, n in some] for job, some in groupby(sorted(self._words), key=itemgetter(0))}
 
     def noted(self, changed: Iterable[Key]) -> None:
         """These were written down as they are now."""
@@ -100,7 +133,9 @@ class Reports:
 
     def refuse(self, job: str, attempt: int, why: str) -> None:
         """It could be read, and nothing could be made of it."""
-        self._words[job, attempt] = replace(self._words[job, attempt], unread=why, garbled=True)
+        self._heard.pop((job, attempt), None)
+        if (word := self._words.get((job, attempt))) is not None:
+            self._words[job, attempt] = replace(word, unread=why, garbled=True)
 
     def heard(self, job: str, attempt: int) -> Heard | None:
         """The newest report of an attempt that could be read."""
