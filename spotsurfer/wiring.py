@@ -146,7 +146,7 @@ def _limits(settings: Settings, base: _Base) -> Limits:
 
 
 def _assemble(settings: Settings, base: _Base) -> Controller:
-    heads, reports = Heads(base.store), Reports(base.store)
+    heads, reports = Heads(base.store), Reports(base.store, base.clock.now)
     limits = _limits(settings, base)
     observer = _observer(settings, base, (heads, reports), limits)
     logins = _logins(settings, base, observer)
@@ -185,6 +185,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         Verbs(submission.new_job_id, schedule.poke, commands.cancel),
         Renewals(Desk(base.engine, base.clock, base.store, base.provider, base.key.access_secret_of, base.leadership.check)),
     )
+    observer.silent_from = background.renewals.silent_from
     background.forks.again()
     _close_journal(base.engine, base.clock)
     identity = Identity(base.family, base.generation, base.provider.name, settings.store_url, limits, settings.front)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -87,6 +87,7 @@ class Observer:
         self._annals, self._turns = Annals(), Turns()
         self.lookout = Lookout(engine, provider, heads)
         self.changed: set[tuple[str, int]] = set()
+        self.silent_from: Callable[[str, int, datetime], datetime | None] = lambda *_: None  # see Renewals
         self.trouble = Trouble()
 
     def look(self, now: datetime) -> Snapshot:
@@ -209,6 +210,7 @@ class Observer:
             attempts=attempts,
             instances=self._instances(alive),
             agents={n: _agent(h, words[n].at if n in words else h.changed_at) for n, h in heard.items()},
+            silent_from={a.number: at for a in alive if (at := self.silent_from(job.id, a.number, now)) is not None},
             desired_heard=self.reports.desired(job.id),
             unread={n: UnreadSeen(w.at, w.unread, w.garbled) for n, w in words.items() if w.unread},
             head=head,

@@ -50,11 +50,12 @@ SERVED = frozenset(AttemptState) - {
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """What one attempt was handed last, or why not. `renew_at` is when it is its turn again."""
+    """What one attempt was handed last, or why not. `renew_at` is when it is its turn again, `handed_at` when it got some."""
 
     renew_at: datetime
     failures: int = 0
     said: str = ""
+    handed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def renewed(credentials: Credentials, now: datetime) -> Issued:
     life = (credentials.expires_at - now).total_seconds()
     if life < LIFE_SECONDS_MIN:
         raise ProviderError(f"the cloud made credentials that end in {life:.0f} s: is this host's clock right?")
-    return Issued(now + timedelta(seconds=RENEW_SHARE * min(life, LIFE_SECONDS_MAX)))
+    return Issued(now + timedelta(seconds=RENEW_SHARE * min(life, LIFE_SECONDS_MAX)), handed_at=now)
 
 
 def failed(before: Issued | None, error: Exception, now: datetime) -> Issued:
@@ -130,6 +131,13 @@ class Renewals:
         self._poked.set()
         if self._thread.is_alive():
             self._thread.join(10.0)
+
+    def silent_from(self, job: str, attempt: int, now: datetime) -> datetime | None:
+        """From when on its silence says something: not while it has no credentials to write with. None = always."""
+        if not self._renews.get((job, attempt), False):
+            return None
+        issued = self._issued.get((job, attempt))
+        return now if issued is None or issued.failures else issued.handed_at
 
     def _run(self) -> None:
         while not self._stop.is_set():

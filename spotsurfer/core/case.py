@@ -82,8 +82,9 @@ class Case:
     @property
     def silent_seconds(self) -> float:
         """How long we could hear its agent and it said nothing new; before its first word, of the present state."""
-        words = [seen.spoke_at for seen in (self.agent, self.unread) if seen is not None]
-        return self.hearing.seconds(max(words, default=self.attempt.since), self.now)
+        words = [seen.spoke_at for seen in (self.agent, self.unread) if seen is not None] or [self.attempt.since]
+        could = self.seen.silent_from.get(self.attempt.number)
+        return self.hearing.seconds(max(words if could is None else [*words, could]), self.now)
 
     @property
     def silence_seconds(self) -> float:

@@ -182,6 +182,7 @@ class JobSeen:
     attempts: Sequence[Attempt]
     instances: Mapping[AttemptNumber, InstanceSeen] = field(default_factory=dict)
     agents: Mapping[AttemptNumber, AgentSeen] = field(default_factory=dict)  # by the newest report that could be read
+    silent_from: Mapping[AttemptNumber, datetime] = field(default_factory=dict)  # before that it could not have spoken
     desired_heard: Mapping[AttemptNumber, int] = field(default_factory=dict)  # its newest order, of each that has a report
     unread: Mapping[AttemptNumber, UnreadSeen] = field(default_factory=dict)  # there is a newer one, which could not
     head: HeadSeen | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -55,8 +54,9 @@ class Reports:
     death of the whole fleet. So times in which it did not answer us, or did not take a small object from us, are `deaf`.
     """
 
-    def __init__(self, store: ObjectStore, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._monotonic = store, monotonic
+    def __init__(self, store: ObjectStore, clock: Callable[[], datetime] | None = None) -> None:
+        """`clock` says how late it is when the store has answered; None = it answers at once."""
+        self._store, self._clock = store, clock
         self._heard: dict[Key, Heard] = {}
         self._words: dict[Key, Word] = {}
         self._attempts: dict[str, list[int]] = {}  # of each job, those with a report
@@ -72,7 +72,7 @@ class Reports:
         Raises StoreError where nothing could be listed or written: silence then stands still. A report that can't be read
         hinders no other: see `word`.
         """
-        began, well_at = self._monotonic(), self._listed_at
+        well_at = self._listed_at
         if well_at is not None and now - well_at > LOOKS:
             self.deaf_since(well_at)  # nobody looked meanwhile: this process stood still
         try:
@@ -80,7 +80,7 @@ class Reports:
         except StoreError:
             self.deaf_since(well_at)
             raise
-        at = now + timedelta(seconds=self._monotonic() - began)  # who spoke while the store took its time has just spoken
+        at = now if self._clock is None else self._clock()  # who spoke while the store took its time has just spoken
         self._note(listed, at)
         for key, word in self._words.items():
             if word.unread and not word.garbled:

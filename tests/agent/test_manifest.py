@@ -164,3 +164,9 @@ def test_one_lineage_learns_nothing_of_another():
     assert len({one.name, one.seal, one.cipher}) == 3
     assert b"m" * 8 not in one.name
     assert "name" not in repr(one)
+
+
+def test_a_file_may_be_dated_after_2262():
+    """Its time does not fit into 64 bits as nanoseconds; such a checkpoint was written and could not be read."""
+    late = image(scratch=[Entry("late.txt", "file", 0o644, 0, 0, 10_413_792_000_000_000_000)])
+    assert manifest.decode(manifest.encode(late, KEYS), KEYS) == late

@@ -236,3 +236,28 @@ def test_the_thread_looks_when_it_is_poked_and_ends(scene: Scene) -> None:
         time.sleep(0.01)
     scene.renewals.stop()
     assert scene.token() == "t1"
+
+
+# ---------------------------------------------------------------- silence
+
+
+def test_who_has_no_credentials_can_not_speak(scene: Scene) -> None:
+    """Its silence is no evidence, from the failure until it was handed some again."""
+    scene.add(1)
+    scene.renewals.look()
+    assert scene.renewals.silent_from(JOB, 1, at(5)) == NOW
+    scene.clock.advance(1620)
+    scene.cloud.trouble = Throttled("AssumeRole: slow down")
+    scene.renewals.look()
+    assert scene.renewals.silent_from(JOB, 1, at(9000)) == at(9000)
+    scene.clock.advance(120)
+    scene.cloud.trouble = None
+    scene.renewals.look()
+    assert scene.renewals.silent_from(JOB, 1, at(9000)) == scene.clock.now() == at(1740)
+
+
+def test_where_nothing_is_renewed_silence_always_counts(scene: Scene) -> None:
+    scene.cloud.is_renewed = False
+    scene.add(1)
+    scene.renewals.look()
+    assert scene.renewals.silent_from(JOB, 1, NOW) is None

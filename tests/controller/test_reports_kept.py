@@ -165,6 +165,39 @@ def test_who_can_not_write_has_no_right_to_call_others_silent(desk: Desk) -> Non
     assert desk.reports.hearing(later).seconds(NOW, later) == 60
 
 
+def test_who_speaks_while_the_store_takes_its_time_has_just_spoken(desk: Desk) -> None:
+    """Stamped with the beginning of a look of a minute, it seemed to be silent a minute too long."""
+    reports = Reports(desk.store, lambda: NOW + timedelta(seconds=60))
+    desk.say(FIRST)
+    reports.listen(NOW)
+    word = reports.word(JOB, 1)
+    assert word is not None and word.at == NOW + timedelta(seconds=60)
+
+
+def test_while_this_process_stood_still_nobody_was_silent(desk: Desk) -> None:
+    """A laptop that slept for ten minutes ended its only box."""
+    desk.reports.listen(NOW)
+    desk.reports.listen(LATER)
+    assert desk.reports.hearing(LATER).seconds(NOW, LATER) == 0
+
+
+def test_a_report_that_is_gone_was_there_until_now(desk: Desk) -> None:
+    desk.say(FIRST)
+    desk.reports.listen(NOW)
+    desk.store.delete([protocol.live_key(JOB, 1)])
+    soon = NOW + timedelta(seconds=20)
+    desk.reports.listen(soon)
+    word = desk.reports.word(JOB, 1)
+    assert word is not None and (word.at, word.version) == (soon, "")
+    desk.reports.listen(soon + timedelta(seconds=20))
+    assert desk.reports.word(JOB, 1) == word
+    assert desk.reports.heard(JOB, 1) is not None
+    desk.reports.noted([(JOB, 1)])
+    desk.reports.keep(set())
+    assert desk.reports.word(JOB, 1) is None
+    assert desk.reports.heard(JOB, 1) is None
+
+
 def test_before_its_first_look_a_controller_has_heard_nothing(desk: Desk) -> None:
     assert desk.reports.hearing(NOW).seconds(NOW - timedelta(hours=3), NOW) == 0
     desk.store.before = _away

@@ -350,3 +350,14 @@ def test_outputs_so_far_are_asked_of_one_machine_once() -> None:
     assert find(Ask, replace(world, attempts=[before, holder])) is None, "nobody waits for it any more"
     starting = an_attempt(2, A.RESTORING)
     assert find(Ask, replace(seen([starting], a_head(2)), job=a_job(partials_asked=3))) is None
+
+
+# ---- silence
+
+
+def test_silence_counts_from_when_a_machine_could_speak_again() -> None:
+    holder = an_attempt(1, A.RUNNING, since=ago(10_000))
+    silent = replace(seen([holder], a_head()), agents={1: an_agent(silent=80)})
+    assert find(Mark, silent).event is AttemptEvent.SILENT
+    assert find(Mark, replace(silent, silent_from={1: ago(70)})) is None
+    assert find(Mark, replace(silent, silent_from={1: ago(76)})).event is AttemptEvent.SILENT

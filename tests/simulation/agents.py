@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from simulation.chances import Chances
@@ -36,6 +36,7 @@ class Machine:
 
 NOTICE_SECONDS = 12
 LEASE_SECONDS = 8.0
+REPORT_SECONDS = 2.0
 SAVE_EVERY = 25
 RESERVE_SECONDS = 9.0  # the longest final save, and a bit
 SETUP_SECONDS = 40
@@ -54,6 +55,7 @@ class Agent:
         self.work = 0.0
         self.setup = SETUP_SECONDS if self.job.endswith("1") else 0  # of work in a step that is not protected
         self.heard, self.told, self.held = 0.0, 0.0, False
+        self.told_last: object = None
         self.noticed_at: float | None = None
         self.now = 0.0
         self.desired: Desired | None = None
@@ -103,8 +105,14 @@ class Agent:
         return False
 
     def _report(self) -> None:
-        self.store.put(protocol.live_key(self.job, self.number), protocol.encode(self._words()))
-        self.told = self.now
+        """At once when there is news, else at times of its own: a third of the lease apart, or a bit less."""
+        words = self._words()
+        news = replace(words, sequence=0, cpu_seconds=0.0, save_age_seconds=None, restore_seconds=None, notice=None)
+        if self.told_last == (news, self.noticed_at) and self.now - self.told < REPORT_SECONDS:
+            return
+        self.sequence += 1
+        self.store.put(protocol.live_key(self.job, self.number), protocol.encode(replace(words, sequence=self.sequence)))
+        self.told, self.told_last = self.now, (news, self.noticed_at)
 
     def _work_on(self) -> None:
         """A second of it."""
@@ -245,7 +253,6 @@ class Agent:
 
     def _words(self) -> Report:
         """The next report."""
-        self.sequence += 1
         notice = None if self.noticed_at is None else Notice("interruption", "n1", max(self._left(), 0.0))
         gain = 3.0 if self.work - self.last_saved > OLD_BASE_SECONDS else 0.0
         unfit, kind = self._unfit()

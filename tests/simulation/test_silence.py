@@ -91,6 +91,34 @@ def test_a_store_that_fails_for_long_ends_no_machine(fault: str, restarts: bool)
     assert all(m.agent.work > w for m, w in zip(world.cloud.machines.values(), work, strict=True) if m.agent is not None)
 
 
+def test_a_report_that_is_gone_from_the_listing_was_there_until_now() -> None:
+    """An empty listing, as of a folder on which nothing is mounted any more, counted as hours of silence."""
+    world = running()
+    world.run(limit=600)
+    before = machines(world)
+    listed = type(world.store).list
+
+    def empty(store: Any, prefix: str, after: str | None = None) -> Any:
+        return [] if prefix == protocol.live_prefix() else listed(store, prefix, after)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(world.store), "list", empty)
+        world.run(limit=5)
+    world.run(limit=60)
+    assert machines(world) == before
+
+
+def test_another_store_in_the_place_of_ours_ends_nothing() -> None:
+    world = running()
+    before, kept = machines(world), dict(world.store.data)
+    world.store.data.clear()
+    world.run(limit=120)
+    assert machines(world) == before
+    world.store.data.update(kept)
+    world.run(limit=120)
+    assert machines(world) == before
+
+
 def test_one_machine_that_is_cut_off_is_given_up_and_the_job_goes_on_elsewhere() -> None:
     world = running()
     (victim,) = [m for m in world.cloud.machines.values() if m.agent is not None and m.agent.job == "job-0"]
