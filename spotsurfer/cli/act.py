@@ -50,6 +50,7 @@ def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as
     from spotsurfer.cli.client import job_path
 
     limit, client = timeout_seconds(timeout), SESSION.client()
+    job = follow.id_of(client, job)
     before = follow.newest(client, job)
     number = int(client.post(job_path(job, "checkpoint"))["number"])
     if not wait:
@@ -94,6 +95,7 @@ def move(
     if market is not None and market not in list(Market):
         raise UsageError(f"--market is {market!r}, expected spot or on-demand.")
     limit, client = timeout_seconds(timeout), SESSION.client()
+    job = follow.id_of(client, job)
     before = follow.newest(client, job)
     number = int(client.post(job_path(job, "move"), {"instance_type": to, "market": market})["number"])
     if not wait:
@@ -123,6 +125,7 @@ def suspend(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_js
     from spotsurfer.cli.client import job_path
 
     limit, client = timeout_seconds(timeout), SESSION.client()
+    job = follow.id_of(client, job)
     before = follow.newest(client, job)
     answer = client.post(job_path(job, "hold"))
     if wait:
@@ -157,6 +160,7 @@ def resume(
     from spotsurfer.cli.client import job_path
 
     limit, client = timeout_seconds(timeout), SESSION.client()
+    job = follow.id_of(client, job)
     before, old = follow.newest(client, job), len(client.get(job_path(job))["attempts"])
     if origin is not None:
         answer = client.post(job_path(job, "go-back"), {"checkpoint": origin})

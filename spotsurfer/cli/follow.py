@@ -34,6 +34,12 @@ def line(moment: Json, with_job: bool) -> str:
     return f"{when(moment['at'], day=False)}  {job}{attempt:<4} {moment['kind']:<18} {moment['text']}"
 
 
+def id_of(client: Client, job: str) -> str:
+    """The id of a job: while one waits, its name may come to mean another one. What is no whole id or name stays as it is."""
+    found = client.get(job_path(job))
+    return str(found["id"]) if job in (found["id"], found["spec"]["name"]) else job
+
+
 def newest(client: Client, job: str) -> int:
     """The number of the newest moment of a job: what comes after it is news."""
     return int(client.get(job_path(job, "timeline"))["next"])
