@@ -151,6 +151,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "inputs": ("inputs", read_inputs),
     "mounts": ("mounts", read_mounts),
     "outputs": ("outputs", _texts),
+    "outputs_optional": ("outputs_optional", _switch),
     "environment": ("environment", _table),
     "secrets": ("secrets", _secrets),
     "secrets_in_plain_images": ("secrets_in_plain_images", _switch),

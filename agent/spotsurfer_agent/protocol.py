@@ -85,6 +85,7 @@ class Done:
     log: dict[str, int] = field(default_factory=dict)  # stream -> length in bytes
     steps: list[StepRun] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)  # path -> SHA-256 of an output
+    undelivered: str = ""  # which outputs there are not, though the command ended with 0: the job failed all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ class Spec:
     fetches: list[Fetch] = field(default_factory=list)  # inputs that the machine fetches, see `inputs.delivery`
     shares: list[Share] = field(default_factory=list)  # shared file systems, see `inputs.shares`
     outputs: list[str] = field(default_factory=list)  # glob patterns
+    outputs_optional: bool = False  # it is no failure when one matches nothing
     environment: dict[str, str] = field(default_factory=dict)
     user: str | None = None
     checkpoint_interval_seconds: float | None = None

@@ -364,7 +364,8 @@ class Work:
         out = outputs.publish(self._patient, spec, prefix, self.engine.scratch())
         runs = self.steps.close(status)
         code = stepping.exit_code(runs)
-        done = Done(exit_code=code, reason="exited", outputs=out.sizes, log=log, steps=runs, digests=out.digests)
+        lacks = "" if code or spec.outputs_optional else _note(out, code)
+        done = Done(code, "exited", out.sizes, log, runs, out.digests, lacks)
         cpu = self.steps.cpu_before + status.cpu_seconds
         self.steps.keep_used(status.cpu_seconds)
         self.heads.append(lambda base: entries.closed(base, done, cpu), True, self.store.check, self.wait)
@@ -387,5 +388,6 @@ def _note(out: outputs.Published, exit_code: int | None) -> str:
     if out.missing and exit_code == 0:
         parts.append(f"no file matched the outputs {', '.join(out.missing)}")
     if out.skipped:
-        parts.append(f"not published, because they are no plain files of the job: {', '.join(out.skipped[:5])}")
+        some = ", ".join(out.skipped[:5])
+        parts.append(f"not published, because they are no plain files of the job with names in UTF-8: {some}")
     return "; ".join(parts)

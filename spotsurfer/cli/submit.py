@@ -70,6 +70,9 @@ def submit(  # noqa: PLR0913 - one parameter an option
     gpu: Annotated[str | None, typer.Option(help="Which chip, e.g. H100.", show_default=False)] = None,
     inputs: Annotated[list[str] | None, typer.Option("--in", help="Input file, folder or address; repeatable.")] = None,
     outputs: Annotated[list[str] | None, typer.Option("--out", help="Output file or wildcard; repeatable.")] = None,
+    outputs_optional: Annotated[
+        bool | None, typer.Option("--outputs-optional", help="It is no failure when one is not there.", show_default=False)
+    ] = None,
     folder: Annotated[str | None, typer.Option(help="Folder in which the command runs.", show_default=False)] = None,
     environment: Annotated[list[str] | None, typer.Option("--env", help="NAME=value; repeatable.")] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="name=value; repeatable.")] = None,
@@ -104,6 +107,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "resources.gpu": gpu,
         "inputs": inputs,
         "outputs": outputs,
+        "outputs_optional": outputs_optional,
         "folder": folder,
         "environment": _assignments("--env", environment),
         "secrets": _assignments("--secret", secrets),

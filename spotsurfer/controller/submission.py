@@ -160,6 +160,7 @@ class Submission:
             fetches=[Fetch(f.source, f.to, f.sha256, f.version, f.options) for f in spec.fetches],
             shares=[Share(m.name, m.type, m.source, m.target, m.options, m.read_only) for m in spec.mounts],
             outputs=list(spec.outputs),
+            outputs_optional=spec.outputs_optional,
             environment=spec.environment,
             user=spec.user,
             checkpoint_interval_seconds=spec.checkpoint_interval_seconds or self._interval_seconds,

@@ -170,7 +170,7 @@ def _of_done(seen: JobSeen) -> Action | None:
     assert head is not None
     if not finished(seen):
         if job.failures < head.failures:
-            why = f"the command failed with exit code {head.exit_code}; retry {head.failures} of {job.spec.retries}"
+            why = f"{exits.ended(head.exit_code, head.undelivered)}; retry {head.failures} of {job.spec.retries}"
             return Retry(job.id, head.exit_code or 0, why)
         return None
     if job.state is JobState.HELD:
@@ -179,8 +179,8 @@ def _of_done(seen: JobSeen) -> Action | None:
         return EndJob(job.id, JobEvent.CANCELLED, job.reason or "cancelled")
     if job.state is JobState.QUEUED:
         return EndJob(job.id, JobEvent.ATTEMPT_PLANNED, "the head says done")
-    event = JobEvent.SUCCEEDED if head.exit_code == 0 else JobEvent.FAILED
-    return EndJob(job.id, event, exits.ended(head.exit_code), head.exit_code)
+    event = JobEvent.SUCCEEDED if head.succeeded else JobEvent.FAILED
+    return EndJob(job.id, event, exits.ended(head.exit_code, head.undelivered), head.exit_code)
 
 
 def _of_hold(seen: JobSeen, own: Sequence[Case]) -> Action | None:

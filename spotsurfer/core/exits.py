@@ -9,7 +9,7 @@ MEANINGS = {
 }
 
 
-def ended(code: int | None) -> str:
-    """How a command ended, as a clause; with what the code means where that is known."""
-    meaning = MEANINGS.get(code or 0)
+def ended(code: int | None, undelivered: str = "") -> str:
+    """How a command ended, as a clause; with what the code means where that is known, and what it did not leave behind."""
+    meaning = undelivered or MEANINGS.get(code or 0)
     return f"the command ended with exit code {code}" + (f" ({meaning})" if meaning else "")

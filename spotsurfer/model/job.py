@@ -93,6 +93,7 @@ class JobSpec:
     fetches: tuple[InputFetch, ...] = ()  # inputs that machines fetch by themselves
     mounts: tuple[SharedMount, ...] = ()  # shared file systems
     outputs: tuple[str, ...] = ()  # glob patterns below the folder
+    outputs_optional: bool = False  # it is no failure when one of them is not there
     cpus: int = 1
     memory_bytes: int = 1 << 30
     gpus: int = 0  # that its machine has at least

@@ -150,10 +150,16 @@ class HeadSeen:
     done: bool
     cancelled: bool = False
     exit_code: int | None = None
-    failures: int = 0  # times that the command ended by itself with a non-zero code
+    failures: int = 0  # times that the command ended by itself with a non-zero code, or without its outputs
+    undelivered: str = ""  # which of its outputs there are not, though the command ended with 0
     checkpoints: tuple[str, ...] = ()  # those that led to the newest, oldest first
     grants: tuple[tuple[int, str | None], ...] = ()  # number of the entry, checkpoint
     worked: frozenset[int] = frozenset()  # attempts that ever committed, or under which the command ended by itself
+
+    @property
+    def succeeded(self) -> bool:
+        """The command ended well, and its outputs are there."""
+        return self.exit_code == 0 and not self.undelivered
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,8 @@ def summary(entries: Sequence[Head]) -> HeadSeen:
         return NONE
     newest = entries[-1]
     done = newest.done
-    failures = sum(1 for e in entries if e.done and e.done.reason == "exited" and e.done.exit_code != 0)
+    ends = [e.done for e in entries if e.done is not None and e.done.reason == "exited"]
+    failures = sum(1 for end in ends if end.exit_code != 0 or end.undelivered)
     return HeadSeen(
         number=newest.number,
         epoch=AttemptNumber(newest.epoch),
@@ -64,6 +65,7 @@ def summary(entries: Sequence[Head]) -> HeadSeen:
         cancelled=done is not None and done.reason == "cancelled",
         exit_code=done.exit_code if done else None,
         failures=failures,
+        undelivered=done.undelivered if done else "",
         checkpoints=tuple(_since_beginning(entries)),
         worked=frozenset(e.epoch for e in entries if (e.checkpoint and e.kind is HeadKind.COMMIT) or e.kind is HeadKind.DONE),
         grants=tuple((e.number, e.checkpoint) for e in entries if e.kind is HeadKind.GRANT),

@@ -46,6 +46,7 @@ class SpecBody(Asked):
     fetches: list[FetchBody] = []
     mounts: list[MountBody] = []
     outputs: list[str] = []
+    outputs_optional: bool = False
     cpus: int = 1
     memory_bytes: int = 1 << 30
     gpus: int = 0

@@ -397,3 +397,21 @@ def test_the_power_limit_of_a_machine_that_nobody_grants(world):
     machine.boot()
     world.until(lambda: machine.agent.over)
     assert 100 <= world.now - 10_000 < 110
+
+
+@pytest.mark.parametrize(
+    ("spec", "undelivered"),
+    [
+        ({"outputs": ["a", "no/*.fa"]}, "no file matched the outputs no/*.fa"),
+        ({"outputs": ["a", "no/*.fa"], "outputs_optional": True}, ""),
+        ({"outputs": ["a"]}, ""),
+    ],
+)
+def test_outputs_that_are_not_there_are_told_with_the_end(tmp_path, spec, undelivered):
+    """`--out 'result/*.txt' -- true` counted as a success."""
+    world = World(tmp_path, inputs={"a": 1}, **spec)
+    world.store.objects[protocol.input_key(JOB, "a")] = b"x"
+    running(world, length=5.0)
+    world.until(lambda: world.heads()[-1].done is not None)
+    done = world.heads()[-1].done
+    assert (done.exit_code, done.undelivered, done.outputs) == (0, undelivered, {"a": 1})

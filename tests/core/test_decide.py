@@ -361,3 +361,16 @@ def test_silence_counts_from_when_a_machine_could_speak_again() -> None:
     assert find(Mark, silent).event is AttemptEvent.SILENT
     assert find(Mark, replace(silent, silent_from={1: ago(70)})) is None
     assert find(Mark, replace(silent, silent_from={1: ago(76)})).event is AttemptEvent.SILENT
+
+
+# ---- outputs that are not there
+
+
+def test_a_command_that_leaves_no_outputs_behind_has_failed() -> None:
+    lacks = "no file matched the outputs *.fa"
+    ended = a_head(1, 4, done=True, exit_code=0, failures=1, undelivered=lacks)
+    end = find(EndJob, seen([an_attempt(1, A.FINISHED)], ended))
+    assert (end.event, end.exit_code) == (JobEvent.FAILED, 0)
+    assert end.reason == f"the command ended with exit code 0 ({lacks})"
+    again = seen([an_attempt(1, A.FINISHED)], ended, job=a_job({"retries": 1}))
+    assert lacks in find(Retry, again).reason

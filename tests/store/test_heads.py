@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -36,6 +37,7 @@ def log(*ends: Done | None) -> Sequence[Head]:
         ([None, None, None], 0),
         ([None, FAILED, None, FAILED], 2),
         ([None, WELL], 0),
+        ([replace(WELL, undelivered="no file matched the outputs *.fa")], 1),
         ([FAILED, CANCELLED], 1),
     ],
 )
