@@ -37,7 +37,7 @@ from spotsurfer.state import fronts, market, spots, timeline, usages
 from spotsurfer.state import jobs as rows
 from spotsurfer.store.heads import NONE, Heads
 from spotsurfer.store.images import ImageDigests
-from spotsurfer.store.output import Output, chain
+from spotsurfer.store.output import Output, chain, published
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,20 +268,22 @@ class ControllerService:
 
     def outputs(self, job: str) -> Sequence[OutputFile]:
         """Published results."""
-        _, entries = self._entries(job)
-        done = entries[-1].done if entries else None
-        if done is None:
+        one, entries = self._entries(job)
+        end = published(entries)
+        if end is None and not (entries and entries[-1].done):
             so_far = "`outputs --partial` has what it wrote so far"
-            raise Conflict(f"job {job} has not ended: its results appear all at once when it does; {so_far}")
-        return [OutputFile(path, size, done.digests.get(path, "")) for path, size in sorted(done.outputs.items())]
+            raise Conflict(f"job {one.id} has not ended: its results appear all at once when it does; {so_far}")
+        done = end.done if end is not None else None
+        files = done.outputs if done is not None else {}
+        return [OutputFile(path, size, done.digests.get(path, "") if done else "") for path, size in sorted(files.items())]
 
     def output(self, job: str, path: str) -> Iterator[bytes]:
         """One published result."""
         one, entries = self._entries(job)
-        done = entries[-1].done if entries else None
-        if done is None or path not in done.outputs:
+        end = published(entries)
+        if end is None or end.done is None or path not in end.done.outputs:
             raise NotFound(f"job {one.id} has no result {path!r}; `spotsurfer outputs {one.id}` lists them")
-        return self._output.result(one.id, entries[-1].epoch, path)
+        return self._output.result(one.id, end.epoch, path)
 
     def usage(self, job: str, since: datetime | None = None) -> Sequence[UsageSeen]:
         """What a job used."""

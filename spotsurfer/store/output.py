@@ -42,6 +42,17 @@ def chain(entries: Sequence[Head], attempt: int | None) -> list[int]:
     return []
 
 
+def published(entries: Sequence[Head]) -> Head | None:
+    """The end of the command with the results that count: the newest one, if the job has ended by it. Where it was resumed or
+    closed since then, the newest good one; None = there never was one.
+    """
+    ends = [e for e in entries if e.done is not None and e.done.reason == "exited"]
+    if ends and ends[-1] is entries[-1]:
+        return ends[-1]
+    good = [e for e in ends if e.done is not None and e.done.exit_code == 0]
+    return good[-1] if good else None
+
+
 def segments(pieces: Sequence[Listed], stream: str, attempts: Sequence[int]) -> list[Segment]:
     """What to read, in order. A later attempt's first piece cuts what an earlier one wrote beyond it: that work was undone."""
     found: list[Segment] = []
