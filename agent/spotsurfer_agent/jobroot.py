@@ -2,11 +2,12 @@
 
 The job does not get the machine's mounts but a small set with names: the machine's root and its other disks, read-only; its
 scratch over the agent's own folder (so that the scratch has one path everywhere and the agent's files are hidden), over /tmp,
-/var/tmp and /dev/shm; /dev, /sys and /run of the machine. CRIU gets each one as a *named* external mount, so an image does not
-depend on what else is mounted where it was made.
+/var/tmp and /dev/shm; /sys of the machine, read-only; a /dev and a /run of its own. CRIU gets each one as a *named* external
+mount, so an image does not depend on what else is mounted where it was made, nor on who made it: images of agents that still
+gave the machine's /dev and /run are restored.
 
 A job that brings a container image gets that image's unpacked tree as its root instead, read-only; of the machine it then sees
-nothing but /dev and /sys, and its /run is a folder of its scratch.
+nothing but /sys, and its /run is a folder of its scratch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent import linux, procfs
+from spotsurfer_agent import jobdev, jobrun, linux, procfs
 
 # File systems that hold programs and data; all others (proc, cgroup, tmpfs, automounts …) differ from machine to machine.
 DISKS = frozenset(
@@ -38,8 +39,12 @@ class Mount:
     read_only: bool = False
 
 
-# Memory of the job's own, see `secretmount`: in every job, so that all have the same mounts.
+# Memory of the job's own: in every job, so that all have the same mounts. See `jobdev`, `jobrun`, `secretmount`.
+DEV = Mount("dev", "", "/dev", True)
+RUN = Mount("run", "", "/run", True)
 SECRETS = Mount("secrets", "", "/run/secrets", True)
+# Of the job's own /proc, what is the machine's: root may write there, whatever its capabilities. Each kernel has these.
+PROC_OF_MACHINE = ("sys", "bus", "fs", "irq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ def mounts(base: str, scratch: str, image: str = "", extra: Sequence[Mount] = ()
     """
     above, own = _of_image(base, scratch) if image else _of_machine(base)
     fixed = [
-        Mount("dev", "/dev", "/dev"),
+        DEV,
         Mount("sys", "/sys", "/sys", True),
         *own,
         Mount("scratch", scratch, base),
@@ -105,8 +110,8 @@ def mounts(base: str, scratch: str, image: str = "", extra: Sequence[Mount] = ()
         Mount("vartmp", scratch + "/tmp", "/var/tmp"),  # noqa: S108
         Mount("shm", scratch + "/shm", "/dev/shm"),  # noqa: S108
     ]
-    # An image has all mount points, for they were made; the machine's root, and its /dev, have what they have.
-    there = (m for m in fixed if (image and not _below(m.target, "/dev")) or Path(m.target).is_dir())
+    # An image has all mount points, for they were made, and so has the job's /dev; the machine's root has what it has.
+    there = (m for m in fixed if image or _below(m.target, DEV.target) or Path(m.target).is_dir())
     return [*above, *there, SECRETS, *extra]
 
 
@@ -115,7 +120,7 @@ def _of_machine(base: str) -> tuple[list[Mount], list[Mount]]:
     disks = [
         Mount("disk" + point.replace("/", "-"), point, point, True) for point in carried(table, base) if Path(point).is_dir()
     ]
-    return disks, [Mount("run", "/run", "/run", True)]
+    return disks, [RUN]
 
 
 def _of_image(base: str, scratch: str) -> tuple[list[Mount], list[Mount]]:
@@ -148,18 +153,20 @@ def build(root: str, plan: Sequence[Mount], image: str = "") -> None:
     """Put the tree together below the folder `root`, in a private mount namespace of the caller."""
     linux.bind(image or "/", root, read_only=True)
     for m in plan:
-        if m is not SECRETS:
+        if m is DEV:
+            jobdev.mount(root + m.target)
+        elif m is RUN:
+            jobrun.mount(root + m.target, (Path(SECRETS.target).name,))
+        elif m is not SECRETS:
             linux.bind(m.source, root + m.target, read_only=m.read_only)
 
 
 def enter(root: str) -> None:
     """Make the built tree the root, with a /proc and terminals of the caller's own pid namespace."""
     linux.mount("proc", root + "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
-    if Path(root + "/dev/pts").is_dir():
-        linux.mount(
-            "devpts", root + "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"
-        )
-        if Path(root + "/dev/ptmx").exists():  # CRIU sets its owner anew: it must be the job's, not the machine's
-            linux.bind(root + "/dev/pts/ptmx", root + "/dev/ptmx")
+    for name in PROC_OF_MACHINE:
+        linux.bind(f"{root}/proc/{name}", f"{root}/proc/{name}", read_only=True)
+    linux.mount("devpts", root + "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
+    linux.bind(root + "/dev/pts/ptmx", root + "/dev/ptmx")  # CRIU sets its owner anew: it must be the job's, not the machine's
     linux.pivot_root(root)
     os.chdir("/")

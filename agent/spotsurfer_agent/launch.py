@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from spotsurfer_agent import jobroot, linux, secretmount
+from spotsurfer_agent.privileges import Privileges
 
 FAILED = 127
 _CAP_SYS_RESOURCE = 24
@@ -123,6 +124,7 @@ def _first(plan: LaunchPlan, streams: tuple[int, int], tell: int) -> None:
     not_dearer_than_others()
     if plan.hides:  # a core file of the job would hold its secrets; it may ask for one itself
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    Privileges.of_user(plan.uid).take()
     linux.refuse_io_uring()
     os.umask(0o022)
     os.setgroups(plan.groups)

@@ -27,7 +27,12 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_SECCOMP = 22
+_PR_CAPBSET_READ, _PR_CAPBSET_DROP = 23, 24
+_PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP_MODE_FILTER = 2
+_SYS_CAPGET = {"x86_64": 125, "aarch64": 90}
+_SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
+_CAPABILITIES_VERSION = 0x20080522  # the third: two rows of effective, permitted, inheritable
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _SYS_PIDFD_GETFD = 438  # as the next one
 _SYS_PROCESS_MADVISE = 440  # likewise
@@ -236,10 +241,31 @@ def collapse(pidfd: int, start: int, length: int) -> None:
         _checked(-1, "process_madvise")
 
 
+def no_new_privileges() -> None:
+    """No program that is started from now on gains anything by a setuid bit or by capabilities of its file."""
+    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+
+
+def bound_capabilities(kept: int) -> None:
+    """Programs that are started from now on have no capability but those in `kept`, a bit for each: not even root's.
+
+    Those of the calling process stay as they are until then. Needs CAP_SETPCAP.
+    """
+    number = 0
+    while (held := _libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
+        if held and not kept >> number & 1:
+            _checked(_libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0), "capability bounding set")
+        number += 1
+    machine, who, rows = os.uname().machine, (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0), (ctypes.c_uint32 * 6)()
+    _checked(_libc.syscall(ctypes.c_long(_SYS_CAPGET[machine]), who, rows), "capget")
+    rows[2] = rows[5] = 0  # what is inheritable counts beside the bounding set
+    _checked(_libc.syscall(ctypes.c_long(_SYS_CAPSET[machine]), who, rows), "capset")
+
+
 def refuse_io_uring() -> None:
     """Answer io_uring_setup with ENOSYS in this process and its children: a ring can't be saved, programs fall back.
 
-    Needs root (no `no_new_privs` is set, so that setuid programs of the job go on working).
+    Needs root, or `no_new_privileges` before.
     """
     code = [
         (0x20, 0, 0, 0),  # load the number of the call

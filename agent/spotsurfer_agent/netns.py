@@ -1,9 +1,10 @@
 """The job's network: a namespace prepared by the agent, the same on every machine, never part of an image.
 
 Inside: loopback and one interface with a fixed address and a fixed hardware address, so that a restored socket finds what it
-was bound to. Outside: NAT through the agent's namespace. Link-local addresses can't be reached from inside: there the metadata
-service hands out the machine's credentials. From outside a job is reached at the ports that it declared and no other, each
-under a port of the machine that is no job's choice (DOOR): a job can't take the place of what the machine itself listens on.
+was bound to; every user may listen on every port. Outside: NAT through the agent's namespace, for IPv4 alone. Link-local
+addresses can't be reached from inside: there the metadata service hands out the machine's credentials. Of IPv6 the job has its
+loopback and nothing else. From outside a job is reached at the ports that it declared and no other, each under a port of the
+machine that is no job's choice (DOOR): a job can't take the place of what the machine itself listens on.
 """
 
 from __future__ import annotations
@@ -35,6 +36,12 @@ table ip {TABLE} {{
     ip saddr {INSIDE} oifname != "{PEER}" masquerade
   }}
 }}
+table ip6 {TABLE} {{
+  chain guard {{
+    type filter hook prerouting priority raw; policy accept;
+    iifname "{PEER}" drop
+  }}
+}}
 """
 WAY_IN = f"""
 table ip {TABLE} {{{{
@@ -48,7 +55,7 @@ table ip {TABLE} {{{{
 
 # A table of its own: it is there before the interface is, and stays when a job's network is prepared anew.
 WALL = f"""
-table ip {TABLE}_wall {{
+table inet {TABLE}_wall {{
   chain wall {{
     type filter hook prerouting priority -310; policy accept;
     iifname "{PEER}" drop
@@ -147,7 +154,8 @@ def wall_off(tools: Tools) -> None:
 def remove(tools: Tools) -> None:
     """Take away what `prepare` made outside of the namespace. Idempotent."""
     subprocess.run([*tools.ip, "link", "delete", PEER], capture_output=True, check=False)
-    subprocess.run([*tools.nft, "delete", "table", "ip", TABLE], capture_output=True, check=False)
+    for family in ("ip", "ip6"):
+        subprocess.run([*tools.nft, "delete", "table", family, TABLE], capture_output=True, check=False)
 
 
 def _namespace() -> int:
@@ -156,6 +164,7 @@ def _namespace() -> int:
     try:
         linux.unshare(linux.CLONE_NEWNET)
         try:
+            Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")  # of the new one
             return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         finally:
             linux.setns(here, linux.CLONE_NEWNET)

@@ -124,6 +124,9 @@ class SelfSave:
     restart_command: list[str] = field(default_factory=list)  # goes on from the saved files; empty = the job's command
 
 
+UNPRIVILEGED = "unprivileged"  # as `Spec.user`: its image's user unless that is root, else nobody
+
+
 @dataclass(frozen=True, slots=True)
 class Spec:
     """What the agent needs to run the job; written once at submission.
@@ -141,7 +144,7 @@ class Spec:
     outputs: list[str] = field(default_factory=list)  # glob patterns
     outputs_optional: bool = False  # it is no failure when one matches nothing
     environment: dict[str, str] = field(default_factory=dict)
-    user: str | None = None
+    user: str | None = None  # None: from before there was UNPRIVILEGED, so its image's user, else root
     checkpoint_interval_seconds: float | None = None
     engine: str = "auto"  # "auto" | "criu" | "app" | "none"
     app: SelfSave | None = None

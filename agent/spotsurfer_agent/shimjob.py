@@ -100,8 +100,8 @@ class Job:
         """Start the command from the beginning; `used` seconds of processor count as its own already."""
         plan = self._prepare(request)
         try:
-            ends = self._output.ends
-            self._root_pid = launch.start(plan, self._net.fd, ends["out"], ends["err"])
+            self._output.give(plan.uid, plan.gid)
+            self._root_pid = launch.start(plan, self._net.fd, *self._output.ends.values())
         except OSError as e:
             self._abandon()
             raise Refused(e.strerror or str(e)) from e
@@ -260,6 +260,7 @@ class Job:
         if self._cgroup is not None:
             self._net.abort_outside()
             if self._restore is not None:
+                self._output.give(*self._restore.account())
                 terminals.restored(self._restore.pidfile.parent, self._cgroup.pids())
                 self._net.speak()
         self._let_go()

@@ -127,6 +127,13 @@ class Restore:
         """The job's first process once CRIU has ended with this code; 0 = there is none."""
         return self._first() if code == 0 else 0
 
+    def account(self) -> tuple[int, int]:
+        """User and group of the job, before its first instruction."""
+        try:
+            return launch.owner_of(self._first())
+        except OSError:  # it is gone: nothing will be anybody's
+            return 0, 0
+
     def _first(self) -> int:
         with contextlib.suppress(OSError, ValueError):
             return int(self.pidfile.read_text())

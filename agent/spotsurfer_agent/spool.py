@@ -93,6 +93,11 @@ class Output:
         for name in NAMES:
             self._spools[name] = Spool(folder, name, int(log.get(name, 0)))
 
+    def give(self, uid: int, gid: int) -> None:
+        """The pipes belong to this user, who may open them by name, as /dev/stdout. Raises OSError."""
+        for s in self._spools.values():
+            os.fchown(s.read_fd, uid, gid)
+
     def listen(self) -> None:
         """The job has its ends: read from now on."""
         for s in self._spools.values():
@@ -110,7 +115,7 @@ class Output:
 
     @property
     def ends(self) -> dict[str, int]:
-        """The descriptors that the job writes to."""
+        """The descriptors that the job writes to, in the order of NAMES."""
         return {name: s.write_fd for name, s in self._spools.items()}
 
     @property

@@ -8,6 +8,7 @@ import os
 import pytest
 from spotsurfer_agent.coding import encode
 from spotsurfer_agent.engines import needs
+from spotsurfer_agent.engines.world import World
 from spotsurfer_agent.images import accounts, cdi, errors, pin, registry, tree
 from spotsurfer_agent.images.config import ImageConfig
 from spotsurfer_agent.images.errors import ImageError, Kind
@@ -15,6 +16,7 @@ from spotsurfer_agent.images.pin import Pins
 from spotsurfer_agent.images.reference import Reference
 from spotsurfer_agent.images.shelf import Root, Shelf
 from spotsurfer_agent.jobroot import Mount, mounts, on_machine
+from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
 from spotsurfer_agent.tools import Tools
 
@@ -116,6 +118,35 @@ def test_accounts_are_the_images_own(tmp_path):
     (tmp_path / "etc/passwd").symlink_to(outside)
     with pytest.raises(OSError, match="does not exist"):
         accounts.find(tmp_path, "evil")
+
+
+@pytest.mark.parametrize(
+    ("image", "user", "uid", "name"),
+    [
+        (None, None, 0, "root"),  # a job of before
+        (None, "root", 0, "root"),
+        (None, "unprivileged", 65534, "nobody"),
+        ("", None, 0, "root"),
+        ("me", None, 12, "me"),
+        ("", "unprivileged", 65534, "nobody"),
+        ("root", "unprivileged", 65534, "nobody"),
+        ("0:77", "unprivileged", 65534, "nobody"),
+        ("me", "unprivileged", 12, "me"),
+        ("me", "root", 0, "root"),
+        ("me", "me", 12, "me"),
+    ],
+)
+def test_root_is_only_who_asks_for_it(tmp_path, image, user, uid, name):
+    """`image`: the user that its image names; None = it has none."""
+    world, root = World(tmp_path, None), tmp_path / "root"
+    (root / "etc").mkdir(parents=True)
+    (root / "etc/passwd").write_text("me:x:12:34::/:/x\n")
+    if image is not None:
+        (tmp_path / "job").mkdir()
+        (tmp_path / "job/root.json").write_text(json.dumps(Root(DIGEST, str(root), ImageConfig(user=image)).to_json()))
+    found = world.account(Spec("j", [], user=user))
+    assert (found.uid, found.name) == (uid, name)
+    assert 0 not in found.groups or uid == 0
 
 
 def test_a_working_folder_that_the_image_lacks_is_made_for_every_user(tmp_path):

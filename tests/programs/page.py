@@ -28,6 +28,11 @@ A system call that waits with a timeout (`poll`, `nanosleep`, a futex with a lim
 may after a signal. Programs that wait on are not disturbed; one that takes it for the end is: `script` of util-linux 2.38 kills
 what it records. A connection out of the job breaks at a move: the program sees a network error.
 
+A job runs as `nobody` (65534) unless its user names another one, and as root only with `user = "root"`. Either way no setuid
+program gains rights (`sudo`, `su` and `ping` with a setuid bit fail), nothing can be mounted or traced from another user, and
+the kernel's settings can't be written. `/dev` and `/run` are the job's own: of devices it has the usual ones, its own terminals
+and the machine's accelerators, and no program of the machine listens in `/run`. It has no IPv6 but its loopback.
+
 ## What can't be saved
 
 Such a job is told so in one sentence, and runs on unprotected to its end; its output is the same as undisturbed. Also refused,

@@ -82,8 +82,7 @@ def begins(encrypts: str) -> None:
     assert set(printed(e)) == {expected()}
     limits = [Path(f"/proc/{p}/limits").read_text() for p in e.pids()]
     assert all("Max core file size        0 " in x for x in limits), "a core file would hold them, too"
-    assert not Path("/run/secrets").is_mount(), "the machine itself does not have them"
-    assert list(Path("/run/secrets").iterdir()) == []
+    assert not Path("/run/secrets").exists(), "the machine itself does not have them"
     live = e.save(request(1, final=False))
     assert set(printed(e)) == {expected()}
     e.save(request(2, final=True, base=live.checkpoint))

@@ -341,10 +341,9 @@ class Hosted(abc.ABC):
         self._keeper.spawn()
 
     def _make_secret_places(self) -> None:
-        """Where a job finds its secrets has to be there before it is."""
-        for run in (Path("/run"), self._scratch.path / "run"):  # of the machine, of a job with a root of its own
-            if run.is_dir():
-                (run / Path(jobroot.SECRETS.target).name).mkdir(exist_ok=True)
+        """Where a job with a root of its own finds its secrets has to be there before it is."""
+        if (run := self._scratch.path / "run").is_dir():
+            (run / Path(jobroot.SECRETS.target).name).mkdir(exist_ok=True)
 
     def _ask(self, verb: str, **arguments: object) -> dict[str, Any]:
         return self._keeper.ask(verb, **arguments)

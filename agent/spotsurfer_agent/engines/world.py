@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent import jobroot, shimwire, trees
+from spotsurfer_agent import jobroot, jobrun, shimwire, trees
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.images import cdi, tree
-from spotsurfer_agent.images.accounts import Account
+from spotsurfer_agent.images.accounts import NOBODY, ROOT, Account, unprivileged
 from spotsurfer_agent.images.accounts import find as find_account
 from spotsurfer_agent.images.bringing import Images
 from spotsurfer_agent.images.errors import ImageError
 from spotsurfer_agent.images.shelf import Root
 from spotsurfer_agent.inputs import mounting
-from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.protocol import UNPRIVILEGED, Spec
 
 FILE, MOUNTS = "root.json", "mounts.json"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -53,7 +53,7 @@ class World:
         if root is not None:
             names = self._folder / jobroot.NAMES
             names.mkdir(exist_ok=True)
-            for name, text in (("hosts", HOSTS), ("resolv.conf", _resolver())):
+            for name, text in (("hosts", HOSTS), ("resolv.conf", jobrun.resolver())):
                 (names / name).write_text(text)
                 (names / name).chmod(0o644)  # for the job's user, too
         return root
@@ -128,14 +128,13 @@ class World:
         """How the command begins; its folder below the scratch is made. Raises OSError, trees.UnsafePath."""
         own = "work" if spec.folder in ("", ".") else "work/" + "/".join(trees.parts(spec.folder))
         jobroot.make_folder(scratch / own)
-        folder, root = f"{self._base}/{own}", self.root
+        folder, root, account = f"{self._base}/{own}", self.root, self.account(spec)
         if root is None:
-            return Beginning(list(spec.command), folder, _account(spec.user))
+            return Beginning(list(spec.command), folder, account)
         jobroot.make_folder(scratch / "run")
         words = root.config.words(spec.entry_point, spec.command)
         if not words:
             raise OSError(0, f"the image {spec.image} names no program: add command to the job file")
-        account = find_account(Path(root.path), spec.user or root.config.user)
         # A job that speaks of files has a folder of its own for them; else the program begins where its image says.
         speaks = spec.inputs or spec.fetches or spec.outputs or spec.folder not in ("", ".")
         there = folder if speaks or not root.config.folder else os.path.normpath("/" + root.config.folder.lstrip("/"))
@@ -145,8 +144,11 @@ class World:
 
     def account(self, spec: Spec) -> Account:
         """As whom the job begins. Raises OSError for a user that is not there."""
-        root = self.root
-        return _account(spec.user) if root is None else find_account(Path(root.path), spec.user or root.config.user)
+        if (root := self.root) is None:
+            return _account(spec.user)
+        if spec.user == UNPRIVILEGED:
+            return unprivileged(find_account(Path(root.path), root.config.user))
+        return find_account(Path(root.path), spec.user or root.config.user)
 
 
 def _placing(mounts: Sequence[jobroot.Mount], path: str) -> Callable[[str], str]:
@@ -154,21 +156,11 @@ def _placing(mounts: Sequence[jobroot.Mount], path: str) -> Callable[[str], str]
 
 
 def _account(user: str | None) -> Account:
-    """An account of the machine; root where none is named. Raises OSError for an unknown one."""
-    if user is None:
-        return Account(os.getuid(), os.getgid())
+    """An account of the machine; root where none is named, as in jobs of before. Raises OSError for an unknown one."""
+    if user is None or user == UNPRIVILEGED:
+        return ROOT if user is None else NOBODY
     try:
         found = pwd.getpwnam(user)
     except KeyError as e:
         raise OSError(0, f"the user {user!r} does not exist on this machine") from e
     return Account(found.pw_uid, found.pw_gid, os.getgrouplist(user, found.pw_gid), user)
-
-
-def _resolver() -> str:
-    """The machine's name servers; a job asks them from a network of its own, so those on the machine itself are no use."""
-    try:
-        lines = Path("/etc/resolv.conf").read_text(errors="replace").splitlines()
-    except OSError:
-        return ""
-    kept = [x for x in lines if x.split()[:1] != ["nameserver"] or not x.split()[-1].startswith(("127.", "::1"))]
-    return "".join(f"{x}\n" for x in kept)

@@ -1,4 +1,4 @@
-"""Users of an image, from its own /etc/passwd and /etc/group: the machine's have nothing to do with them."""
+"""As whom a job runs. Users of an image are from its own /etc/passwd and /etc/group, not from the machine's."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ class Account:
     name: str = "root"
 
 
+NOBODY = Account(65534, 65534, [65534], "nobody")  # numbers that own nothing on any machine, whether it has a name for them
+ROOT = Account(0, 0)
+
+
+def unprivileged(account: Account) -> Account:
+    """Of a job whose user did not say who it is: whom its image names, unless that is root."""
+    return NOBODY if account.uid == 0 else account
+
+
 def find(root: Path, user: str) -> Account:
     """The account that `user` ("", "name", "1000", "name:group", "1000:1000") means below `root`.
 
@@ -23,9 +32,11 @@ def find(root: Path, user: str) -> Account:
     """
     name, _, group = user.partition(":")
     if not name:
-        return Account(0, 0)
+        return ROOT
     passwd, groups = _table(root / "etc/passwd", 7), _table(root / "etc/group", 4)
     line = next((x for x in passwd if x[0] == name or (name.isdigit() and x[2] == name)), None)
+    if user == ROOT.name and line is None:  # an image needs no accounts
+        return ROOT
     if line is None and not name.isdigit():
         raise OSError(0, f"the user {name!r} does not exist in the image: name one of its /etc/passwd, or a number")
     uid, gid = (int(line[2]), int(line[3])) if line is not None else (int(name), 0)

@@ -2,8 +2,9 @@
 
 A vendor's tool writes down, for each kind of device, what a container needs besides the device nodes: above all libraries of
 the machine's driver. NVIDIA's container toolkit does so in /etc/cdi or /run/cdi; where only its tool is there, that is asked.
-The job has the machine's /dev anyway, and its root can't be written: so the files are mounted where the description says, and
-what its hooks would do (links beside the libraries, the loader's cache) is done by a folder of links that the loader searches.
+The job has the machine's accelerators in its /dev anyway, and its root can't be written: so the files are mounted where the
+description says, and what its hooks would do (links beside the libraries, the loader's cache) is done by a folder of links that
+the loader searches.
 """
 
 from __future__ import annotations

@@ -1,19 +1,12 @@
 """hold.py WHAT SECONDS: holds something that can't be saved while it counts; prints hashes."""
 
-# ruff: noqa: PTH102, PTH123
-
 import ctypes
 import hashlib
 import mmap
 import os
 import socket
-import subprocess
 import sys
 import time
-
-
-def device() -> object:
-    return os.open("/dev/fuse", os.O_RDWR)
 
 
 def outside() -> object:
@@ -28,18 +21,6 @@ def outside() -> object:
     raise TimeoutError("nobody listens")
 
 
-def fuse() -> object:
-    """A file system in user space, mounted inside, with a file open on it."""
-    with open("disk.img", "wb") as f:
-        f.truncate(8 << 20)
-    subprocess.run(["mke2fs", "-q", "-F", "disk.img"], check=True)
-    os.mkdir("mounted")
-    server = subprocess.Popen(["fuse2fs", "-f", "disk.img", "mounted"], stdout=2)
-    while not os.path.ismount("mounted"):
-        time.sleep(0.05)
-    return server, open("mounted/file", "w")
-
-
 def huge() -> object:
     return mmap.mmap(-1, 2 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)
 
@@ -50,7 +31,7 @@ def ring() -> object:
     return libc.syscall(425, 8, ctypes.create_string_buffer(120))
 
 
-held = {"device": device, "outside": outside, "fuse": fuse, "huge": huge, "ring": ring, "nothing": lambda: None}[sys.argv[1]]()
+held = {"outside": outside, "huge": huge, "ring": ring, "nothing": lambda: None}[sys.argv[1]]()
 h = b"begin"
 for i in range(int(sys.argv[2]) * 10):
     for _ in range(1000):
@@ -58,8 +39,4 @@ for i in range(int(sys.argv[2]) * 10):
     if i % 10 == 0:
         print(i, h.hex(), flush=True)
     time.sleep(0.09)
-if isinstance(held, tuple):
-    held[1].close()
-    subprocess.run(["fusermount3", "-u", "mounted"], check=False)
-    held[0].wait()
 os._exit(0)
