@@ -79,7 +79,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
     secrets: Secrets = None,
     image: Annotated[str | None, typer.Option(help="Container image, docker://host/name:tag.", show_default=False)] = None,
     registry_auth: RegistryAuth = None,
-    user: Annotated[str | None, typer.Option(help="User on the machine.", show_default=False)] = None,
+    user: Annotated[str | None, typer.Option(help="User of the machine or image.", show_default="unprivileged")] = None,
     market: Annotated[str | None, typer.Option(help="spot-first, spot or on-demand.", show_default=False)] = None,
     interval: Annotated[str | None, typer.Option(help="Between checkpoints, e.g. 10m.", show_default=False)] = None,
     retries: Annotated[int | None, typer.Option(help="If the command itself fails.", show_default=False)] = None,

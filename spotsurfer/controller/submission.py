@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -114,7 +114,8 @@ class Submission:
                 raise _store_trouble(e) from e
 
     def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Secrets = NO_SECRETS) -> Job:
-        """Make the job."""
+        """Make the job; one that does not say who it is gets no privileges."""
+        spec = spec if spec.user is not None else replace(spec, user=protocol.UNPRIVILEGED)
         self._check_id(job)
         self._check_size(spec)
         bag = self._vault.sealed(job, spec, secrets)

@@ -104,7 +104,7 @@ class JobSpec:
     retries: int = 0  # of a command that fails by itself
     environment: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
-    user: str | None = None
+    user: str | None = None  # None in a row: from before jobs were unprivileged by default, see protocol.Spec
     budget_usd_micros: int | None = None
     price_max_usd_micros: int | None = None  # of its machine, an hour
     deadline_seconds: float | None = None  # after it was submitted; None = it has time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from spotsurfer.model import errors as e
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import JobSpec
 from spotsurfer.ports.clock import ManualClock
+from spotsurfer.state import codec
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
 
@@ -49,6 +51,27 @@ def test_uploads_then_the_job(submission: Submission, store: ObstoreStore, tmp_p
     assert (wire.inputs, wire.input_modes, wire.checkpoint_interval_seconds) == ({"a": 6}, {"a": 0o755}, 600.0)
     assert made.state == "queued"
     assert list((tmp_path / "spool").iterdir()) == []
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(None, "unprivileged"), ("root", "root"), ("alice", "alice")])
+def test_a_job_that_does_not_say_who_it_is_has_no_privileges(
+    submission: Submission, store: ObstoreStore, asked: str | None, kept: str
+) -> None:
+    made = submission.submit(JOB, JobSpec(name="job", command=("work",), user=asked), {})
+    data = store.get(protocol.spec_key(JOB))
+    assert data is not None
+    assert (made.spec.user, protocol.decode(Spec, data).user) == (kept, kept)
+
+
+def test_a_job_of_before_keeps_its_user() -> None:
+    """Its row and its specification say nothing; root is who it was."""
+    row = codec.spec_to_doc(JobSpec(name="job", command=("work",)))
+    assert codec.spec_from_doc(row).user is None
+    del row["user"]
+    assert codec.spec_from_doc(row).user is None
+    old = json.loads(protocol.encode(Spec(JOB, ["work"])))
+    del old["user"]
+    assert protocol.decode(Spec, json.dumps(old).encode()).user is None
 
 
 def test_an_input_that_never_came(submission: Submission, store: ObstoreStore) -> None:
