@@ -105,7 +105,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("note", job["note"]),
         ("command", " ".join(spec["command"])),
         ("image", _image(job)),
-        ("user", spec["user"] or ("the image's" if spec["image"] else "root")),
+        ("user", spec.get("user") or ("the image's" if spec.get("image") else "root")),
         ("secrets", _secrets(spec)),
         ("asked for", f"{spec['cpus']} CPUs, {size(spec['memory_bytes'])}, market {spec['market']}"),
         ("priority", _priority(job)),
