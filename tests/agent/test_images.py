@@ -10,6 +10,7 @@ from spotsurfer_agent.coding import encode
 from spotsurfer_agent.engines import needs
 from spotsurfer_agent.engines.world import World
 from spotsurfer_agent.images import accounts, cdi, errors, pin, registry, tree
+from spotsurfer_agent.images.bringing import Images
 from spotsurfer_agent.images.config import ImageConfig
 from spotsurfer_agent.images.errors import ImageError, Kind
 from spotsurfer_agent.images.pin import Pins
@@ -138,7 +139,8 @@ def test_accounts_are_the_images_own(tmp_path):
 )
 def test_root_is_only_who_asks_for_it(tmp_path, image, user, uid, name):
     """`image`: the user that its image names; None = it has none."""
-    world, root = World(tmp_path, None), tmp_path / "root"
+    images = Images(tmp_path, "j", open_store(tmp_path.as_uri()), Tools((), (), (), (), "", ()))
+    world, root = World(tmp_path, images), tmp_path / "root"
     (root / "etc").mkdir(parents=True)
     (root / "etc/passwd").write_text("me:x:12:34::/:/x\n")
     if image is not None:
