@@ -114,15 +114,18 @@ def encode(manifest: Manifest, keys: Keys) -> bytes:
     return data + _seal(data, keys)
 
 
-def decode(data: bytes, keys: Keys, checkpoint: str | None = None) -> Manifest:
+def decode(data: bytes, keys: Keys, job: str, checkpoint: str | None = None) -> Manifest:
     """The manifest from bytes, checked; raises ProtocolError for anything forged, damaged or from a newer version.
 
-    `checkpoint`: whose it must be; a right seal alone does not tell it from an older one of the same job.
+    `job`, `checkpoint`: whose it must be. A right seal alone does not tell it from that of another job of the same lineage,
+    nor from an older one of the same job.
     """
     body, seal = data[:-SEAL_BYTES], data[-SEAL_BYTES:]
     if not hmac.compare_digest(_seal(body, keys), seal):
         raise ProtocolError("the manifest was not written with this job's key, or was changed or cut off since: it is not used")
     image = _decoded(body, keys)
+    if image.job != job:
+        raise ProtocolError(f"the store gave a manifest of job {image.job} for one of {job}: it is not used")
     if checkpoint not in (None, image.id):
         raise ProtocolError(f"the store gave the manifest of checkpoint {image.id} for that of {checkpoint}: it is not used")
     return image

@@ -79,7 +79,7 @@ class Standby:
         data = self.store.get(key)
         if data is None:
             raise StoreError(f"{key} is missing")
-        image = manifest.decode(data, self.keys, target)
+        image = manifest.decode(data, self.keys, self.job, target)
         needed = objects(image, self.job)
         self._cache.spared_bytes = sum(e.extents.bytes for e in image.scratch)  # they come beside it
         self._make_room(needed, key)

@@ -193,7 +193,7 @@ class Work:
         for tries in range(1, READ_TRIES + 1):
             try:
                 data = self._patient.get(protocol.manifest_key(self.job, checkpoint))
-                return manifest.decode(data, self.keys, checkpoint) if data is not None else None
+                return manifest.decode(data, self.keys, self.job, checkpoint) if data is not None else None
             except StoreError as e:
                 if tries == READ_TRIES or isinstance(e, StoreUnreachable):  # patience was had with that
                     raise

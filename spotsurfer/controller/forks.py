@@ -101,7 +101,7 @@ class Forks:
         data = self._store.get(protocol.manifest_key(parent.id, checkpoint))
         if data is None:
             raise NotFound(f"checkpoint {checkpoint} of {parent.id} was removed; `spotsurfer checkpoints` lists what there is")
-        image = manifest.decode(data, keys, checkpoint)
+        image = manifest.decode(data, keys, parent.id, checkpoint)
         self._objects(parent.id, child, image, errand)
         self._pins(parent.id, child)
         if not order.rehearsal:

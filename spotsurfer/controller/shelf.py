@@ -70,7 +70,7 @@ class Shelf:
         )
         try:
             data = self._shop.store.get(protocol.manifest_key(job.id, v.id))
-            image = manifest.decode(data or b"", self._shop.keys_of(job.lineage or job.id), v.id)
+            image = manifest.decode(data or b"", self._shop.keys_of(job.lineage or job.id), job.id, v.id)
         except ProtocolError as e:
             return dataclasses.replace(plain, damage=str(e))
         return dataclasses.replace(plain, at=image.at, kind=image.kind, image_bytes=image.image_bytes, base=image.base)

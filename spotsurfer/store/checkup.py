@@ -68,13 +68,10 @@ def _is_gone(store: ObjectStore, found: Survey, checkpoint: str) -> bool:
 def _manifest(store: ObjectStore, found: Survey, checkpoint: str, keys: Keys, result: Checked) -> Manifest | None:
     result.checkpoints += 1
     try:
-        image = manifest.decode(store.get(objectkeys.manifest_key(found.job, checkpoint)) or b"", keys, checkpoint)
-        if image.job != found.job:
-            raise ProtocolError(f"it is the manifest of {image.job} {image.id}")
+        return manifest.decode(store.get(objectkeys.manifest_key(found.job, checkpoint)) or b"", keys, found.job, checkpoint)
     except ProtocolError as e:
         result.damage.append(Damage(found.job, checkpoint, str(e)))
         return None
-    return image
 
 
 def _misfit(c: Stored, sizes: Mapping[str, int]) -> str:
@@ -157,7 +154,7 @@ def room(store: ObjectStore, job: str, keys: Keys) -> Room:
     for checkpoint in survey(store, job).manifests:
         found.checkpoints += 1
         try:
-            image = manifest.decode(store.get(objectkeys.manifest_key(job, checkpoint)) or b"", keys, checkpoint)
+            image = manifest.decode(store.get(objectkeys.manifest_key(job, checkpoint)) or b"", keys, job, checkpoint)
         except ProtocolError:
             continue
         found.image_bytes += image.image_bytes

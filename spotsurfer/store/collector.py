@@ -164,7 +164,7 @@ class Collector:
             data = self._store.get(protocol.manifest_key(job, checkpoint))
             if data is None:
                 raise ProtocolError(f"the manifest of {job} {checkpoint} vanished: nothing is removed")
-            live |= objects_of(manifest.decode(data, keys, checkpoint))
+            live |= objects_of(manifest.decode(data, keys, job, checkpoint))
         return live
 
 

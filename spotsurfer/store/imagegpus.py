@@ -29,7 +29,7 @@ class ImageGpus:
         if key not in self._known:
             try:
                 data = self._store.get(objectkeys.manifest_key(job, checkpoint)) or b""
-                facts = manifest.decode(data, self._keys_of(lineage or job), checkpoint).facts
+                facts = manifest.decode(data, self._keys_of(lineage or job), job, checkpoint).facts
             except (StoreError, ProtocolError):
                 return None
             self._known[key] = _gpus(facts)

@@ -32,8 +32,8 @@ def image(**changes):
 @pytest.mark.parametrize("keys", [KEYS, HIDDEN], ids=["plain", "encrypted"])
 def test_it_comes_back_as_it_was(keys):
     data = manifest.encode(image(), keys)
-    assert manifest.decode(data, KEYS) == image()
-    assert list(manifest.decode(data, KEYS).image[0].extents) == [(0, 60, 0, 40), (500, 50, 1, 0)]
+    assert manifest.decode(data, KEYS, "j") == image()
+    assert list(manifest.decode(data, KEYS, "j").image[0].extents) == [(0, 60, 0, 40), (500, 50, 1, 0)]
 
 
 @pytest.mark.parametrize("keys", [KEYS, HIDDEN], ids=["plain", "encrypted"])
@@ -43,7 +43,7 @@ def test_not_one_byte_may_be_changed_left_out_or_added(keys):
     forged += [data[:i] for i in range(len(data))] + [data + b"\0"]
     for one in forged:
         with pytest.raises(ProtocolError, match="not written with this job's key, or was changed or cut off"):
-            manifest.decode(one, KEYS)
+            manifest.decode(one, KEYS, "j")
 
 
 OTHERS = {
@@ -56,20 +56,28 @@ OTHERS = {
 @pytest.mark.parametrize("keys", OTHERS.values(), ids=OTHERS)
 def test_a_wrong_key_is_said(keys):
     with pytest.raises(ProtocolError, match="not written with this job's key"):
-        manifest.decode(manifest.encode(image(), KEYS), keys)
+        manifest.decode(manifest.encode(image(), KEYS), keys, "j")
 
 
 def test_another_form_is_named():
     earlier = b"SSM2" + manifest.encode(image(), KEYS)[len(manifest.MARK) : -manifest.SEAL_BYTES]
     with pytest.raises(ProtocolError, match="form 'SSM2', and this spotsurfer knows 'SSM3' alone"):
-        manifest.decode(earlier + manifest._seal(earlier, KEYS), KEYS)
+        manifest.decode(earlier + manifest._seal(earlier, KEYS), KEYS, "j")
 
 
 def test_an_older_one_of_the_same_job_is_not_taken_for_it():
     data = manifest.encode(image(), KEYS)
-    assert manifest.decode(data, KEYS, "000001-000001").sequence == 1
+    assert manifest.decode(data, KEYS, "j", "000001-000001").sequence == 1
     with pytest.raises(ProtocolError, match="000001-000001 for that of 000001-000002"):
-        manifest.decode(data, KEYS, "000001-000002")
+        manifest.decode(data, KEYS, "j", "000001-000002")
+
+
+def test_one_of_another_job_is_not_taken_for_it():
+    """A copy shares its origin's keys, so the seal of its checkpoints is right here, too: so is the name of its first one."""
+    copies = manifest.encode(image(job="j-copy", lineage="j"), KEYS)
+    with pytest.raises(ProtocolError, match="of job j-copy for one of j: it is not used"):
+        manifest.decode(copies, KEYS, "j", "000001-000001")
+    assert manifest.decode(copies, KEYS, "j-copy").job == "j-copy"
 
 
 def test_what_is_encrypted_says_nothing():
@@ -97,13 +105,13 @@ HOSTILE = {
 def test_what_no_writer_makes_is_refused_even_when_sealed(changes):
     data = manifest.encode(image(**changes), KEYS)
     with pytest.raises(ProtocolError):
-        manifest.decode(data, KEYS)
+        manifest.decode(data, KEYS, "j")
 
 
 @pytest.mark.parametrize("body", [b"", b"SSM3", b"SSM3p", b"SSM3pnot zstd", b"SSM3e" + bytes(40), b"SSM1p" + bytes(9)])
 def test_damage_under_a_right_seal_is_named(body):
     with pytest.raises(ProtocolError, match=r"damaged|of form '(SSM1)?', and this spotsurfer knows"):
-        manifest.decode(body + manifest._seal(body, KEYS), KEYS)
+        manifest.decode(body + manifest._seal(body, KEYS), KEYS, "j")
 
 
 ROWS = st.lists(
@@ -148,7 +156,7 @@ def test_hundreds_of_thousands_of_extents_stay_small():
     many = image(image=[Entry("pages", "file", size=8192 * 100_000, extents=Extents(rows))], chunks=table)
     data = manifest.encode(many, KEYS)
     assert len(data) < 3_200_000
-    assert manifest.decode(data, KEYS) == many
+    assert manifest.decode(data, KEYS, "j") == many
 
 
 @pytest.mark.parametrize("text", ["zz", "ab", "ab" * 31, "ab" * 33])
@@ -169,4 +177,4 @@ def test_one_lineage_learns_nothing_of_another():
 def test_a_file_may_be_dated_after_2262():
     """Its time does not fit into 64 bits as nanoseconds; such a checkpoint was written and could not be read."""
     late = image(scratch=[Entry("late.txt", "file", 0o644, 0, 0, 10_413_792_000_000_000_000)])
-    assert manifest.decode(manifest.encode(late, KEYS), KEYS) == late
+    assert manifest.decode(manifest.encode(late, KEYS), KEYS, "j") == late

@@ -86,7 +86,7 @@ def test_a_copy_has_everything_of_its_own_and_its_origins_keys(room: Room) -> No
     room.writer.save_all(["b", "c"])
     made = room.forks.fork(Order(JOB, "1", "twin"), an_errand())
     assert (made.id, made.lineage, made.state) == ("twin-copy", JOB, JobState.QUEUED)
-    image = decode(room.store.get(protocol.manifest_key(made.id, FIRST)) or b"", KEYS)
+    image = decode(room.store.get(protocol.manifest_key(made.id, FIRST)) or b"", KEYS, made.id)
     assert (image.job, image.id, image.epoch, image.lineage) == (made.id, FIRST, 0, JOB)
     room.store.delete([x.key for x in room.store.list(protocol.job_prefix(JOB))])
     assert all(room.store.get(protocol.chunk_key(made.id, named(c).digest)) for c in "ab")
@@ -150,7 +150,7 @@ def test_a_copy_keeps_what_was_printed_by_then(room: Room) -> None:
     for offset, text in ((0, b"one\n"), (4, b"two\nthree\n")):
         room.store.create(protocol.log_key(JOB, 1, "out", offset), text)
     name = room.writer.save_all(["a"])
-    image = decode(room.store.get(protocol.manifest_key(JOB, name)) or b"", KEYS)
+    image = decode(room.store.get(protocol.manifest_key(JOB, name)) or b"", KEYS, JOB)
     room.store.put(protocol.manifest_key(JOB, name), encode(replace(image, log={"out": 8}), KEYS))
     made = room.forks.fork(Order(JOB), an_errand())
     log = HeadLog(room.store, made.id)
@@ -316,7 +316,7 @@ def gone(store: ObstoreStore, name: str) -> None:
         (empty, "that can't be"),
         (forged, "not written with this job's key"),
         (swapped, "the manifest of checkpoint 000001-000009 for that of 000001-000001"),
-        (foreign, "the manifest of job-copy"),
+        (foreign, "a manifest of job job-copy for one of job"),
         (gone, "manifest is missing"),
     ],
 )

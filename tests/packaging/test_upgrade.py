@@ -80,7 +80,7 @@ def test_its_checkpoints_are_read(data: Path) -> None:
     keys = storekey.load(data / "store.key").keys_of(JOB)
     for checkpoint in ("000001-000001", NEWEST):
         body = (data / "store" / "jobs" / JOB / "checkpoints" / checkpoint / "MANIFEST").read_bytes()
-        assert manifest.decode(body, keys, checkpoint).id == checkpoint
+        assert manifest.decode(body, keys, JOB, checkpoint).id == checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def prove(store: Objects, checkpoint: str) -> None:
 
 @functools.lru_cache(1000)
 def needs(manifest: bytes) -> frozenset[str]:
-    return frozenset(objects_of(decode(manifest, KEYS)))
+    return frozenset(objects_of(decode(manifest, KEYS, JOB)))
 
 
 def lost(store: Objects, log: HeadLog) -> list[str]:

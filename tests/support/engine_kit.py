@@ -100,7 +100,7 @@ def newest(store: ObjectStore) -> Manifest:
     keys = [x.key for x in store.list(f"jobs/{JOB}/checkpoints/")]
     data = store.get(keys[-1])
     assert data is not None
-    return manifest.decode(data, Keys.derive(b"", JOB))
+    return manifest.decode(data, Keys.derive(b"", JOB), JOB)
 
 
 def keep_output(e: AnyEngine, limit: dict[str, int]) -> bool:

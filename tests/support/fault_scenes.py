@@ -243,7 +243,7 @@ def wrong_key() -> None:
         _, new, _ = _two_images(e)
         data = Path("/run/store", protocol.manifest_key(JOB, new.id)).read_bytes()
         other = Keys.derive(b"another secret", JOB)
-        _told(lambda: manifest.decode(data, other), "not written with this job's key")
+        _told(lambda: manifest.decode(data, other, JOB), "not written with this job's key")
         e.restore(new, job())
         runs(e)
 
@@ -264,8 +264,8 @@ def forged_manifest() -> None:
             b"",
         ]
         for wrong in forged:
-            _told(lambda wrong=wrong: manifest.decode(wrong, keys), "")  # type: ignore[misc]
-        assert manifest.decode(manifest.encode(old, keys), keys).id == old.id
+            _told(lambda wrong=wrong: manifest.decode(wrong, keys, JOB), "")  # type: ignore[misc]
+        assert manifest.decode(manifest.encode(old, keys), keys, JOB).id == old.id
         e.restore(new, job())
         runs(e)
 

@@ -79,7 +79,7 @@ class Writer:
         self.log.refresh()
         base = self.log.newest.checkpoint if self.log.newest else None
         data = self.store.get(protocol.manifest_key(self.job, base)) if base else None
-        return {c.digest for c in decode(data, KEYS).chunks} if data is not None else set()
+        return {c.digest for c in decode(data, KEYS, self.job).chunks} if data is not None else set()
 
     def save(self, contents: Sequence[str], known: set[str]) -> Iterator[None]:
         """One checkpoint; afterwards it is committed, refused, or was never finished."""

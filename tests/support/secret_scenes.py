@@ -54,7 +54,7 @@ def newest() -> Manifest:
     store = open_store(STORE)
     data = store.get([x.key for x in store.list(protocol.checkpoints_prefix(JOB)) if x.key.endswith("MANIFEST")][-1])
     assert data is not None
-    return manifest.decode(data, Keys.of_hex(KEY, JOB))
+    return manifest.decode(data, Keys.of_hex(KEY, JOB), JOB)
 
 
 def values() -> dict[str, bytes]:

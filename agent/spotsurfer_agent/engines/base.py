@@ -46,7 +46,7 @@ class Bases:
             with contextlib.suppress(StoreError, protocol.ProtocolError):
                 data = self._store.get(protocol.manifest_key(self._job, checkpoint))
                 if data is not None:
-                    image = manifest.decode(data, self._keys, checkpoint)
+                    image = manifest.decode(data, self._keys, self._job, checkpoint)
                     self._held = {checkpoint: Base(_by_digest(image), Index.load(self.path(checkpoint), image))}
         return self._held.get(checkpoint, NOTHING)
 

@@ -40,7 +40,7 @@ class Pager:
 
     def __init__(self, plan: Plan, holders: Holders) -> None:
         self._plan, self._holders, self._folder = plan, holders, Path(plan.folder)
-        self._image = manifest.decode(Path(plan.manifest).read_bytes(), sources.keys(plan))
+        self._image = manifest.decode(Path(plan.manifest).read_bytes(), sources.keys(plan), plan.job, plan.checkpoint)
         self._hands = _hands(plan, self._image)
         self._store = sources.store(plan)
         self._content = sources.content(plan, self._image, self._store)
