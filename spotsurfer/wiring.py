@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import structlog
 from obstore.exceptions import BaseError
 from spotsurfer_agent import protocol
+from spotsurfer_agent.inputs.ownstore import OwnStore
 from spotsurfer_agent.protocol import AgentConfig, Report
 from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
@@ -237,7 +238,9 @@ def _heard(observer: Observer) -> Callable[[Job, Attempt], Report | None]:
 
 def _submission(settings: Settings, base: _Base, observer: Observer) -> Submission:
     spool = settings.controller.data_dir / "uploads"
-    places = Places(base.store, spool, Vault(base.key.keys_of, cloudsecrets.SOURCES))
+    there = base.provider.store_access("any", 1)  # as machines see it
+    addresses = (OwnStore.of(settings.store_url, settings.store.options), OwnStore.of(there.url, there.options))
+    places = Places(base.store, spool, Vault(base.key.keys_of, cloudsecrets.SOURCES), addresses)
     return Submission(
         base.engine,
         base.clock,

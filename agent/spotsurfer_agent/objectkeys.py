@@ -52,6 +52,11 @@ def controller_key(generation: int) -> str:
     return f"controller/{generation:08d}.json"
 
 
+def jobs_prefix() -> str:
+    """Folder of all jobs."""
+    return "jobs/"
+
+
 def job_prefix(job: str) -> str:
     """Folder that holds everything of a job but its reports."""
     return f"jobs/{job}/"
@@ -92,6 +97,11 @@ def head_key(job: str, number: int) -> str:
     return f"jobs/{job}/head/{number:08d}.json"
 
 
+def desired_prefix(job: str) -> str:
+    """Folder of what the controller wants of a job's attempts."""
+    return f"jobs/{job}/desired/"
+
+
 def desired_key(job: str, attempt: int) -> str:
     """Key of what the controller wants of an attempt."""
     return f"jobs/{job}/desired/{attempt:06d}.json"
@@ -100,6 +110,11 @@ def desired_key(job: str, attempt: int) -> str:
 def log_prefix(job: str) -> str:
     """Folder of a job's output pieces, all attempts."""
     return f"jobs/{job}/log/"
+
+
+def attempt_log_prefix(job: str, attempt: int) -> str:
+    """Folder of the output pieces of one attempt."""
+    return f"jobs/{job}/log/{attempt:06d}/"
 
 
 def log_key(job: str, attempt: int, stream: str, offset: int) -> str:
@@ -155,6 +170,11 @@ def protected_key(job: str, checkpoint: str) -> str:
 def intents_prefix(job: str) -> str:
     """Folder of a job's saves under way."""
     return f"jobs/{job}/intents/"
+
+
+def attempt_intents_prefix(job: str, attempt: int) -> str:
+    """How the keys of one attempt's saves under way begin."""
+    return f"jobs/{job}/intents/{attempt:06d}-"
 
 
 def intent_key(job: str, checkpoint: str) -> str:

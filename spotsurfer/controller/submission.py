@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from spotsurfer_agent import protocol
+from spotsurfer_agent.inputs.ownstore import OwnStore
 from spotsurfer_agent.protocol import Fetch, SelfSave, Share, Spec, Step
 from spotsurfer_agent.sealed import Secrets
 from spotsurfer_agent.store import FileStore, StoreError, StoreFull
@@ -41,11 +42,15 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where what comes with a job goes: the store, a folder for uploads under way, and who seals secrets."""
+    """Where what comes with a job goes: the store, a folder for uploads under way, and who seals secrets.
+
+    `addresses` are those of the store, as this host and as machines see it: no input is read from there.
+    """
 
     store: FileStore
     spool_dir: Path
     vault: Vault
+    addresses: tuple[OwnStore, ...] = ()
 
 
 class Submission:
@@ -67,6 +72,7 @@ class Submission:
         self._interval_seconds = interval_seconds
         self._spool_dir = places.spool_dir
         self._vault = places.vault
+        self._addresses = places.addresses
         self._limits = limits
         self._settling = threading.Lock()  # a job is submitted or discarded, whichever comes first
         self._discarded: deque[JobId] = deque(maxlen=DISCARDED_MAX)
@@ -118,6 +124,7 @@ class Submission:
         spec = spec if spec.user is not None else replace(spec, user=protocol.UNPRIVILEGED)
         self._check_id(job)
         self._check_size(spec)
+        self._check_inputs(spec)
         bag = self._vault.sealed(job, spec, secrets)
         with self._settling:
             return self._submit(job, spec, modes, bag)
@@ -182,6 +189,15 @@ class Submission:
         )
         if not self._store.create(protocol.spec_key(job), protocol.encode(wire)):
             raise Conflict(f"job {job} exists already")
+
+    def _check_inputs(self, spec: JobSpec) -> None:
+        for fetch in spec.fetches:
+            if any(store.holds(fetch.source) for store in self._addresses):
+                raise JobFileError(
+                    f"inputs has {fetch.source!r}, which lies in the store of spotsurfer, or means everything of its bucket: "
+                    "what other jobs keep there is no input; copy it to another folder or bucket (`spotsurfer outputs` "
+                    "fetches results), and name the folder"
+                )
 
     def _check_size(self, spec: JobSpec) -> None:
         offers = self._offers()

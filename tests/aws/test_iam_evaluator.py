@@ -139,6 +139,31 @@ OLD = _policy(
     {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::bucket/${aws:username}"}, version="2008-10-17"
 )
 
+# S3 User Guide, "Enforce conditional writes on Amazon S3 buckets", Example 1; and the same as a denial of two conditions
+CREATING = _policy(
+    {
+        "Effect": "Allow",
+        "Action": "s3:PutObject",
+        "Resource": "arn:aws:s3:::b/*",
+        "Condition": {"Null": {"s3:if-none-match": "false"}},
+    },
+    {
+        "Effect": "Allow",
+        "Action": "s3:PutObject",
+        "Resource": "arn:aws:s3:::b/*",
+        "Condition": {"Bool": {"s3:ObjectCreationOperation": "false"}},
+    },
+)
+NOT_OVER = _policy(
+    {"Effect": "Allow", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::b/*"},
+    {
+        "Effect": "Deny",
+        "Action": "s3:PutObject",
+        "NotResource": "arn:aws:s3:::*/free/*",
+        "Condition": {"Null": {"s3:if-none-match": "true"}, "Bool": {"s3:ObjectCreationOperation": "true"}},
+    },
+)
+
 I = "arn:aws:ec2:us-east-1:111122223333:instance/i-1"  # noqa: E741 - short, as in the documentation's tables
 
 
@@ -192,6 +217,14 @@ I = "arn:aws:ec2:us-east-1:111122223333:instance/i-1"  # noqa: E741 - short, as 
         (ARN_LIKE, "sqs:SendMessage", "*", {"aws:SourceArn": "arn:aws:sns:eu-west-1:9:111122223333:alarms"}, False),
         (LITERAL, "s3:GetObject", "arn:aws:s3:::bucket/*.txt", {}, True),
         (LITERAL, "s3:GetObject", "arn:aws:s3:::bucket/a.txt", {}, False),
+        (CREATING, "s3:PutObject", "arn:aws:s3:::b/x", {"s3:if-none-match": "*", "s3:ObjectCreationOperation": "true"}, True),
+        (CREATING, "s3:PutObject", "arn:aws:s3:::b/x", {"s3:ObjectCreationOperation": "true"}, False),
+        (CREATING, "s3:PutObject", "arn:aws:s3:::b/x", {"s3:if-match": "e", "s3:ObjectCreationOperation": "true"}, False),
+        (CREATING, "s3:PutObject", "arn:aws:s3:::b/x", {"s3:ObjectCreationOperation": "false"}, True),
+        (NOT_OVER, "s3:PutObject", "arn:aws:s3:::b/x", {"s3:if-none-match": "*", "s3:ObjectCreationOperation": "true"}, True),
+        (NOT_OVER, "s3:PutObject", "arn:aws:s3:::b/x", {"s3:ObjectCreationOperation": "true"}, False),
+        (NOT_OVER, "s3:PutObject", "arn:aws:s3:::b/a/free/x", {"s3:ObjectCreationOperation": "true"}, True),
+        (NOT_OVER, "s3:PutObject", "arn:aws:s3:::b/x", {"s3:ObjectCreationOperation": "false"}, True),
         (OLD, "s3:GetObject", "arn:aws:s3:::bucket/ada", ADA, False),
     ],
 )

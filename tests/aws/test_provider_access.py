@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from spotsurfer_agent.inputs.ownstore import OwnStore
 from spotsurfer_providers.aws.access import POLICY_CHARACTERS_MAX, bucket_and_prefix, session_policy
 from support import aws
 from support.ec2.client import TestEC2
+from support.iam.document import read
+from support.iam.evaluate import Request, decide
 
 from spotsurfer.model.errors import ConfigError
 
@@ -23,7 +26,7 @@ def statements(inputs: tuple[str, ...] = ()) -> list[dict[str, object]]:
 
 
 def test_an_attempt_writes_its_job_and_its_own_report_only() -> None:
-    own, listing = statements()
+    own, *_, listing = statements()
     assert own["Resource"] == ["arn:aws:s3:::store/fleet/jobs/asm-1/*", "arn:aws:s3:::store/fleet/live/asm-1.000002"]
     assert (listing["Action"], listing["Resource"]) == ("s3:ListBucket", ["arn:aws:s3:::store"])
 
@@ -38,7 +41,7 @@ def test_an_attempt_writes_its_job_and_its_own_report_only() -> None:
     ],
 )
 def test_inputs_are_read_and_nothing_else(address: str, resource: str) -> None:
-    _, listing, read = statements((address, "https://example.org/x", "gs://other/y"))
+    *_, listing, read = statements((address, "https://example.org/x", "gs://other/y"))
     assert read["Resource"] == [resource]
     assert read["Action"] == ["s3:GetObject", "s3:GetObjectVersion"]
     assert listing["Resource"] == ["arn:aws:s3:::lab", "arn:aws:s3:::store"]
@@ -47,7 +50,41 @@ def test_inputs_are_read_and_nothing_else(address: str, resource: str) -> None:
 def test_many_inputs_are_summed_up_within_what_sts_takes() -> None:
     text = session_policy(URL, "aws", "asm-1", 2, [f"s3://lab/project/run-{i}/reads.fq" for i in range(500)])
     assert len(text) <= POLICY_CHARACTERS_MAX
-    assert json.loads(text)["Statement"][2]["Resource"] == ["arn:aws:s3:::lab/project/run-*"]
+    assert json.loads(text)["Statement"][-1]["Resource"] == ["arn:aws:s3:::lab/project/run-*"]
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        ["s3://store/fleet/jobs/other/chunks/ab/x"],
+        ["s3://store/fleet/jobs/"],
+        ["s3://store/*.fq"],
+        ["s3://store/"],
+        ["s3://store//fleet/access/asm-1.000003"],
+        [f"s3://store/{'abfghjlr'[i % 8]}/{'x' * 20}{i}" for i in range(200)],
+        [f"s3://store/fleet/{'job' if i % 2 else 'runtime'}{i}" for i in range(200)],
+        ["s3://store/fleet/job", "s3://store/fleet/j", *(f"s3://store/fleet/reads/{i:0100d}" for i in range(200))],
+    ],
+    ids=range(8),
+)
+def test_no_input_opens_anything_of_the_store(inputs: list[str]) -> None:
+    """Not by an address, nor because many are summed up by what they have in common."""
+    text = session_policy(URL, "aws", "asm-1", 2, inputs)
+    policy = read("session", text)
+    assert len(text) <= POLICY_CHARACTERS_MAX
+    for key in ("jobs/other/x", "live/other.000001", "access/asm-1.000002", "runtime/x", "controller/00000001.json", "pulse"):
+        assert not decide(Request("s3:GetObject", f"arn:aws:s3:::store/fleet/{key}"), [policy]).allowed, key
+    for address in inputs:
+        wanted = f"arn:aws:s3:::{address.removeprefix('s3://')}"
+        theirs = OwnStore(URL).holds(address)
+        assert decide(Request("s3:GetObject", wanted), [policy]).allowed is not theirs, address
+
+
+def test_the_longest_names_fit() -> None:
+    """A bucket has 63 characters at most, a job's id 48."""
+    url = f"s3://{'b' * 63}/{'p' * 20}"
+    assert len(session_policy(url, "aws-us-gov", "j" * 48, 999_999, [])) <= POLICY_CHARACTERS_MAX
+    assert len(session_policy(url, "aws", "j" * 39, 2, [f"s3://{'b' * 63}/reads/"])) <= POLICY_CHARACTERS_MAX
 
 
 @pytest.mark.parametrize("url", ["file:///srv/store", "gs://bucket/x", "s3:///x"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import keyrights, protocol
 from spotsurfer_providers.aws.access import session_policy
 from spotsurfer_providers.aws.settings import read_settings
 from support import aws
@@ -18,6 +18,7 @@ from support.iam.calls import Line
 from support.iam.document import read
 from support.iam.evaluate import Request, decide, trusts
 from support.iam.rights import BUCKET, UNTOUCHED, UNUSED, Role, granted, idle, judged, make, roles, used
+from support.keys import keys_of
 
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.ports.provider import LaunchPlan
@@ -166,9 +167,9 @@ ATTEMPT = session_policy(STORE, "aws", "j1", 2, ["s3://reads/today/", "s3://read
 @pytest.mark.parametrize(
     ("action", "resource", "allowed"),
     [
-        ("s3:PutObject", f"{ARN}/store/jobs/j1/chunks/ab/x", True),
         ("s3:PutObject", f"{ARN}/store/{protocol.live_key('j1', 2)}", True),
         ("s3:ListBucket", ARN, True),
+        ("s3:GetObject", f"{ARN}/store/jobs/j1/SPEC.json", True),
         ("s3:GetObject", f"{ARN}/store/jobs/j2/SPEC.json", False),
         ("s3:GetObject", f"{ARN}/store/jobs/j11/SPEC.json", False),
         ("s3:PutObject", f"{ARN}/store/{protocol.live_key('j1', 3)}", False),
@@ -182,6 +183,27 @@ def test_an_attempt_sees_its_own_job_alone(action: str, resource: str, allowed: 
     """The last one: `minimal` names no bucket of inputs, so the job role has none to give."""
     decision = decide(Request(action, resource, HERE), [roles()["job"].policy], read("session", ATTEMPT))
     assert decision.allowed is allowed, decision
+
+
+VERBS = {
+    "read": ("s3:GetObject", {}),
+    "create": ("s3:PutObject", {"s3:if-none-match": "*", "s3:ObjectCreationOperation": "true"}),
+    "overwrite": ("s3:PutObject", {"s3:ObjectCreationOperation": "true"}),
+    "overwrite as known": ("s3:PutObject", {"s3:if-match": "etag", "s3:ObjectCreationOperation": "true"}),
+    "begin in parts": ("s3:PutObject", {"s3:ObjectCreationOperation": "false"}),
+    "delete": ("s3:DeleteObject", {}),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_session_policy_says_what_boxes_say(verb: str) -> None:
+    """`keyrights` is what both are made of; here by an evaluator that knows IAM and nothing of us."""
+    policy, rights = read("session", ATTEMPT), keyrights.of_attempt("j1", 2)
+    action, context = VERBS[verb]
+    says = {"read": rights.may_read, "create": rights.may_create, "delete": rights.may_remove}.get(verb, rights.may_overwrite)
+    for key in keys_of("j1", "j11", "other"):
+        allowed = decide(Request(action, f"{ARN}/store/{key}", {**HERE, **context}), [roles()["job"].policy], policy).allowed
+        assert allowed is says(key), (verb, key)
 
 
 @pytest.mark.parametrize(
@@ -292,8 +314,8 @@ def _store(cloud: TestEC2, keys: Mapping[str, str], names: Sequence[str]) -> Non
     with pytest.raises(s3.exceptions.NoSuchKey):
         s3.get_object(Bucket=BUCKET, Key="store/jobs/j1/absent")
     s3.list_objects_v2(Bucket=BUCKET, Prefix="store/jobs/j1/")
-    s3.put_object(Bucket=BUCKET, Key="store/jobs/j1/old", Body=b"1")
-    s3.delete_object(Bucket=BUCKET, Key="store/jobs/j1/old")
+    s3.put_object(Bucket=BUCKET, Key="store/jobs/j1/partial/old", Body=b"1")
+    s3.delete_object(Bucket=BUCKET, Key="store/jobs/j1/partial/old")
 
 
 @pytest.mark.real

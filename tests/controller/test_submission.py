@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from spotsurfer_agent import protocol
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.inputs.ownstore import OwnStore
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import ObstoreStore, open_store
 from support.builders import NOW, an_offer
@@ -16,6 +17,7 @@ from support.builders import NOW, an_offer
 from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
 from spotsurfer.model import errors as e
+from spotsurfer.model.goods import InputFetch
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import JobSpec
 from spotsurfer.ports.clock import ManualClock
@@ -34,7 +36,8 @@ def store(tmp_path: Path) -> ObstoreStore:
 @pytest.fixture
 def submission(tmp_path: Path, store: ObstoreStore) -> Submission:
     clock = ManualClock(NOW)
-    places = Places(store, tmp_path / "spool", Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {}))
+    vault = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {})
+    places = Places(store, tmp_path / "spool", vault, (OwnStore("file:///x"), OwnStore("s3://bucket/fleet")))
     return Submission(open_database(None), clock, places, lambda: (an_offer(),), 600.0)
 
 
@@ -86,6 +89,17 @@ def test_an_input_that_changed_on_the_way(submission: Submission, store: Obstore
     with pytest.raises(e.InputMissing, match="changed"):
         submission.upload(JOB, "a", iter([b"one"]), 6)
     assert store.list("jobs/") == []
+
+
+@pytest.mark.parametrize(
+    "source", ["s3://bucket/fleet/jobs/other-abc123/chunks/", "s3://bucket/*.fq", "s3://bucket//fleet/live/x"]
+)
+def test_what_other_jobs_keep_in_the_store_is_no_input(submission: Submission, store: ObstoreStore, source: str) -> None:
+    fetches = (InputFetch("s3://bucket/reads/x.fq"), InputFetch(source))
+    with pytest.raises(e.JobFileError, match="lies in the store of spotsurfer"):
+        submission.submit(JOB, spec(fetches=fetches), {})
+    assert store.list("jobs/") == []
+    submission.submit(JOB, spec(fetches=fetches[:1]), {})
 
 
 @pytest.mark.parametrize("path", ["../a", "/etc/passwd", "a/../../b", "", "a//b", "x\0y"])

@@ -10,10 +10,13 @@ from spotsurfer_agent.store import StoreError, open_store
 from spotsurfer_providers.local.gateway import Gateway
 from spotsurfer_providers.local.network import listening_socket
 from spotsurfer_providers.local.objects import Objects
+from spotsurfer_providers.local.provider import LocalProvider
 from spotsurfer_providers.local.scope import Scope
 from spotsurfer_providers.local.settings import read_settings
 
 from spotsurfer.model.errors import ConfigError
+from spotsurfer.ports.clock import SystemClock
+from spotsurfer.ports.provider import ProviderHost
 
 
 def test_a_bucket_is_read_and_never_written_and_the_store_keeps_its_scope(tmp_path: Path) -> None:
@@ -61,3 +64,15 @@ def test_settings_that_make_no_sense_are_refused(buckets: dict[str, str], words:
 
 def test_settings_are_read(tmp_path: Path) -> None:
     assert read_settings({"buckets": {"lab": str(tmp_path)}}).buckets == {"lab": str(tmp_path)}
+
+
+@pytest.mark.parametrize("bucket", ["", "data", "data/store", "data/store/jobs", "elsewhere/store", "link"])
+def test_a_folder_with_what_is_the_controllers_is_no_bucket(tmp_path: Path, bucket: str) -> None:
+    """Jobs read all of a bucket: the key of the family and other jobs' checkpoints would be among it."""
+    for name in ("data/store/jobs", "elsewhere/store", "lab"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    host = ProviderHost("family", tmp_path / "data", (tmp_path / "elsewhere/store").as_uri(), SystemClock())
+    with pytest.raises(ConfigError, match=r"buckets\.lab is .* is the controller's own"):
+        LocalProvider(read_settings({"buckets": {"lab": str(tmp_path / bucket)}}), host)
+    assert LocalProvider(read_settings({"buckets": {"lab": str(tmp_path / "lab")}}), host).name == "local"

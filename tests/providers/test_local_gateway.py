@@ -24,6 +24,7 @@ from spotsurfer_providers.local.objects import Objects
 from spotsurfer_providers.local.scope import Scope
 
 HOME = "jobs/j/"
+FREE = f"{HOME}partial/"  # may be written again and removed
 
 
 @pytest.fixture
@@ -87,44 +88,44 @@ def test_create_is_won_once(store: ObstoreStore) -> None:
 
 
 def test_put_get_list_delete(store: ObstoreStore) -> None:
-    assert store.get(HOME + "x") is None
-    store.put(HOME + "x", b"")
-    assert store.get(HOME + "x") == b""
-    before = store.list(HOME)
-    store.put(HOME + "x", b"")
-    after = store.list(HOME)
-    assert [x.key for x in after] == [HOME + "x"]
+    assert store.get(FREE + "x") is None
+    store.put(FREE + "x", b"")
+    assert store.get(FREE + "x") == b""
+    before = store.list(FREE)
+    store.put(FREE + "x", b"")
+    after = store.list(FREE)
+    assert [x.key for x in after] == [FREE + "x"]
     assert before[0].version != after[0].version
-    store.delete([HOME + "x", HOME + "y"])
-    assert store.list(HOME) == []
+    store.delete([FREE + "x", FREE + "y"])
+    assert store.list(FREE) == []
 
 
 @pytest.mark.parametrize("name", ["a b", "ü", "a#b", "50%", "a+b", "~[x]", "a%20b", "q?x", "a&b<c>'\"", "日本/x.y", "-", "#x"])
 def test_names_are_the_same_on_both_sides(store: ObstoreStore, local: ObstoreStore, name: str) -> None:
-    store.put(HOME + name, b"1")
-    assert local.get(HOME + name) == b"1"
-    local.put(HOME + name + "2", b"2")
-    assert store.get(HOME + name + "2") == b"2"
-    assert [x.key for x in store.list(HOME)] == [x.key for x in local.list(HOME)]
+    store.put(FREE + name, b"1")
+    assert local.get(FREE + name) == b"1"
+    local.put(FREE + name + "2", b"2")
+    assert store.get(FREE + name + "2") == b"2"
+    assert [x.key for x in store.list(FREE)] == [x.key for x in local.list(FREE)]
 
 
 def test_a_large_file_in_parts(store: ObstoreStore, local: ObstoreStore, tmp_path: Path) -> None:
     data = os.urandom(23 << 20)
     (tmp_path / "in").write_bytes(data)
-    assert store.put_file(HOME + "out/big", tmp_path / "in") == len(data)
-    assert local.get(HOME + "out/big") == data
-    assert store.get_file(HOME + "out/big", tmp_path / "back") == len(data)
+    assert store.put_file(FREE + "out/big", tmp_path / "in") == len(data)
+    assert local.get(FREE + "out/big") == data
+    assert store.get_file(FREE + "out/big", tmp_path / "back") == len(data)
     assert (tmp_path / "back").read_bytes() == data
     assert not list((tmp_path / ".staged").glob("*/*"))
 
 
 def test_folders_that_vanish_are_made_again(store: ObstoreStore, tmp_path: Path) -> None:
-    store.put(HOME + "a/b/x", b"1")
-    store.delete([HOME + "a/b/x"])
-    (tmp_path / HOME / "a/b").rmdir()
-    (tmp_path / HOME / "a").rmdir()
-    assert store.create(HOME + "a/b/x", b"2")
-    assert store.get(HOME + "a/b/x") == b"2"
+    store.put(FREE + "a/b/x", b"1")
+    store.delete([FREE + "a/b/x"])
+    (tmp_path / FREE / "a/b").rmdir()
+    (tmp_path / FREE / "a").rmdir()
+    assert store.create(FREE + "a/b/x", b"2")
+    assert store.get(FREE + "a/b/x") == b"2"
 
 
 def test_what_stands_in_the_way_is_a_refusal_and_no_stumble(store: ObstoreStore, tmp_path: Path) -> None:
@@ -132,15 +133,15 @@ def test_what_stands_in_the_way_is_a_refusal_and_no_stumble(store: ObstoreStore,
     (tmp_path / "jobs/j/chunks").write_text("a file where a folder should be")
     for key in (f"{HOME}chunks/x", f"{HOME}chunks/ab/x"):
         with pytest.raises(StoreDenied):
-            store.put(key, b"x")
+            store.create(key, b"x")
 
 
 def test_a_thousand_keys_and_more(store: ObstoreStore, tmp_path: Path) -> None:
-    (tmp_path / HOME / "log").mkdir(parents=True)
+    (tmp_path / FREE / "log").mkdir(parents=True)
     for n in range(2300):
-        (tmp_path / HOME / f"log/{n:05d}").touch()
-    assert [x.key[-5:] for x in store.list(HOME + "log/")] == [f"{n:05d}" for n in range(2300)]
-    assert len(store.list(HOME + "log/", after=HOME + "log/02200")) == 99
+        (tmp_path / FREE / f"log/{n:05d}").touch()
+    assert [x.key[-5:] for x in store.list(FREE + "log/")] == [f"{n:05d}" for n in range(2300)]
+    assert len(store.list(FREE + "log/", after=FREE + "log/02200")) == 99
 
 
 def test_denied_is_denied_and_full_is_full(store: ObstoreStore, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +154,7 @@ def test_denied_is_denied_and_full_is_full(store: ObstoreStore, gateway: Gateway
 
     monkeypatch.setattr(gateway.objects, "stage", full)
     with pytest.raises(StoreFull):
-        store.put(HOME + "x", b"1" * 100_000)
+        store.put(FREE + "x", b"1" * 100_000)
 
 
 # ---------------------------------------------------------------- the scope
@@ -161,30 +162,62 @@ def test_denied_is_denied_and_full_is_full(store: ObstoreStore, gateway: Gateway
 
 ALLOWED = {
     "GET": ["runtime/x", HOME + "SPEC.json", HOME + "SECRETS", HOME + "in/a", HOME + "desired/000007.json", "live/j.000007"],
-    "PUT": [HOME + "out/000007/x", HOME + "chunks/ab/x", "live/j.000007", HOME + "checkpoints/x/MANIFEST"],
-    "DELETE": [HOME + "chunks/ab/x", "live/j.000007"],
-    "create": [HOME + "IMAGE.json", HOME + "head/00000002.json", HOME + "log/000007/out-0"],
-}
-REFUSED = {
-    "GET": ["jobs/k/x", "jobs/jj/x", "live/j.000008", "live/k.000007", "spotsurfer.json", "controller/00000001.json", "jobs/j"],
-    "PUT": [HOME + x for x in ("SPEC.json", "SECRETS", "in/a", "desired/000007.json", "head/00000001.json")]
-    + ["runtime/x", "live/j.000008", "live/j.7", "x", "spotsurfer.json"],
-    "DELETE": [
-        HOME + "IMAGE.json",
-        HOME + "INPUTS.json",
-        HOME + "head/00000001.json",
-        HOME + "SPEC.json",
-        HOME + "SECRETS",
-        "jobs/k/x",
-        "runtime/x",
+    "PUT": [
+        HOME + "out/000007/x",
+        HOME + "log/000007/out-0",
+        HOME + "order.json",
+        FREE + "000001-000007/LIST",
+        "live/j.000007",
     ],
-    "create": [HOME + "SPEC.json", HOME + "SECRETS", "jobs/k/head/00000002.json", "controller/00000001.json"],
+    "DELETE": [HOME + "intents/000007-000001", FREE + "000001-000006/LIST"],
+    "create": [
+        HOME + x
+        for x in ("IMAGE.json", "INPUTS.json", "head/00000002.json", "chunks/ab/x", "packs/ab/x", "checkpoints/x/MANIFEST")
+    ],
+}
+KEPT = [  # once it is there
+    HOME + x
+    for x in (
+        "SPEC.json",
+        "SECRETS",
+        "IMAGE.json",
+        "INPUTS.json",
+        "in/a",
+        "desired/000007.json",
+        "head/00000001.json",
+        "checkpoints/000007-000001/MANIFEST",
+        "checkpoints/000007-000001/PROVEN",
+        "condemned.json",
+        "chunks/ab/x",
+        "packs/ab/x",
+        "out/000006/x",
+        "log/000006/out-0",
+        "intents/000006-000001",
+    )
+]
+OTHERS = [
+    "jobs/k/x",
+    "jobs/jj/x",
+    "live/j.000008",
+    "live/k.000007",
+    "spotsurfer.json",
+    "controller/00000001.json",
+    "access/j.000007",
+]
+REFUSED = {
+    "GET": [*OTHERS, "jobs/j"],
+    "PUT": [*OTHERS, *KEPT, "runtime/x", "live/j.7", "x", HOME + "intents/000007-000001"],
+    "begin": [*OTHERS, *KEPT],
+    "DELETE": [*OTHERS, *KEPT, "runtime/x", "live/j.000007", HOME + "out/000007/x", HOME + "log/000007/out-0"],
+    "create": [*OTHERS, HOME + "desired/000008.json", HOME + "condemned.json", HOME + "checkpoints/x/PROVEN"],
 }
 
 
 def ask(endpoint: str, method: str, key: str) -> int:
     if method == "create":
         return raw(endpoint, "PUT", f"/store/{key}", b"x", If_None_Match="*").status
+    if method == "begin":  # of an upload in parts
+        return raw(endpoint, "POST", f"/store/{key}?uploads").status
     return raw(endpoint, method, f"/store/{key}", b"x" if method == "PUT" else b"").status
 
 
@@ -197,6 +230,21 @@ def test_allowed(endpoint: str, method: str, key: str) -> None:
 def test_refused(endpoint: str, method: str, key: str, tmp_path: Path) -> None:
     assert ask(endpoint, method, key) == 403
     assert not (tmp_path / key).exists()
+
+
+@pytest.mark.parametrize("key", KEPT)
+def test_what_was_written_stays(endpoint: str, s3: Any, local: ObstoreStore, key: str) -> None:
+    """Whoever has the box's way to the store: not by a put, nor in parts, nor among others, nor with a condition."""
+    local.put(key, b"as it was")
+    assert ask(endpoint, "PUT", key) == 403
+    assert ask(endpoint, "create", key) in (403, 412)
+    assert ask(endpoint, "DELETE", key) == 403
+    assert raw(endpoint, "PUT", f"/store/{key}", b"x", If_Match="*").status == 501
+    assert raw(endpoint, "PUT", f"/store/{key}", b"", x_amz_copy_source=f"/store/{HOME}order.json").status == 501
+    with pytest.raises(ClientError, match="AccessDenied"):
+        s3.create_multipart_upload(Bucket="store", Key=key)
+    assert s3.delete_objects(Bucket="store", Delete={"Objects": [{"Key": key}]})["Errors"][0]["Code"] == "AccessDenied"
+    assert local.get(key) == b"as it was"
 
 
 @pytest.mark.parametrize("prefix", ["", "jobs/", "jobs/j", "jobs/k/", "live/", "jobs/jj/"])
@@ -222,7 +270,7 @@ def test_refused_listings(endpoint: str, prefix: str) -> None:
     ],
 )
 def test_path_tricks(endpoint: str, key: str) -> None:
-    key = HOME + key
+    key = FREE + key
     assert raw(endpoint, "PUT", f"/store/{key}", b"x").status == 400
     assert raw(endpoint, "GET", f"/store/{key}").status == 400
 
@@ -230,71 +278,71 @@ def test_path_tricks(endpoint: str, key: str) -> None:
 def test_not_utf8_and_other_buckets(endpoint: str) -> None:
     assert raw(endpoint, "GET", "/store/jobs/j/%ff").status == 400
     assert raw(endpoint, "GET", "/other/jobs/j/x").status == 404
-    assert raw(endpoint, "GET", "/store/jobs/j/x?acl").status == 501
-    assert raw(endpoint, "PUT", "/store/jobs/j/x", b"1", If_Match='"x"').status == 501
+    assert raw(endpoint, "GET", "/store/jobs/j/partial/x?acl").status == 501
+    assert raw(endpoint, "PUT", "/store/jobs/j/partial/x", b"1", If_Match='"x"').status == 501
 
 
 # ---------------------------------------------------------------- boto3
 
 
 def test_boto3_objects(s3: Any) -> None:
-    etag = s3.put_object(Bucket="store", Key=HOME + "ü x", Body=b"0123456789")["ETag"]
-    got = s3.get_object(Bucket="store", Key=HOME + "ü x", Range="bytes=2-4")
+    etag = s3.put_object(Bucket="store", Key=FREE + "ü x", Body=b"0123456789")["ETag"]
+    got = s3.get_object(Bucket="store", Key=FREE + "ü x", Range="bytes=2-4")
     assert (got["Body"].read(), got["ContentRange"], got["ETag"]) == (b"234", "bytes 2-4/10", etag)
-    assert s3.get_object(Bucket="store", Key=HOME + "ü x", Range="bytes=-3")["Body"].read() == b"789"
-    assert s3.head_object(Bucket="store", Key=HOME + "ü x")["ContentLength"] == 10
-    assert s3.put_object(Bucket="store", Key=HOME + "ü x", Body=b"0123456789")["ETag"] != etag
+    assert s3.get_object(Bucket="store", Key=FREE + "ü x", Range="bytes=-3")["Body"].read() == b"789"
+    assert s3.head_object(Bucket="store", Key=FREE + "ü x")["ContentLength"] == 10
+    assert s3.put_object(Bucket="store", Key=FREE + "ü x", Body=b"0123456789")["ETag"] != etag
     for call, arguments, code in (
         (s3.put_object, {"Body": b"", "IfNoneMatch": "*"}, "PreconditionFailed"),
         (s3.get_object, {"Range": "bytes=10-"}, "InvalidRange"),
         (s3.get_object, {"IfMatch": etag}, "PreconditionFailed"),
     ):
         with pytest.raises(ClientError) as e:
-            call(Bucket="store", Key=HOME + "ü x", **arguments)
+            call(Bucket="store", Key=FREE + "ü x", **arguments)
         assert e.value.response["Error"]["Code"] == code
     with pytest.raises(s3.exceptions.NoSuchKey):
-        s3.get_object(Bucket="store", Key=HOME + "none")
+        s3.get_object(Bucket="store", Key=FREE + "none")
 
 
 def test_boto3_lists_folds_and_deletes(s3: Any) -> None:
     names = ["a", "b/1", "b/2", "b-1", "c/d/e", "z&<"]
     for name in names:
-        s3.put_object(Bucket="store", Key=HOME + name, Body=b"x")
+        s3.put_object(Bucket="store", Key=FREE + name, Body=b"x")
     pages = s3.get_paginator("list_objects_v2").paginate(
-        Bucket="store", Prefix=HOME, Delimiter="/", PaginationConfig={"PageSize": 2}
+        Bucket="store", Prefix=FREE, Delimiter="/", PaginationConfig={"PageSize": 2}
     )
     found = [
-        (x.get("Key") or x["Prefix"])[len(HOME) :] for p in pages for x in p.get("Contents", []) + p.get("CommonPrefixes", [])
+        (x.get("Key") or x["Prefix"])[len(FREE) :] for p in pages for x in p.get("Contents", []) + p.get("CommonPrefixes", [])
     ]
     assert sorted(found) == ["a", "b-1", "b/", "c/", "z&<"]
     result = s3.delete_objects(
-        Bucket="store", Delete={"Objects": [{"Key": HOME + n} for n in [*names, "none"]] + [{"Key": "runtime/x"}]}
+        Bucket="store", Delete={"Objects": [{"Key": FREE + n} for n in [*names, "none"]] + [{"Key": "runtime/x"}]}
     )
     assert len(result["Deleted"]) == 7
     assert [(e["Key"], e["Code"]) for e in result["Errors"]] == [("runtime/x", "AccessDenied")]
-    assert "Contents" not in s3.list_objects_v2(Bucket="store", Prefix=HOME)
+    assert "Contents" not in s3.list_objects_v2(Bucket="store", Prefix=FREE)
 
 
 def test_boto3_uploads_in_parts_and_aborts(s3: Any, tmp_path: Path) -> None:
     data = os.urandom(9 << 20)
-    s3.upload_fileobj(io.BytesIO(data), "store", HOME + "big")
+    s3.upload_fileobj(io.BytesIO(data), "store", FREE + "big")
     back = io.BytesIO()
-    s3.download_fileobj("store", HOME + "big", back)
+    s3.download_fileobj("store", FREE + "big", back)
     assert back.getvalue() == data
-    name = s3.create_multipart_upload(Bucket="store", Key=HOME + "x")["UploadId"]
-    part = s3.upload_part(Bucket="store", Key=HOME + "x", UploadId=name, PartNumber=1, Body=b"1")["ETag"]
+    name = s3.create_multipart_upload(Bucket="store", Key=FREE + "x")["UploadId"]
+    part = s3.upload_part(Bucket="store", Key=FREE + "x", UploadId=name, PartNumber=1, Body=b"1")["ETag"]
     for wrong in ([], [{"PartNumber": 2, "ETag": part}], [{"PartNumber": 1, "ETag": '"ab"'}]):
         with pytest.raises(ClientError):
-            s3.complete_multipart_upload(Bucket="store", Key=HOME + "x", UploadId=name, MultipartUpload={"Parts": wrong})
-    s3.abort_multipart_upload(Bucket="store", Key=HOME + "x", UploadId=name)
+            s3.complete_multipart_upload(Bucket="store", Key=FREE + "x", UploadId=name, MultipartUpload={"Parts": wrong})
+    s3.abort_multipart_upload(Bucket="store", Key=FREE + "x", UploadId=name)
     with pytest.raises(ClientError, match="NoSuchUpload"):
-        s3.upload_part(Bucket="store", Key=HOME + "x", UploadId=name, PartNumber=1, Body=b"1")
+        s3.upload_part(Bucket="store", Key=FREE + "x", UploadId=name, PartNumber=1, Body=b"1")
     assert not list((tmp_path / ".staged").glob("*/*"))
 
 
 def test_a_presigned_address(s3: Any) -> None:
-    s3.put_object(Bucket="store", Key=HOME + "x", Body=b"data")
-    url = s3.generate_presigned_url("get_object", Params={"Bucket": "store", "Key": HOME + "x"})
+    s3.put_object(Bucket="store", Key=FREE + "x", Body=b"data")
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": "store", "Key": FREE + "x"})
     with urllib.request.urlopen(url, timeout=5) as reply:
         assert reply.read() == b"data"
 
@@ -307,29 +355,29 @@ def test_aws_chunks_within_http_chunks(endpoint: str, tmp_path: Path) -> None:
     outer = b"%x\r\n%s\r\n0\r\n\r\n" % (len(inner), inner)
     headers = {"Transfer_Encoding": "chunked", "x_amz_content_sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER"}
     connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=5)
-    connection.putrequest("PUT", "/store/jobs/j/x")
+    connection.putrequest("PUT", "/store/jobs/j/partial/x")
     for name, value in headers.items():
         connection.putheader(name.replace("_", "-"), value)
     connection.endheaders(outer)
     assert connection.getresponse().status == 200
     connection.close()
-    assert (tmp_path / HOME / "x").read_bytes() == b"abcdef"
+    assert (tmp_path / FREE / "x").read_bytes() == b"abcdef"
 
 
 def test_a_torn_body_leaves_nothing(endpoint: str, tmp_path: Path) -> None:
     connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=5)
-    connection.putrequest("PUT", "/store/jobs/j/x")
+    connection.putrequest("PUT", "/store/jobs/j/partial/x")
     connection.putheader("Content-Length", "100")
     connection.endheaders(b"only this")
     assert connection.sock is not None
     connection.sock.shutdown(1)
     assert connection.getresponse().status == 400
     connection.close()
-    assert not (tmp_path / HOME / "x").exists()
+    assert not (tmp_path / FREE / "x").exists()
     assert not list((tmp_path / ".staged").glob("*/*"))
 
 
 @pytest.mark.parametrize("body", [b"zz\r\nab\r\n0\r\n\r\n", b"5\r\nab", b""])
 def test_wrong_frames(endpoint: str, body: bytes) -> None:
-    reply = raw(endpoint, "PUT", "/store/jobs/j/x", body, Content_Encoding="aws-chunked")
+    reply = raw(endpoint, "PUT", "/store/jobs/j/partial/x", body, Content_Encoding="aws-chunked")
     assert reply.status == 400

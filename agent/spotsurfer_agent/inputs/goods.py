@@ -10,6 +10,7 @@ from spotsurfer_agent import files, protocol
 from spotsurfer_agent.inputs import shares
 from spotsurfer_agent.inputs.cache import Cache
 from spotsurfer_agent.inputs.delivery import Delivery
+from spotsurfer_agent.inputs.ownstore import OwnStore
 from spotsurfer_agent.inputs.shares import Shares
 from spotsurfer_agent.inputs.sources import Sources
 from spotsurfer_agent.protocol import AgentConfig, Spec
@@ -30,7 +31,8 @@ class Goods:
         """As the agent's configuration says; `rights` are those that were handed out."""
         folder = Path(config.input_cache) if config.input_cache else base / FOLDER
         cache = Cache(folder, config.input_cache_bytes)
-        return Goods(Delivery(base, cache, Sources(_usual(config) | config.input_options, rights)), Shares(base))
+        own = OwnStore.of(config.store_url, config.store_options)
+        return Goods(Delivery(base, cache, Sources(_usual(config) | config.input_options, rights, own)), Shares(base))
 
     def ready(self, spec: Spec, store: FileStore, scratch: str, halt: Callable[[], None], tell: Callable[[str], None]) -> None:
         """Everything is here, as it was at the job's first start; nothing of it runs yet.

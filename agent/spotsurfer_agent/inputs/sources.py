@@ -14,6 +14,7 @@ from obstore.store import from_url
 
 from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.inputs import naming, trouble
+from spotsurfer_agent.inputs.ownstore import OwnStore
 from spotsurfer_agent.inputs.trouble import InputTrouble, Kind
 from spotsurfer_agent.inputs.wire import Fetch
 from spotsurfer_agent.store import SECRET_OPTIONS, Rights
@@ -42,17 +43,19 @@ class Seen:
 class Sources:
     """Opened places. `options`: by the beginning of an address, how it is reached (obstore's names); longer ones win.
 
-    `rights`, where the machine has them, are used for S3 wherever the options name no others.
+    `rights`, where the machine has them, are used for S3 wherever the options name no others. Nothing is read out of `own`.
     """
 
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     rights: Rights | None = None
+    own: OwnStore | None = None
     _open: dict[str, Any] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def look(self, fetch: Fetch) -> list[Seen]:
         """What is there of an input now, in order. Raises InputTrouble and Unreachable."""
         at = naming.address(fetch.source)
+        self._refuse_own(fetch.source)
         try:
             return self._many(fetch, at) if at.is_many else [self._one(fetch, at)]
         except trouble.ERRORS as e:
@@ -60,6 +63,7 @@ class Sources:
 
     def read(self, seen: Seen, start: int, length: int) -> Iterator[Buffer]:
         """A part of it, piece by piece. Raises InputTrouble, also where it was rewritten meanwhile, and Unreachable."""
+        self._refuse_own(seen.source)
         options: dict[str, Any] = {"range": (start, start + length)} if (start, length) != (0, seen.size) else {}
         if seen.id:
             options["version"] = seen.id
@@ -82,6 +86,10 @@ class Sources:
             return False
         except trouble.ERRORS as e:
             raise trouble.of_store(e, seen.source) from e
+
+    def _refuse_own(self, source: str) -> None:
+        if self.own is not None and self.own.holds(source):
+            raise InputTrouble(Kind.OWN_STORE, source=source)
 
     # ------------------------------------------------------------ one or many
 

@@ -37,6 +37,7 @@ class Kind(StrEnum):
     REFUSED = "refused"
     REGION = "region"
     DISK = "disk"
+    OWN_STORE = "own store"
 
 
 # THE sentences; {source} and what else is named is filled in.
@@ -56,6 +57,8 @@ SENTENCES: dict[Kind, str] = {
     Kind.FULL: "the machine's disk is full: the inputs take {wanted} bytes more, {free} are free: ask for a larger disk",
     Kind.REGION: 'input {source} lies in another region: say which in the job file, like region = "eu-west-1"',
     Kind.REFUSED: "input {source} can't be had: {why}",
+    Kind.OWN_STORE: "input {source} lies in the store of spotsurfer, where each job reads what is its own alone: "
+    "copy it to another folder or bucket (`spotsurfer outputs` fetches results)",
     Kind.DISK: "the inputs can't be kept on this machine's disk: {why}",
 }
 MACHINE = frozenset({Kind.FULL, Kind.DISK})  # another machine may do; all else would be the same there

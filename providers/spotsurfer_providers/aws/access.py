@@ -8,11 +8,13 @@ learn the names of other jobs' objects, and nothing of what is in them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from urllib.parse import urlsplit
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import keyrights
+from spotsurfer_agent.inputs.ownstore import KEPT, OwnStore
+from spotsurfer_agent.keyrights import KeyRights
 
 from spotsurfer.model.errors import ConfigError
 
@@ -32,23 +34,43 @@ def bucket_and_prefix(url: str) -> tuple[str, str]:
 def session_policy(url: str, partition: str, job: str, attempt: int, inputs: Sequence[str]) -> str:
     """The policy of one attempt, as JSON that STS takes.
 
-    Inputs that would make it too long are summed up by what their addresses begin with: the job role bounds them anyway.
+    Inputs that would make it too long are summed up by what their addresses begin with: the job role bounds them anyway. None
+    of them opens anything of the store.
     """
     bucket, prefix = bucket_and_prefix(url)
-    own = [f"{prefix}{protocol.job_prefix(job)}*", f"{prefix}{protocol.live_key(job, attempt)}"]
-    read = [_input(x) for x in inputs if x.startswith(("s3://", "s3a://"))]
+    store = OwnStore(url)
+    read = [_input(x) for x in inputs if x.startswith("s3://") and not store.holds(x)]
+    own = _own(f"arn:{partition}:s3:::", f"{bucket}/{prefix}", keyrights.of_attempt(job, attempt))
     text = _policy(partition, bucket, own, read)
-    return text if len(text) <= POLICY_CHARACTERS_MAX else _policy(partition, bucket, own, _summed_up(read))
+    if len(text) <= POLICY_CHARACTERS_MAX:
+        return text
+    return _policy(partition, bucket, own, _summed_up(read, bucket, prefix))
 
 
-def _policy(partition: str, bucket: str, own: Iterable[str], read: Sequence[tuple[str, str]]) -> str:
-    arn = f"arn:{partition}:s3:::"
-    write = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
-    buckets = sorted({bucket, *(b for b, _ in read)})
-    statements = [
-        {"Effect": "Allow", "Action": write, "Resource": [f"{arn}{bucket}/{key}" for key in own]},
-        {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": [f"{arn}{b}" for b in buckets]},
+def _own(arn: str, home: str, rights: KeyRights) -> list[dict[str, object]]:
+    """What `keyrights` says. The conditions: S3 User Guide, "Enforce conditional writes on Amazon S3 buckets".
+
+    What begins an upload in parts, and its parts, carries no If-None-Match; so only what may be overwritten comes in parts.
+    Denials leave bucket and prefix out, for a session policy is short: they can only take of what the first statement gives.
+    """
+
+    def ends(patterns: Sequence[str]) -> list[str]:
+        return [f"{arn}*{p}" for p in patterns]
+
+    verbs = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+    absent = {"Null": {"s3:if-none-match": "true"}}
+    return [
+        {"Effect": "Allow", "Action": verbs, "Resource": [f"{arn}{home}{p}" for p in rights.own]},
+        {"Effect": "Deny", "Action": "s3:PutObject", "NotResource": ends(rights.overwritten), "Condition": absent},
+        {"Effect": "Deny", "Action": "s3:PutObject", "Resource": ends(rights.controllers)},
+        {"Effect": "Deny", "Action": "s3:DeleteObject", "NotResource": ends(rights.removed)},
     ]
+
+
+def _policy(partition: str, bucket: str, own: Sequence[dict[str, object]], read: Sequence[tuple[str, str]]) -> str:
+    arn = f"arn:{partition}:s3:::"
+    buckets = sorted({bucket, *(b for b, _ in read)})
+    statements = [*own, {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": [f"{arn}{b}" for b in buckets]}]
     if read:
         objects = sorted({f"{arn}{b}/{key}" for b, key in read})
         statements.append({"Effect": "Allow", "Action": ["s3:GetObject", "s3:GetObjectVersion"], "Resource": objects})
@@ -64,11 +86,17 @@ def _input(address: str) -> tuple[str, str]:
     return parts.netloc, key if whole else f"{key[:begin]}*"
 
 
-def _summed_up(read: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    by_bucket: dict[str, list[str]] = {}
-    for bucket, key in read:
-        by_bucket.setdefault(bucket, []).append(key.removesuffix("*"))
-    return [(bucket, f"{_beginning(keys)}*") for bucket, keys in sorted(by_bucket.items())]
+def _summed_up(read: Sequence[tuple[str, str]], own: str, prefix: str) -> list[tuple[str, str]]:
+    """By bucket; in that of the store (`own`, `prefix`) also by where they part from what it keeps."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for bucket, pattern in read:
+        key = pattern.removesuffix("*")
+        common = [len(_beginning([key, prefix + name])) for name in KEPT] if bucket == own else [-1]
+        if max(common) == len(key):  # one file, called like the beginning of a folder of the store
+            groups[bucket, pattern] = [pattern]
+        else:
+            groups.setdefault((bucket, key[: 1 + max(common)]), []).append(f"{key}*")
+    return [(bucket, keys[0] if len(keys) == 1 else f"{_beginning(keys)}*") for (bucket, _), keys in sorted(groups.items())]
 
 
 def _beginning(texts: Sequence[str]) -> str:

@@ -213,10 +213,11 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         return self._body
 
     def _delete(self) -> None:
-        self._may(self.scope.may_replace(self.key))
         if "uploadId" in self.query:
+            self._may(self.scope.may_create(self.key))
             self.server.uploads.abort(self.query["uploadId"], self.key)
         else:
+            self._may(self.scope.may_delete(self.key))
             self.objects.delete(self.key)
         self._reply(204)
 
@@ -241,7 +242,7 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         data = self._source().read(_LIST_BODY_BYTES_MAX)
         deleted, refused = [], []
         for key in s3_text.keys_to_delete(data):
-            if key_problem(key) or not self.scope.may_replace(key):
+            if key_problem(key) or not self.scope.may_delete(key):
                 refused.append((key, S3Error(403, "AccessDenied", "may not be deleted")))
                 continue
             self.objects.delete(key)

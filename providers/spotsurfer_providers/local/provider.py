@@ -10,13 +10,14 @@ import errno
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from hashlib import sha256
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from spotsurfer.model.errors import DiskFull, HostUnfit, Invalid, NoCapacity, ProviderError, QuotaExceeded
+from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, Invalid, NoCapacity, ProviderError, QuotaExceeded
 from spotsurfer.model.ids import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.provider import (
@@ -58,6 +59,7 @@ class LocalProvider:
     witness = None  # a box's agent is told by its metadata service, and nobody else is
 
     def __init__(self, settings: LocalSettings, host: ProviderHost) -> None:
+        _check_buckets(settings.buckets, [host.data_dir, *([Path(root)] if (root := _store_root(host.store_url)) else [])])
         self._settings = settings
         self._host = host
         self._home = Home(host.data_dir)
@@ -242,6 +244,18 @@ def _view(record: BoxRecord, folder: BoxFolder) -> InstanceView:
 def _box_id(token: str) -> str:
     part = token[:12] if re.fullmatch(r"[0-9a-f]{12,}", token) else sha256(token.encode()).hexdigest()[:12]
     return f"box-{part}"
+
+
+def _check_buckets(buckets: Mapping[str, str], own: Sequence[Path]) -> None:
+    """Jobs may read all of a bucket. Raises ConfigError."""
+    for name, folder in buckets.items():
+        for other in own:
+            one, two = Path(folder).resolve(), other.resolve()
+            if one.is_relative_to(two) or two.is_relative_to(one):
+                raise ConfigError(
+                    f"provider.local.buckets.{name} is {folder}, and {other} is the controller's own: jobs could read what it "
+                    "keeps there of others, and its keys; name a folder beside it"
+                )
 
 
 def _store_root(url: str) -> str | None:

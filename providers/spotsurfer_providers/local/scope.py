@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spotsurfer_agent import keyrights, objectkeys
+from spotsurfer_agent.keyrights import KeyRights
+
 KEY_BYTES_MAX = 1024
 PART_BYTES_MAX = 200  # leaves room for the suffix of a file that is being written
 
@@ -18,32 +21,29 @@ class Scope:
     def __str__(self) -> str:
         return f"attempt {self.attempt} of {self.job}"
 
-    @property
-    def _home(self) -> str:
-        return f"jobs/{self.job}/"
-
-    @property
-    def report(self) -> str:
-        """Key of the attempt's own report."""
-        return f"live/{self.job}.{self.attempt:06d}"
-
     def may_read(self, key: str) -> bool:
         """Its job, the runtime, and its own report: an agent that was restarted goes on from it."""
-        return key.startswith(("runtime/", self._home)) or key == self.report
+        return key.startswith(objectkeys.runtime_prefix()) or self._rights.may_read(key)
 
     def may_list(self, prefix: str) -> bool:
         """Only within one of the folders that it may read."""
-        return prefix.startswith(("runtime/", self._home))
+        return prefix.startswith((objectkeys.runtime_prefix(), objectkeys.job_prefix(self.job)))
 
     def may_create(self, key: str) -> bool:
         """Write where nothing is yet."""
-        fixed = tuple(self._home + x for x in ("SPEC.json", "SECRETS", "in/", "desired/"))
-        return key == self.report or (key.startswith(self._home) and not key.startswith(fixed))
+        return self._rights.may_create(key)
 
     def may_replace(self, key: str) -> bool:
-        """Overwrite or delete: the head log, and what names meant at the first start, are never rewritten, by nobody."""
-        kept = tuple(self._home + x for x in ("head/", "IMAGE.json", "INPUTS.json"))
-        return self.may_create(key) and not key.startswith(kept)
+        """Write, whether something is there or not."""
+        return self._rights.may_overwrite(key)
+
+    def may_delete(self, key: str) -> bool:
+        """Take away."""
+        return self._rights.may_remove(key)
+
+    @property
+    def _rights(self) -> KeyRights:
+        return keyrights.of_attempt(self.job, self.attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,10 @@ class Reader:
         return False
 
     def may_replace(self, key: str) -> bool:  # noqa: ARG002
+        """Nothing."""
+        return False
+
+    def may_delete(self, key: str) -> bool:  # noqa: ARG002
         """Nothing."""
         return False
 

@@ -14,14 +14,14 @@ from urllib.parse import parse_qsl
 
 from moto.core.exceptions import ServiceException
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from support.ec2 import calllog, fasttags, mended, sigv4, wire
+from support.ec2 import calllog, fasttags, mended, sessions, sigv4, wire
 from support.ec2.cloud import Cloud
 from support.ec2.control import control
 from support.ec2.errors import refusal
 from support.ec2.handlers import HANDLERS
 from support.ec2.rights import rights_of
 from support.ec2.rules import spoil
-from support.ec2.s3calls import S3Call, deleted_keys, s3_call
+from support.ec2.s3calls import ASKED, S3Call, deleted_keys, s3_call
 from support.ec2.shapes import exceeded
 from support.ec2.wire import Answer, Call, Refused
 
@@ -61,7 +61,8 @@ class Front:
     # ------------------------------------------------------------ S3
 
     def _s3(self, environ: Environ, start: Start, query: Mapping[str, str], key_id: str | None) -> Iterable[bytes]:
-        found = s3_call(environ["REQUEST_METHOD"], environ["PATH_INFO"], query, environ.get("HTTP_X_AMZ_COPY_SOURCE", ""))
+        headers = {name: environ.get("HTTP_" + name.upper().replace("-", "_"), "") for name in ASKED}
+        found = s3_call(environ["REQUEST_METHOD"], environ["PATH_INFO"], query, headers)
         if found.operation == "DeleteObjects":
             body = _body(environ)
             environ["wsgi.input"] = io.BytesIO(body)
@@ -75,6 +76,8 @@ class Front:
             return self._refuse_s3(environ, start, found, call, Refused(code, code, 403 if code != "ExpiredToken" else 400))
         if rule is not None and rule.code and not rule.after:
             return self._refuse_s3(environ, start, found, call, Refused(rule.code, rule.message, rule.status))
+        if why := sessions.forbidden(calllog.principal(key_id), found):
+            return self._refuse_s3(environ, start, found, call, Refused("AccessDenied", why, 403))
         said: list[int] = []
 
         def note(status: str, headers: Any, exc_info: Any = None) -> Any:
@@ -102,10 +105,9 @@ class Front:
         return _send(start, wire.write_error("s3", refused))
 
     def _note_s3(self, found: S3Call, call: Call, status: int, code: str | None = None) -> None:
-        conditions = {"s3:prefix": found.prefix} if found.operation.startswith("ListObjects") else {}
         resources = [{"arn": a} for a in found.arns]
         who = calllog.principal(call.key_id)
-        line = calllog.needed("s3", found.operation, found.right, who, resources, conditions=conditions)
+        line = calllog.needed("s3", found.operation, found.right, who, resources, conditions=found.conditions)
         self.cloud.log.add({**line, "region": call.region, "parameters": dict(call.params), "status": status, "error": code})
         if found.copied_from:
             line = calllog.needed("s3", found.operation, "s3:GetObject", who, [{"arn": f"arn:aws:s3:::{found.copied_from}"}])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 # (method, on an object?, word in the query or "") -> (operation, right); the first that fits counts.
@@ -27,6 +27,9 @@ _TABLE: tuple[tuple[str, bool, str, str, str], ...] = (
     ("GET", False, "list-type", "ListObjectsV2", "s3:ListBucket"),
     ("HEAD", False, "", "HeadBucket", "s3:ListBucket"),
 )
+IF_NONE_MATCH, IF_MATCH, COPIED = ASKED = ("if-none-match", "if-match", "x-amz-copy-source")
+_CREATING = ("PutObject", "CopyObject", "CompleteMultipartUpload")
+_PARTS = ("CreateMultipartUpload", "UploadPart", "UploadPartCopy")
 # Words that ask for a part of a bucket's configuration: Get…, Put…, Delete… of it.
 _CONFIGURATION = {
     "accelerate": "AccelerateConfiguration",
@@ -58,6 +61,7 @@ class S3Call:
     key: str
     copied_from: str = ""
     prefix: str = ""
+    conditions: Mapping[str, str] = field(default_factory=dict)  # condition keys of policies
     keys: tuple[str, ...] = ()  # of a call that names many objects
 
     @property
@@ -68,13 +72,29 @@ class S3Call:
         return [f"arn:aws:s3:::{self.bucket}/{self.key}" if self.key else f"arn:aws:s3:::{self.bucket}" if self.bucket else "*"]
 
 
-def s3_call(method: str, path: str, query: Mapping[str, str], copied_from: str = "") -> S3Call:
-    """What a request in path style asks for."""
+def s3_call(method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]) -> S3Call:
+    """What a request in path style asks for. `headers`: those of ASKED, "" where there is none."""
     bucket, _, key = path.lstrip("/").partition("/")
     operation, right = _name(method, bucket, key, query)
+    copied_from, prefix = unquote(headers.get(COPIED, "")).lstrip("/"), query.get("prefix", "")
     if copied_from:
-        operation = operation.replace("PutObject", "CopyObject")
-    return S3Call(operation, right, bucket, key, unquote(copied_from).lstrip("/"), query.get("prefix", ""))
+        operation = {"PutObject": "CopyObject", "UploadPart": "UploadPartCopy"}.get(operation, operation)
+    return S3Call(operation, right, bucket, key, copied_from, prefix, _conditions(operation, prefix, headers))
+
+
+def _conditions(operation: str, prefix: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """By "Condition keys for Amazon S3" in the Service Authorization Reference.
+
+    Parts of an upload, and what begins it, create no object and take no condition (User Guide, "Enforce conditional writes").
+    """
+    if operation.startswith("ListObjects"):
+        return {"s3:prefix": prefix}
+    if operation in _PARTS:
+        return {"s3:ObjectCreationOperation": "false"}
+    if operation not in _CREATING:
+        return {}
+    given = {f"s3:{name}": headers[name] for name in (IF_NONE_MATCH, IF_MATCH) if headers.get(name)}
+    return given | {"s3:ObjectCreationOperation": "true"}
 
 
 def deleted_keys(body: bytes) -> tuple[str, ...]:
