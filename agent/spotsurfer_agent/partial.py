@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from spotsurfer_agent.stepbook import runs_of
 from spotsurfer_agent.store import FileStore, StoreError
 
 log = logging.getLogger(__name__)
+NUMBERED = re.compile(r"[0-9]+-")
 HAS_SOMETHING = (WorkloadState.RUNNING, WorkloadState.EXITED)
 
 
@@ -72,5 +74,6 @@ class Partials:
     def _forget_older(self, store: Patient, number: int) -> None:
         """Only the newest is kept; one whose list is gone is not offered, so lists go first."""
         prefix = protocol.partials_prefix(self.job)
-        old = [x.key for x in store.list(prefix) if int(x.key.removeprefix(prefix).partition("-")[0]) < number]
+        ours = [x.key for x in store.list(prefix) if NUMBERED.match(x.key.removeprefix(prefix))]
+        old = [key for key in ours if int(key.removeprefix(prefix).partition("-")[0]) < number]
         store.delete(sorted(old, key=lambda key: not key.endswith("/LIST")))

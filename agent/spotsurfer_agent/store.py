@@ -199,24 +199,26 @@ class ObstoreStore:
 
     def get(self, key: str) -> bytes | None:
         """The whole object, or None."""
+        _check(key)
         try:
             if self._root is not None and (data := loosefiles.read(self._root, key)) is not None:
                 return data
             return bytes(obstore.get(self._store, key).bytes())
         except (NotFoundError, FileNotFoundError):
             return None
-        except (BaseError, OSError) as e:
+        except (BaseError, OSError, ValueError) as e:
             raise self._error(e, key) from e
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
         """A part of an object, or None."""
+        _check(key)
         try:
             if self._root is not None and (data := loosefiles.read(self._root, key, start, length)) is not None:
                 return data
             return bytes(obstore.get_range(self._store, key, start=start, length=length))
         except (NotFoundError, FileNotFoundError):
             return None
-        except (BaseError, OSError) as e:
+        except (BaseError, OSError, ValueError) as e:
             raise self._error(e, key) from e
 
     def copy(self, source: str, target: str) -> None:
@@ -241,11 +243,12 @@ class ObstoreStore:
 
     def get_file(self, key: str, path: Path) -> int | None:
         """The object into a file, range by range: each has the time limit of one request."""
+        _check(key)
         try:
             size = int(obstore.head(self._store, key)["size"])
         except (NotFoundError, FileNotFoundError):
             return None
-        except (BaseError, OSError) as e:
+        except (BaseError, OSError, ValueError) as e:
             raise self._error(e, key) from e
         with path.open("wb") as f:
             for start in range(0, size, RANGE_BYTES):
@@ -306,6 +309,12 @@ def open_store(url: str, options: Mapping[str, str] | None = None, rights: Right
     extra: Any = {} if rights is None else {"credential_provider": rights}
     opened = from_url(url, config=plain or None, client_options=client, retry_config=retry, **extra)
     return ObstoreStore(opened, refused=rights.refused if rights is not None else None)
+
+
+def _check(key: str) -> None:
+    """Names that others wrote (a checkpoint in a head entry, an output) become parts of keys. Raises StoreError."""
+    if not {"", ".", ".."}.isdisjoint(key.split("/")):
+        raise StoreError(f"{key!r} is no key: it has an empty part, or one that leads elsewhere")
 
 
 def _fsync_up(path: Path, root: Path) -> None:

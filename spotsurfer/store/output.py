@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def segments(pieces: Sequence[Listed], stream: str, attempts: Sequence[int]) -> 
     """What to read, in order. A later attempt's first piece cuts what an earlier one wrote beyond it: that work was undone."""
     found: list[Segment] = []
     for attempt in attempts:
-        mine = sorted(_parse(p, stream, attempt) for p in pieces if _of(p, stream, attempt))
+        mine = sorted(_parse(p) for p in pieces if _of(p, stream, attempt))
         if not mine:
             continue
         first = mine[0][0]
@@ -68,12 +69,11 @@ def segments(pieces: Sequence[Listed], stream: str, attempts: Sequence[int]) -> 
 
 
 def _of(piece: Listed, stream: str, attempt: int) -> bool:
-    return f"/log/{attempt:06d}/{stream}-" in piece.key
+    return re.fullmatch(rf"jobs/[^/]+/log/{attempt:06d}/{stream}-[0-9]{{16}}", piece.key) is not None
 
 
-def _parse(piece: Listed, stream: str, attempt: int) -> tuple[int, int, str]:
-    offset = int(piece.key.rsplit(f"/{attempt:06d}/{stream}-", 1)[1])
-    return offset, piece.size, piece.key
+def _parse(piece: Listed) -> tuple[int, int, str]:
+    return int(piece.key.rpartition("-")[2]), piece.size, piece.key
 
 
 class Output:

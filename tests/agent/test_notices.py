@@ -6,12 +6,17 @@ from __future__ import annotations
 import email.utils
 import http.server
 import json
+import math
+import re
 import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from spotsurfer_agent.notices import aws
 from spotsurfer_agent.notices.aws import Aws
+from spotsurfer_agent.notices.http import Answer
 from spotsurfer_agent.notices.port import NoticeError, Said
 from spotsurfer_agent.notices.watcher import Watcher, make_dialect
 
@@ -241,3 +246,35 @@ def test_a_rebalance_may_be_taken_back_and_is_overridden():
 def test_an_unknown_dialect_names_those_that_exist():
     with pytest.raises(ValueError, match="aws"):
         make_dialect("azure", "http://127.0.0.1:1")
+
+
+HOSTILE = st.one_of(
+    st.text(max_size=200),
+    st.sampled_from(
+        ["[" * 60_000, '{"time": ' + "9" * 60_000 + "}", '{"time": 1e999}', '{"time": {"a": []}}', "null", "[]", "\x00"]
+    ),
+    st.builds(lambda at: json.dumps({"action": "terminate", "time": at}), st.text(max_size=40)),
+    st.datetimes().map(lambda at: json.dumps({"action": "stop", "time": at.isoformat()})),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from([200, 401, 404, 500]), HOSTILE, st.text(max_size=40)), min_size=8, max_size=8))
+def test_whatever_the_service_says_is_a_notice_or_its_trouble(answers):
+    """It may order the job away, as the cloud may anyway; it can't stop the agent, or make it say what nobody can read."""
+    with pytest.MonkeyPatch.context() as patch:
+        left = [*answers, (200, "i-0abc", "")]
+        patch.setattr(aws, "ask", lambda *_: Answer(*(left.pop(0) if len(left) > 1 else left[0])))
+        watcher = Watcher(Aws("http://127.0.0.1:1"))
+        for _ in answers:
+            watcher.look()
+            assert re.fullmatch(r"[A-Za-z0-9._-]{0,64}", watcher.instance)
+            if watcher.warning is not None:
+                assert re.fullmatch(r"[0-9a-f]{16}", watcher.warning.id)
+                assert watcher.warning.deadline_at is None or math.isfinite(watcher.warning.deadline_at)
+
+
+@pytest.mark.parametrize("name", ["x" * 65, "i-0abc\nX-Header: 1", "../../x", "i 0", "ü", "\x00", ""])
+def test_an_id_that_no_cloud_gives_is_not_taken(service, name):
+    service.values[ROOT + "instance-id"] = name
+    with pytest.raises(NoticeError, match="does not know the instance's id"):
+        Aws(service.url).instance()

@@ -249,6 +249,16 @@ def test_a_job_with_no_pattern_that_matches_yet_says_which(tmp_path):
     assert listed(world, 1).files["one.txt"].size == 1
 
 
+def test_an_object_of_an_odd_name_hinders_nobody(world):
+    machine = running(world, 1, length=1000.0)
+    writes(machine, "one.txt", "x")
+    world.store.objects[protocol.partials_prefix(JOB) + "odd/LIST"] = b"forged"
+    world.want(1, Want.RUN, 1, partial=1)
+    world.until(lambda: world.report(1).partial == 1)
+    assert world.report(1).partial_error == ""
+    assert listed(world, 1).files["one.txt"].size == 1
+
+
 def test_what_there_was_before_the_end_goes_with_it(world):
     machine = running(world, 1, length=60.0)
     writes(machine, "one.txt", "so far")

@@ -95,7 +95,7 @@ def test_what_was_touched_first_comes_first_the_next_time():
     again = order.Order(maps, whole, first.learned())
     assert again.first_chunks() == [1]
     assert list(again.all_chunks()) == [1, 0]
-    for hint in (b"{", b"[]", b'{"windows": [[1]]}', b'{"windows": 3}'):
+    for hint in (b"{", b"[]", b'{"windows": [[1]]}', b'{"windows": 3}', b"[" * 100_000, b'{"windows": [[1e999, 1]]}'):
         assert order.Order(maps, whole, hint).first_chunks() == []
 
 

@@ -91,13 +91,14 @@ def test_the_gateway_serves_the_store(here: Yard) -> None:
         """
 u=http://10.77.0.1:9000/store
 put() { curl -s -o /dev/null -w "$1 %{http_code}\\n" -T /etc/hostname "$@"; }
-put $u/jobs/job-a/out/x; put $u/jobs/job-b/out/x; put -H 'If-None-Match: *' $u/jobs/job-a/out/x; put $u/live/job-a.000003
+put $u/jobs/job-a/out/000003/x; put $u/jobs/job-b/out/000003/x; put -H 'If-None-Match: *' $u/jobs/job-a/out/000003/x
+put $u/live/job-a.000003
 put $u/live/job-a.000004; put $u/jobs/job-a/SPEC.json; echo done"""
     )
     text = here.wait_console(box.id, "done")
     codes = [int(x) for x in re.findall(r" (\d{3})$", text, re.MULTILINE)]
     assert codes == [200, 403, 412, 200, 403, 403]
-    assert (here.store / "jobs/job-a/out/x").read_text() == Path("/etc/hostname").read_text()
+    assert (here.store / "jobs/job-a/out/000003/x").read_text() == Path("/etc/hostname").read_text()
 
 
 def test_a_box_without_a_job_has_no_gateway(here: Yard) -> None:

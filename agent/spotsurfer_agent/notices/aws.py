@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import email.utils
 import json
+import re
 from collections.abc import Callable
 
 from spotsurfer_agent import clock
@@ -15,6 +16,7 @@ from spotsurfer_agent.notices.port import NoticeError, Said
 TOKEN_SECONDS = 21600  # the longest that the service gives
 TOKEN_RENEW_SECONDS = 18000.0
 OTHERS_SECONDS = 5.0  # as often as AWS advises to ask at all ("Spot Instance interruption notices", EC2 user guide)
+INSTANCE = re.compile(r"[A-Za-z0-9._-]{1,64}")  # an instance's id
 ACTION = "/latest/meta-data/spot/instance-action"
 TERMINATION = "/latest/meta-data/spot/termination-time"
 RECOMMENDATION = "/latest/meta-data/events/recommendations/rebalance"
@@ -49,9 +51,10 @@ class Aws:
     def instance(self) -> str:
         """The instance's id."""
         answer = self._get("/latest/meta-data/instance-id")
-        if answer is None or not answer.text.strip():
+        name = answer.text.strip() if answer is not None else ""
+        if not INSTANCE.fullmatch(name):
             raise NoticeError("the metadata service does not know the instance's id")
-        return answer.text.strip()
+        return name
 
     def _get(self, path: str) -> Answer | None:
         """The answer, None for "there is none". A token that the service forgot is replaced once."""
@@ -81,7 +84,7 @@ def _action(answer: Answer) -> Said | None:
     try:
         raw = json.loads(answer.text)
         at = str(raw["time"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return Said(INTERRUPTION, answer.text.strip(), None)  # it speaks of an interruption, in words that we don't know
     return Said(INTERRUPTION, at, _seconds_until(at, answer.date))
 

@@ -81,6 +81,6 @@ def _windows(learned: bytes | None) -> list[tuple[int, int]]:
     try:
         raw = json.loads(learned or b"{}")
         found = [(int(pid), int(window)) for pid, window in raw.get("windows", [])]
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return []
     return found[:WINDOWS_MAX]

@@ -1,0 +1,132 @@
+"""Objects of somebody who can write to the store, and has no key: their readers refuse them, or go on without them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from spotsurfer_agent import manifest, objectkeys, protocol
+from spotsurfer_agent.headlog import HeadLog
+from spotsurfer_agent.protocol import Done, Head, HeadKind, Intent, OutputObject, Partial, ProtocolError
+from spotsurfer_agent.store import StoreError, open_store
+from support.dict_store import DictStore
+from support.fuzz import mutated
+from support.saves import JOB, KEYS, a_head, a_manifest
+
+from spotsurfer.store.heads import summary
+from spotsurfer.store.output import Output, chain, published
+from spotsurfer.store.survey import survey
+
+SEEDS = [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 100))]
+EACH = 100
+GRANT = a_head(1, HeadKind.GRANT, 1, None, 0)
+COMMIT = a_head(2, HeadKind.COMMIT, 1, "000001-000001", 1, cpu_seconds=3.5)
+DONE = a_head(
+    3, HeadKind.DONE, 1, "000001-000001", 1, done=Done(0, "exited", {"a.txt": 3}, {"out": 5}, [], {"a.txt": "ab" * 32})
+)
+
+
+def each(seed: int, good: bytes, look: Callable[[bytes], None]) -> None:
+    rand = random.Random(seed)
+    for _ in range(EACH):
+        look(mutated(good, rand))
+
+
+@pytest.mark.parametrize("entry", [GRANT, COMMIT, DONE], ids=lambda e: e.kind)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_heads_are_read_or_refused_and_never_something_else(seed: int, entry: Head) -> None:
+    def look(data: bytes) -> None:
+        store = DictStore()
+        for e in (GRANT, COMMIT, DONE)[: entry.number]:
+            store.objects[protocol.head_key(JOB, e.number)] = protocol.encode(e)
+        store.objects[protocol.head_key(JOB, entry.number)] = data
+        log = HeadLog(store, JOB)
+        try:
+            log.refresh()
+        except ProtocolError:
+            return
+        summary(log.entries)
+        published(log.entries)
+        chain(log.entries, None)
+
+    each(seed, protocol.encode(entry), look)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_manifests_without_a_seal_are_never_looked_into(seed: int) -> None:
+    whole = manifest.encode(a_manifest("000001-000001", ["a", "b"]), KEYS)
+    rand = random.Random(seed)
+    for _ in range(EACH):
+        data = bytearray(whole)
+        for _ in range(rand.randint(1, 4)):
+            data[rand.randrange(len(data))] ^= rand.randint(1, 255)
+        with pytest.raises(ProtocolError, match="not written with this job's key"):
+            manifest.decode(bytes(data), KEYS, JOB)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_manifests_with_a_seal_and_nonsense_in_them_are_refused(seed: int) -> None:
+    """Of a job that stole its own lineage's key: what it writes is a checkpoint, or it is refused."""
+    data = manifest.encode(a_manifest("000001-000001", ["a", "b"]), KEYS)
+    head, text = data[:5], zstandard.ZstdDecompressor().decompress(data[5 : -manifest.SEAL_BYTES])
+
+    def look(wrong: bytes) -> None:
+        body = head + zstandard.ZstdCompressor().compress(wrong)
+        try:
+            manifest.decode(body + manifest._seal(body, KEYS), KEYS, JOB)
+        except ProtocolError:
+            return
+
+    each(seed, text, look)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:4])
+def test_what_agents_say_beside_is_read_or_refused(seed: int) -> None:
+    """Intents of saves and lists of outputs."""
+
+    def look_at_intent(data: bytes) -> None:
+        store = DictStore()
+        store.objects[protocol.intent_key(JOB, "000001-000001")] = data
+        try:
+            survey(store, JOB).known({})
+        except ProtocolError:
+            return
+
+    def look_at_list(data: bytes) -> None:
+        try:
+            protocol.decode(Partial, data)
+        except ProtocolError:
+            return
+
+    each(seed, protocol.encode(Intent("000001-000001", None, "")), look_at_intent)
+    each(seed, protocol.encode(Partial(1, 1, "", "", {"a.txt": OutputObject(3, "ab" * 32)}, [])), look_at_list)
+
+
+ODD_KEYS = ["", "x", "-1", "1e3", "0x10", "²", "1" * 400, "0000000000000000/x", "000000000000000", "00000000000000000"]
+
+
+@pytest.mark.parametrize("odd", ODD_KEYS)
+def test_pieces_of_output_with_odd_names_hinder_nobody(odd: str) -> None:
+    store: Any = DictStore()
+    store.objects[protocol.log_key(JOB, 1, "out", 0)] = b"hello "
+    store.objects[protocol.log_key(JOB, 1, "out", 6)] = b"world"
+    store.objects[f"{objectkeys.attempt_log_prefix(JOB, 1)}out-{odd}"] = b"forged"
+    store.objects[f"{protocol.log_prefix(JOB)}x/log/000001/out-{6:016d}"] = b"forged"
+    assert Output(store).read(JOB, "out", [1], 0, 100) == b"hello world"
+
+
+@pytest.mark.parametrize("name", ["../../../other/out/000001/x", "a/../../../../other/out/000001/x", "./x", "a//x", "a/\0"])
+def test_a_name_with_ways_up_leads_nowhere(tmp_path: Path, name: str) -> None:
+    """Of an output in a head entry, or of a checkpoint: it becomes part of a key, and a local store's key a path."""
+    store = open_store(tmp_path.as_uri())
+    store.put(protocol.output_prefix("other", 1) + "x", b"theirs")
+    store.put(protocol.output_prefix(JOB, 1) + "x", b"ours")
+    key = protocol.output_prefix(JOB, 1) + name
+    assert b"".join(Output(store).result(JOB, 1, "x")) == b"ours"
+    for read in (lambda: store.get(key), lambda: store.get_range(key, 0, 9), lambda: [*Output(store).result(JOB, 1, name)]):
+        with pytest.raises(StoreError):
+            read()
