@@ -11,7 +11,7 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent.chunks.keys import SECRET_BYTES, Keys, access_secret, fingerprint, host_seed, lineage_secret
+from spotsurfer_agent.chunks.keys import SECRET_BYTES, Keys, access_secret, fingerprint, host_seed, lineage_secret, voucher
 
 from spotsurfer.model.errors import ConfigError
 
@@ -35,6 +35,10 @@ class StoreKey:
     def access_secret_of(self, job: str, attempt: int) -> bytes:
         """What seals the credentials that are handed to this attempt."""
         return access_secret(self.master, job, attempt)
+
+    def voucher_of(self, job: str, attempt: int) -> bytes:
+        """What user-data of this attempt carries: it opens what user-data leaves out, as long as that is there."""
+        return voucher(self.master, job, attempt)
 
     def host_seed_of(self, job: str, attempt: int) -> bytes:
         """The private half of the key by which this attempt's machine is known."""

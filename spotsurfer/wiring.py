@@ -12,14 +12,13 @@ from urllib.parse import unquote, urlsplit
 
 import structlog
 from obstore.exceptions import BaseError
-from spotsurfer_agent import protocol
 from spotsurfer_agent.inputs.ownstore import OwnStore
-from spotsurfer_agent.protocol import AgentConfig, Report
+from spotsurfer_agent.protocol import Report
 from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer import agentruntime, authorities, plugins, privacy, storekey
-from spotsurfer.controller import bootstrap, cloudsecrets
+from spotsurfer import agentruntime, plugins, privacy, storekey
+from spotsurfer.controller import cloudsecrets
 from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.background import Background, Verbs
 from spotsurfer.controller.commands import FRONT, Commands
@@ -35,7 +34,6 @@ from spotsurfer.controller.logins import Rules as LoginRules
 from spotsurfer.controller.loop import Loop, Policies
 from spotsurfer.controller.observe import Observer
 from spotsurfer.controller.partials import Partials
-from spotsurfer.controller.rehearsal import of_job
 from spotsurfer.controller.renewals import Desk, Renewals
 from spotsurfer.controller.schedule import Schedule
 from spotsurfer.controller.service import ControllerService, Identity, Parts
@@ -43,16 +41,16 @@ from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
 from spotsurfer.core.purchase import USUAL_SECONDS
 from spotsurfer.front.house import Front, Rules
+from spotsurfer.machines import Machines
 from spotsurfer.model.errors import ConfigError, DiskFull, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF, Attempt, Job
 from spotsurfer.model.snapshot import Limits
 from spotsurfer.plugins import INTERVAL, POLICIES, PURCHASE, SIZE
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.parameters import parameters_of
-from spotsurfer.ports.provider import Provider, ProviderHost, StoreAccess
+from spotsurfer.ports.provider import Provider, ProviderHost
 from spotsurfer.runtime import Runtime, shelf
 from spotsurfer.settings import Settings
-from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal
 from spotsurfer.state.db import lock_state, new_family, open_database
 from spotsurfer.store.heads import Heads
@@ -151,6 +149,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
     limits = _limits(settings, base)
     observer = _observer(settings, base, (heads, reports), limits)
     logins = _logins(settings, base, observer)
+    machines = Machines(settings, base.engine, base.provider, base.key, base.runtime.sha256, logins)
     hooks = Hooks(base.engine, base.clock, settings.hooks.on_end)
     ports = Ports(
         engine=base.engine,
@@ -160,7 +159,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         clock=base.clock,
         family=base.family,
         generation=base.generation,
-        user_data=_user_data(settings, base, logins),
+        user_data=machines.user_data,
         on_end=hooks.on_end,
         launched=lambda: background.renewals.poke(),
         nudge=logins.nudge,
@@ -184,7 +183,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
         base.store,
         Retention(kept.newest, kept.ended, kept.wait, kept.every),
         Verbs(submission.new_job_id, schedule.poke, commands.cancel),
-        Renewals(Desk(base.engine, base.clock, base.store, base.provider, base.key.access_secret_of, base.leadership.check)),
+        _renewals(base, machines, reports),
     )
     observer.silent_from = background.renewals.silent_from
     background.forks.again()
@@ -207,6 +206,14 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
     front = _front(settings, base, (observer, loop, commands))
     service = ControllerService(identity, parts)
     return Controller(service, loop, schedule, background, front, stopped, failure, base.lock)
+
+
+def _renewals(base: _Base, machines: Machines, reports: Reports) -> Renewals:
+    def heard(job: str, attempt: int) -> bool:
+        return reports.word(job, attempt) is not None
+
+    secret_of, lead = base.key.access_secret_of, base.leadership.check
+    return Renewals(Desk(base.engine, base.clock, base.store, base.provider, secret_of, lead, machines.left_out, heard))
 
 
 def _front(settings: Settings, base: _Base, parts: tuple[Observer, Loop, Commands]) -> Front:
@@ -331,58 +338,6 @@ def _logins(settings: Settings, base: _Base, observer: Observer) -> Logins:
     s = settings.ssh
     rules = LoginRules(s.user, s.key_file, s.port, s.address == "public", s.nudge)
     return Logins(rules, base.key.host_seed_of, base.engine, observer.instance_of)
-
-
-def _user_data(settings: Settings, base: _Base, logins: Logins) -> Callable[[Attempt], str]:
-    """What a new machine runs at its first boot."""
-    runtime = base.runtime
-    trusted = authorities.read(settings.images.authorities)
-
-    def user_data(attempt: Attempt) -> str:
-        access = base.provider.store_access(attempt.job, attempt.number)
-        with base.engine.connect() as connection:
-            job = rows.load_job(connection, attempt.job)
-        config = _agent_config(settings, base.provider, attempt, access)
-        config = of_job(config, job)
-        secret = base.key.secret_of(config.lineage or config.job)
-        encrypt = config.encrypt or job.spec.must_encrypt
-        opens = base.key.access_secret_of(attempt.job, attempt.number).hex() if access.renewed else ""
-        config = replace(config, key=secret, encrypt=encrypt, registry_authorities=trusted, access_secret=opens)
-        source = bootstrap.source(access, protocol.runtime_key(runtime.sha256), config.metadata_url)
-        return bootstrap.user_data(config, runtime.sha256, source, logins.of_user_data(attempt))
-
-    return user_data
-
-
-def _agent_config(settings: Settings, provider: Provider, attempt: Attempt, access: StoreAccess) -> AgentConfig:
-    agent, checkpoint = settings.agent, settings.checkpoint
-    return AgentConfig(
-        job=attempt.job,
-        attempt=attempt.number,
-        store_url=access.url,
-        store_options=dict(access.options),
-        metadata_dialect=provider.capabilities.metadata_dialect,
-        poll_seconds=agent.poll_seconds,
-        report_seconds=agent.report_seconds,
-        notice_seconds=agent.notice_seconds,
-        lease_seconds=settings.limits.lease_seconds if attempt.lease_seconds is None else attempt.lease_seconds,
-        limit_seconds=agent.limit_seconds,
-        ready_limit_seconds=agent.ready_limit_seconds,
-        drain_margin_seconds=agent.drain_margin_seconds,
-        notice_window_seconds=provider.capabilities.notice_seconds,
-        warm_wait_seconds=settings.limits.warm_wait_seconds,
-        hurry_seconds=agent.hurry_seconds,
-        cache_bytes=agent.cache_bytes,
-        image_cache_bytes=settings.images.cache_bytes,
-        input_cache_bytes=settings.inputs.cache_bytes,
-        input_options={**{k: dict(v) for k, v in access.inputs.items()}, **settings.inputs.options},
-        insecure_registries=list(settings.images.insecure_registries),
-        encrypt=checkpoint.encrypt,
-        checkpoint_memory_bytes=checkpoint.memory_bytes,
-        checkpoint_threads=checkpoint.threads,
-        compression=checkpoint.compression,
-        lazy=checkpoint.lazy,
-    )
 
 
 def _close_journal(engine: Engine, clock: Clock) -> None:

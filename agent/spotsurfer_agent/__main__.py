@@ -45,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, ProtocolError) as e:
         log.error("the configuration %s can't be used: %s", options.config, e)
         return respawn.UNFIT
+    if options.redeem:
+        return _redeem(options.base, config)
     if options.respawn:
         return _respawn(options, config)
     # Imported here: the respawner lives as long as the machine and needs none of these modules, which take 40 MB.
@@ -69,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--base", type=Path, default=Path("/var/lib/spotsurfer"), help="the agent's folder on this machine")
     parser.add_argument("--power-off", help="command that ends this machine (default: as its process 1 wants it)")
     parser.add_argument("--respawn", action="store_true", help="keep an agent of the current runtime running")
+    parser.add_argument("--redeem", action="store_true", help="fetch what user-data left out of the configuration")
     parser.add_argument(
         "--switch", type=Path, metavar="RUNTIME", help="go over to the runtime unpacked there, under a running job"
     )
@@ -91,6 +94,18 @@ def _respawn(options: argparse.Namespace, config: AgentConfig) -> int:
     signal.signal(signal.SIGTERM, lambda *_: keeper.leave())
     signal.signal(signal.SIGINT, lambda *_: keeper.leave())
     return keeper.run()
+
+
+def _redeem(base: Path, config: AgentConfig) -> int:
+    from spotsurfer_agent.access import handout, voucher
+    from spotsurfer_agent.store import StoreError
+
+    try:
+        voucher.redeem(config, base)
+    except (StoreError, handout.BadHandout, OSError) as e:
+        log.error("what user-data left out can't be had: %s", e)
+        return 1
+    return 0
 
 
 def _switch(base: Path, runtime: Path) -> int:

@@ -26,6 +26,7 @@ Layout (DESIGN: "the store is the meeting place"); every key is made by a functi
     jobs/<job>/packs/<ab>/<hash>                 small chunks, several in one object
     live/<job>.<attempt>                         agent -> controller; one flat folder, one listing shows all changes
     access/<job>.<attempt>                       credentials for a machine, sealed for it alone; by the controller, renewed
+    access/<job>.<attempt>.once                  what its user-data leaves out, sealed; by the controller, until a report
     runtime/<sha256>.tar.gz                      the agent and its interpreter
 """
 
@@ -230,6 +231,11 @@ def handouts_prefix() -> str:
 def handout_key(job: str, attempt: int) -> str:
     """Key of the credentials of one attempt."""
     return f"access/{job}.{attempt:06d}"
+
+
+def voucher_key(job: str, attempt: int) -> str:
+    """Key of what the user-data of one attempt leaves out."""
+    return f"access/{job}.{attempt:06d}.once"
 
 
 def runtime_prefix() -> str:

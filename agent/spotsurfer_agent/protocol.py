@@ -57,6 +57,7 @@ from spotsurfer_agent.objectkeys import runtime_prefix as runtime_prefix
 from spotsurfer_agent.objectkeys import secrets_key as secrets_key
 from spotsurfer_agent.objectkeys import spec_key as spec_key
 from spotsurfer_agent.objectkeys import store_key as store_key
+from spotsurfer_agent.objectkeys import voucher_key as voucher_key
 from spotsurfer_agent.results import OutputObject as OutputObject
 from spotsurfer_agent.results import Partial as Partial
 from spotsurfer_agent.steps import Step as Step
@@ -360,7 +361,7 @@ class Controller:
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """What user-data hands to the agent."""
+    """What the agent is told when its machine is made: by user-data, and by what that leaves out."""
 
     job: str
     attempt: int
@@ -396,4 +397,5 @@ class AgentConfig:
     access_secret: str = (
         ""  # opens the credentials that are handed out to this attempt; "" = the options above are all there is
     )
+    voucher: str = ""  # opens what user-data leaves out of this, see `access.voucher`; "" = it leaves out nothing, or did
     registry_authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own

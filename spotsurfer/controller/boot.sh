@@ -92,12 +92,15 @@ matches() {
   [ "$1" = "$sha256" ]
 }
 
+pause() { if [ "$n" -lt 20 ]; then sleep "$n"; else sleep 30; fi; }
+
 # The key by which the machine is known over SSH, and who may log in. A machine without sshd is none the worse.
 login() {
   [ -d /etc/ssh ] || { say "no /etc/ssh: nobody can log in"; return; }
-  cat >"/etc/ssh/ssh_host_ed25519_key.new" <<'END_OF_KEY'
+  if [ -n "$redeem" ]; then cat "$base/host_key" || return; else cat <<'END_OF_KEY'
 @HOST_KEY@
 END_OF_KEY
+  fi >"/etc/ssh/ssh_host_ed25519_key.new"
   rm -f /etc/ssh/ssh_host_ed25519_key.pub
   mv /etc/ssh/ssh_host_ed25519_key.new /etc/ssh/ssh_host_ed25519_key
   home=$(getent passwd "$ssh_user" | cut -d: -f6)
@@ -112,7 +115,7 @@ END_OF_KEY
 }
 
 ! systemd || still
-[ -z "$ssh_user" ] || login
+[ -z "$ssh_user" ] || [ -n "$redeem" ] || login
 
 mkdir -p "$base/runtime" || end "$base can't be made"
 chmod 755 "$base" "$base/runtime"
@@ -124,7 +127,7 @@ if [ ! -x "$runtime/bin/spotsurfer-agent" ]; then
     n=$((n + 1))
     [ "$n" -lt "$tries" ] || end "the runtime $sha256 can't be fetched"
     say "try $n failed, again soon"
-    if [ "$n" -lt 20 ]; then sleep "$n"; else sleep 30; fi
+    pause
   done
   rm -rf "$runtime.new"
   mkdir "$runtime.new" || end "$runtime.new can't be made"
@@ -139,7 +142,19 @@ ln -s "$runtime" "$base/runtime/current" || end "$base/runtime/current can't be 
 cat >"$base/agent.json.new" <<'END_OF_CONFIGURATION' || end "the configuration can't be written"
 @CONFIG@
 END_OF_CONFIGURATION
-mv "$base/agent.json.new" "$base/agent.json" || end "the configuration can't be written"
+# What it leaves out is fetched once: from then on it is on this disk alone, and what this program carries opens nothing.
+if [ -z "$redeem" ]; then
+  mv "$base/agent.json.new" "$base/agent.json" || end "the configuration can't be written"
+elif [ ! -e "$base/agent.json" ]; then
+  n=0
+  until "$base/runtime/current/bin/spotsurfer-agent" --redeem --config "$base/agent.json.new" --base "$base"; do
+    n=$((n + 1))
+    [ "$n" -lt "$tries" ] || end "the keys of this machine can't be fetched"
+    pause
+  done
+fi
+rm -f "$base/agent.json.new"
+[ -z "$ssh_user" ] || [ -z "$redeem" ] || login
 
 # A machine whose agent never gets a report out is of no use to anybody, and nobody may be there to end it.
 if [ "$report_seconds" -gt 0 ] && [ ! -e "$base/reported" ]; then

@@ -2,9 +2,9 @@
 
 It expects as little as can be of the image: a POSIX shell, tar, gzip, sha256sum and one of curl, wget, python3 (curl, where the
 store is read with the machine's own role). What it fetches is trusted by its hash alone. It depends on the attempt and the
-settings, never on the time, where access to the store is renewed: a repeated order has to be the same order. It holds secrets
-(the key of the job's lineage, what opens the attempt's credentials, the machine's host key), written for root only, and
-credentials only where the provider's access is not renewed.
+settings, never on the time, where access to the store is renewed: a repeated order has to be the same order. There it holds no
+secret but a voucher (`spotsurfer_agent.access.voucher`). Where it is not renewed (boxes, which are this host's own), it holds
+credentials, the key of the job's lineage and the machine's host key, written for root only.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def user_data(
         "tries": str(FETCH_TRIES),
         "power_off": at.power_off,
         "report_seconds": str(at.report_seconds),
+        "redeem": "yes" if config.voucher else "",
         "ssh_user": login.user if login else "",
         "ssh_key": login.authorized_key if login else "",
     }

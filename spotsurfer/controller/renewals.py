@@ -1,5 +1,7 @@
 """Hands credentials for the store to machines, and newer ones before half of their life is over.
 
+What a machine's user-data leaves out is put beside them, until its agent has reported (`spotsurfer_agent.access.voucher`).
+
 Handing out for the first time and renewing are the same act: make credentials, seal them for the one attempt, write them to
 its object below `access/`. What was handed out is remembered by this process alone; a controller that starts hands out anew at
 once, which also ends the wait of machines whose credentials ran out while none was there. Beside the tick: a slow answer of
@@ -39,6 +41,7 @@ LIFE_SECONDS_MAX = 3600.0
 RENEW_SHARE = 0.45
 
 Key = tuple[str, int]  # job, attempt
+UNHEARD = frozenset({AttemptState.REQUESTED, AttemptState.BOOTING})  # their agents may not have reported yet
 # From the order that was accepted until the end was ordered: in between a machine may run that our job needs.
 SERVED = frozenset(AttemptState) - {
     AttemptState.PLANNED,
@@ -104,6 +107,8 @@ class Desk:
     provider: Provider
     secret_of: Callable[[str, int], bytes]  # of an attempt: seals what it is handed
     lead: Callable[[], None]
+    left_out: Callable[[Attempt], bytes]  # of its user-data, sealed
+    heard: Callable[[str, int], bool]  # whether its agent has reported
 
 
 class Renewals:
@@ -113,6 +118,7 @@ class Renewals:
         self._d = desk
         self._issued: dict[Key, Issued] = {}
         self._renews: dict[Key, bool] = {}
+        self._redeemable: dict[Key, bool] = {}  # whether what user-data leaves out lies in the store, as far as it is known
         self._swept_at: datetime | None = None
         self._poked, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="renewals", daemon=True)
@@ -157,6 +163,8 @@ class Renewals:
         turn = due(alive, self._issued, self._d.clock.now())
         if turn.hand_out or turn.remove:
             self._d.lead()
+        for attempt in alive:
+            self._redeem(attempt)
         for attempt in turn.hand_out:
             if self._stop.is_set():
                 return
@@ -169,6 +177,23 @@ class Renewals:
         if key not in self._renews:
             self._renews[key] = self._d.provider.store_access(a.job, a.number).renewed
         return self._renews[key]
+
+    def _redeem(self, a: Attempt) -> None:
+        """What user-data leaves out is there until the agent has reported: then it has that on its disk."""
+        key, object_key = (a.job, a.number), protocol.voucher_key(a.job, a.number)
+        wanted = a.state in UNHEARD and not self._d.heard(*key)
+        if a.state is AttemptState.PLANNED or self._redeemable.get(key) is wanted:
+            return
+        try:
+            self._d.lead()
+            if wanted:
+                self._d.store.put(object_key, self._d.left_out(a))
+            else:
+                self._d.store.delete([object_key])
+        except StoreError as e:
+            log.warning("access.failed", job=a.job, attempt=a.number, error=str(e))
+            return
+        self._redeemable[key] = wanted
 
     def _serve(self, a: Attempt) -> None:
         key, now = (a.job, a.number), self._d.clock.now()
@@ -201,13 +226,14 @@ class Renewals:
     def _remove(self, keys: Sequence[Key]) -> None:
         """Of machines that are gone: their credentials end by themselves, this is tidiness."""
         try:
-            self._d.store.delete([protocol.handout_key(*k) for k in keys])
+            self._d.store.delete([f(*k) for k in keys for f in (protocol.handout_key, protocol.voucher_key)])
         except StoreError as e:
             log.warning("access.failed", job=None, attempt=None, error=str(e))
             return
         for key in keys:
             self._issued.pop(key, None)
             self._renews.pop(key, None)
+            self._redeemable.pop(key, None)
 
     def _sweep(self, alive: set[Key]) -> None:
         """What an earlier controller handed out to machines that are gone."""
@@ -216,7 +242,7 @@ class Renewals:
             return
         try:
             there = [x.key for x in self._d.store.list(protocol.handouts_prefix())]
-            kept = {protocol.handout_key(*k) for k in alive}
+            kept = {f(*k) for k in alive for f in (protocol.handout_key, protocol.voucher_key)}
             if left := [key for key in there if key not in kept]:
                 self._d.lead()
                 self._d.store.delete(left)

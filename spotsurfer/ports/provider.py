@@ -165,10 +165,10 @@ class Provider(Protocol):
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
         """New credentials for this attempt. Asked for only where its `store_access` is `renewed`; never cached.
 
-        They allow to read, write, list and delete `jobs/<job>/` and the attempt's own report below `live/`, and to read
-        `inputs` (addresses as in the specification: `s3://bucket/path`, with a slash or a pattern at the end where several
-        files are meant). An absent object that may be read has to read as *absent*, not as forbidden: on S3 that takes
-        `s3:ListBucket` without a condition that a plain GET fails.
+        They allow what `spotsurfer_agent.keyrights` says of the attempt, to list `jobs/<job>/`, and to read those `inputs` that
+        do not lie in the store (addresses as in the specification: `s3://bucket/path`, with a slash or a pattern at the end
+        where several files are meant). An absent object that may be read has to read as *absent*, not as forbidden: on S3 that
+        takes `s3:ListBucket` without a condition that a plain GET fails.
 
         They should live for an hour or more: before half of that is over, the next ones are asked for. Each call may
         yield others; old ones stay good until they end. Raises Throttled, ProviderDenied, ProviderError.

@@ -14,7 +14,7 @@ REMOVED = {"intent_key", "partial_prefix", "partial_key"}
 OF_AN_ATTEMPT = {"log_key", "output_prefix", "live_key"}  # another one's are not written
 THERE_ALREADY = {"spec_key", "secrets_key", "input_key"}  # before any machine is: to create them is to fail
 READ = {"desired_key", "condemned_key", "proven_key", "protected_key"}
-NOT_ITS = {"store_key", "pulse_key", "controller_key", "handout_key", "runtime_key"}
+NOT_ITS = {"store_key", "pulse_key", "controller_key", "handout_key", "voucher_key", "runtime_key"}
 
 
 def test_every_kind_of_key_is_thought_of() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import hashlib
 import re
@@ -150,6 +151,39 @@ def test_a_store_that_comes_back_is_waited_for(tmp_path: Path, cloud: RoleStore)
     done = run(text, tmp_path)
     assert done.returncode == 0, done.stderr
     started_with(tmp_path / "base", SHA)
+
+
+# ---------------------------------------------------------------- what it leaves out
+
+
+LEAVES_OUT = dataclasses.replace(CONFIG, access_secret="", voucher="ab" * 32)
+
+
+def redeems(cloud: RoleStore, base: Path, **place: Any) -> str:
+    access = StoreAccess("s3://bucket", cloud.options, renewed=True)
+    given: dict[str, Any] = {"report_seconds": 0, **place}
+    return user_data(LEAVES_OUT, SHA, bootstrap.source(access, KEY, cloud.url), place=Place(str(base), **given))
+
+
+def test_it_is_fetched_once_before_the_agent_starts(tmp_path: Path, cloud: RoleStore) -> None:
+    base = tmp_path / "base"
+    assert run(redeems(cloud, base), tmp_path).returncode == 0
+    assert started_with(base, SHA)[:3] == ["--respawn", "--config", f"{base}/agent.json"]
+    assert (base / "host_key").read_text() == "redeemed\n" and not (base / "agent.json.new").exists()
+    (base / "host_key").unlink()
+    assert run(redeems(cloud, base), tmp_path).returncode == 0
+    assert not (base / "host_key").exists(), "what is on the disk already is not asked for again: it is gone from the store"
+
+
+def test_a_machine_that_can_not_have_it_is_ended(tmp_path: Path, cloud: RoleStore) -> None:
+    base, off = tmp_path / "base", tmp_path / "off"
+    text = redeems(cloud, base, power_off=f"touch {off}").replace(
+        '"$base/runtime/current/bin/spotsurfer-agent" --redeem', "false"
+    )
+    done = run(text, tmp_path)
+    assert done.returncode == 1 and off.exists()
+    assert "the keys of this machine can't be fetched: the machine is ended" in done.stderr
+    assert not (base / "agent.json").exists()
 
 
 # ---------------------------------------------------------------- what it says of itself

@@ -15,8 +15,6 @@ from support.iam.evaluate import Request, decide
 
 from spotsurfer.model.errors import ConfigError
 
-pytestmark = pytest.mark.real
-
 URL = "s3://store/fleet"
 
 
@@ -93,6 +91,7 @@ def test_another_store_is_said_at_the_start(url: str) -> None:
         bucket_and_prefix(url)
 
 
+@pytest.mark.real
 def test_what_sts_is_asked(cloud: TestEC2, family: str, tmp_path: Path) -> None:
     given = aws.provider(cloud, family, tmp_path).credentials("asm-1", 2, ())
     asked = cloud.log("sts:AssumeRole")[0]["parameters"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -50,7 +50,7 @@ class Cloud:
 class Scene:
     def __init__(self, path: Path) -> None:
         self.engine, self.clock, self.store = open_database(path / "state.db"), ManualClock(NOW), DictStore()
-        self.cloud, self.leads = Cloud(self.clock), True
+        self.cloud, self.leads, self.heard = Cloud(self.clock), True, True
         self.renewals = self.restarted()
         with self.engine.begin() as c:
             rows.add_job(c, a_job({"fetches": (InputFetch("s3://in/x", "x"), InputFetch("https://h/y", "y"))}))
@@ -61,7 +61,9 @@ class Scene:
                 raise Superseded("another one leads")
 
         key = lambda job, attempt: access_secret(MASTER, job, attempt)  # noqa: E731
-        self.renewals = Renewals(Desk(self.engine, self.clock, self.store, self.cloud, key, lead))  # type: ignore[arg-type]
+        left_out, heard = lambda a: f"of {a.number}".encode(), lambda job, attempt: self.heard
+        desk = Desk(self.engine, self.clock, self.store, self.cloud, key, lead, left_out, heard)  # type: ignore[arg-type]
+        self.renewals = Renewals(desk)
         return self.renewals
 
     def add(self, number: int, state: AttemptState = AttemptState.BOOTING) -> None:
@@ -236,6 +238,63 @@ def test_the_thread_looks_when_it_is_poked_and_ends(scene: Scene) -> None:
         time.sleep(0.01)
     scene.renewals.stop()
     assert scene.token() == "t1"
+
+
+# ---------------------------------------------------------------- what user-data leaves out
+
+
+def test_it_is_there_until_the_agent_has_reported(scene: Scene) -> None:
+    scene.heard = False
+    scene.add(1, AttemptState.PLANNED)
+    scene.renewals.look()
+    assert not scene.store.objects, "nothing was ordered yet"
+    scene.set(1, AttemptState.REQUESTED)
+    scene.renewals.look()
+    there = protocol.voucher_key(JOB, 1)
+    assert scene.store.objects[there] == b"of 1"
+    scene.set(1, AttemptState.BOOTING)
+    scene.renewals.look()
+    assert scene.store.writes.count(("put", there)) == 1
+    scene.heard = True
+    scene.renewals.look()
+    assert there not in scene.store.objects and scene.token()
+
+
+def test_it_is_there_again_after_a_restart_only_for_who_may_still_need_it(scene: Scene) -> None:
+    scene.heard = False
+    for number, state in ((1, AttemptState.BOOTING), (2, AttemptState.RUNNING), (3, AttemptState.RELEASING)):
+        scene.add(number, state)
+    scene.restarted().look()
+    assert [k for k in scene.store.objects if k.endswith(".once")] == [protocol.voucher_key(JOB, 1)]
+    scene.heard = True
+    scene.restarted().look()
+    assert not [k for k in scene.store.objects if k.endswith(".once")], "removed by whoever leads when the agent reports"
+
+
+def test_a_removal_that_failed_is_tried_again(scene: Scene) -> None:
+    scene.heard = False
+    scene.add(1)
+    scene.renewals.look()
+    scene.heard = True
+
+    def refused(keys: Iterable[str]) -> None:
+        raise StoreUnreachable("cut off")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scene.store, "delete", refused)
+        scene.renewals.look()
+    assert protocol.voucher_key(JOB, 1) in scene.store.objects and scene.token() == "t1"
+    scene.renewals.look()
+    assert protocol.voucher_key(JOB, 1) not in scene.store.objects
+
+
+def test_it_goes_with_a_machine_that_never_reported(scene: Scene) -> None:
+    scene.heard = False
+    scene.add(1)
+    scene.renewals.look()
+    scene.set(1, AttemptState.RELEASED)
+    scene.renewals.look()
+    assert not scene.store.objects
 
 
 # ---------------------------------------------------------------- silence

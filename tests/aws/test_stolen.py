@@ -52,7 +52,8 @@ def denied(call: Callable[..., Any], **arguments: Any) -> None:
 
 def test_nothing_of_another_job_is_read_or_touched(thief: Any, owner: Any) -> None:
     own = {protocol.live_key(MINE, 2)}
-    for key in keys_of(OTHER) | by_kind(MINE)["handout_key"] | by_kind(MINE)["live_key"] - own:
+    closed = by_kind(MINE)["handout_key"] | by_kind(MINE)["voucher_key"] | by_kind(MINE)["live_key"]
+    for key in (keys_of(OTHER) | closed) - own:
         at = HOME + key
         denied(thief.get_object, Key=at)
         denied(thief.head_object, Key=at)

@@ -49,7 +49,7 @@ print(json.dumps(done))
 def folder() -> Iterator[Path]:
     """One that everybody may enter: what pytest gives is closed to others, and would hide a mistake."""
     before = os.umask(0o022)
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # noqa: S108
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
         Path(name).chmod(0o755)
         yield Path(name)
     os.umask(before)

@@ -8,6 +8,10 @@ import time
 from pathlib import Path
 
 AGENT = b"""#!/bin/sh
+if [ "$1" = --redeem ]; then
+  echo "redeemed" >"$5/host_key"
+  exec cat "$3" >"$5/agent.json"
+fi
 {
   for a in "$@"; do printf '%s\\n' "$a"; done
   while read -r k v; do [ "$k" != SigIgn: ] || echo "ignores $v"; done </proc/$$/status

@@ -1,8 +1,8 @@
 """Credentials of one attempt on their way from the controller to its machine: one sealed object in the store.
 
 Every machine may read every such object, so the seal is what keeps them apart: AES-256-GCM with a key that only the controller
-and this one machine have (in its user-data), bound to job and attempt. An object of another attempt, or one that was changed by
-a bit, does not open. An older one of the same attempt does: it holds less life, and nothing else.
+and this one machine have (it traded its voucher for it), bound to job and attempt. An object of another attempt, or one that
+was changed by a bit, does not open. An older one of the same attempt does: it holds less life, and nothing else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Keys of a job's data. One secret a lineage; everything else is derived, so that no key serves two purposes.
 
 A *lineage* is a job and the copies that went their own way from it: they share chunks, so they share names and seals. The
-secret never enters the store: the controller makes it from the family's master secret and hands it over in user-data.
+secret never enters the store in the clear: the controller makes it from the family's master secret, and a machine gets it in
+its user-data or trades a voucher for it (`access.voucher`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _PURPOSES = {
     "cipher": "spotsurfer 2026-11-21 AES-256-GCM of chunks and manifests",
     "secrets": "spotsurfer 2026-11-21 AES-256-GCM of the secrets that a job is given",
     "access": "spotsurfer 2026-11-22 AES-256-GCM of the credentials that one attempt is handed",
+    "voucher": "spotsurfer 2026-11-25 AES-256-GCM of what the user-data of one attempt leaves out",
     "host": "spotsurfer 2026-11-22 Ed25519 key by which the machine of one attempt is known",
 }
 
@@ -55,7 +57,7 @@ class Keys:
 
     @classmethod
     def of_hex(cls, secret: str, lineage: str, encrypts: bool = False) -> Keys:
-        """Keys from the secret as user-data carries it. Raises WrongKey."""
+        """Keys from the secret as the agent's configuration has it. Raises WrongKey."""
         try:
             plain = bytes.fromhex(secret)
         except ValueError:
@@ -73,6 +75,11 @@ def lineage_secret(master: bytes, lineage: str) -> bytes:
 def access_secret(master: bytes, job: str, attempt: int) -> bytes:
     """What opens the credentials that are handed to this attempt, and nothing else."""
     return _derived("access", master, f"{job}.{attempt}")
+
+
+def voucher(master: bytes, job: str, attempt: int) -> bytes:
+    """What opens, once, what this attempt's user-data leaves out, and nothing else."""
+    return _derived("voucher", master, f"{job}.{attempt}")
 
 
 def host_seed(master: bytes, job: str, attempt: int) -> bytes:
