@@ -31,7 +31,7 @@ def _pages(store: ObjectStore, checkpoint: str) -> Halves:
     keys = Keys.derive(b"", JOB)
     data = store.get(protocol.manifest_key(JOB, checkpoint))
     assert data is not None, checkpoint
-    image, found = manifest.decode(data, keys, checkpoint), [np.empty(0, dtype=np.uint64)]
+    image, found = manifest.decode(data, keys, JOB, checkpoint), [np.empty(0, dtype=np.uint64)]
     with Reader(store, JOB, keys) as reader:
         for entry in (e for e in image.image if e.path.startswith("prints-")):
             whole = bytearray(entry.size)

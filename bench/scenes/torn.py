@@ -171,7 +171,7 @@ def _wrong_pages(number: int) -> int:
     """Pages of an image that are not of the instant of the newest one: the job stamps them one after the other."""
     data = Path(kit.STORE, protocol.manifest_key(engine_kit.JOB, kit.checkpoint(number))).read_bytes()
     folder = kit.TMPFS / "built"
-    images.build(manifest.decode(data, Keys.derive(b"", engine_kit.JOB)), folder)
+    images.build(manifest.decode(data, Keys.derive(b"", engine_kit.JOB), engine_kit.JOB), folder)
     stamps: dict[int, int] = {}
     count = SIZE // PAGE
     for path in folder.glob("pages-*.img"):
