@@ -53,12 +53,15 @@ SERVED = frozenset(AttemptState) - {
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """What one attempt was handed last, or why not. `renew_at` is when it is its turn again, `handed_at` when it got some."""
+    """What one attempt was handed last, or why not. `renew_at` is when it is its turn again.
+
+    `good`: from when until when it has credentials without a gap, on our clock; None = the last try failed.
+    """
 
     renew_at: datetime
     failures: int = 0
     said: str = ""
-    handed_at: datetime | None = None
+    good: tuple[datetime, datetime] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +84,14 @@ def due(attempts: Iterable[Attempt], issued: Mapping[Key, Issued], now: datetime
     return Turn(wanting, [k for k in issued if k not in alive])
 
 
-def renewed(credentials: Credentials, now: datetime) -> Issued:
+def renewed(credentials: Credentials, now: datetime, before: Issued | None = None) -> Issued:
     """Renew before half of their life is over. Raises ProviderError for those that end at once."""
     life = (credentials.expires_at - now).total_seconds()
     if life < LIFE_SECONDS_MIN:
         raise ProviderError(f"the cloud made credentials that end in {life:.0f} s: is this host's clock right?")
-    return Issued(now + timedelta(seconds=RENEW_SHARE * min(life, LIFE_SECONDS_MAX)), handed_at=now)
+    life = min(life, LIFE_SECONDS_MAX)
+    since = before.good[0] if before is not None and before.good is not None and now < before.good[1] else now
+    return Issued(now + timedelta(seconds=RENEW_SHARE * life), good=(since, now + timedelta(seconds=life)))
 
 
 def failed(before: Issued | None, error: Exception, now: datetime) -> Issued:
@@ -143,7 +148,9 @@ class Renewals:
         if not self._renews.get((job, attempt), False):
             return None
         issued = self._issued.get((job, attempt))
-        return now if issued is None or issued.failures else issued.handed_at
+        if issued is None or issued.good is None or now >= issued.good[1]:
+            return now
+        return issued.good[0]
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -199,7 +206,7 @@ class Renewals:
         key, now = (a.job, a.number), self._d.clock.now()
         before = self._issued.get(key)
         try:
-            self._issued[key] = self._hand_out(a, now)
+            self._issued[key] = self._hand_out(a, before, now)
         except (ProviderError, StoreError) as e:
             self._issued[key] = failed(before, e, now)
             log.warning("access.failed", job=a.job, attempt=a.number, error=str(e))
@@ -208,11 +215,11 @@ class Renewals:
         else:
             log.info("access.handed", job=a.job, attempt=a.number, until=str(self._issued[key].renew_at))
 
-    def _hand_out(self, a: Attempt, now: datetime) -> Issued:
+    def _hand_out(self, a: Attempt, before: Issued | None, now: datetime) -> Issued:
         with self._d.engine.connect() as c:
             job = rows.load_job(c, a.job)
         made = self._d.provider.credentials(a.job, a.number, inputs_of(job))
-        after = renewed(made, now)
+        after = renewed(made, now, before)
         life = min((made.expires_at - now).total_seconds(), LIFE_SECONDS_MAX)
         handout = Handout(dict(made.values), life, now.isoformat())
         data = seal(handout, self._d.secret_of(a.job, a.number), a.job, a.number)

@@ -80,11 +80,26 @@ class Case:
         return self.agent is not None or self.unread is not None
 
     @property
+    def _last_word_at(self) -> datetime:
+        """Before its first word: when it entered its present state."""
+        words = (seen.spoke_at for seen in (self.agent, self.unread) if seen is not None)
+        return max(words, default=self.attempt.since)
+
+    @property
+    def unheard_seconds(self) -> float:
+        """How long we could have heard its agent and did not, whether it could speak or not."""
+        return self.hearing.seconds(self._last_word_at, self.now)
+
+    @property
+    def quiet(self) -> bool:
+        """It missed a report or two: each agent speaks several times in a lease."""
+        return self.unheard_seconds > self.lease_seconds / 2
+
+    @property
     def silent_seconds(self) -> float:
-        """How long we could hear its agent and it said nothing new; before its first word, of the present state."""
-        words = [seen.spoke_at for seen in (self.agent, self.unread) if seen is not None] or [self.attempt.since]
+        """How long we could have heard its agent, and it could have spoken, and did not."""
         could = self.seen.silent_from.get(self.attempt.number)
-        return self.hearing.seconds(max(words if could is None else [*words, could]), self.now)
+        return self.hearing.seconds(max(self._last_word_at, could or self._last_word_at), self.now)
 
     @property
     def silence_seconds(self) -> float:
@@ -190,6 +205,7 @@ def holder_of(attempts: Iterable[Holder]) -> Holder | None:
 
 def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[Case]:
     """A case for each attempt, oldest first."""
+    doubt = snapshot.doubt
     return [
         Case(
             seen,
@@ -203,7 +219,7 @@ def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[Case]:
             seen.signs.get(a.number, ()),
             seen.unread.get(a.number),
             snapshot.hearing,
-            snapshot.doubt,
+            "" if doubt is None or doubt.gives_up == (seen.job.id, a.number) else doubt.why,
         )
         for a in sorted(seen.attempts, key=lambda a: a.number)
     ]

@@ -72,8 +72,9 @@ def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: dateti
     if recalled := _recall(seen):
         return recalled
     own = cases(snapshot, seen, now)
-    if any(c.doubt and c.state in HOLDS and c.silent_seconds > c.silence_seconds for c in own):
-        planner.note(seen.job.id, snapshot.doubt)
+    doubted = next((c.doubt for c in own if c.state in HOLDS and c.silent_seconds > c.silence_seconds), "")
+    if doubted:
+        planner.note(seen.job.id, doubted)
     actions = _of_attempts(own, planner)
     acted = {
         getattr(a, "attempt", None) for a in actions if not (isinstance(a, Pace) or (isinstance(a, Ask) and a.event is None))

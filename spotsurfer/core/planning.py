@@ -32,6 +32,7 @@ DRAINED = "the present machine has drained by itself"
 GONE = "the present machine is gone"
 PRESSED = "its memory was about to end on the present machine"
 MOVE = "its user asked for a move"
+DOUBTED = "a new machine shows whether the store takes reports"
 ADVISED = "the cloud advises to leave the present machine"
 NO_MACHINE = "no machine can be had now that fits and may be tried"
 
@@ -78,7 +79,7 @@ class Planner:
         move = waiter.seen.job.move
         if waiter.attempt.for_move:
             return move is not None and move.number == waiter.attempt.for_move
-        if waiter.attempt.purpose in (NEEDED, NOTICED, DRAINED, GONE, PRESSED):
+        if waiter.attempt.purpose in (NEEDED, NOTICED, DRAINED, GONE, PRESSED) or _can_tell(waiter):
             return False
         if waiter.attempt.purpose == ADVISED:
             return holder.advised
@@ -103,7 +104,7 @@ class Planner:
         if self._leaving(holder) is not None:
             return frozenset()
         waiters = (c for c in own if c.attempt.state in WAITS)
-        return frozenset(c.attempt.number for c in waiters if not self.needed(c, holder))
+        return frozenset(c.attempt.number for c in waiters if not (self.needed(c, holder) or (_can_tell(c) and holder.quiet)))
 
     def waits(self, holder: Case) -> str | None:
         """Why the job should leave its on-demand machine and wait for spot, or None. One that drains is not called back."""
@@ -158,6 +159,8 @@ class Planner:
             return None
         holder = holder_of(own)
         purpose = NEEDED if holder is None else self._leaving(holder)
+        if purpose is None and self._snapshot.doubt is not None and self._snapshot.doubt.asks == job.id:
+            purpose = DOUBTED
         after = backoff.not_before(own) if holder is None or holder.gone else None
         if after is not None and self._now < after:
             self.note(job.id, f"{backoff.said(own)}; the next one comes in {(after - self._now).total_seconds():.0f} s")
@@ -354,6 +357,11 @@ def _as_bought(ranked: Sequence[Offer], bought: Bought) -> Sequence[Offer]:
     """Those of the market that was chosen. Where it can't be had the other one is no worse than nothing, but spot is never
     waited for in vain."""
     return [o for o in ranked if MARKETS[o.market] is bought.buy] or ranked
+
+
+def _can_tell(waiter: Case) -> bool:
+    """It was ordered in a doubt about silence: nobody is drained for it, and it stays as long as the holder is quiet."""
+    return waiter.attempt.purpose.startswith(DOUBTED)
 
 
 def pause_of(holder: Case) -> PauseSeen:

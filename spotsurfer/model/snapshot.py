@@ -235,6 +235,15 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why the silence of agents is no evidence, and what is done next to find out (`core.silence`)."""
+
+    why: str
+    asks: JobId | None = None  # this job gets a machine more, which can tell; None = nothing is ordered for it now
+    gives_up: tuple[JobId, AttemptNumber] | None = None  # its silence counts all the same; None = nobody's does
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The world at one moment."""
 
@@ -252,4 +261,4 @@ class Snapshot:
     gpu_drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and region, newest machine
     hearing: Hearing = ALL_HEARD
     ahead: str = ""  # what the store knows and the database, from a backup, does not: then it may not say who belongs to nobody
-    doubt: str = ""  # why silence is no evidence now (`core.silence`); "" = it is
+    doubt: Doubt | None = None  # None = silence is evidence

@@ -312,7 +312,28 @@ def test_who_has_no_credentials_can_not_speak(scene: Scene) -> None:
     scene.clock.advance(120)
     scene.cloud.trouble = None
     scene.renewals.look()
-    assert scene.renewals.silent_from(JOB, 1, at(9000)) == scene.clock.now() == at(1740)
+    assert scene.renewals.silent_from(JOB, 1, at(2000)) == scene.clock.now() == at(1740)
+
+
+def test_who_is_handed_others_in_time_was_never_without(scene: Scene) -> None:
+    """Each renewal began the silence anew: with credentials of a quarter of an hour and a longer lease it never counted."""
+    scene.add(1)
+    scene.cloud.life = 900.0
+    for _ in range(5):
+        scene.renewals.look()
+        scene.clock.advance(405)
+    assert scene.renewals.silent_from(JOB, 1, scene.clock.now()) == NOW
+
+
+def test_credentials_that_nobody_renewed_in_time_let_nobody_speak(scene: Scene) -> None:
+    """The controller stood still, or the cloud took an hour for the answers of others: no try of this one has failed."""
+    scene.add(1)
+    scene.renewals.look()
+    assert scene.renewals.silent_from(JOB, 1, at(3599)) == NOW
+    assert scene.renewals.silent_from(JOB, 1, at(3700)) == at(3700)
+    scene.clock.advance(3700)
+    scene.renewals.look()
+    assert scene.renewals.silent_from(JOB, 1, at(5000)) == at(3700)
 
 
 def test_where_nothing_is_renewed_silence_always_counts(scene: Scene) -> None:

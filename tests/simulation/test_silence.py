@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from simulation.chances import Chances
 from simulation.world import LIMITS, World
 from spotsurfer_agent import protocol
 
+from spotsurfer.core import silence
 from spotsurfer.model.errors import StoreUnwritable
 from spotsurfer.model.job import AttemptState as A
 
@@ -141,6 +143,64 @@ def test_all_machines_that_are_cut_off_are_given_up_when_a_new_one_shows_that_th
     world.run(limit=120)
     assert [some[-1].state for some in world.attempts.values()] == [A.RUNNING] * 3
     assert [some[-1].number for some in world.attempts.values()] == [2, 2, 1]
+
+
+@pytest.fixture
+def sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A doubt is settled in minutes, as a lease lasts seconds here."""
+    monkeypatch.setattr(silence, "ASKS_SECONDS", 60.0)
+    monkeypatch.setattr(silence, "GIVES_UP_SECONDS", 240.0)
+    monkeypatch.setattr(silence, "AGAIN", timedelta(seconds=120))
+
+
+def cut_off(world: World) -> None:
+    for machine in world.cloud.machines.values():
+        assert machine.agent is not None
+        machine.agent.cut = 100_000
+
+
+@pytest.mark.usefixtures("sooner")
+def test_machines_that_are_cut_off_for_good_are_replaced_by_nobodys_order() -> None:
+    """They stood still until somebody submitted another job."""
+    world = running(jobs=3)
+    cut_off(world)
+    world.run(limit=60)
+    assert len(machines(world)) == 3
+    world.run(limit=120)
+    assert [some[-1].state for some in world.attempts.values()] == [A.RUNNING] * 3
+    assert all(len(some) == 2 for some in world.attempts.values()), "each was replaced once"
+
+
+@pytest.mark.usefixtures("sooner")
+def test_at_the_limit_of_machines_one_is_given_up_to_find_out() -> None:
+    """No machine could be ordered that would have lifted the doubt, so all of them stood still for ever."""
+    world = running(jobs=3)
+    world.limits = replace(LIMITS, instances_max=3)
+    restart(world)
+    cut_off(world)
+    before = machines(world)
+    for _ in range(240):
+        world.run(limit=1)
+        assert machines(world) == before
+    world.run(limit=150)
+    assert [some[-1].state for some in world.attempts.values()] == [A.RUNNING] * 3
+    assert all(len(some) == 2 for some in world.attempts.values()), "each was replaced once"
+
+
+@pytest.mark.usefixtures("sooner")
+def test_to_find_out_ends_no_machine_while_the_store_takes_nothing_from_any() -> None:
+    world = running()
+    before = machines(world)
+    world.store.fails = FAULTS["all writes of machines"]()
+    seen: set[str] = set()
+    for _ in range(300):
+        world.run(limit=1)
+        seen |= machines(world)
+        assert before <= machines(world) and len(machines(world)) <= len(before) + 1
+    assert len(seen) > len(before) + 1, "one after the other was ordered to find out"
+    world.store.fails = lambda who, verb, key: False
+    world.run(limit=120)
+    assert machines(world) == before
 
 
 def test_a_shorter_lease_in_the_configuration_gives_no_job_two_owners() -> None:
