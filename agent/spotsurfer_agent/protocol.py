@@ -276,6 +276,7 @@ class Report:
     desired: int = 0  # sequence of the newest desired object read
     drain_failed: int = 0  # sequence of the desired drain that failed; the job runs on
     frozen: bool = False  # the lease lapsed: the job is held still until the head is read again
+    lease_seconds: float = 0.0  # that it goes by; 0 = it does not say
     notice: Notice | None = None
     last_save: SaveFacts | None = None
     saves: int = 0

@@ -57,6 +57,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         desired=facts.desired.sequence if facts.desired else 0,
         drain_failed=state.drain_failed,
         frozen=state.held_since is not None,
+        lease_seconds=facts.rules.lease_seconds,
         notice=notice,
         last_save=coding.known(SaveFacts, memory.last_save) if memory.last_save is not None else None,
         saves=memory.saves,

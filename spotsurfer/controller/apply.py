@@ -314,7 +314,7 @@ class Apply:
         grant = next(e for e in log.entries if e.kind is HeadKind.GRANT and e.epoch == action.attempt)
         token = launch_token(self._p.family, action.job, action.attempt)
         now = self._p.clock.now()
-        attempt = effects.recalled(action, grant, token, self._instance_of(token), now)
+        attempt = effects.recalled(action, grant, token, self._instance_of(token), self._p.lease_seconds, now)
         rows.add_attempt(c, attempt)
         job = rows.load_job(c, action.job)
         if job.state is JobState.QUEUED:

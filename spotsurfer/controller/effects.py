@@ -65,10 +65,16 @@ def planned(plan: Plan, family: str, lease_seconds: float, now: datetime) -> Att
 
 
 UNKNOWN_POOL = Pool("", "", "", "")
+UNKNOWN_LEASE_SECONDS = 3600.0  # of a machine that the database has lost: few set a longer one, and its agent may say better
 
 
-def recalled(action: Recall, grant: Head, token: str, view: InstanceView | None, now: datetime) -> Attempt:
-    """The row of an attempt that the store knows and the database has lost. What its machine costs is not known any more."""
+def recalled(
+    action: Recall, grant: Head, token: str, view: InstanceView | None, lease_seconds: float, now: datetime
+) -> Attempt:
+    """The row of an attempt that the store knows and the database has lost. What its machine costs is not known any more.
+
+    `lease_seconds`: of machines that are ordered now.
+    """
     began = datetime.fromisoformat(grant.at) if grant.at else now
     return Attempt(
         job=action.job,
@@ -88,6 +94,7 @@ def recalled(action: Recall, grant: Head, token: str, view: InstanceView | None,
         head_number=grant.number,
         desired_sequence=action.desired_sequence,
         launched_at=view.launched_at if view is not None else None,
+        lease_seconds=max(lease_seconds, UNKNOWN_LEASE_SECONDS),
     )
 
 

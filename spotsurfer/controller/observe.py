@@ -271,6 +271,7 @@ def _agent(heard: Heard, spoke_at: datetime) -> AgentSeen:
         desired=r.desired,
         drain_failed=r.drain_failed,
         frozen=r.frozen,
+        lease_seconds=r.lease_seconds,
         pressed=r.pressed,
         workload_dead=r.state in WORKLOAD_DEAD,
         notice_id=r.notice.id if r.notice else None,

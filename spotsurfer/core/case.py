@@ -108,7 +108,9 @@ class Case:
 
     @property
     def lease_seconds(self) -> float:
-        """The one that its machine was given."""
+        """The one that its machine was given: as its agent says, else as its row does."""
+        if self.agent is not None and self.agent.lease_seconds > 0:
+            return self.agent.lease_seconds
         given = self.attempt.lease_seconds
         return self.limits.lease_seconds if given is None else given
 

@@ -47,6 +47,7 @@ class AgentSeen:
     desired: int
     drain_failed: int = 0
     frozen: bool = False
+    lease_seconds: float = 0.0  # that it goes by; 0 = it does not say
     pressed: bool = False  # it stands still, because its memory was about to end: it is saved for a larger machine
     workload_dead: bool = False
     notice_id: str | None = None

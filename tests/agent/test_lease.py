@@ -75,6 +75,7 @@ def test_frozen_is_reported_as_soon_as_reports_work_again(world):
     world.until(lambda: machine.shim.held)
     world.turn()
     assert world.report(1).frozen
+    assert world.report(1).lease_seconds == 60.0, "who lost his database learns it from there"
 
 
 def test_cut_off_and_replaced_it_never_runs_again(world):

@@ -363,6 +363,18 @@ def test_silence_counts_from_when_a_machine_could_speak_again() -> None:
     assert find(Mark, replace(silent, silent_from={1: ago(76)})).event is AttemptEvent.SILENT
 
 
+@pytest.mark.parametrize(
+    ("said", "silent", "given_up"), [(0.0, 3614, False), (0.0, 3616, True), (60.0, 80, True), (9000.0, 3616, False)]
+)
+def test_who_does_not_know_the_lease_of_a_machine_goes_by_its_agents_word_else_by_a_long_one(
+    said: float, silent: float, given_up: bool
+) -> None:
+    """The row is from the store, after a backup."""
+    holder = an_attempt(1, A.RUNNING, since=ago(10_000), lease_seconds=3600.0)
+    world = replace(seen([holder], a_head()), agents={1: an_agent(silent=silent, lease_seconds=said)})
+    assert (find(Mark, world) is not None) is given_up
+
+
 # ---- outputs that are not there
 
 

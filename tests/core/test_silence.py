@@ -56,7 +56,7 @@ def test_who_is_handed_credentials_anew_lifts_no_doubt_about_the_others() -> Non
 
 
 def test_a_new_machine_is_evidence_only_against_who_had_credentials_for_long_enough() -> None:
-    """Nobody could renew any, so all fell silent. Then all were handed some, and a new machine speaks before the old ones do."""
+    """Nobody could renew any, so all fell silent. Then all were handed some, and a new machine speaks first."""
     new = a_holder("new", 1.0, launched=300.0)
     for handed, expected in ((20.0, 0), (LAPSED - 1, 0), (LAPSED + 1, 3)):
         fleet = a_fleet(silent=7000.0, silent_from={1: ago(handed)})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from simulation.chances import Chances
 from simulation.virtual import POOLS
-from simulation.world import World
+from simulation.world import LIMITS, World
 from sqlalchemy import Engine
 
 from spotsurfer.controller.leadership import Leadership
@@ -97,3 +98,24 @@ def test_a_job_that_the_backup_has_never_heard_of_keeps_its_machine() -> None:
     world.run(limit=60)
     assert alive(world) == ours
     assert "attempt 1 of job-1, and this database does not" in world.loop.last_error
+
+
+def test_a_machine_that_the_backup_does_not_know_keeps_its_lease() -> None:
+    """Nobody knew it any more, so today's setting was taken for it: the job ran on two machines."""
+    world = world_with(1)
+    until_running(world)
+    backup = copied(world.engine)
+    world.commands.move(world.ids[0], None, None)
+    until_running(world, 2)
+    ours = alive(world)
+    world.engine, world.limits = backup, replace(LIMITS, lease_seconds=1.0, lease_margin_seconds=1.0)
+    world._controller()
+    world.run(limit=20)
+    (holder,) = [m for m in world.cloud.machines.values() if m.gone_at is None]
+    assert holder.agent is not None
+    holder.agent.cut = 10_000
+    world.run(limit=300)
+    assert alive(world) == ours
+    holder.gone_at = world.clock.now()  # what the cloud says needs no silence
+    world.run(limit=60)
+    assert [(a.number, a.state) for a in world.attempts["job-0"]][-1] == (3, A.RUNNING)
