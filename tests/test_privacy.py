@@ -47,3 +47,74 @@ def test_what_an_earlier_release_left_open_is_closed(tmp_path: Path) -> None:
     assert mode(data) == mode(tmp_path / "store") == 0o700
     assert mode(data / "state.db") == 0o600
     assert privacy.close(data) == []
+
+
+FILES = {"state.db": 0o666, "state.db-wal": 0o644, "state.db-shm": 0o604, "store.key": 0o640, "token": 0o620, "notes.txt": 0o644}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A data folder with each kind of wrong mode, and a file in it that is no secret."""
+    made = tmp_path / "data"
+    made.mkdir()
+    for name, wrong in FILES.items():
+        (made / name).write_bytes(b"x")
+        (made / name).chmod(wrong)
+    made.chmod(0o775)
+    return made
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {path.name: mode(path) for path in folder.iterdir()}
+
+
+def test_each_wrong_mode_is_mended_and_its_owners_rights_stay(folder: Path) -> None:
+    (folder / "state.db").chmod(0o466)
+    assert privacy.close(folder) == [folder, *(folder / name for name in privacy.SECRET)]
+    assert mode(folder) == 0o700
+    secrets = dict.fromkeys(privacy.SECRET, 0o600)
+    assert modes(folder) == {**secrets, "state.db": 0o400, "notes.txt": 0o644}, "in a folder that is closed nobody reads it"
+
+
+def test_what_belongs_to_somebody_else_is_told_and_not_touched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root runs a controller on the folder of a user, or of a group: their rights are not ours to take."""
+    us = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: us + 1)
+    assert privacy.close(folder) == []
+    assert (mode(folder), modes(folder)) == (0o775, FILES)
+    assert privacy.open_to_others(folder)
+    folder.chmod(0o700)
+    assert not privacy.open_to_others(folder), "it is closed as it is"
+
+
+def test_a_store_in_a_shared_place_keeps_it_open_and_closes_its_secrets(folder: Path) -> None:
+    """`/tmp`, or a folder that everybody writes to: other programs need it."""
+    folder.chmod(0o1777)
+    assert privacy.close(folder) == [folder / name for name in privacy.SECRET]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+    assert privacy.open_to_others(folder)
+
+
+def test_the_root_of_a_file_system_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "is_mount", lambda self: self == folder)
+    assert folder not in privacy.close(folder)
+    assert mode(folder) == 0o775 and privacy.open_to_others(folder)
+
+
+def test_a_link_is_closed_where_it_leads(folder: Path, tmp_path: Path) -> None:
+    """To keep the folder, or the key, on another disk is usual. A link that leads nowhere is no trouble."""
+    key = tmp_path / "elsewhere.key"
+    (folder / "store.key").rename(key)
+    (folder / "store.key").symlink_to(key)
+    (folder / "token").unlink()
+    (folder / "token").symlink_to(tmp_path / "nowhere")
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    assert link / "store.key" in privacy.close(link)
+    assert mode(folder) == 0o700 and mode(key) == mode(folder / "state.db") == 0o600
+    assert not privacy.open_to_others(link)
+
+
+def test_a_folder_that_is_not_there_is_no_trouble(tmp_path: Path) -> None:
+    assert privacy.close(tmp_path / "none") == []
+    assert not privacy.open_to_others(tmp_path / "none")

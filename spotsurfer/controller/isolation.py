@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TypeVar
 
 import structlog
@@ -45,6 +46,28 @@ def _checked(step: Callable[[Snapshot], object], snapshot: Snapshot, seen: JobSe
     except Exception as e:
         return set_aside(seen, e)
     return seen
+
+
+class Aside:
+    """Jobs that an action failed for. They stay set aside until their users order them to go on."""
+
+    def __init__(self) -> None:
+        self._failed: dict[JobId, tuple[Exception, datetime]] = {}
+
+    def add(self, job: JobId | None, error: Exception, now: datetime) -> None:
+        """The action was about this job."""
+        if job is not None:
+            self._failed.setdefault(job, (error, now))
+
+    def of(self, jobs: Sequence[JobSeen]) -> list[JobSeen]:
+        """All jobs, those set aside that an action failed for. Forgets who is tried again, and who is over."""
+        resumed = {s.job.id: s.job.resumed_at for s in jobs}
+        self._failed = {
+            job: (error, at)
+            for job, (error, at) in self._failed.items()
+            if job in resumed and ((again := resumed[job]) is None or again <= at)
+        }
+        return [set_aside(s, self._failed[s.job.id][0]) if s.job.id in self._failed and not s.trouble else s for s in jobs]
 
 
 def set_aside(seen: JobSeen, error: Exception) -> JobSeen:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -19,16 +18,16 @@ from spotsurfer.controller.chronicle import Chronicle
 from spotsurfer.controller.courses import Courses, Sizes
 from spotsurfer.controller.events import Kind
 from spotsurfer.controller.idleness import Idleness
-from spotsurfer.controller.isolation import isolated
+from spotsurfer.controller.isolation import NOBODYS, Aside, isolated
 from spotsurfer.controller.leadership import Leadership
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
 from spotsurfer.core.preview import preview
 from spotsurfer.core.purchase import view_of
-from spotsurfer.model.actions import Action, Decision, Grant, Launch, Mark, Plan, Preview, SetWish, Sweep, Terminate
+from spotsurfer.model.actions import Action, Decision, Grant, Launch, Mark, Plan, Preview, Sweep, Terminate
 from spotsurfer.model.errors import Conflict, ProviderError, SpotsurferError, Superseded
 from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import Job, Wish
+from spotsurfer.model.job import Job
 from spotsurfer.model.snapshot import Snapshot
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.interval import Interval
@@ -69,6 +68,7 @@ class Loop:
         self._clock = clock
         self._leadership = leadership
         self._chronicle = Chronicle(engine)
+        self._aside = Aside()
         self.idleness = Idleness(engine)
         self._courses = None if policies.sizes is None else Courses(engine, policies.sizes)
         self._notes: dict[JobId, str] = {}
@@ -88,6 +88,7 @@ class Loop:
                 self._observer.reports.lost()
             observed = self._almanac.noted(self._observer.look(now), now)
             self._chronicle.attend(observed.jobs)
+            observed = replace(observed, jobs=self._aside.of(observed.jobs))
             snapshot = isolated(lambda s: self._chronicle.reckoned(s, now), observed)
             self._chronicle.record(self._observer, snapshot, now)
             snapshot = isolated(lambda s: self._sized(s, now), snapshot)
@@ -145,17 +146,16 @@ class Loop:
         except SpotsurferError as e:
             log.error("action.refused", action=name, error=str(e), job=getattr(action, "job", None))
             return None
+        except NOBODYS as e:
+            log.error("action.failed", action=name, error=str(e), job=getattr(action, "job", None))
+            self._observer.trouble.host = f"{name}: {e}"
+            return None
         except Exception as e:  # what its machines wrote may be in it: no other job may suffer
             log.exception("action.refused", action=name, error=str(e), job=getattr(action, "job", None))
-            self._hold(getattr(action, "job", None), f"{type(e).__name__}: {e}")
+            self._aside.add(getattr(action, "job", None), e, self._clock.now())
             return None
         log.info("action.done", action=name, job=getattr(action, "job", None), outcome=outcome)
         return outcome
-
-    def _hold(self, job: JobId | None, trouble: str) -> None:
-        if job is not None:
-            with suppress(SpotsurferError):
-                self._apply.carry_out(SetWish(job, Wish.HOLD, f"the controller can't deal with it ({trouble}): report that"))
 
     def _explain(self, decision: Decision, done: dict[JobId, list[str]], now: datetime) -> None:
         """Keep what was decided where something was done or the reason for waiting changed."""

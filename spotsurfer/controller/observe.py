@@ -55,10 +55,11 @@ class Trouble:
 
     cloud: str = ""
     store: str = ""
+    host: str = ""
     heads: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return "; ".join(x for x in (self.cloud, self.store, *self.heads.values()) if x)
+        return "; ".join(x for x in (self.cloud, self.store, self.host, *self.heads.values()) if x)
 
 
 class Observer:

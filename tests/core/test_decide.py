@@ -386,3 +386,52 @@ def test_a_command_that_leaves_no_outputs_behind_has_failed() -> None:
     assert end.reason == f"the command ended with exit code 0 ({lacks})"
     again = seen([an_attempt(1, A.FINISHED)], ended, job=a_job({"retries": 1}))
     assert lacks in find(Retry, again).reason
+
+
+# ---- set aside
+
+
+ASKED = (Ask, "drain")
+TERMINATED, SILENT = (Terminate, ""), (Mark, AttemptEvent.SILENT)
+
+
+@pytest.mark.parametrize(
+    ("wish", "state", "since", "expected"),
+    [
+        (Wish.HOLD, A.PLANNED, 5, TERMINATED),
+        (Wish.HOLD, A.BOOTING, 5, TERMINATED),
+        (Wish.HOLD, A.READY, 5, TERMINATED),
+        (Wish.HOLD, A.RESTORING, 5, ASKED),
+        (Wish.HOLD, A.RUNNING, 5, ASKED),
+        (Wish.HOLD, A.DRAINING, 599, None),
+        (Wish.HOLD, A.DRAINING, 601, SILENT),
+        (Wish.HOLD, A.LOST, 5, TERMINATED),
+        (Wish.HOLD, A.RELEASING, 5, None),
+        (Wish.HOLD, A.RELEASING, 61, TERMINATED),
+        (Wish.CANCEL, A.RUNNING, 5, SILENT),
+        (Wish.CANCEL, A.DRAINING, 5, SILENT),
+        (Wish.CANCEL, A.READY, 5, TERMINATED),
+        (Wish.HOLD, A.RELEASED, 5, (EndJob, JobEvent.HELD)),
+        (Wish.CANCEL, A.RELEASED, 5, (EndJob, JobEvent.CANCELLED)),
+        (Wish.CANCEL, A.REFUSED, 5, (EndJob, JobEvent.CANCELLED)),
+    ],
+)
+def test_who_is_set_aside_leaves_its_machine_step_by_step(wish: Wish, state: A, since: float, expected: Any) -> None:
+    world = seen([an_attempt(1, state, since=ago(since))], None, agents={}, job=a_job(wish=wish), trouble="ValueError: bad")
+    said = [(type(a), getattr(a, "want", None) or getattr(a, "event", "")) for a in actions(world)]
+    assert said == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize("state", [A.RUNNING, A.DRAINING, A.RELEASING])
+def test_a_machine_of_one_set_aside_that_is_gone_is_known_to_be(state: A) -> None:
+    world = seen([an_attempt(1, state)], None, agents={}, job=a_job(wish=Wish.HOLD), trouble="ValueError: bad")
+    assert [a.event for a in actions(replace(world, instances={1: an_instance(gone=True)})) if isinstance(a, Mark)] == [
+        AttemptEvent.INSTANCE_GONE
+    ]
+
+
+def test_who_is_set_aside_is_held_first_with_what_to_do() -> None:
+    world = seen([an_attempt(1)], None, agents={}, trouble="ValueError: bad")
+    (held,) = actions(world)
+    assert isinstance(held, SetWish) and held.wish is Wish.HOLD
+    assert "can't deal with it (ValueError: bad)" in held.reason and "`resume` it" in held.reason

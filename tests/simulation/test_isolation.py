@@ -13,8 +13,10 @@ from spotsurfer_agent import protocol
 from sqlalchemy import text
 from support.fuzz import mutated
 
+from spotsurfer.controller.apply import Apply
+from spotsurfer.model.actions import Ask
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.job import Job, Wish
+from spotsurfer.model.job import Job, JobState, Wish
 
 CALM: dict[str, Any] = {name: 0.0 for name in Chances.__dataclass_fields__ if name not in ("boots_seconds", "on_demand_sure")}
 
@@ -104,3 +106,91 @@ def test_what_is_nobodys_fault_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ZeroDivisionError):
         world.loop.tick()
     assert all(j.wish is Wish.RUN for j in world._jobs())
+
+
+def broken(world: World, number: int) -> None:
+    """A row that each decision fails for, as a new controller finds it."""
+    with world.engine.begin() as c:
+        c.execute(text(f"UPDATE job SET spec = json_set(spec, '$.idle_seconds', 1e300) WHERE id = 'job-{number}'"))
+    world._controller()
+
+
+def left(world: World, number: int) -> list[str]:
+    """Its machines that are there."""
+    alive = (m for m in world.cloud.machines.values() if m.gone_at is None)
+    return [m.id for m in alive if m.plan.tags["spotsurfer:job"] == f"job-{number}"]
+
+
+def test_who_is_set_aside_is_held_at_last_and_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its machine nothing is known but its row: it gets some time for the save that was asked for."""
+    monkeypatch.setattr("spotsurfer.core.decide.TROUBLE_SECONDS", 100.0)
+    world = running()
+    broken(world, 0)
+    world.run(limit=60)
+    assert [a.state for a in world.attempts["job-0"]] == [A.DRAINING] and left(world, 0)
+    before = worked(world, 1)
+    world.run(limit=100)
+    assert job(world, 0).state is JobState.HELD
+    assert [a.state for a in world.attempts["job-0"]] == [A.RELEASED] and not left(world, 0)
+    assert worked(world, 1) == before + 100
+
+
+def test_who_is_set_aside_can_be_cancelled() -> None:
+    world = running()
+    broken(world, 0)
+    world.run(limit=10)
+    world.commands.cancel(world.ids[0])
+    world.run(limit=30)
+    assert job(world, 0).state is JobState.CANCELLED
+    assert not left(world, 0) and left(world, 1)
+
+
+def raised(patch: pytest.MonkeyPatch, error: Exception, once: bool = False) -> None:
+    """What is asked of a machine of job-0 fails, always or once."""
+    ask, times = Apply._ask, [1 if once else 10_000]
+
+    def fails(self: Apply, action: Ask) -> Any:
+        times[0] -= action.job == "job-0"
+        if action.job == "job-0" and times[0] >= 0:
+            raise error
+        return ask(self, action)
+
+    patch.setattr(Apply, "_ask", fails)
+
+
+def test_an_action_that_raises_sets_its_job_aside_until_it_is_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = running()
+    raised(monkeypatch, ValueError("garbled"), once=True)
+    before = worked(world, 1)
+    world.commands.checkpoint(world.ids[0])
+    world.run(limit=20)
+    assert job(world, 0).wish is Wish.HOLD and "ValueError: garbled" in job(world, 0).reason
+    assert [a.state for a in world.attempts["job-0"]] == [A.DRAINING], "it is saved"
+    assert worked(world, 1) == before + 20
+    world.commands.resume(world.ids[0])
+    world.run(limit=60)
+    assert job(world, 0).wish is Wish.RUN and world.attempts["job-0"][-1].state is A.RUNNING
+
+
+def test_a_job_that_no_action_can_be_carried_out_for_is_cancelled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its wish was overwritten each time that an action raised: who cancelled it paid on."""
+    world = running()
+    raised(monkeypatch, ValueError("garbled"))
+    monkeypatch.setattr(Apply, "_close", lambda *_: 1 / 0)
+    world.commands.cancel(world.ids[0])
+    world.run(limit=30)
+    assert job(world, 0).state is JobState.CANCELLED
+    assert not left(world, 0) and left(world, 1)
+
+
+def test_a_full_disk_of_this_host_holds_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each action that failed for it held its job: one second of trouble suspended all that were to be told something."""
+    world = running()
+    raised(monkeypatch, OSError(28, "No space left on device"), once=True)
+    world.commands.checkpoint(world.ids[0])
+    world.run(limit=1)
+    assert "No space left" in world.loop.last_error
+    world.run(limit=20)
+    assert job(world, 0).wish is Wish.RUN
+    assert world.attempts["job-0"][-1].desired_save > 0, "it was asked again"
+    assert world.loop.last_error == ""
