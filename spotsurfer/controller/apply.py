@@ -50,6 +50,7 @@ from spotsurfer.store.heads import Heads
 
 UNKNOWN_MAX = 5  # answers that say nothing, before an order is given up
 Effect = Callable[[Connection], tuple[str, Callable[[], None] | None]]  # records; what it returns runs after the commit
+InstanceOf = Callable[[str, InstanceId | None], InstanceView | None]
 UserData = Callable[[Attempt], str]
 # Called inside the transaction that ends or holds a job; what it returns runs after the commit.
 OnEnd = Callable[[Connection, Job], Callable[[], None] | None]
@@ -75,9 +76,9 @@ class Ports:
 
 
 class Apply:
-    """One action at a time; `instance_of` finds the machine of a token in the last listing."""
+    """One action at a time; `instance_of` finds the machine of a token in the last listing, see Observer."""
 
-    def __init__(self, ports: Ports, instance_of: Callable[[str], InstanceView | None]) -> None:
+    def __init__(self, ports: Ports, instance_of: InstanceOf) -> None:
         self._p = ports
         self._instance_of = instance_of
         self._unknown: dict[str, int] = {}  # launch token -> answers that said nothing
@@ -137,7 +138,7 @@ class Apply:
         return text
 
     def _step(self, c: Connection, before: Attempt, event: AttemptEvent, reason: str, **changes: object) -> Attempt:
-        view = self._instance_of(before.token)
+        view = self._instance_of(before.token, before.instance)
         moved = effects.after(before, event, reason, self._p.clock.now(), _seen(view))
         saved = rows.save_attempt(c, replace(moved, **changes))  # type: ignore[arg-type]
         data: dict[str, str | float | None] = {"from": str(before.state), "to": str(saved.state), "event": str(event)}
@@ -296,7 +297,7 @@ class Apply:
 
     def _terminate(self, action: Terminate) -> Effect:
         attempt = self._load(action.job, action.attempt)
-        view = self._instance_of(attempt.token)
+        view = self._instance_of(attempt.token, attempt.instance)
         instance = attempt.instance or (view.id if view else None)
         if instance is not None:
             self._p.provider.terminate(InstanceId(instance))
@@ -314,7 +315,7 @@ class Apply:
         grant = next(e for e in log.entries if e.kind is HeadKind.GRANT and e.epoch == action.attempt)
         token = launch_token(self._p.family, action.job, action.attempt)
         now = self._p.clock.now()
-        attempt = effects.recalled(action, grant, token, self._instance_of(token), self._p.lease_seconds, now)
+        attempt = effects.recalled(action, grant, token, self._instance_of(token, None), self._p.lease_seconds, now)
         rows.add_attempt(c, attempt)
         job = rows.load_job(c, action.job)
         if job.state is JobState.QUEUED:

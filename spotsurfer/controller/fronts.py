@@ -17,7 +17,7 @@ from spotsurfer.model.job import ENDED, Job, Wish, rehearses
 from spotsurfer.model.ports import JobPort
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.provider import InstanceView, Provider
+from spotsurfer.ports.provider import InstanceState, InstanceView, Provider
 from spotsurfer.ports.service import PortStatus
 from spotsurfer.state import fronts
 
@@ -32,7 +32,7 @@ class Sources:
     clock: Clock
     provider: Provider
     seen: Callable[[], Snapshot | None]
-    instance_of: Callable[[str], InstanceView | None]
+    instance_of: Callable[[str, InstanceId | None], InstanceView | None]
     wake: Callable[[str], Job]
 
 
@@ -74,7 +74,9 @@ class FrontDoors:
 
     def outlet(self, place: Place) -> tuple[socket.socket, str]:
         """See Ways."""
-        view = self._s.instance_of(place.token)
+        view = self._s.instance_of(place.token, place.instance)
+        if view is not None and view.state is InstanceState.GONE:  # somebody else may have its address by now
+            raise Conflict("the job's machine is gone")
         address = None if view is None else view.public_address if self._public else view.address
         if view is None or address is None:
             raise Conflict("the job's machine has no address yet; see [front] machines")

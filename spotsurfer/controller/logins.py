@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from spotsurfer.controller.bootstrap import Login
 from spotsurfer.model.errors import ConfigError, Conflict, SpotsurferError
-from spotsurfer.model.ids import JobId
+from spotsurfer.model.ids import InstanceId, JobId
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState
 from spotsurfer.ports.provider import InstanceView
 from spotsurfer.ports.service import Machine
@@ -48,7 +48,7 @@ class Logins:
         rules: Rules,
         seed_of: Callable[[str, int], bytes],
         engine: Engine,
-        instance_of: Callable[[str], InstanceView | None],
+        instance_of: Callable[[str, InstanceId | None], InstanceView | None],
     ) -> None:
         """`seed_of` an attempt: its machine's host key. Raises ConfigError where the key file can't be used."""
         self._rules, self._seed_of, self._engine, self._instance_of = rules, seed_of, engine, instance_of
@@ -78,7 +78,7 @@ class Logins:
         return self._target(chosen)
 
     def _target(self, a: Attempt) -> Machine:
-        seen = self._instance_of(a.token)
+        seen = self._instance_of(a.token, a.instance)
         address = (seen.public_address if self._rules.public else seen.address) if seen is not None else None
         if address is None:
             kind = "public" if self._rules.public else "private"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ from spotsurfer.controller.lookout import Lookout
 from spotsurfer.controller.turns import Turns
 from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.errors import ProviderError
-from spotsurfer.model.ids import AttemptNumber, JobId
+from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState, Job, Wish
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import (
@@ -83,7 +84,8 @@ class Observer:
         self._listing_every = timedelta(seconds=listing_seconds)
         self._listing_complete = False
         self._awaited = False
-        self._listing: dict[str, InstanceView] = {}
+        self._listing: dict[InstanceId, InstanceView] = {}
+        self._of_token: dict[str, list[InstanceView]] = {}
         self._listing_at: datetime | None = None
         self._annals, self._turns = Annals(), Turns()
         self.lookout = Lookout(engine, provider, heads)
@@ -115,7 +117,9 @@ class Observer:
         self._awaited = any(a.gave_way_to and a.state is AttemptState.RELEASING for some in attempts.values() for a in some)
         seen = [self._seen(j, attempts[j.id], signs, now) for j in jobs]
         ahead = self._ahead(attempts, now)
-        orphans = [_instance(v) for t, v in self._listing.items() if t not in tokens and v.state is not InstanceState.GONE]
+        mine = {a.token: a.instance for some in attempts.values() for a in some if a.state not in OVER and a.instance}
+        there = (v for v in self._listing.values() if v.state is not InstanceState.GONE)
+        orphans = [_instance(v) for v in there if v.token not in tokens or mine.get(v.token, v.id) != v.id]
         return Snapshot(
             jobs=seen,
             offers=self._offers,
@@ -132,9 +136,15 @@ class Observer:
             ahead=ahead,
         )
 
-    def instance_of(self, token: str) -> InstanceView | None:
-        """The machine of a launch token in the last listing."""
-        return self._listing.get(token)
+    def instance_of(self, token: str, known: InstanceId | None) -> InstanceView | None:
+        """The machine of a launch token in the last listing; `known`: its id, where its order was answered.
+
+        Whoever orders a machine like ours by hand copies its tags, and so its token.
+        """
+        some = self._of_token.get(token, [])
+        if known is not None:
+            return next((v for v in some if v.id == known), None)
+        return min(some, key=lambda v: (v.state is InstanceState.GONE, v.launched_at), default=None)
 
     def offers(self) -> tuple[Offer, ...]:
         """Offers as last asked for."""
@@ -166,8 +176,12 @@ class Observer:
         except ProviderError as e:
             self.trouble.cloud = f"the cloud's listing failed: {e}"
             return False
-        fresh = {v.token: v for v in listing.instances}
+        fresh = {v.id: v for v in listing.instances}
         self._listing = fresh if listing.complete else {**self._listing, **fresh}
+        of_token = defaultdict[str, list[InstanceView]](list)
+        for view in self._listing.values():
+            of_token[view.token].append(view)
+        self._of_token = dict(of_token)  # at once: others ask while we look
         if listing.complete:
             self._listing_at = now
         return listing.complete
@@ -222,7 +236,7 @@ class Observer:
 
     def _instances(self, attempts: Iterable[Attempt]) -> dict[AttemptNumber, InstanceSeen]:
         living = (a for a in attempts if a.state not in OVER)
-        return {a.number: _instance(v) for a in living if (v := self._listing.get(a.token)) is not None}
+        return {a.number: _instance(v) for a in living if (v := self.instance_of(a.token, a.instance)) is not None}
 
     def _ahead(self, attempts: Mapping[JobId, Sequence[Attempt]], now: datetime) -> str:
         """Agents that speak for attempts that this database has never heard of: it is older than the store."""

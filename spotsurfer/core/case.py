@@ -121,11 +121,11 @@ class Case:
 
     @property
     def gone(self) -> bool:
-        """The machine has ended: the cloud says so, or it is missing from a complete listing that it should be in."""
+        """The machine has ended: the cloud says so, or it is missing from a complete listing and its agent says nothing."""
         if self.instance is not None:
             return self.instance.gone
-        if not self.listing_complete:
-            return False
+        if not self.listing_complete or (self.spoke and not self.quiet):
+            return False  # who speaks is there, whatever a listing leaves out
         appeared = self.attempt.launched_at or self.attempt.planned_at
         if self.attempt.state is AttemptState.RELEASING:
             appeared = max(appeared, self.attempt.since)

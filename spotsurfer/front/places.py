@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from spotsurfer.model.ids import InstanceId
 from spotsurfer.model.job import ENDED, Attempt, AttemptState, HeldBy, Wish, rehearses
 from spotsurfer.model.snapshot import JobSeen
 
@@ -27,6 +28,7 @@ class Place:
     attempt: int = 0
     token: str = ""
     since: datetime | None = None  # it runs there
+    instance: InstanceId | None = None
 
 
 def place_of(seen: JobSeen) -> Place:
@@ -42,4 +44,4 @@ def place_of(seen: JobSeen) -> Place:
 
 
 def _on(at: At, attempt: Attempt | None) -> Place:
-    return Place(at) if attempt is None else Place(at, attempt.number, attempt.token, attempt.since)
+    return Place(at) if attempt is None else Place(at, attempt.number, attempt.token, attempt.since, attempt.instance)

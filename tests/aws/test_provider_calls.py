@@ -39,7 +39,9 @@ def test_ten_and_five_hundred_machines_cost_the_same_calls(cloud: TestEC2, famil
         cloud.order("log")
         decision = desk.tick(TICKS)
         assert decision.actions == ()  # a fleet at rest
-        assert all(desk.observer.instance_of(launch_token(family, JobId(f"job-{i}"), an_attempt().number)) for i in range(size))
+        assert all(
+            desk.observer.instance_of(launch_token(family, JobId(f"job-{i}"), an_attempt().number), None) for i in range(size)
+        )
         seen[size] = Counter(c["action"] for c in cloud.log())
     assert seen[10] == seen[100] == seen[500]
     assert seen[500] == {"ec2:DescribeInstances": TICKS, "sqs:ReceiveMessage": TICKS}

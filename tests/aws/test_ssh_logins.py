@@ -50,7 +50,8 @@ class Scene:
             rows.add_job(c, a_job())
 
     def logins(self, **rules: object) -> Logins:
-        return Logins(Rules(**{"user": "root", **rules}), seed_of, self.engine, self.views.get)  # type: ignore[arg-type]
+        views = lambda token, _: self.views.get(token)  # noqa: E731
+        return Logins(Rules(**{"user": "root", **rules}), seed_of, self.engine, views)  # type: ignore[arg-type]
 
     def add(self, number: int, state: AttemptState, address: str | None = "127.0.0.1", public: str | None = None) -> Attempt:
         attempt = an_attempt(number, state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def doors(engine: Engine, job: Job, ports: range = range(20500, 20502), public: 
 
     world = a_snapshot(seen([an_attempt(1)], job=job))
     cloud: object = Cloud()
-    sources = Sources(engine, ManualClock(NOW), cloud, lambda: world, lambda _: VIEW, wake)  # type: ignore[arg-type]
+    sources = Sources(engine, ManualClock(NOW), cloud, lambda: world, lambda *_: VIEW, wake)  # type: ignore[arg-type]
     return FrontDoors(sources, ports, public), woken
 
 
@@ -113,3 +114,20 @@ def test_a_connection_does_not_undo_what_the_user_ordered_meanwhile(engine: Engi
         rows.add_job(c, a_job(PORTS, state=JobState.HELD, wish=Wish.HOLD))
     with pytest.raises(Conflict):
         Commands(engine, ManualClock(NOW), Heads(DictStore()), lambda: None).resume(JOB, FRONT)
+
+
+def test_nobody_is_led_to_the_address_of_a_machine_that_is_gone(engine: Engine) -> None:
+    """By now it may be the address of a stranger's."""
+    world = a_snapshot(seen([an_attempt(1)], job=a_job(PORTS)))
+    asked: list[tuple[str, InstanceId | None]] = []
+
+    def instance_of(token: str, known: InstanceId | None) -> InstanceView:
+        asked.append((token, known))
+        return replace(VIEW, state=InstanceState.GONE)
+
+    cloud: object = Cloud()
+    sources = Sources(engine, ManualClock(NOW), cloud, lambda: world, instance_of, lambda _: a_job())  # type: ignore[arg-type]
+    doors = FrontDoors(sources, range(20500, 20502), False)
+    with pytest.raises(Conflict, match="gone"):
+        doors.outlet(doors.place(JOB))
+    assert asked == [("token-1", "i-1")], "a machine with a copied token is another one"

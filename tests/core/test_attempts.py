@@ -114,7 +114,7 @@ def test_a_plan_is_ordered_on_a_full_view_only() -> None:
 
 
 def test_absence_is_no_evidence_in_a_partial_listing() -> None:
-    world = one(A.RUNNING, instance=None)
+    world = one(A.RUNNING, instance=None, agent=an_agent(silent=40))
     assert event(about(world)) is E.INSTANCE_GONE
     assert about(world, listing_complete=False) is None
 

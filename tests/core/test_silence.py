@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from spotsurfer_policies.cheapest import Cheapest
-from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, seen
+from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_instance, seen
 
 from spotsurfer.core.decide import decide
 from spotsurfer.core.silence import ASKS_SECONDS, GIVES_UP_SECONDS
@@ -62,6 +63,18 @@ def test_a_new_machine_is_evidence_only_against_who_had_credentials_for_long_eno
         fleet = a_fleet(silent=7000.0, silent_from={1: ago(handed)})
         assert given_up(fleet) == [], "without a new machine"
         assert len(given_up([*fleet, new])) == expected, handed
+
+
+# ---- listings
+
+
+@pytest.mark.parametrize(("silent", "expected"), [(1.0, None), (29.0, None), (31.0, E.INSTANCE_GONE)])
+def test_who_speaks_is_there_whatever_a_listing_leaves_out(silent: float, expected: E | None) -> None:
+    """One listing without our machines, which called itself complete, ended the whole fleet."""
+    world = a_holder("job-0", silent, instances={})
+    assert [m.event for m in acts(Mark, [world])] == ([] if expected is None else [expected])
+    said = replace(world, instances={1: an_instance(gone=True)})
+    assert [m.event for m in acts(Mark, [said])] == [E.INSTANCE_GONE], "the cloud says that it ended"
 
 
 # ---- how a doubt ends

@@ -36,7 +36,7 @@ def test_what_to_do_with_a_connection(attempt: Attempt, job: dict[str, Any], at:
 
 def test_connections_live_as_long_as_the_job_is_on_that_machine() -> None:
     there = an_attempt(2)
-    assert place_of(seen([an_attempt(1, A.RELEASED), there])) == Place(At.RUNS, 2, "token-2", there.since)
+    assert place_of(seen([an_attempt(1, A.RELEASED), there])) == Place(At.RUNS, 2, "token-2", there.since, there.instance)
     leaving = seen([an_attempt(2, A.DRAINING), an_attempt(3, A.READY)])
     assert place_of(leaving).attempt == 2
     assert place_of(seen([an_attempt(2, A.DRAINED), an_attempt(3, A.RESTORING)])).attempt == 0

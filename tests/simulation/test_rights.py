@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from simulation.chances import Chances
-from simulation.virtual import POOLS
+from simulation.virtual import POOLS, Machine
 from simulation.world import LIMITS, World
 from sqlalchemy import Engine
 
@@ -119,3 +119,14 @@ def test_a_machine_that_the_backup_does_not_know_keeps_its_lease() -> None:
     holder.gone_at = world.clock.now()  # what the cloud says needs no silence
     world.run(limit=60)
     assert [(a.number, a.state) for a in world.attempts["job-0"]][-1] == (3, A.RUNNING)
+
+
+def test_a_machine_with_copied_tags_is_nobodys_and_hides_none_of_ours() -> None:
+    """Who orders "one more like this" copies the token: the copy stood for ours, and its end for the end of ours."""
+    world = world_with(1)
+    until_running(world)
+    (ours,) = world.cloud.machines.values()
+    world.cloud.machines["a copy"] = copy = Machine("i-copy", ours.plan, world.clock.now(), 1e9, True, 0)
+    world.run(limit=60)
+    assert copy.gone_at is not None and ours.gone_at is None
+    assert [(a.number, a.state) for a in world.attempts["job-0"]] == [(1, A.RUNNING)]

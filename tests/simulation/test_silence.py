@@ -16,6 +16,7 @@ from spotsurfer_agent import protocol
 from spotsurfer.core import silence
 from spotsurfer.model.errors import StoreUnwritable
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.ports.provider import Listing
 
 CALM: dict[str, Any] = {name: 0.0 for name in Chances.__dataclass_fields__ if name not in ("boots_seconds", "on_demand_sure")}
 LONG = 600  # seconds: fifty times the lease of these machines and the margin
@@ -108,6 +109,18 @@ def test_a_report_that_is_gone_from_the_listing_was_there_until_now() -> None:
         world.run(limit=5)
     world.run(limit=60)
     assert machines(world) == before
+
+
+def test_a_listing_without_our_machines_ends_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter that finds nothing, or another account: such a listing is complete, too."""
+    world = running()
+    before = machines(world)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(world.cloud), "describe", lambda _: Listing([], complete=True))
+        world.run(limit=60)
+    world.run(limit=30)
+    assert machines(world) == before
+    assert all(len(some) == 1 for some in world.attempts.values())
 
 
 def test_another_store_in_the_place_of_ours_ends_nothing() -> None:
