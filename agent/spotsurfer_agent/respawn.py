@@ -48,7 +48,7 @@ class Plan:
 class Respawner:
     """One agent process after the other."""
 
-    def __init__(self, plan: Plan, now: Callable[[], float] = clock.monotonic) -> None:
+    def __init__(self, plan: Plan, now: Callable[[], float] = clock.running) -> None:
         self._plan, self._now = plan, now
         self._beat_at = now()
         self._child: subprocess.Popen[bytes] | None = None

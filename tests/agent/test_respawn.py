@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_agent import __main__ as cli
-from spotsurfer_agent import respawn
+from spotsurfer_agent import loop, respawn
 from spotsurfer_agent.respawn import Plan, Respawner
 
 # argv: a folder. Each start is noted; the n-th start does what the file `n` says, later ones what `0` says.
@@ -221,3 +222,12 @@ def test_a_configuration_that_cannot_be_used(tmp_path, capsys, text):
     line = json.loads(capsys.readouterr().err.splitlines()[-1])
     assert line["level"] == "error"
     assert str(path) in line["event"]
+
+
+def test_a_suspended_machine_has_lost_its_lease_and_its_agent_did_not_hang(tmp_path, monkeypatch):
+    """The lease counted only the time in which the guest ran: it was over for everybody but the machine itself."""
+    monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_MONOTONIC: 400.0, time.CLOCK_BOOTTIME: 1000.0}.__getitem__)
+    monkeypatch.setattr(time, "monotonic", lambda: 400.0)
+    lease = {f.name: f.default for f in dataclasses.fields(loop.Surroundings)}["now"]
+    keeper = Respawner(Plan([], 1.0, 2.0, lambda: None, tmp_path / "agent.pid", tmp_path / "job"))
+    assert (lease(), keeper._now()) == (1000.0, 400.0)
