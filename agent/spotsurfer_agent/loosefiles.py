@@ -41,14 +41,7 @@ class LooseFiles:
             path.parent.mkdir(parents=True, exist_ok=True)
             with self._lock:  # only a folder that is there: a store that refused to make it must not spoil every later `sync`
                 self._folders.add(path.parent)
-        if path.exists():
-            return False
-        try:
-            return _made(path, memoryview(data))
-        except OSError as e:
-            if e.errno in CANNOT:
-                return None
-            raise
+        return _placed(path, data)
 
     def sync(self) -> None:
         """All names that were given so far are durable when it returns. Raises OSError."""
@@ -60,6 +53,18 @@ class LooseFiles:
             with self._lock:
                 self._folders |= folders
             raise
+
+
+def create(root: Path, key: str, data: Buffer) -> bool | None:
+    """Write one object if absent; None where this file system or key needs another way. Raises OSError.
+
+    Its name is not durable yet, and never one of less than the whole object.
+    """
+    if not _PLAIN.fullmatch(key):
+        return None
+    path = root / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return _placed(path, data)
 
 
 def read(root: Path, key: str, start: int = 0, length: int | None = None) -> bytes | None:
@@ -109,6 +114,17 @@ def _is_aligned(view: memoryview) -> bool:
     if len(view) < DIRECT_BYTES_MIN or len(view) % ALIGNMENT:
         return False
     return address(view) % ALIGNMENT == 0
+
+
+def _placed(path: Path, data: Buffer) -> bool | None:
+    if path.exists():
+        return False
+    try:
+        return _made(path, memoryview(data))
+    except OSError as e:
+        if e.errno in CANNOT:
+            return None
+        raise
 
 
 def _made(path: Path, view: memoryview) -> bool:

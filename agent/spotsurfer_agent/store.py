@@ -159,6 +159,10 @@ class ObstoreStore:
 
     def _create(self, key: str, data: Buffer) -> bool:
         try:
+            made = loosefiles.create(self._root, key, data) if self._root is not None else None
+            if made is not None:
+                self._make_durable(key)  # also what is there: maybe our own, from before a crash
+                return made
             self._put(key, data, "create")
         except AlreadyExistsError:
             self._make_durable(key)  # maybe our own, from before a crash: who hears of it relies on it

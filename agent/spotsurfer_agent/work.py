@@ -28,7 +28,7 @@ from spotsurfer_agent.pins import CondemnedChunk, Pins
 from spotsurfer_agent.protocol import Done, ProtocolError, SaveFacts, Spec
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.stepbook import StepBook
-from spotsurfer_agent.store import StoreError, StoreUnreachable
+from spotsurfer_agent.store import StoreDenied, StoreError, StoreFull, StoreUnreachable
 
 READ_TRIES = 5
 READ_PAUSE_SECONDS = 2.0
@@ -54,6 +54,7 @@ class Work:
     pressed: bool = False  # the job stands still for want of memory
     stage: str = ""
     _refused: str = field(default="", init=False)  # why our own commit said no
+    _unknown: bool = field(default=False, init=False)  # its head entry may have been written all the same, or may be yet
     _stood_seconds: float = field(default=0.0, init=False)  # of a final save that was settled: until then
     _saved_at: float | None = field(default=None, init=False)  # when the last save ended, if the program has ended by it
 
@@ -89,7 +90,7 @@ class Work:
         except ProtocolError as e:
             return self._fail(task, str(e), "restore" if task is Task.BEGIN else "store")
         finally:
-            self.stage, self._refused = "", ""
+            self.stage, self._refused, self._unknown = "", "", False
 
     def _fail(self, task: Task, sentence: str, kind: str) -> Outcome:
         return Outcome(task, self.now(), sentence or f"{task} failed", kind)
@@ -263,8 +264,9 @@ class Work:
         except InDoubt:
             raise
         except BaseException:
-            with contextlib.suppress(StoreError):
-                pins.end(request.checkpoint)
+            if not self._unknown:
+                with contextlib.suppress(StoreError):
+                    pins.end(request.checkpoint)
             raise
         with contextlib.suppress(StoreError):
             pins.end(request.checkpoint)
@@ -283,10 +285,13 @@ class Work:
         try:
             self._flush(image.log)
             self._unclaimed(image)
+            self._unknown = True
             self._append(image, final=final)
+            self._unknown = False
         except InDoubt:
             raise  # the job stays frozen: it must never run on after its final entry
         except (Fenced, StoreError, ProtocolError) as e:
+            self._unknown &= not isinstance(e, Fenced | StoreDenied | StoreFull)
             self._refused = f"checkpoint {image.id} was not committed: {e}"
             return False
         return True

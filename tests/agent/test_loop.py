@@ -11,7 +11,7 @@ from spotsurfer_agent.manifest import Stored
 from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import HeadKind, Want
-from spotsurfer_agent.store import StoreDenied, StoreError
+from spotsurfer_agent.store import StoreDenied, StoreError, StoreUnreachable
 from support.agent_world import ACTION, JOB, LINE_BYTES, FakeEngine, World, commits, cut, mend, running
 
 
@@ -415,3 +415,23 @@ def test_outputs_that_are_not_there_are_told_with_the_end(tmp_path, spec, undeli
     world.until(lambda: world.heads()[-1].done is not None)
     done = world.heads()[-1].done
     assert (done.exit_code, done.undelivered, done.outputs) == (0, undelivered, {"a": 1})
+
+
+@pytest.mark.parametrize(("error", "stays"), [(StoreUnreachable, True), (StoreDenied, False)])
+def test_the_intent_of_a_save_stays_while_its_head_entry_may_still_be_written(world, error, stays):
+    """The answer was lost: the save has failed for its agent, and may count for all others. Nothing of it may be removed."""
+    running(world)
+    cut_off = [True]
+
+    def lost(verb, key):
+        if cut_off[0] and verb == "create" and "/head/" in key:
+            raise error(key)
+
+    world.store.before = lost
+    world.want(1, Want.RUN, 1, save_at_least=1)
+    world.until(lambda: world.report(1).error)
+    intents = lambda: [k for k in world.store.objects if "/intents/" in k]  # noqa: E731
+    assert len(intents()) == (1 if stays else 0)
+    cut_off[0] = False
+    world.until(lambda: any(h.checkpoint for h in commits(world)))
+    assert len(intents()) == (1 if stays else 0), "the save that was committed ended its own; the collector ends the other"

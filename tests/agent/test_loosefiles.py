@@ -77,3 +77,20 @@ def test_a_store_that_is_in_the_way_is_an_error(tmp_path):
     (tmp_path / "jobs").write_text("in the way")
     with pytest.raises(StoreError):
         store.create_later("jobs/a/b", b"x")
+
+
+def test_an_object_has_a_name_only_when_all_of_it_is_durable(tmp_path, monkeypatch):
+    """A head entry had its name first: after a power failure it could be there, and empty."""
+    store, done = open_store(tmp_path.as_uri()), []
+
+    def noted(name, real):
+        return lambda *a, **k: (done.append(name), real(*a, **k))[1]
+
+    for name in ("fdatasync", "link"):
+        monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
+    monkeypatch.setattr(loosefiles, "fsync", noted("fsync", loosefiles.fsync))
+    assert store.create("jobs/j/head/1.json", b"entry") is True
+    assert done[:2] == ["fdatasync", "link"] and done[2:] == ["fsync"] * 5
+    assert store.create("jobs/j/head/1.json", b"other") is False
+    assert done[7:] == ["fsync"] * 5, "it may be our own, of which we have not heard"
+    assert store.get("jobs/j/head/1.json") == b"entry"
