@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from spotsurfer.logs import Event, Log
@@ -26,15 +28,13 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] == "http":
-            headers = {name: value for name, value in scope["headers"] if name in (b"authorization", b"content-length")}
+            headers = dict(scope["headers"])
             if not self._may_enter(headers.get(b"authorization", b"")):
                 _log.warning(Event.REQUEST_DENIED, path=scope["path"], client=(scope.get("client") or ("?",))[0])
                 remedy = "Token missing or wrong: set SPOTSURFER_TOKEN to the text of the controller's token file."
                 return await answer(Denied(remedy), 401)(scope, receive, send)
-            if "/inputs/" not in scope["path"] and int(headers.get(b"content-length", b"0")) > BODY_MAX_BYTES:
-                return await answer(UsageError(f"The body is larger than {BODY_MAX_BYTES >> 20} MiB."), 413)(
-                    scope, receive, send
-                )
+            if "/inputs/" not in scope["path"] and (refusal := _too_much(headers)) is not None:
+                return await refusal(scope, receive, send)
         return await self._app(scope, receive, send)
 
     def _may_enter(self, header: bytes) -> bool:
@@ -43,6 +43,15 @@ class Guard:
             return True
         kind, _, given = header.partition(b" ")
         return kind.lower() == b"bearer" and secrets.compare_digest(given.strip(), self._token.encode())
+
+
+def _too_much(headers: Mapping[bytes, bytes]) -> Response | None:
+    """The answer to a body that is too large, or may be: a server takes no more than was announced, if that was a length."""
+    if b"transfer-encoding" in headers:
+        return answer(UsageError("The body has no Content-Length: send it in one piece, with its length."), 411)
+    if int(headers.get(b"content-length", b"0")) > BODY_MAX_BYTES:
+        return answer(UsageError(f"The body is larger than {BODY_MAX_BYTES >> 20} MiB."), 413)
+    return None
 
 
 def load_token(path: Path) -> str:

@@ -212,6 +212,14 @@ def test_an_upload_must_say_its_length(unix: httpx.Client, service: FakeService)
     assert service.uploads == {}
 
 
+def test_a_body_of_unknown_length_is_not_read(unix: httpx.Client) -> None:
+    """In pieces, it passed the limit that an announced length has."""
+    answer = unix.post("/v1/jobs", content=(b" " * 100_000 for _ in range(100)))
+    assert answer.status_code == 411
+    assert "Content-Length" in answer.json()["message"]
+    assert unix.post("/v1/jobs", content=b" " * (9 << 20)).status_code == 413
+
+
 def test_an_upload_that_breaks_off_is_not_stored(unix: httpx.Client, service: FakeService, folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as raw:
         raw.connect(str(folder / "api.sock"))
