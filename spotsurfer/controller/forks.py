@@ -83,10 +83,19 @@ class Forks:
             left = [(n, a.split("/")[2]) for n, a in journal.unfinished(c) if a.startswith("fork/")]
             known = {j.id for j in rows.all_jobs(c)}
         for number, child in left:
-            if child not in known:
+            if child not in known and not self._began(child):
                 self._remove(child)
             with self._shop.engine.begin() as c:
                 journal.finish(c, number, "left by a crash", self._shop.clock.now())
+
+    def _began(self, child: str) -> bool:
+        """A machine had the copy, or that can't be found out: it is a job that this database, from a backup, does not know."""
+        log = HeadLog(self._store, child)
+        try:
+            log.refresh()
+        except (StoreError, ProtocolError):
+            return True
+        return log.newest is not None and log.newest.epoch > 0
 
     def _remove(self, child: str) -> None:
         try:

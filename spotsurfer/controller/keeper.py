@@ -15,6 +15,7 @@ from datetime import timedelta
 import structlog
 from spotsurfer_agent import protocol
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import ProtocolError, Report
 from spotsurfer_agent.store import ObjectStore, StoreError
 from sqlalchemy import Engine
@@ -151,10 +152,24 @@ class Keeper:
     # ---------------------------------------------------------------- collection
 
     def asked(self, job: Job, sweep: bool = True) -> Asked:
-        """What the collector is to do for a job now."""
+        """What the collector is to do for a job now. Raises StoreError, ProtocolError."""
+        log, over = self._shop.heads.log(job.id), self._over(job)
+        if over:
+            log.refresh()
+            self._check_known(job, log)
         wanted = {job.rewind.checkpoint: "its user goes back to it"} if job.rewind is not None else {}
         keys = self._shop.keys_of(job.lineage or job.id)
-        return Asked(job.id, Rules(self._settings.newest, self._over(job)), keys, wanted, sweep, self._shop.heads.log(job.id))
+        return Asked(job.id, Rules(self._settings.newest, over), keys, wanted, sweep, log)
+
+    def _check_known(self, job: Job, log: HeadLog) -> None:
+        """A job that is over by a database from a backup may have been taken up again since, and live on what is removed."""
+        owner = log.newest.epoch if log.newest is not None else 0
+        with self._shop.engine.connect() as c:
+            if owner and not rows.has_attempt(c, job.id, owner):
+                raise ProtocolError(
+                    f"the store knows attempt {owner} of {job.id}, and this database does not: it is from a backup, "
+                    "so nothing of the job is removed"
+                )
 
     def collect(self, job: Job) -> Step:
         """One step for one job, and a moment in its timeline where something was removed. Raises StoreError, ProtocolError."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from spotsurfer_agent import protocol, sealed
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.manifest import MARK, SECRET, decode, encode
-from spotsurfer_agent.protocol import AgentConfig, Report, Spec
+from spotsurfer_agent.protocol import AgentConfig, HeadKind, ProtocolError, Report, Spec
 from spotsurfer_agent.store import Listed, ObstoreStore, StoreError, open_store
-from sqlalchemy import Engine
+from sqlalchemy import Engine, delete
 from support.builders import an_attempt
 from support.saves import JOB, KEYS, Writer, a_manifest, named
 
@@ -29,7 +29,7 @@ from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import AttemptState, Job, JobSpec, JobState
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import journal, market, timeline
+from spotsurfer.state import journal, market, schema, timeline
 from spotsurfer.state.db import open_database
 from spotsurfer.store.heads import Heads, summary
 from spotsurfer.store.output import Output, chain
@@ -64,6 +64,7 @@ def room() -> Room:
     store.create(protocol.input_key(JOB, "a/b"), b"input")
     with engine.begin() as c:
         rows.add_job(c, Job(JobId(JOB), JobSpec("job", ("work",), on_end=("tell",)), JobState.ACTIVE, 1, NOW))
+        rows.add_attempt(c, an_attempt(1, job=JobId(JOB)))
     shop = Shop(engine, clock, store, Heads(store), lambda _: KEYS, lambda: None)
     keeper = Keeper(shop, Retention(newest=1, wait_seconds=0.0))
     forks = Forks(shop, store, keeper, lambda name: JobId(f"{name}-copy"), lambda: None)
@@ -384,3 +385,52 @@ def test_figures(room: Room) -> None:
     assert (total["checkpoints"], total["image_bytes"], total["unique_bytes"], total["chunk_bytes"]) == (2, 24, 16, 12)
     assert total["dedup_ratio"] == 1.5
     assert total["kinds"]["inputs"] == 5
+
+
+# ---------------------------------------------------------------- a database from a backup
+
+
+def test_what_a_job_lives_on_that_was_taken_up_again_since_the_backup_is_not_removed(room: Room) -> None:
+    """It ended a month ago by the database. By the store it goes on, on a machine of which no row speaks."""
+    manifest = protocol.manifest_key(JOB, room.writer.save_all(["a"]))
+    with room.engine.begin() as c:
+        rows.save_job(c, replace(rows.load_job(c, JobId(JOB)), state=JobState.SUCCEEDED, ended_at=NOW - timedelta(days=30)))
+    grant(room.store, JOB, 2)
+    before = room.store.list(protocol.job_prefix(JOB))
+    for _ in range(3):
+        room.keeper.look()
+    assert room.store.list(protocol.job_prefix(JOB)) == before
+    with pytest.raises(ProtocolError, match=r"knows attempt 2 of .*it is from a backup"):
+        room.keeper.collect(_load(room))
+    with room.engine.begin() as c:
+        rows.add_attempt(c, an_attempt(2, job=JobId(JOB)))
+    room.keeper.look()
+    assert room.store.get(manifest) is None, "it is known, and it ended long ago"
+
+
+def _load(room: Room) -> Job:
+    with room.engine.connect() as c:
+        return rows.load_job(c, JobId(JOB))
+
+
+def grant(store: ObstoreStore, job: str, epoch: int) -> None:
+    """A machine gets the job after the newest entry."""
+    log = HeadLog(store, job)
+    log.refresh()
+    assert log.newest is not None
+    entry = replace(log.newest, number=log.newest.number + 1, kind=HeadKind.GRANT, epoch=epoch, nonce=f"grant-{epoch}")
+    assert store.create(protocol.head_key(job, entry.number), protocol.encode(entry))
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_a_copy_that_became_a_job_since_the_backup_is_not_removed_at_the_start(room: Room, began: bool) -> None:
+    """The backup was made while it was copied: to the database it is what a crash left."""
+    room.writer.save_all(["a"])
+    made = room.forks.fork(Order(JOB), an_errand())
+    if began:
+        grant(room.store, made.id, 1)
+    with room.engine.begin() as c:
+        journal.begin(c, f"fork/{JOB}/{made.id}", NOW)
+        c.execute(delete(schema.job).where(schema.job.c.id == made.id))
+    room.forks.again()
+    assert bool(room.store.list(protocol.job_prefix(made.id))) is began
