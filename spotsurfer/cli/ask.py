@@ -16,6 +16,7 @@ from spotsurfer.units import duration, size
 
 Json = dict[str, Any]
 ALL_SAVED = ("drained", "finished")  # what an agent says last when nothing is lost with its machine
+NOT_COUNTED = ["storage", "requests", "traffic"]  # of what a cloud bills: we know what machines cost
 OptionalJob = Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job.", show_default=False)]
 
 
@@ -264,7 +265,10 @@ def watch(job: OptionalJob = None, as_json: AsJson = False) -> None:
 
 
 def report(job: OptionalJob = None, as_json: AsJson = False) -> None:
-    """Say what was spent, what on-demand would have cost, what was repeated and how long jobs stood still."""
+    """Say what machines cost, what on-demand would have cost, what was repeated and how long jobs stood still.
+
+    Storage, requests to it and traffic are not counted: the cloud's own bill has them.
+    """
     from spotsurfer.cli.client import job_path
 
     client = SESSION.client()
@@ -290,6 +294,7 @@ def report(job: OptionalJob = None, as_json: AsJson = False) -> None:
             ("time frozen", duration(summary["frozen_seconds"])),
             ("moves", summary["moves"]),
             ("stopped by moves", duration(summary["pause_seconds"])),
+            ("not counted", f"{', '.join(summary['not_counted'])}: see the cloud's own bill"),
         ]
     )
 
@@ -307,6 +312,7 @@ def summarize(lines: list[Json], jobs: list[Json]) -> Json:
         "frozen_seconds": total["frozen_seconds"],
         "moves": sum(job["moves"] for job in jobs),
         "pause_seconds": sum(a["pause_seconds"] or 0.0 for job in jobs for a in job["attempts"]),
+        "not_counted": NOT_COUNTED,
     }
 
 

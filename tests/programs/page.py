@@ -33,6 +33,20 @@ program gains rights (`sudo`, `su` and `ping` with a setuid bit fail), nothing c
 the kernel's settings can't be written. `/dev` and `/run` are the job's own: of devices it has the usual ones, its own terminals
 and the machine's accelerators, and no program of the machine listens in `/run`. It has no IPv6 but its loopback.
 
+**Clocks of the processor begin anew on each machine.** The kernel counts the CPU time of a process, and there is no way to
+set that count, so it is small again after a move: `getrusage`, `times`, `clock`, the clocks `CLOCK_PROCESS_CPUTIME_ID` and
+`CLOCK_THREAD_CPUTIME_ID`, Python's `time.process_time()`, the shell's `time`. A program that subtracts two of these numbers
+over a move reports too little, or less than nothing: `bwa mem` printed `-18.846 CPU sec` for a batch of reads. What it
+computes is not touched. But a limit in CPU seconds (`ulimit -t`) lets a job have them again on each machine.
+
+`CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` (Python's `time.monotonic()` and `time.perf_counter()`) go on and never back: measure
+with these what has to be right across moves. The time of day is the machine's. The CPU time of the whole job, on all of its
+machines, is measured from outside: `spotsurfer list` and `show` tell it.
+
+There is no option that hides this. The number is in the kernel, so a program would have to be kept from asking for it: by a
+library in each of its processes, which static programs, Go and whoever makes system calls by himself pass by, or by
+stopping each such call, which costs every program that measures itself. Neither is the same program any more.
+
 ## What can't be saved
 
 Such a job is told so in one sentence, and runs on unprotected to its end; its output is the same as undisturbed. Also refused,
