@@ -49,7 +49,14 @@ def test_what_an_earlier_release_left_open_is_closed(tmp_path: Path) -> None:
     assert privacy.close(data) == []
 
 
-FILES = {"state.db": 0o666, "state.db-wal": 0o644, "state.db-shm": 0o604, "store.key": 0o640, "token": 0o620, "notes.txt": 0o644}
+FILES = {
+    "state.db": 0o666,
+    "state.db-wal": 0o644,
+    "state.db-shm": 0o604,
+    "store.key": 0o640,
+    "token": 0o620,
+    "notes.txt": 0o644,
+}
 
 
 @pytest.fixture
