@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 
 from spotsurfer.controller.leadership import Leadership
 from spotsurfer.model.errors import Superseded
+from spotsurfer.model.ids import InstanceId
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Market
 from spotsurfer.ports.provider import LaunchPlan
@@ -129,4 +130,6 @@ def test_a_machine_with_copied_tags_is_nobodys_and_hides_none_of_ours() -> None:
     world.cloud.machines["a copy"] = copy = Machine("i-copy", ours.plan, world.clock.now(), 1e9, True, 0)
     world.run(limit=60)
     assert copy.gone_at is not None and ours.gone_at is None
+    view = world.loop._observer.instance_of(ours.plan.token, InstanceId("i-copy"))
+    assert view is not None and view.id == "i-copy", "a row that knows its machine means that one"
     assert [(a.number, a.state) for a in world.attempts["job-0"]] == [(1, A.RUNNING)]
