@@ -260,4 +260,4 @@ def test_a_job_that_ended_is_not_answered_any_more(made: Make) -> None:
     world, _, port = made(RUNS)
     world.has = {}
     until(lambda: not listens(port))
-    assert world.forgotten == [[]]
+    until(lambda: world.forgotten == [[]])
