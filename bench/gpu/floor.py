@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.prints import is_zero, pairs
+from spotsurfer_agent.chunks.prints import Printer, pairs
 from spotsurfer_agent.chunks.reader import Reader
+from spotsurfer_agent.engines.fingerprints import is_pages, kept_as
 from spotsurfer_agent.store import ObjectStore
 from support.engine_kit import JOB
 
@@ -32,11 +34,13 @@ def _pages(store: ObjectStore, checkpoint: str) -> Halves:
     data = store.get(protocol.manifest_key(JOB, checkpoint))
     assert data is not None, checkpoint
     image, found = manifest.decode(data, keys, JOB, checkpoint), [np.empty(0, dtype=np.uint64)]
+    empty = pairs(Printer(keys).of_pages(memoryview(bytes(PAGE))))[0]
+    names = {kept_as(entry.path) for entry in image.image if is_pages(entry)}
     with Reader(store, JOB, keys) as reader:
-        for entry in (e for e in image.image if e.path.startswith("prints-")):
+        for entry in (e for e in image.image if e.path in names):
             whole = bytearray(entry.size)
             for e in entry.extents:
                 whole[e.offset : e.offset + e.length] = reader.plain(image.chunks[e.chunk])[e.skip : e.skip + e.length]
             rows = pairs(bytes(whole))
-            found.append(rows[~is_zero(rows), 0])
+            found.append(rows[(rows != empty).any(axis=1), 0])
     return np.concatenate(found)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.cut import MASK, PAGES_MAX, PAGES_MIN, Cutter
-from spotsurfer_agent.chunks.prints import is_zero, of_pages, pairs
+from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.chunks.prints import Printer, pairs
 
 
 def pages(count, seed):
@@ -19,7 +20,7 @@ def pages(count, seed):
 
 def chunks_of(data, step=1 << 30):
     cutter, out, begun = Cutter(), [], 0
-    prints = pairs(of_pages(memoryview(data)))
+    prints = pairs(Printer(Keys.derive(b"", "job")).of_pages(memoryview(data)))
     for at in range(0, len(prints), step):
         for end in cutter.cuts(prints[at : at + step]):
             out.append(data[begun * PAGE : (at + end) * PAGE])
@@ -55,8 +56,3 @@ def test_any_marks_give_chunks_within_bounds(marks, count, step):
     assert all(PAGES_MIN <= s <= PAGES_MAX for s in sizes)
     assert count - ends[-1] < PAGES_MAX
     assert all(s == PAGES_MAX or end - 1 in marks for s, end in zip(sizes, ends[1:], strict=False))
-
-
-def test_zero_pages_are_seen():
-    data = bytes(PAGE) + b"x" + bytes(2 * PAGE - 1)
-    assert is_zero(pairs(of_pages(memoryview(data)))).tolist() == [True, False, True]

@@ -35,6 +35,7 @@ def test_a_job_surfs_three_machines_and_ends_as_if_it_had_not(tmp_path, memory_b
         "ends_meanwhile",
         "refusals",
         "fingerprints_lost",
+        "fingerprints_of_old",
         "network",
         "terminal",
         "typed",

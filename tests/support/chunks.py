@@ -5,12 +5,15 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 import blake3
+from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.table import Table
 from spotsurfer_agent.manifest import Stored
 
 
 class Store:
     """Takes chunks as the writer does, and gives them back."""
+
+    keys = Keys.derive(b"", "job")
 
     def __init__(self, fails_after: int = 1 << 30) -> None:
         self.plain: dict[str, bytes] = {}

@@ -226,7 +226,7 @@ def fingerprints_lost() -> None:
     begin(e, job())
     e.save(request(1, final=True))
     image = newest(store)
-    for entry in (x for x in image.image if x.path.startswith("prints-")):
+    for entry in (x for x in image.image if x.path.startswith("fingerprints-")):
         for chunk in {image.chunks[x.chunk] for x in entry.extents}:
             path = file_of(chunk)
             data = bytearray(path.read_bytes())
@@ -236,6 +236,26 @@ def fingerprints_lost() -> None:
     runs(e)
     until(lambda: "can't build on this checkpoint" in (BASE / "job/pager.log").read_text())
     e.save(request(2, final=True, base=image.id))
+    e.kill()
+    e.restore(newest(store), job())
+    runs(e)
+    e.kill()
+
+
+def fingerprints_of_old() -> None:
+    """An image whose fingerprints have no key, as 0.2.0 made them: it is restored, and the next save sends everything."""
+    e = engine(store := open_store("file:///run/store"))
+    begin(e, job())
+    e.save(request(1, final=True))
+    image = newest(store)
+    renamed = [dataclasses.replace(x, path=x.path.removeprefix("finger")) for x in image.image]
+    assert renamed != image.image
+    e.restore(dataclasses.replace(image, image=renamed), job())
+    runs(e)
+    until(lambda: "can't build on this checkpoint: it has no fingerprints-" in (BASE / "job/pager.log").read_text())
+    e.save(request(2, final=False, base=image.id))
+    runs(e)
+    e.save(request(3, final=True, base=newest(store).id))
     e.kill()
     e.restore(newest(store), job())
     runs(e)

@@ -21,7 +21,7 @@ SOON_SECONDS = 15.0  # for a save of a few hundred megabytes, half of what a pag
 
 def kept_back(image: Manifest) -> Manifest:
     """The same, with a part of the fingerprints in an object of its own for which the store gives no answer: nobody writes."""
-    entry = max((x for x in image.image if x.path.startswith("prints-")), key=lambda x: x.size)
+    entry = max((x for x in image.image if x.path.startswith("fingerprints-")), key=lambda x: x.size)
     number = entry.extents[0].chunk
     chunk = dataclasses.replace(image.chunks[number], pack="", at=0)
     path = file_of(chunk)

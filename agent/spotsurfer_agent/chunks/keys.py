@@ -17,6 +17,7 @@ _PURPOSES = {
     "lineage": "spotsurfer 2026-11-21 secret of a lineage",
     "content": "spotsurfer 2026-11-23 AES-256-GMAC of chunks, as a universal hash",
     "name": "spotsurfer 2026-11-23 names of chunks",
+    "prints": "spotsurfer 2026-11-25 AES-128 of pages, and of their fingerprints",
     "seal": "spotsurfer 2026-11-21 seals of manifests",
     "cipher": "spotsurfer 2026-11-21 AES-256-GCM of chunks and manifests",
     "secrets": "spotsurfer 2026-11-21 AES-256-GCM of the secrets that a job is given",
@@ -36,6 +37,7 @@ class Keys:
 
     content: bytes = field(repr=False)
     name: bytes = field(repr=False)
+    prints: bytes = field(repr=False)
     seal: bytes = field(repr=False)
     cipher: bytes = field(repr=False)
     secrets: bytes = field(repr=False)
@@ -48,6 +50,7 @@ class Keys:
         return cls(
             _derived("content", secret, lineage),
             _derived("name", secret, lineage),
+            _derived("prints", secret, lineage),
             _derived("seal", secret, lineage),
             _derived("cipher", secret, lineage),
             _derived("secrets", secret, lineage),

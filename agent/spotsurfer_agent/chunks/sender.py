@@ -12,7 +12,7 @@ import numpy as np
 
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.cut import Cutter
-from spotsurfer_agent.chunks.prints import is_zero, of_pages, pairs
+from spotsurfer_agent.chunks.prints import Pairs, Printer, empty, pairs
 from spotsurfer_agent.chunks.table import Content
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.filecopy import ShortFile, next_data
@@ -28,7 +28,7 @@ class Sender:
     """Sends files of one job through a writer that others may use as well."""
 
     def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+        self._writer, self._printer = writer, Printer(writer.keys)
 
     def send(
         self, entries: Iterable[Entry], where: Callable[[Entry], Path], known: Mapping[str, Content] | None = None
@@ -51,7 +51,7 @@ class Sender:
         for e in entries:
             content = known.get(e.path)
             if content is None and e.kind == "file" and e.size:
-                sent.append((e, _File(self._writer, where(e))))
+                sent.append((e, _File(self._writer, self._printer, where(e))))
             else:
                 sent.append((e, content))
         return lambda: [self._filled(e, content) for e, content in sent]
@@ -78,14 +78,14 @@ class Sender:
 class _File:
     """One file, read and handed in when made."""
 
-    def __init__(self, writer: Writer, path: Path) -> None:
+    def __init__(self, writer: Writer, printer: Printer, path: Path) -> None:
         self._writer = writer
         self._chunks: list[tuple[Future[Stored], Placed]] = []
         self._parts: list[memoryview] = []
         self._placed: Placed = []
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            self._read(fd, path)
+            self._read(fd, path, printer)
         finally:
             os.close(fd)
 
@@ -99,21 +99,18 @@ class _File:
                 skip += length
         return Extents.of(rows)
 
-    def _read(self, fd: int, path: Path) -> None:
+    def _read(self, fd: int, path: Path, printer: Printer) -> None:
         cutter = Cutter()
         for offset, length in _pieces(fd, os.fstat(fd).st_size):
             data = os.pread(fd, length, offset)
             if len(data) != length:
                 raise ShortFile(0, f"{path} became shorter while it was read")
-            self._cut(cutter, memoryview(data), offset)
+            view = memoryview(data)
+            self._cut(cutter, view, pairs(printer.of_pages(view)), offset)
         self._hand_in()
 
-    def _cut(self, cutter: Cutter, data: memoryview, offset: int) -> None:
-        prints = pairs(of_pages(data))
-        rest = is_zero(prints)
-        if len(data) % PAGE:  # the last page of a file is seldom whole, so its fingerprint says nothing of zeros
-            rest[-1] = not any(data[len(data) - len(data) % PAGE :])
-        pages = np.flatnonzero(~rest)
+    def _cut(self, cutter: Cutter, data: memoryview, prints: Pairs, offset: int) -> None:
+        pages = np.flatnonzero(~empty(data))
         begun = 0
         for end in (*cutter.cuts(prints[pages]), None):
             for first, last in _runs(pages[begun:end]):

@@ -60,7 +60,7 @@ class Writer:
         known: Mapping[str, Stored],
         condemned: frozenset[str] = frozenset(),
     ) -> None:
-        self._store, self._job, self._keys, self._known, self._condemned = store, job, keys, known, condemned
+        self._store, self._job, self.keys, self._known, self._condemned = store, job, keys, known, condemned
         self._room, self._pace = Room(limits.room_bytes), Pace(limits)
         self._cpu = ThreadPoolExecutor(limits.threads, thread_name_prefix="chunks")
         self._puts = ThreadPoolExecutor(limits.puts, thread_name_prefix="puts")
@@ -151,7 +151,7 @@ class Writer:
     def _prepare(self, piece: _Piece) -> None:
         data = piece.data
         assert data is not None
-        piece.name = name = codec.digest(data, self._keys)
+        piece.name = name = codec.digest(data, self.keys)
         if (known := self._known.get(name)) is not None:
             self._finish(piece, known)
             return
@@ -161,7 +161,7 @@ class Writer:
             self._release(piece, 0)
             same.add_done_callback(lambda f: self._finish(piece, f.exception() or f.result()))
             return
-        stored = codec.encode(data, name, self._keys, self._pace.how())
+        stored = codec.encode(data, name, self.keys, self._pace.how())
         packed = len(stored) < PACKED_BELOW_BYTES or name in self._condemned
         if packed:
             stored = bytes(stored)
@@ -197,7 +197,7 @@ class Writer:
             if self._failure is not None:
                 raise self._failure
             data = pack.data()
-            while (name := codec.digest(data, self._keys)) in self._condemned:
+            while (name := codec.digest(data, self.keys)) in self._condemned:
                 data += b"\0"  # members are found by where they are: more behind them changes the name alone
             self._send(protocol.pack_key(self._job, name), data)
             for piece, at, length in pack.members:

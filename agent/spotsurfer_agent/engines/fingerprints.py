@@ -19,12 +19,12 @@ import numpy.typing as npt
 import xxhash
 
 from spotsurfer_agent.buffers import PAGE, Buffer
-from spotsurfer_agent.chunks.prints import PRINT, ZERO_PAIR, Pairs, is_zero, pairs
+from spotsurfer_agent.chunks.prints import PRINT, Pairs, pairs
 from spotsurfer_agent.manifest import Entry, Extents, Manifest, live_bytes
 
 OFFERED_SHARE = 0.5  # of a chunk must be in use, or its pages are written anew
 NEW, ZERO = -1, -2  # positions that are none
-_MARK = b"SSFP2\n"  # then a line of JSON, a digest of all that follows, fingerprints, places
+_MARK = b"SSFP3\n"  # then a line of JSON, a digest of all that follows, fingerprints, places
 _PLACE_BYTES = 8
 _PIECE_BYTES = 1 << 20
 
@@ -32,8 +32,11 @@ Numbers = npt.NDArray[np.signedinteger[Any]]
 
 
 def kept_as(name: str) -> str:
-    """Under which name the fingerprints of a file of pages lie in an image, for the saves of who restores it."""
-    return "prints-" + name.removeprefix("pages-")
+    """Under which name the fingerprints of a file of pages lie in an image, for the saves of who restores it.
+
+    Images of 0.2.0 and before have `prints-…` instead. Those have no key, so anybody can make pages of them: they are not used.
+    """
+    return "fingerprints-" + name.removeprefix("pages-")
 
 
 def is_pages(entry: Entry) -> bool:
@@ -50,7 +53,7 @@ class Index:
     """The pages of one checkpoint. Positions count through all its page files, in the order of their names."""
 
     def __init__(self, image: Manifest) -> None:
-        """Nothing is known of the contents yet, but which pages are empty: `fill` adds it."""
+        """Nothing is known of the contents yet: `fill` adds it."""
         self.checkpoint, self.table = image.id, image.chunks
         self.begins: dict[str, int] = {}
         self.lengths: dict[str, int] = {}
@@ -63,7 +66,6 @@ class Index:
         self.refs = whole.astype(np.int32)  # of each page: chunk number (or ZERO), and page within the chunk
         self._prints: Buffer = bytearray(total * PRINT)
         self._withheld = ~_offered(image)[self.refs[:, 0]]
-        self._rows()[self.refs[:, 0] == ZERO] = ZERO_PAIR
         self._file: mmap.mmap | None = None
         self._lock = threading.Lock()
         self._sorted: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]] | None = None
@@ -73,7 +75,7 @@ class Index:
 
     @property
     def prints(self) -> memoryview:
-        """All fingerprints; those of pages that are unknown or not offered are zeros."""
+        """All fingerprints; those of pages that are unknown, empty or not offered are zeros."""
         return memoryview(self._prints)
 
     def _rows(self) -> Pairs:
@@ -90,7 +92,7 @@ class Index:
             self._sorted = None
 
     def find(self, wanted: Pairs) -> Numbers:
-        """Positions of pages with these fingerprints, NEW where there is none and ZERO for empty pages."""
+        """Positions of pages with these fingerprints, NEW where there is none."""
         out = np.full(len(wanted), NEW, dtype=np.int64)
         keys, order = self.prepare()
         if len(keys):
@@ -98,7 +100,6 @@ class Index:
             place = order[at]
             hit = (self._rows()[place] == wanted).all(axis=1)
             out[hit] = place[hit]
-        out[is_zero(wanted)] = ZERO
         return out
 
     def prepare(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
@@ -106,7 +107,7 @@ class Index:
         with self._lock:
             if self._sorted is None:
                 first = self._rows()[:, 0]
-                known = np.flatnonzero((first != 0) & (self.refs[:, 0] >= 0)).astype(np.int32)
+                known = np.flatnonzero(first != 0).astype(np.int32)
                 order = known[np.argsort(first[known], kind="stable")]
                 self._sorted = first[order], order
             return self._sorted
@@ -181,10 +182,10 @@ def refs(extents: Extents, count: int) -> Numbers:
 
 
 def _offered(image: Manifest) -> npt.NDArray[np.bool_]:
-    """By chunk number, ZERO and NEW included: they count from the end."""
+    """By chunk number, ZERO and NEW included: they count from the end. An empty page is known by its bytes, not from here."""
     sizes = np.array([c.size for c in image.chunks], dtype=np.float64)
     offered = np.array(live_bytes(image), dtype=np.float64) >= OFFERED_SHARE * sizes
-    return np.append(offered, [True, False])
+    return np.append(offered, [False, False])
 
 
 class Follower:
@@ -193,8 +194,8 @@ class Follower:
     def __init__(self, base: Index, name: str) -> None:
         self._base, self._at = base, base.begins.get(name, 0)
 
-    def match(self, prints: bytes) -> Numbers:
-        """Position in the base of each page: of equal contents, NEW where it is not at its place, ZERO where it is empty.
+    def match(self, prints: bytes, empty: npt.NDArray[np.bool_]) -> Numbers:
+        """Position in the base of each page: of equal contents, NEW where it is not at its place, ZERO where it is `empty`.
 
         A page that is NEW may still be found elsewhere, by `Index.find`: that can be asked when the job is not waiting.
         """
@@ -207,7 +208,7 @@ class Follower:
         same = np.zeros(count, dtype=np.bool_)
         same[: len(there)] = (here[: len(there)] == there).all(axis=1)
         out = np.where(same, np.arange(at, at + count), NEW)
-        out[is_zero(here)] = ZERO
+        out[empty] = ZERO
         if np.count_nonzero(out == NEW) * 2 > count:
             self._search(here, out)
         return out

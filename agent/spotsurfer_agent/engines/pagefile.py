@@ -74,10 +74,10 @@ class PageFile:
         there = np.flatnonzero(where >= 0)
         refs = base.refs[where[there]]
         places = {int(c): writer.index_of(base.table[int(c)]) for c in np.unique(refs[:, 0]) if c >= 0}
-        moved = np.full(len(base.table) + 1, ZERO, dtype=np.int32)  # the last one: what ZERO as a number refers to
+        moved = np.full(len(base.table) + 2, _UNSEEN, dtype=np.int32)  # the last two: what ZERO and NEW as numbers refer to
         for old, new in places.items():
             moved[old] = new
-        chunk[there] = moved[np.where(refs[:, 0] >= 0, refs[:, 0], -1)]
+        chunk[there] = moved[refs[:, 0]]
         page[there] = refs[:, 1]
 
 

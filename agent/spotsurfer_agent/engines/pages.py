@@ -9,17 +9,19 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.cut import Cutter
-from spotsurfer_agent.chunks.prints import PRINT, Pairs, is_zero, of_pages, pairs
+from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.chunks.prints import PRINT, Pairs, Printer, empty, pairs
 from spotsurfer_agent.engines.fingerprints import NEW, ZERO, Follower, Index, Numbers
 from spotsurfer_agent.engines.pagefile import Composed, Numbered, PageFile, entry_of
 from spotsurfer_agent.engines.reserve import Reserve, Span
@@ -31,6 +33,8 @@ WINDOW_BYTES = 1 << 20  # compared with the base at once
 
 class Taker(Numbered, Protocol):
     """What chunks are given to: `chunks.writer.Writer`."""
+
+    keys: Keys  # of the lineage
 
     def add(self, data: memoryview, done: Callable[[], None]) -> Future[Stored]:
         """One chunk; `done` is called when the memory is no longer needed."""
@@ -72,7 +76,7 @@ class Pages:
         """Where pages go that `composed` makes a file of. `compared` with the base as they pass, or only when they are sent."""
         if compared and self._base is not None:
             file = PageFile(name, Follower(self._base, name))
-            return _Matching(self, file), file
+            return _Matching(self, file, Printer(self._writer.keys)), file
         file = PageFile(name, None)
         return _Plain(self, file), file
 
@@ -157,8 +161,10 @@ class Pages:
 
     def _work(self) -> None:
         try:
+            printer: Printer | None = None
             while (batch := self._next()) is not None:
-                self._chunks(batch)
+                printer = printer or Printer(self._writer.keys)
+                self._chunks(batch, printer)
         except BaseException as e:
             self.failure = e
             self._reserve.close()  # a reader that waits for memory must hear of it
@@ -171,12 +177,13 @@ class Pages:
                 self._change.wait()
             return self._batches.popleft()
 
-    def _chunks(self, batch: Batch) -> None:
+    def _chunks(self, batch: Batch, printer: Printer) -> None:
         view, numbers, prints = batch.span.view[: len(batch.numbers) * PAGE], batch.numbers, batch.prints
         if not prints:
-            prints = batch.file.prints[batch.slot] = of_pages(view)
+            prints = batch.file.prints[batch.slot] = printer.of_pages(view)
         here = pairs(prints)
-        known = self._base.find(here) if self._base is not None else np.where(is_zero(here), ZERO, NEW)
+        known = self._base.find(here) if self._base is not None else np.full(len(here), NEW)
+        known[empty(view)] = ZERO
         wanted = known == NEW if batch.file.stale is None else (known == NEW) & ~batch.file.stale[numbers]
         kept = np.flatnonzero(wanted)
         if len(kept) < len(numbers):
@@ -248,14 +255,18 @@ class _Plain:
 
 
 class _Matching:
-    """Past the base, through a small window; only pages that are not at their place there are kept."""
+    """Past the base, through two small windows; only pages that are not at their place there are kept.
 
-    def __init__(self, pages: Pages, file: PageFile) -> None:
+    While one window is filled a thread compares the other one: a job that stands still does not wait for fingerprints.
+    """
+
+    def __init__(self, pages: Pages, file: PageFile, printer: Printer) -> None:
         assert file.follower is not None
-        self._pages, self._file, self._follower = pages, file, file.follower
-        self._window = memoryview(bytearray(WINDOW_BYTES))
-        self._rows = np.frombuffer(self._window, dtype=np.uint8).reshape(-1, PAGE)
+        self._pages, self._file, self._follower, self._printer = pages, file, file.follower, printer
+        self._window, self._other = (memoryview(bytearray(WINDOW_BYTES)) for _ in range(2))
         self._filled = 0
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="page window")
+        self._compared: Future[None] | None = None  # of the other window
         self._span: Span | None = None
         self._numbers: list[Numbers] = []
         self._prints: list[bytes] = []
@@ -267,31 +278,41 @@ class _Matching:
     def filled(self, count: int) -> None:
         self._filled += count
         if self._filled == len(self._window):
-            self._turn()
+            self._settle()
+            self._compared = self._beside.submit(self._compare, self._window)
+            self._window, self._other, self._filled = self._other, self._window, 0
 
-    def _turn(self) -> None:
-        if self._filled % PAGE:
+    def _settle(self) -> None:
+        """The other window was compared. Raises what that raised."""
+        compared, self._compared = self._compared, None
+        try:
+            if compared is not None:
+                compared.result()
+        finally:
+            del compared  # or what it raises would hold itself, and with it the tables of the save
+
+    def _compare(self, window: memoryview) -> None:
+        if len(window) % PAGE:
             raise StreamError(0, f"{self._file.name} ended in the middle of a page")
-        f, prints = self._file, of_pages(self._window[: self._filled])
-        where = self._follower.match(prints)
+        f, prints = self._file, self._printer.of_pages(window)
+        where = self._follower.match(prints, empty(window))
         f.prints.append(prints)
         f.where.append(where.astype(np.int32))
         new = np.flatnonzero(where == NEW)
-        here = pairs(prints)
+        here, rows = pairs(prints), np.frombuffer(window, dtype=np.uint8).reshape(-1, PAGE)
         while len(new):
-            new = self._keep(new, here, f.count)
+            new = self._keep(new, here, rows)
         f.count += len(where)
-        self._filled = 0
 
-    def _keep(self, new: Numbers, here: Pairs, first: int) -> Numbers:
+    def _keep(self, new: Numbers, here: Pairs, rows: npt.NDArray[np.uint8]) -> Numbers:
         """Copy as many pages of the window as fit; returns the rest."""
         if self._span is None:
             self._span, self._have = self._pages.take(), 0
         room = self._span.size // PAGE - self._have
         now, rest = new[:room], new[room:]
         target = np.frombuffer(self._span.view, dtype=np.uint8).reshape(-1, PAGE)
-        np.take(self._rows, now, axis=0, out=target[self._have : self._have + len(now)], mode="clip")
-        self._numbers.append(now + first)
+        np.take(rows, now, axis=0, out=target[self._have : self._have + len(now)], mode="clip")
+        self._numbers.append(now + self._file.count)
         self._prints.append(here[now].tobytes())
         self._have += len(now)
         if len(now) == room:
@@ -306,9 +327,12 @@ class _Matching:
         self._span, self._numbers, self._prints = None, [], []
 
     def end(self) -> None:
+        self._settle()
+        self._beside.shutdown()
         if self._filled:
-            self._turn()
+            self._compare(self._window[: self._filled])
         self._push()
 
     def abort(self) -> None:
+        self._beside.shutdown()
         self._span = None

@@ -150,12 +150,16 @@ class Pager:
     def keep_prints(self) -> None:
         """Put the fingerprints of the image where the next save looks for them; without them it sends more, and that is all.
 
+        An image of 0.2.0 or before has none that count: the next save sends everything, and that one has them.
+
         The job has all its memory and nobody waits for this. Whatever fails here must not harm it.
         """
         try:
             index, path = Index(self._image), Path(self._plan.prints)
             for name in index.begins:
-                index.fill(name, b"".join(self._content.whole(kept_as(name)) or ()))
+                if (found := self._content.whole(kept_as(name))) is None:
+                    raise LookupError(f"it has no {kept_as(name)}")
+                index.fill(name, b"".join(found))
             path.parent.mkdir(exist_ok=True)
             index.save(path)
         except Exception as e:
