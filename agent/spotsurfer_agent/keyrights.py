@@ -60,7 +60,11 @@ def of_attempt(job: str, attempt: int) -> KeyRights:
             f"{objectkeys.partials_prefix(job)}*",
             objectkeys.order_key(job),
         ),
-        removed=(f"{objectkeys.attempt_intents_prefix(job, attempt)}*", f"{objectkeys.partials_prefix(job)}*"),
+        removed=(
+            f"{objectkeys.attempt_intents_prefix(job, attempt)}*",
+            f"{objectkeys.attempt_log_prefix(job, attempt)}*",  # pieces that were merged
+            f"{objectkeys.partials_prefix(job)}*",
+        ),
     )
 
 

@@ -1,7 +1,9 @@
-"""The job's output, carried to the store as objects that are never rewritten with other bytes.
+"""The job's output, carried to the store in pieces that are never changed.
 
-A piece is named by the offset of its first byte from the job's beginning; the pieces of one attempt follow each other without
-gap or overlap. What is uploaded is known from the store itself, so an agent that was killed goes on where the last piece ends.
+A piece is named by the bytes that it holds, counted from the job's beginning. What is new goes up together with the small
+pieces before it, as one, and those are removed then (`logpieces`): so there are few, however long the job prints. The bytes
+come from the machine's disk. What is uploaded is known from the store itself, so an agent that was killed goes on where the
+last piece ends.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from spotsurfer_agent import protocol
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent import logpieces, protocol, times
+from spotsurfer_agent.logpieces import Piece
+from spotsurfer_agent.store import ObjectStore, StoreDenied, StoreError
 
-PIECE_BYTES_MAX = 4 << 20
 PIECES_MAX = 64  # in one push: a job that prints faster than the link must not keep a commit waiting
-STREAMS = ("out", "err")
+STREAMS = (times.NAME, "out", "err")  # who follows the output waits for the rows that put it in order, so they go first
+DENIED_PUSHES = 256  # who may not remove pieces adds to them by merging: it is tried again after so many
 LATE_SECONDS, LOOK_SECONDS = 60.0, 0.02  # the last lines of a job may be on their way to its machine's disk
 
 ReadLog = Callable[[str, int, int], bytes]  # stream, absolute offset, limit
@@ -38,13 +41,16 @@ class Logs:
         store: ObjectStore,
         read: ReadLog,
         place: LogPlace,
-        piece_bytes_max: int = PIECE_BYTES_MAX,
+        full_bytes: int = logpieces.FULL_BYTES,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._store, self._read, self._place, self._limit, self._wait = store, read, place, piece_bytes_max, wait
+        self._store, self._read, self._place, self._full, self._wait = store, read, place, full_bytes, wait
         self._lock = threading.Lock()
         self._positions: dict[str, int] | None = None  # None = to be found out, or nothing may be uploaded yet
         self._begun_at: dict[str, int] | None = None
+        self._tails: dict[str, list[Piece]] = {s: [] for s in STREAMS}  # ours in the store, one behind the other
+        self._needless: dict[str, list[Piece]] = {s: [] for s in STREAMS}  # may be there, and others have their bytes
+        self._denied = 0  # pushes until we merge again
 
     def begin(self, positions: Mapping[str, int]) -> None:
         """A start or restore: this attempt's output begins here."""
@@ -58,24 +64,31 @@ class Logs:
 
     def _known(self) -> dict[str, int] | None:
         if self._positions is None and self._begun_at is not None:
-            self._positions = {s: self._end(s, self._begun_at.get(s, 0)) for s in STREAMS}
+            listed = self._store.list(protocol.attempt_log_prefix(self._place.job, self._place.attempt))
+            parsed = [found for x in listed if (found := logpieces.parse(x)) is not None]
+            positions = {s: self._begun_at.get(s, 0) for s in STREAMS}
+            for stream in STREAMS:
+                pieces = [piece for _, name, piece in parsed if name == stream]
+                chain = logpieces.cover(pieces)
+                self._tails[stream] = [Piece(s.start, s.end, s.key) for s in chain]
+                self._needless[stream] = [p for p in pieces if p.key not in {s.key for s in chain}]
+                positions[stream] = max((s.end for s in chain), default=positions[stream])
+            self._positions = positions
         return self._positions
-
-    def _end(self, stream: str, begun_at: int) -> int:
-        first = protocol.log_key(self._place.job, self._place.attempt, stream, 0)
-        named = first.rpartition("-")[0] + "-"
-        pieces = [x for x in self._store.list(first.rpartition("/")[0] + "/") if x.key.startswith(named)]
-        return max((int(x.key[len(named) :]) + x.size for x in pieces), default=begun_at)
 
     def positions(self) -> dict[str, int]:
         """Bytes of each stream that are in the store, from the job's beginning."""
         return dict(self._positions or {})
 
     def push(self) -> bool:
-        """Upload what is there now; False = there was nothing. Raises StoreError."""
+        """Upload what is there now; whether the job had printed anything. Raises StoreError."""
         with self._lock:
             positions = self._known()
-            return positions is not None and any([self._drain(positions, s, None) for s in STREAMS])
+            if positions is None:
+                return False
+            self._denied = max(0, self._denied - 1)
+            grown = {s for s in STREAMS if self._drain(positions, s, None)}
+            return bool(grown - {times.NAME})
 
     def flush(self, until: Mapping[str, int]) -> None:
         """Upload everything up to these positions. Raises StoreError, also where the output stays shorter than promised."""
@@ -92,16 +105,58 @@ class Logs:
             if positions.get(stream, 0) >= end:
                 return
             self._wait(LOOK_SECONDS)
-        raise StoreError(f"only {positions.get(stream, 0)} of {end} bytes of std{stream} are there")
+        name = stream if stream == times.NAME else f"std{stream}"
+        raise StoreError(f"only {positions.get(stream, 0)} of {end} bytes of {name} are there")
 
     def _drain(self, positions: dict[str, int], stream: str, end: int | None) -> bool:
-        pieces = 0
+        """Upload what is new; up to `end`, for a job that stands still meanwhile, without merging anything."""
+        pieces, merges = 0, end is None and not self._denied
         while pieces < PIECES_MAX if end is None else positions.get(stream, 0) < end:
             at = positions.get(stream, 0)
-            data = self._read(stream, at, self._limit)
+            data = self._read(stream, at, self._full)
             if not data:
                 break
-            self._store.put(protocol.log_key(self._place.job, self._place.attempt, stream, at), data)
+            before = self._before(stream, at, len(data)) if merges else b""
+            self._upload(stream, at - len(before), before + data)
             positions[stream] = at + len(data)
             pieces += 1
+        if merges:
+            self._remove(stream)
         return pieces > 0
+
+    def _before(self, stream: str, at: int, size: int) -> bytes:
+        """What the small pieces at the end hold, which goes up once more together with what is new."""
+        start = logpieces.merges_from(self._tails[stream], at, at + size, self._full)
+        data = b""
+        while len(data) < at - start:
+            more = self._read(stream, start + len(data), at - start - len(data))
+            if not more:
+                return b""  # this machine's disk does not have it
+            data += more
+        return data
+
+    def _upload(self, stream: str, start: int, data: bytes) -> None:
+        tail, end = self._tails[stream], start + len(data)
+        piece = Piece(start, end, protocol.log_key(self._place.job, self._place.attempt, stream, start, end))
+        needless = self._needless[stream]
+        needless.append(piece)  # until we hear that it is there
+        self._store.put(piece.key, data)
+        self._needless[stream] = [p for p in needless if p.key != piece.key]
+        while tail and tail[-1].start >= start:
+            self._needless[stream].append(tail.pop())
+        tail.append(piece)
+
+    def _remove(self, stream: str) -> None:
+        """Remove pieces that one other holds whole. So nobody ever removes one that no other holds, not even an agent before us
+        by a request that arrives late.
+        """
+        tail, needless = self._tails[stream], self._needless[stream]
+        doomed = [p for p in needless if any(q.start <= p.start and p.end <= q.end and q.key != p.key for q in tail)]
+        self._needless[stream] = doomed
+        try:
+            self._store.delete([p.key for p in doomed])
+            self._needless[stream] = []
+        except StoreDenied:
+            self._needless[stream], self._denied = [], DENIED_PUSHES
+        except StoreError:
+            return  # the output is there, these are tried again

@@ -16,7 +16,7 @@ Layout (DESIGN: "the store is the meeting place"); every key is made by a functi
     jobs/<job>/condemned.json                    chunks about to be collected; by the controller
     jobs/<job>/checkpoints/<id>/PROVEN           somebody was restored from it and lives; create-only, by the controller
     jobs/<job>/checkpoints/<id>/PROTECTED        its user wants it kept; by the controller
-    jobs/<job>/log/<attempt>/<stream>-<offset>   output of the job, absolute byte offset of the first byte
+    jobs/<job>/log/<attempt>/<stream>-<begin>-<end>  output of the job: these bytes, counted from the job's beginning
     jobs/<job>/out/<attempt>/<path>              outputs; the DONE entry names the attempt whose outputs count
     jobs/<job>/partial/<number>-<attempt>/LIST   outputs of a job that ran on, as its user asked; written last
     jobs/<job>/partial/<number>-<attempt>/files/<path>
@@ -118,9 +118,12 @@ def attempt_log_prefix(job: str, attempt: int) -> str:
     return f"jobs/{job}/log/{attempt:06d}/"
 
 
-def log_key(job: str, attempt: int, stream: str, offset: int) -> str:
-    """Key of one piece of output; `stream` is "out" or "err", `offset` counts bytes from the job's beginning."""
-    return f"jobs/{job}/log/{attempt:06d}/{stream}-{offset:016d}"
+def log_key(job: str, attempt: int, stream: str, begin: int, end: int) -> str:
+    """Key of the piece of output that holds bytes [begin, end) of a stream ("out", "err" or "times"), from the job's beginning.
+
+    Agents up to 0.2 left the end out.
+    """
+    return f"{attempt_log_prefix(job, attempt)}{stream}-{begin:016d}-{end:016d}"
 
 
 def output_prefix(job: str, attempt: int) -> str:

@@ -20,6 +20,7 @@ from spotsurfer_agent.inputs.wire import Fetch as Fetch
 from spotsurfer_agent.inputs.wire import Pinned as Pinned
 from spotsurfer_agent.inputs.wire import Pins as Pins
 from spotsurfer_agent.inputs.wire import Share as Share
+from spotsurfer_agent.objectkeys import attempt_log_prefix as attempt_log_prefix
 from spotsurfer_agent.objectkeys import checkpoint_id as checkpoint_id
 from spotsurfer_agent.objectkeys import checkpoints_prefix as checkpoints_prefix
 from spotsurfer_agent.objectkeys import chunk_key as chunk_key

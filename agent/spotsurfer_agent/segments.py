@@ -18,8 +18,8 @@ RETRY_SECONDS = 1.0
 class Segments:
     """The writing side. `told` becomes readable when everything was written, or the disk refuses, after `tell`."""
 
-    def __init__(self, folder: Path, stream: str, position: int) -> None:
-        self._folder, self._stream, self._position = folder, stream, position
+    def __init__(self, folder: Path, stream: str, position: int, gather_seconds: float = GATHER_SECONDS) -> None:
+        self._folder, self._stream, self._position, self._gather = folder, stream, position, gather_seconds
         self._waiting: list[bytes] = []
         self._bytes = 0  # handed in and not on disk yet
         self._file, self._room = -1, 0
@@ -41,6 +41,14 @@ class Segments:
             self._bytes += len(data)
             if self._bytes == len(data) or self._bytes >= GATHER_BYTES:
                 self._change.notify()
+
+    def amend(self, data: bytes) -> bool:
+        """Put this in place of what was handed in last, which is as long; False where that is on its way to the disk."""
+        with self._change:
+            if not self._waiting:
+                return False
+            self._waiting[-1] = data
+            return True
 
     def tell(self) -> None:
         """Make `told` readable once all that was handed in is on disk, or can't be put there."""
@@ -68,7 +76,7 @@ class Segments:
             while not self._closed and not self._waiting:
                 self._say()
                 self._change.wait()
-            self._change.wait_for(lambda: self._closed or self._tells or self._bytes >= GATHER_BYTES, GATHER_SECONDS)
+            self._change.wait_for(lambda: self._closed or self._tells or self._bytes >= GATHER_BYTES, self._gather)
             data, self._waiting = b"".join(self._waiting), []
             return None if self._closed else data
 

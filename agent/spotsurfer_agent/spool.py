@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from spotsurfer_agent.segments import Segments
+from spotsurfer_agent.times import NAME as TIMES
+from spotsurfer_agent.times import Times
 
 HELD_BYTES = 8 << 20  # that the disk has not taken yet; then the job waits at its pipe, and nothing is lost
 READ_BYTES = 1 << 16
@@ -20,7 +22,7 @@ class Spool:
 
     def __init__(self, folder: Path, stream: str, position: int) -> None:
         self.position = position
-        self._disk = Segments(folder, stream, position)
+        self.disk = Segments(folder, stream, position)
         self.read_fd, self.write_fd = os.pipe()
         os.set_blocking(self.read_fd, False)
         self.name = str(Path(f"/proc/self/fd/{self.write_fd}").readlink())  # what CRIU calls the pipe
@@ -33,46 +35,26 @@ class Spool:
             self.write_fd = -1
 
     @property
-    def told(self) -> int:
-        """Readable once the disk has all, or takes no more, after `ask`."""
-        return self._disk.told
-
-    @property
-    def trouble(self) -> OSError | None:
-        """Why the disk takes nothing just now."""
-        return self._disk.trouble
-
-    @property
     def is_full(self) -> bool:
         """Whether the disk is too far behind for more to be read now."""
-        return self._disk.waiting_bytes >= HELD_BYTES
+        return self.disk.waiting_bytes >= HELD_BYTES
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether all that was read is on disk."""
-        return self._disk.waiting_bytes == 0
-
-    def ask(self) -> None:
-        """Be told when the disk has caught up."""
-        self._disk.tell()
-
-    def drain(self, *, whole: bool = False) -> None:
-        """Take what is in the pipe now; unless the `whole` is wanted, no more than may be held."""
-        while whole or not self.is_full:
-            try:
-                data = os.read(self.read_fd, READ_BYTES)
-            except BlockingIOError:
-                return
-            if not data:
-                self.ended = True
-                return
-            self.position += len(data)
-            self._disk.add(data)
+    def take(self) -> bool:
+        """Read once; False = there is nothing now."""
+        try:
+            data = os.read(self.read_fd, READ_BYTES)
+        except BlockingIOError:
+            return False
+        self.ended = not data
+        self.position += len(data)
+        if data:
+            self.disk.add(data)
+        return not self.ended
 
     def close(self) -> None:
         """Give everything back."""
         self.close_writer()
-        self._disk.close()
+        self.disk.close()
         if self.read_fd >= 0:
             with contextlib.suppress(OSError):
                 os.close(self.read_fd)
@@ -87,11 +69,13 @@ class Output:
     ) -> None:
         self._watch, self._unwatch, self._moved = watch, unwatch, moved
         self._spools: dict[str, Spool] = {}
+        self._times: Times | None = None
 
     def open(self, folder: Path, log: Mapping[str, int]) -> None:
         """Make the pipes; the streams go on at these positions. Raises OSError."""
         for name in NAMES:
             self._spools[name] = Spool(folder, name, int(log.get(name, 0)))
+        self._times = Times(folder, int(log.get(TIMES, 0)), self._spools["out"].position, self._spools["err"].position)
 
     def give(self, uid: int, gid: int) -> None:
         """The pipes belong to this user, who may open them by name, as /dev/stdout. Raises OSError."""
@@ -100,18 +84,24 @@ class Output:
 
     def listen(self) -> None:
         """The job has its ends: read from now on."""
-        for s in self._spools.values():
+        for name, s in self._spools.items():
             s.close_writer()
-            self._watch(s.told, partial(self._told, s))
-            self._listen_to(s)
+            self._watch(s.disk.told, partial(self._told, name))
+            self._listen_to(name)
+        if self._times is not None:
+            self._watch(self._times.disk.told, self._rows_told)
 
     def close(self) -> None:
         """Give everything back."""
         for s in self._spools.values():
-            for fd in (s.read_fd, s.told):
+            for fd in (s.read_fd, s.disk.told):
                 self._unwatch(fd)
             s.close()
         self._spools = {}
+        if self._times is not None:
+            self._unwatch(self._times.disk.told)
+            self._times.disk.close()
+        self._times = None
 
     @property
     def ends(self) -> dict[str, int]:
@@ -125,39 +115,65 @@ class Output:
 
     @property
     def positions(self) -> dict[str, int]:
-        """Bytes of each stream since the job's beginning; the last of them may be on their way to the disk still."""
-        return {name: s.position for name, s in self._spools.items()}
+        """Bytes of each stream since the job's beginning, and of the record of times; the last of them may be on their way to
+        the disk still.
+        """
+        found = {name: s.position for name, s in self._spools.items()}
+        if self._times is not None:
+            self._times.close_row()
+            found[TIMES] = self._times.position
+        return found
 
     def drain(self) -> None:
         """Take all that is in the pipes. Raises OSError while the disk takes nothing; nothing is lost then."""
-        for s in self._spools.values():
-            s.drain(whole=True)
-        for s in self._spools.values():
-            if s.trouble is not None:
-                raise s.trouble
+        for name, s in self._spools.items():
+            while s.take():
+                self._note(name)
+        for disk in self._disks():
+            if disk.trouble is not None:
+                raise disk.trouble
+            disk.tell()  # a save waits until all of it is there
 
     def is_kept(self) -> bool:
         """Whether all that was read is on disk; where not, `moved` is called when that may have changed."""
-        behind = [s for s in self._spools.values() if not s.is_kept]
-        for s in behind:
-            s.ask()
+        behind = [x for x in self._disks() if x.waiting_bytes]
+        for disk in behind:
+            disk.tell()
         return not behind
 
-    def _listen_to(self, s: Spool) -> None:
-        if not s.ended:
-            self._watch(s.read_fd, partial(self._ready, s))
+    def _disks(self) -> list[Segments]:
+        return [x.disk for x in (*self._spools.values(), self._times) if x is not None]
 
-    def _ready(self, s: Spool) -> None:
-        s.drain()
+    def _note(self, name: str) -> None:
+        if self._times is not None:
+            self._times.note(name, self._spools["out"].position, self._spools["err"].position)
+
+    def _listen_to(self, name: str) -> None:
+        s = self._spools[name]
+        if not s.ended:
+            self._watch(s.read_fd, partial(self._ready, name))
+
+    def _ready(self, name: str) -> None:
+        """One read, for what the job wrote to the other stream meanwhile comes before what it writes to this one now."""
+        s = self._spools[name]
+        if not s.is_full and s.take():
+            self._note(name)
         if full := s.is_full:
-            s.ask()  # to read on
+            s.disk.tell()  # to read on
         if s.ended or full:
             self._unwatch(s.read_fd)
 
-    def _told(self, s: Spool) -> None:
-        if s.read_fd < 0:
+    def _told(self, name: str) -> None:
+        s = self._spools.get(name)
+        if s is None:
             return  # closed a moment ago
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(s.told)
-        self._listen_to(s)
+            os.eventfd_read(s.disk.told)
+        self._listen_to(name)
         self._moved()
+
+    def _rows_told(self) -> None:
+        if self._times is not None:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._times.disk.told)
+            self._moved()

@@ -32,6 +32,7 @@ from spotsurfer.store.heads import chosen
 from spotsurfer.store.output import chain, segments
 
 THREADS = 8
+OUTPUT_TRIES = 3
 FIRST = protocol.checkpoint_id(0, 1)  # of a copy: older than any that an attempt makes
 
 
@@ -148,17 +149,34 @@ class Forks:
             self._store.copy(x.key, protocol.input_key(child, x.key.removeprefix(prefix)))
 
     def _output(self, parent: str, child: str, image: Manifest, entries: Sequence[Head]) -> None:
-        """What the job had printed by then is part of the copy, as that of an attempt 0."""
+        """What the job had printed by then is part of the copy, as that of an attempt 0.
+
+        The parent's agent merges pieces meanwhile: where one is gone that was there a moment ago, another one has its bytes.
+        """
+        for tries_left in reversed(range(OUTPUT_TRIES)):
+            try:
+                self._printed(parent, child, image, chain(entries, image.epoch))
+            except StoreError:
+                if not tries_left:
+                    raise
+            else:
+                return
+
+    def _printed(self, parent: str, child: str, image: Manifest, attempts: Sequence[int]) -> None:
         pieces = {x.key: x for x in self._store.list(protocol.log_prefix(parent))}
         for stream, length in image.log.items():
-            for s in segments(list(pieces.values()), stream, chain(entries, image.epoch)):
-                end, key = min(s.end, length), protocol.log_key(child, 0, stream, s.start)
+            for s in segments(pieces.values(), stream, attempts):
+                end = min(s.end, length)
                 if s.start >= end:
                     continue
+                key = protocol.log_key(child, 0, stream, s.start, end)
                 if s.skip == 0 and pieces[s.key].size == end - s.start:
                     self._store.copy(s.key, key)
-                else:
-                    self._store.create(key, (self._store.get(s.key) or b"")[s.skip : s.skip + end - s.start])
+                    continue
+                data = self._store.get_range(s.key, s.skip, end - s.start)
+                if data is None:
+                    raise StoreError(f"{s.key} is gone")
+                self._store.create(key, data)
 
     def _first_head(self, child: str, image: Manifest) -> Head:
         return Head(

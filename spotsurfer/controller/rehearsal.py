@@ -25,6 +25,7 @@ from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobState, rehearses
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import market, timeline
+from spotsurfer.store.output import printed_bytes
 
 LIVES_SECONDS = 5.0  # it is watched for so long
 LOOK_SECONDS = 0.3
@@ -128,7 +129,7 @@ class Rehearsals:
 
     def _printed(self, child: Job) -> int:
         try:
-            return sum(x.size for x in self._shop.store.list(protocol.log_prefix(child.id)))
+            return printed_bytes(self._shop.store.list(protocol.log_prefix(child.id)))
         except StoreError:
             return 0
 

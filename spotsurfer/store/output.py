@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import logpieces, protocol, times
+from spotsurfer_agent.logpieces import Piece, Segment
 from spotsurfer_agent.protocol import Head, HeadKind
-from spotsurfer_agent.store import FileStore, Listed
+from spotsurfer_agent.store import FileStore, Listed, StoreError
 
+T = TypeVar("T")
 PIECE_BYTES = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Bytes [start, end) of the output lie in `key` from its byte `skip` on."""
-
-    start: int
-    end: int
-    key: str
-    skip: int
+STREAMS = ("out", "err")
+LOOKS_MAX = 5  # of one reader whose pieces are merged under its eyes
+LOOKS_KEPT = 100  # jobs that are followed
 
 
 def chain(entries: Sequence[Head], attempt: int | None) -> list[int]:
@@ -54,49 +52,149 @@ def published(entries: Sequence[Head]) -> Head | None:
     return good[-1] if good else None
 
 
-def segments(pieces: Sequence[Listed], stream: str, attempts: Sequence[int]) -> list[Segment]:
-    """What to read, in order. A later attempt's first piece cuts what an earlier one wrote beyond it: that work was undone."""
-    found: list[Segment] = []
-    for attempt in attempts:
-        mine = sorted(_parse(p) for p in pieces if _of(p, stream, attempt))
-        if not mine:
-            continue
-        first = mine[0][0]
-        found = [Segment(s.start, min(s.end, first), s.key, s.skip) for s in found if s.start < first]
-        for offset, size, key in mine:
-            found.append(Segment(offset, offset + size, key, 0))
+def attempts_with_output(entries: Sequence[Head]) -> list[int]:
+    """All attempts that ever had the job."""
+    return sorted({e.epoch for e in entries if e.kind is HeadKind.GRANT})
+
+
+def earlier_runs(entries: Sequence[Head]) -> set[int]:
+    """Attempts with output that is not all part of the present one: the job ended there, or began anew after them."""
+    found: set[int] = set()
+    owner, newest = 0, max((n for n, e in enumerate(entries) if e.kind is HeadKind.GRANT), default=0)
+    for number, e in enumerate(entries):
+        if e.kind is HeadKind.GRANT:
+            if owner and e.checkpoint is None:
+                found.add(owner)
+            owner = e.epoch
+        if e.done is not None and number < newest:
+            found.add(e.epoch)
     return found
 
 
-def _of(piece: Listed, stream: str, attempt: int) -> bool:
-    return re.fullmatch(rf"jobs/[^/]+/log/{attempt:06d}/{stream}-[0-9]{{16}}", piece.key) is not None
+def segments(pieces: Iterable[Listed], stream: str, attempts: Sequence[int]) -> list[Segment]:
+    """What to read, in order. A later attempt's first piece cuts what an earlier one wrote beyond it: that work was undone."""
+    own, found = _by_attempt(pieces), list[Segment]()
+    for attempt in attempts:
+        mine = logpieces.cover(own.get((attempt, stream), []))
+        if mine:
+            first = mine[0].start
+            found = [Segment(s.start, min(s.end, first), s.key, s.skip) for s in found if s.start < first] + mine
+    return found
 
 
-def _parse(piece: Listed) -> tuple[int, int, str]:
-    return int(piece.key.rpartition("-")[2]), piece.size, piece.key
+def _by_attempt(pieces: Iterable[Listed]) -> dict[tuple[int, str], list[Piece]]:
+    """Pieces by attempt and stream."""
+    found: dict[tuple[int, str], list[Piece]] = {}
+    for attempt, stream, piece in filter(None, map(logpieces.parse, pieces)):
+        found.setdefault((attempt, stream), []).append(piece)
+    return found
 
 
-class Output:
-    """Reads output and results from the store."""
+def printed_bytes(pieces: Iterable[Listed]) -> int:
+    """Bytes of output in all these pieces, those that several hold once for each attempt."""
+    own = _by_attempt(pieces)
+    return sum(s.end - s.start for (_, stream), mine in own.items() if stream in STREAMS for s in logpieces.cover(mine))
 
-    def __init__(self, store: FileStore) -> None:
+
+class Gone(Exception):
+    """A piece was merged with others while it was to be read: look again."""
+
+
+class Printed:
+    """A job's output as one look into the store shows it.
+
+    `holders`: the attempts that have printed something. `is_recorded`: the newest one's agent records when.
+    """
+
+    def __init__(self, store: FileStore, pieces: Sequence[Listed], attempts: Sequence[int]) -> None:
         self._store = store
+        self._segments = {stream: segments(pieces, stream, attempts) for stream in (*STREAMS, times.NAME)}
+        own = _by_attempt(pieces)
+        self.holders = {attempt for attempt, stream in own if stream in STREAMS}
+        self.is_recorded = (max((a for a, _ in own if a in attempts), default=0), times.NAME) in own
 
-    def read(self, job: str, stream: str, attempts: Sequence[int], offset: int, limit: int) -> bytes:
-        """At most `limit` bytes from `offset`; empty = nothing there yet. Raises StoreError."""
+    @property
+    def has_gap(self) -> bool:
+        """Whether a stream goes on behind bytes that are in no piece."""
+        return any(found and found[-1].end > self.end(stream) for stream, found in self._segments.items())
+
+    def end(self, stream: str) -> int:
+        """How far a stream goes without a gap."""
+        end = 0
+        for s in self._segments[stream]:
+            if s.start > end:
+                break
+            end = max(end, s.end)
+        return end
+
+    def read(self, stream: str, offset: int, limit: int) -> bytes:
+        """At most `limit` bytes from `offset`, a request a piece; empty = nothing there. Raises StoreError, Gone."""
         out = bytearray()
-        for s in segments(self._store.list(protocol.log_prefix(job)), stream, attempts):
+        for s in self._segments[stream]:
             want = offset + len(out)
             if s.end <= want:
                 continue
             if s.start > want or len(out) >= limit:
                 break
-            data = self._store.get(s.key)
+            length = min(s.end - want, limit - len(out))
+            data = self._store.get_range(s.key, want - s.start + s.skip, length)
             if data is None:
+                raise Gone(s.key)
+            out += data
+            if len(data) < length:
                 break
-            skip = want - s.start + s.skip
-            out += data[skip : s.skip + (s.end - s.start)][: limit - len(out)]
         return bytes(out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    at: float
+    found: list[Listed]
+
+
+class Output:
+    """Reads output and results from the store."""
+
+    def __init__(self, store: FileStore, now: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._now = store, now
+        self._lock = threading.Lock()
+        self._looks: OrderedDict[str, _Look] = OrderedDict()
+
+    def read(self, job: str, stream: str, attempts: Sequence[int], offset: int, limit: int) -> bytes:
+        """At most `limit` bytes from `offset`; empty = nothing there yet. Raises StoreError."""
+        return self.with_look(job, attempts, lambda printed: printed.read(stream, offset, limit))
+
+    def with_look(self, job: str, attempts: Sequence[int], use: Callable[[Printed], T], old_seconds: float = 0.0) -> T:
+        """What `use` makes of the output as it is, or was so many seconds ago. Raises StoreError."""
+        for looks_left in reversed(range(LOOKS_MAX)):
+            printed = Printed(self._store, self._look(job, old_seconds), attempts)
+            old_seconds = 0.0
+            if printed.has_gap and looks_left:
+                continue  # a listing takes a while: small pieces were removed when it had passed the larger one's place
+            try:
+                return use(printed)
+            except Gone:
+                continue
+        raise StoreError("pieces of it are merged faster than they are read")
+
+    def _look(self, job: str, old_seconds: float) -> list[Listed]:
+        """One listing, shared by all who follow a job. What others than the newest attempt have printed is known by then."""
+        known, now = self._looks.get(job), self._now()
+        if known is not None and now - known.at < old_seconds:
+            return known.found
+        prefix = protocol.log_prefix(job)
+        if known is not None and known.found and old_seconds > 0:
+            newest = known.found[-1].key.removeprefix(prefix).partition("/")[0]
+            before = [x for x in known.found if x.key < f"{prefix}{newest}"]
+            found = before + self._store.list(prefix, f"{prefix}{newest}")
+        else:
+            found = self._store.list(prefix)
+        with self._lock:
+            self._looks[job] = _Look(now, found)
+            self._looks.move_to_end(job)
+            while len(self._looks) > LOOKS_KEPT:
+                self._looks.popitem(last=False)
+        return found
 
     def result(self, job: str, attempt: int, path: str) -> Iterator[bytes]:
         """One published file in pieces, from a copy on disk: a result may be larger than memory. Raises StoreError."""

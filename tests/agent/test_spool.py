@@ -7,10 +7,11 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import segments, spool
+from spotsurfer_agent import segments, spool, times
 from spotsurfer_agent.spool import Output, Spool
 
 SECONDS = 10.0
@@ -94,7 +95,7 @@ def loop(tmp_path: Path) -> Iterator[tuple[Loop, int]]:
 
 def settled(s: Spool) -> None:
     end = time.monotonic() + SECONDS
-    while not s.is_kept:
+    while s.disk.waiting_bytes:
         assert time.monotonic() < end, "the disk never took it"
         time.sleep(0.002)
 
@@ -103,7 +104,7 @@ def test_output_is_kept_by_absolute_offset_over_segments(tmp_path, monkeypatch):
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 10)
     s = Spool(tmp_path, "out", 100)
     os.write(s.write_fd, b"0123456789abcdefghijKLM")
-    s.drain()
+    assert s.take()
     assert s.position == 123
     settled(s)
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"out-{n:016d}" for n in (100, 110, 120)]
@@ -113,7 +114,7 @@ def test_output_is_kept_by_absolute_offset_over_segments(tmp_path, monkeypatch):
     assert segments.read(tmp_path, "out", 50, 10) == b""
     assert segments.read(tmp_path, "err", 0, 10) == b""
     s.close_writer()
-    s.drain()
+    assert not s.take()
     assert s.ended
     s.close()
 
@@ -134,7 +135,7 @@ def test_a_disk_that_hangs_holds_up_neither_the_job_nor_the_loop(tmp_path, disk,
     mine.until(mine.output.is_kept)
     text = b"".join(b"line %d\n" % n for n in range(200))
     assert segments.read(tmp_path, "out", 0, 1 << 20) == text
-    assert mine.output.positions == {"out": len(text), "err": 0}
+    assert {s: mine.output.positions[s] for s in ("out", "err")} == {"out": len(text), "err": 0}
 
 
 def test_what_is_held_is_bounded_then_the_job_waits_at_its_pipe(tmp_path, disk, loop, monkeypatch):
@@ -177,4 +178,71 @@ def test_who_waits_for_the_disk_is_called(disk, loop):
     assert mine.moved == 0
     disk.open.set()
     mine.until(lambda: mine.moved > 0)
-    assert mine.output.is_kept()
+    mine.until(mine.output.is_kept)
+
+
+def rows_of(folder: Path) -> list[times.Row]:
+    return list(times.rows(segments.read(folder, times.NAME, 0, 1 << 20)))
+
+
+def test_the_record_says_which_line_was_printed_between_which(tmp_path: Path) -> None:
+    mine = Loop()
+    mine.output.open(tmp_path, {"out": 0})
+    ends = {name: os.dup(fd) for name, fd in mine.output.ends.items()}
+    mine.output.listen()
+    written, told = {"out": 0, "err": 0}, []
+    for stream in ("err", "out", "out", "err", "out", "err", "err"):
+        os.write(ends[stream], b"a line\n")
+        written[stream] += 7
+        told.append((written["out"], written["err"]))
+        mine.until(lambda: {s: mine.output.positions[s] for s in written} == written)
+    mine.until(mine.output.is_kept)
+    found = rows_of(tmp_path)
+    assert [(r.out, r.err) for r in found] == [(0, 0), *told]
+    assert [r.milliseconds for r in found] == sorted(r.milliseconds for r in found)
+    assert mine.output.positions[times.NAME] == len(found) * times.ROW_BYTES
+    for fd in ends.values():
+        os.close(fd)
+    mine.output.close()
+
+
+def test_a_stream_that_grows_alone_takes_few_rows_and_positions_close_one(tmp_path: Path) -> None:
+    record = times.Times(tmp_path, 0, 0, 0)
+    for length in range(1, 500):
+        record.note("out", length, 0)
+    record.close_row()
+    before = record.position
+    record.note("out", 600, 0)
+    assert record.position == before + times.ROW_BYTES, "what is printed after a save is no part of a row before it"
+    record.disk.tell()
+    until_written(record)
+    found = rows_of(tmp_path)
+    assert len(found) < 20
+    assert [r.out for r in found[-2:]] == [499, 600]
+    record.disk.close()
+
+
+def test_a_job_that_changes_between_its_streams_all_the_time_has_a_bounded_record(tmp_path: Path) -> None:
+    record = times.Times(tmp_path, 0, 0, 0, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    for n in range(1, 5000):
+        record.note("out" if n % 2 else "err", (n + 1) // 2, n // 2)
+    record.disk.tell()
+    until_written(record)
+    found = rows_of(tmp_path)
+    assert times.ROWS_A_SECOND <= len(found) < 2 * times.ROWS_A_SECOND
+    assert found[-1][1:] == (2500, 2499), "what was merged is covered all the same"
+    record.disk.close()
+
+
+def test_what_nobody_recorded_is_marked(tmp_path: Path) -> None:
+    record = times.Times(tmp_path, 0, 100, 7)
+    until_written(record)
+    assert rows_of(tmp_path) == [times.Row(0, 100, 7)]
+    record.disk.close()
+
+
+def until_written(record: times.Times) -> None:
+    end = time.monotonic() + SECONDS
+    while record.disk.waiting_bytes:
+        assert time.monotonic() < end, "the disk never took it"
+        time.sleep(0.002)

@@ -149,7 +149,7 @@ def test_the_copy_of_a_job_with_secrets_is_encrypted_as_it_is(room: Room, waived
 
 def test_a_copy_keeps_what_was_printed_by_then(room: Room) -> None:
     for offset, text in ((0, b"one\n"), (4, b"two\nthree\n")):
-        room.store.create(protocol.log_key(JOB, 1, "out", offset), text)
+        room.store.create(protocol.log_key(JOB, 1, "out", offset, offset + len(text)), text)
     name = room.writer.save_all(["a"])
     image = decode(room.store.get(protocol.manifest_key(JOB, name)) or b"", KEYS, JOB)
     room.store.put(protocol.manifest_key(JOB, name), encode(replace(image, log={"out": 8}), KEYS))

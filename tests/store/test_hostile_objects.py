@@ -112,8 +112,8 @@ ODD_KEYS = ["", "x", "-1", "1e3", "0x10", "²", "1" * 400, "0000000000000000/x",
 @pytest.mark.parametrize("odd", ODD_KEYS)
 def test_pieces_of_output_with_odd_names_hinder_nobody(odd: str) -> None:
     store: Any = DictStore()
-    store.objects[protocol.log_key(JOB, 1, "out", 0)] = b"hello "
-    store.objects[protocol.log_key(JOB, 1, "out", 6)] = b"world"
+    store.objects[protocol.log_key(JOB, 1, "out", 0, 6)] = b"hello "
+    store.objects[protocol.log_key(JOB, 1, "out", 6, 11)] = b"world"
     store.objects[f"{objectkeys.attempt_log_prefix(JOB, 1)}out-{odd}"] = b"forged"
     store.objects[f"{protocol.log_prefix(JOB)}x/log/000001/out-{6:016d}"] = b"forged"
     assert Output(store).read(JOB, "out", [1], 0, 100) == b"hello world"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent import logpieces, manifest, protocol
 from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines import needs
@@ -245,6 +245,21 @@ class Machine:
         return self.agent.state.name
 
 
+def stitched(store: DictStore, job: str, attempt: int, stream: str) -> tuple[int, bytes]:
+    """One attempt's output as its pieces give it: begin and bytes, without gaps; pieces that overlap say the same."""
+    listed = store.list(protocol.attempt_log_prefix(job, attempt))
+    pieces = [
+        piece for found in map(logpieces.parse, listed) if found is not None and found[1] == stream for piece in [found[2]]
+    ]
+    begin, data = min((p.start for p in pieces), default=0), b""
+    for s in logpieces.cover(pieces):
+        assert s.start == begin + len(data), f"gap at {begin + len(data)}"
+        data += store.objects[s.key][s.skip : s.skip + s.end - s.start]
+    for p in pieces:
+        assert store.objects[p.key] == data[p.start - begin : p.end - begin], f"{p} says something else"
+    return begin, data
+
+
 class World:
     """Clock, store, controller's pen and machines."""
 
@@ -318,14 +333,8 @@ class World:
         return protocol.decode(Report, self.store.objects[protocol.live_key(JOB, attempt)])
 
     def log(self, attempt: int, stream: str = "out") -> tuple[int, bytes]:
-        """The attempt's output as its pieces give it: begin and bytes. Pieces must follow each other exactly."""
-        named = protocol.log_key(JOB, attempt, stream, 0).rpartition("-")[0] + "-"
-        pieces = sorted((int(k[len(named) :]), v) for k, v in self.store.objects.items() if k.startswith(named))
-        end, data = (pieces[0][0] if pieces else 0), b""
-        for at, piece in pieces:
-            assert at == end, f"gap or overlap at {at}, expected {end}"
-            data, end = data + piece, at + len(piece)
-        return (pieces[0][0] if pieces else 0), data
+        """The attempt's output as its pieces give it: begin and bytes, without gaps; pieces that overlap say the same."""
+        return stitched(self.store, JOB, attempt, stream)
 
     def turn(self, seconds: float = 1.0) -> None:
         """Time goes on by so much, then every machine does one round."""

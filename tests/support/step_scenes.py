@@ -98,7 +98,7 @@ def numbered() -> None:
     pieces: dict[str, bytes] = {"out": b"", "err": b""}
 
     def keep(until_position: dict[str, int]) -> None:
-        for stream, end in until_position.items():
+        for stream, end in ((s, until_position[s]) for s in pieces):
             while len(pieces[stream]) < end:
                 piece = e.read_log(stream, len(pieces[stream]), end - len(pieces[stream]))
                 assert piece, (stream, len(pieces[stream]), end)
