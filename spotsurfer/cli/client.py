@@ -84,6 +84,17 @@ class Client:
         with self._answer("GET", path + _query(query)) as answer:
             return answer.read()
 
+    def framed(self, path: str, **query: object) -> tuple[list[tuple[Json, bytes]], Json]:
+        """Lines of JSON, each but the last one with as many bytes behind it as it says; and that last one."""
+        data, at, parts = self.data(path, **query), 0, list[tuple[Json, bytes]]()
+        while True:
+            begin = data.index(b"\n", at) + 1
+            head: Json = json.loads(data[at:begin])
+            if "bytes" not in head:
+                return parts, head
+            at = begin + head["bytes"]
+            parts.append((head, data[begin:at]))
+
     def download(self, path: str) -> Iterator[bytes]:
         """A file in pieces."""
         with self._answer("GET", path) as answer:

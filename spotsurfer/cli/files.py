@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import hashlib
 import os
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import quote
@@ -20,11 +22,12 @@ from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import leaves_folder
 from spotsurfer.model.errors import DISK_FULL, Conflict, NotFound, SpotsurferError, StoreDamaged, UsageError
 from spotsurfer.model.steps import MAIN
-from spotsurfer.units import size
+from spotsurfer.units import parse_seconds, size
 
 if TYPE_CHECKING:
     from spotsurfer.cli.client import Client
 
+NAMES = {"out": "stdout", "err": "stderr"}
 FOLLOW_SECONDS = 10.0
 LOOK_SECONDS = 0.2
 TELL_SECONDS, TELL_BYTES = 2.0, 64 << 20
@@ -35,7 +38,9 @@ def add(app: typer.Typer) -> None:
     app.command(
         epilog=examples(
             "spotsurfer logs assembly-3f9a1c",
-            "spotsurfer logs -f --stderr assembly-3f9a1c",
+            "spotsurfer logs -f --tail 20 assembly-3f9a1c",
+            "spotsurfer logs --stderr --since 10m assembly-3f9a1c",
+            "spotsurfer logs --attempt 2 assembly-3f9a1c",
             "spotsurfer logs --step setup assembly-3f9a1c",
             "spotsurfer logs --live assembly-3f9a1c",
         )
@@ -55,72 +60,144 @@ def logs(  # noqa: PLR0913 - one parameter an option
     stdout: Annotated[bool, typer.Option("--stdout", help="Only the job's standard output.")] = False,
     stderr: Annotated[bool, typer.Option("--stderr", help="Only the job's standard error.")] = False,
     attempt: Annotated[int | None, typer.Option(min=1, help="As it was under this attempt.", show_default=False)] = None,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only the last lines.", show_default=False)] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help='Only what was printed since then: "10m" ago, or "2026-11-25 14:00".', show_default=False
+        ),
+    ] = None,
     step: Annotated[str | None, typer.Option(help="Only what this step printed.", show_default=False)] = None,
     live: Annotated[bool, typer.Option("--live", help="Follow it on its machine, over SSH: nothing is waited for.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the job's output, in one piece across all moves: its stdout on stdout, its stderr on stderr."""
+    """Print the job's output in the order in which it was printed, across all moves: stdout on stdout, stderr on stderr."""
     if step is not None and attempt is not None:
         raise UsageError("--step and --attempt can't be combined: a step's output goes over all its attempts.")
-    if live and (step is not None or attempt is not None):
-        raise UsageError("--live shows what is printed now: it can't be combined with --step or --attempt.")
-    chosen = [name for name, wanted in (("out", stdout), ("err", stderr)) if wanted] or ["out", "err"]
-    pieces = _live(job, chosen) if live else _pieces(SESSION.client(), job, chosen, Part(attempt, step), follow)
-    if as_json and not (follow or live):
-        texts = {"stdout" if name == "out" else "stderr": bytearray() for name in chosen}
-        for name, data in pieces:
-            texts["stdout" if name == "out" else "stderr"] += data
-        put_json({name: bytes(data).decode(errors="replace") for name, data in texts.items()})
+    if live and (step, attempt, tail, since) != (None, None, None, None):
+        raise UsageError("--live shows what is printed now: it can't be combined with --step, --attempt, --tail or --since.")
+    only = None if stdout == stderr else "out" if stdout else "err"
+    part = Part(only, attempt, step, tail, _moment(since) if since is not None else None)
+    pieces = _live(job, [only] if only else ["out", "err"]) if live else _pieces(SESSION.client(), job, part, follow)
+    if as_json:
+        _put_json(pieces, [NAMES[only]] if only else list(NAMES.values()), one_by_one=follow or live)
         return
-    for name, data in pieces:
-        if as_json:
-            put_json({"stream": "stdout" if name == "out" else "stderr", "text": data.decode(errors="replace")}, compact=True)
-        else:
-            # One stream alone goes to stdout, so that `logs --stderr JOB | less` works.
-            target = sys.stdout if name == "out" or len(chosen) == 1 else sys.stderr
-            target.buffer.write(data)
-            target.flush()
+    for piece in pieces:
+        # One stream alone goes to stdout, so that `logs --stderr JOB | less` works.
+        target = sys.stdout if piece.stream == "out" or only else sys.stderr
+        target.buffer.write(piece.data)
+        target.flush()
 
 
-def _live(job: str, streams: list[str]) -> Iterator[tuple[str, bytes]]:
+def _put_json(pieces: Iterator[Piece], names: list[str], *, one_by_one: bool) -> None:
+    """A line for each piece as it comes, or all at once: each stream, and the pieces in their order."""
+    decoders = {
+        name: codecs.getincrementaldecoder("utf-8")("replace") for name in NAMES.values()
+    }  # a piece may end within a letter
+    found: list[dict[str, Any]] = []
+
+    def tell_one(name: str, data: bytes, seconds: float | None, final: bool = False) -> None:
+        told = {"stream": name, "time": _utc(seconds), "text": decoders[name].decode(data, final)}
+        if one_by_one and told["text"]:
+            put_json(told, compact=True)
+        elif told["text"]:
+            found.append(told)
+
+    for piece in pieces:
+        tell_one(NAMES[piece.stream], piece.data, piece.seconds)
+    for name in names:
+        tell_one(name, b"", None, final=True)
+    if not one_by_one:
+        put_json({**{n: "".join(x["text"] for x in found if x["stream"] == n) for n in names}, "pieces": found})
+
+
+def _utc(seconds: float | None) -> str | None:
+    return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds is not None else None
+
+
+def _moment(text: str) -> float:
+    """Seconds since 1970 of a time, local where it names no zone, or of a duration before now. Raises UsageError."""
+    from spotsurfer.ports.clock import SystemClock
+
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        pass
+    try:
+        return max(0.0, SystemClock().now().timestamp() - parse_seconds(text))
+    except ValueError:
+        raise UsageError(f'--since is {text!r}, expected a duration like "10m" or a time like "2026-11-25 14:00".') from None
+
+
+def _live(job: str, streams: list[str]) -> Iterator[Piece]:
     from spotsurfer.cli import live, login
 
-    return live.pieces(SESSION.client(), job, streams, login.log_in)
+    for stream, data in live.pieces(SESSION.client(), job, streams, login.log_in):
+        yield Piece(stream, data, None)
+
+
+class Piece(NamedTuple):
+    """What one stream printed with nothing of the other in between; `seconds` since 1970, None = not known."""
+
+    stream: str
+    data: bytes
+    seconds: float | None
 
 
 class Part(NamedTuple):
-    """Which part of the output: as it was under an attempt, or of one step."""
+    """Which part of the output: of one stream, as it was under an attempt, of a step, the last lines, since a time."""
 
-    attempt: int | None = None
-    step: str | None = None
+    only: str | None
+    attempt: int | None
+    step: str | None
+    tail: int | None
+    since: float | None
 
 
-def _pieces(client: Client, job: str, streams: list[str], part: Part, follow: bool) -> Iterator[tuple[str, bytes]]:
+def _pieces(client: Client, job: str, part: Part, follow: bool) -> Iterator[Piece]:
     from spotsurfer.cli.client import job_path, patiently
-    from spotsurfer.cli.follow import has_ended
 
-    at: dict[str, int] = {}
+    place: dict[str, int] = {}
+    where: dict[str, Any] = {"tail": part.tail, "since": part.since}
+    notes = _Notes(job, part)
     while True:
-        # Asked before the log is read: what an ended job wrote is all there when the log is read after it.
-        seen = patiently(lambda: client.get(job_path(job)), tell) if follow or part.step else {}
-        begin, end = _bounds(seen, part.step) if part.step else ({}, {})
-        at = at or {name: begin.get(name, 0) for name in streams}
-        ended = not follow or bool(end) or has_ended(seen)
-        grew = False
-        for name in streams:
-            # The last stream waits for news, if the others had none.
-            wait = FOLLOW_SECONDS / len(streams) if not ended and not grew and name == streams[-1] else 0.0
-            while piece := _read(client, job, name, Ask(at[name], part.attempt, wait))[: _left(end, name, at[name])]:
-                at[name] += len(piece)
-                grew, wait = True, 0.0
-                yield name, piece
-        if ended:
+        begin, end = _bounds(patiently(lambda: client.get(job_path(job)), tell), part.step) if part.step else ({}, {})
+        place = place or begin
+        until = {f"{name}_end": end.get(name, 0) for name in NAMES} if end else {}
+        follows = follow and not end
+        query = {
+            **place,
+            **until,
+            **where,
+            "only": part.only,
+            "attempt": part.attempt,
+            "wait": FOLLOW_SECONDS if follows else 0,
+        }
+        parts, told = patiently(lambda q=query: client.framed(job_path(job, "log"), **q), tell)  # type: ignore[misc]
+        notes.put(parts, told)
+        for head, data in parts:
+            yield Piece(head["stream"], data, head["seconds"])
+        place, where = told["next"], {}
+        if not parts and (told["ended"] or not follows):
             return
 
 
-def _left(end: dict[str, int], stream: str, at: int) -> int | None:
-    """Bytes of a stream that belong to the step still; None = its end is not known yet."""
-    return max(end.get(stream, 0) - at, 0) if end else None
+class _Notes:
+    """What a reader has to know beside the output, once."""
+
+    def __init__(self, job: str, part: Part) -> None:
+        self._job, self._first, self._mixed = job, not part.step, set[str]()
+
+    def put(self, parts: list[tuple[dict[str, Any], bytes]], told: dict[str, Any]) -> None:
+        """On stderr, before what came."""
+        before = len(self._mixed)
+        self._mixed |= {head["stream"] for head, _ in parts if not head["recorded"]}
+        if before < len(self._mixed) == len(NAMES):
+            tell("An older agent did not record in which order some of this was printed: stdout comes first, then stderr.")
+        if self._first and told["earlier"]:
+            attempts = ", ".join(f"--attempt {n}" for n in told["earlier"])
+            tell(f"Earlier runs of {self._job} have output of their own: {attempts}.")
+        self._first = False
 
 
 def _bounds(seen: dict[str, Any], step: str) -> tuple[dict[str, int], dict[str, int]]:
@@ -132,20 +209,6 @@ def _bounds(seen: dict[str, Any], step: str) -> tuple[dict[str, int], dict[str, 
     if step in names:
         raise Conflict(f"Step {step} of {seen['id']} has not begun yet.")
     raise NotFound(f"{seen['id']} has no step {step!r}. {did_you_mean(step, names)}")
-
-
-class Ask(NamedTuple):
-    """Which piece of a log."""
-
-    offset: int
-    attempt: int | None
-    wait: float
-
-
-def _read(client: Client, job: str, stream: str, ask: Ask) -> bytes:
-    from spotsurfer.cli.client import job_path, patiently
-
-    return patiently(lambda: client.data(job_path(job, "log", stream), **ask._asdict()), tell)
 
 
 def outputs(

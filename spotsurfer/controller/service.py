@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from spotsurfer_agent.fit import say
@@ -32,12 +32,24 @@ from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobSpec, JobState, r
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import HeadSeen, Limits, SpotSeen
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Moment, OutputFile, UsageSeen, Why
+from spotsurfer.ports.service import (
+    AttemptStatus,
+    CostLine,
+    Info,
+    JobStatus,
+    LogAsk,
+    LogFound,
+    Moment,
+    OutputFile,
+    UsageSeen,
+    Why,
+)
 from spotsurfer.state import fronts, market, spots, timeline, usages
 from spotsurfer.state import jobs as rows
+from spotsurfer.store import order
 from spotsurfer.store.heads import NONE, Heads
 from spotsurfer.store.images import ImageDigests
-from spotsurfer.store.output import Output, chain, published
+from spotsurfer.store.output import Output, Printed, attempts_with_output, chain, earlier_runs, published
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +181,9 @@ class ControllerService:
             ports = fronts.all_listens(connection)
         return self._status(one, found, reports, ports, self._head(one.id))
 
-    def _head(self, job: str) -> HeadSeen:
+    def _head(self, job: str, *, fresh: bool = True) -> HeadSeen:
         try:
-            return self._heads.seen(job, self._clock.now(), fresh=True)
+            return self._heads.seen(job, self._clock.now(), fresh=fresh)
         except (StoreError, ProtocolError) as e:
             raise StoreUnwritable(f"the head of {job} can't be read: {e}") from e
 
@@ -253,17 +265,35 @@ class ControllerService:
             return timeline.decisions(connection, rows.find_job(connection, job).id, last)
 
     def log(self, job: str, stream: str, offset: int, limit: int, attempt: int | None = None) -> bytes:
-        """Output from an absolute offset."""
+        """One stream from an absolute offset."""
         one, entries = self._entries(job)
         try:
-            return self._output.read(one.id, stream, chain(entries, attempt), offset, limit)
+            return self._output.read(one.id, stream, _lives(one, entries, attempt), offset, limit)
         except StoreError as e:
             raise StoreUnwritable(f"the output of {one.id} can't be read: {e}") from e
 
-    def _entries(self, job: str) -> tuple[Job, list[Head]]:
+    def printed(self, job: str, ask: LogAsk) -> LogFound:
+        """Both streams in the order in which they were printed. `ask.old_seconds` is for looks that follow one another."""
+        one, entries = self._entries(job, fresh=not ask.old_seconds)
+        ended = one.state in ENDED  # before the store is looked at: then it is all there
+        if ended:
+            ask = replace(ask, in_order=False, old_seconds=0.0)
+
+        def use(printed: Printed) -> LogFound:
+            begun = replace(ask, place=order.begin(printed, ask))
+            parts, place = order.pick(printed, begun)
+            earlier = earlier_runs(entries) & printed.holders if ask.attempt is None else set()
+            return LogFound(parts, place, ended, sorted(earlier))
+
+        try:
+            return self._output.with_look(one.id, _lives(one, entries, ask.attempt), use, ask.old_seconds)
+        except StoreError as e:
+            raise StoreUnwritable(f"the output of {one.id} can't be read: {e}") from e
+
+    def _entries(self, job: str, *, fresh: bool = True) -> tuple[Job, list[Head]]:
         with self._engine.connect() as connection:
             one = rows.find_job(connection, job)
-        self._head(one.id)
+        self._head(one.id, fresh=fresh)
         return one, self._heads.log(one.id).entries
 
     def outputs(self, job: str) -> Sequence[OutputFile]:
@@ -324,3 +354,13 @@ class ControllerService:
             frozen_seconds=r.frozen_seconds if r else 0.0,
             ended=rehearsal + (a.reason if a.state in OVER else str(a.state)),
         )
+
+
+def _lives(job: Job, entries: Sequence[Head], attempt: int | None) -> list[int]:
+    """The attempts with the wanted output, oldest first. Raises NotFound for one that never had the job."""
+    found = chain(entries, attempt)
+    if attempt is not None and not found:
+        there = ", ".join(map(str, attempts_with_output(entries)))
+        remedy = f"there is output of {there}" if there else "no attempt of it has run yet"
+        raise NotFound(f"Attempt {attempt} of {job.id} never had the job and printed nothing: {remedy}.")
+    return found

@@ -154,6 +154,62 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class LogPlace:
+    """A place in a job's output: bytes of each stream from its beginning, and of the record of when they were printed."""
+
+    out: int = 0
+    err: int = 0
+    times: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogAsk:
+    """Which output, from `place` on. `streams`: "out" and "err", or one. `until`: where each ends, None = where it does.
+
+    `attempt`: as it was under that attempt. `since`: seconds since 1970, only what was printed from then on. `tail`: of that
+    the last lines. `in_order`: of a job that runs, hold back what was printed so lately that its order is not recorded yet.
+    `old_seconds`: how old a look into the store may be.
+    """
+
+    streams: tuple[str, ...] = ("out", "err")
+    place: LogPlace = LogPlace()
+    until: LogPlace | None = None
+    attempt: int | None = None
+    since: float | None = None
+    tail: int | None = None
+    limit: int = 1 << 20
+    in_order: bool = False
+    old_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Bytes of one stream that were printed with nothing of the other stream in between.
+
+    `seconds` since 1970 when they were read, by the machine's clock, None = not recorded. `recorded`: whether their place among
+    those of the other stream is.
+    """
+
+    stream: str
+    data: bytes
+    seconds: float | None
+    recorded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogFound:
+    """Output in the order in which it was printed. `place`: where to go on; `ended`: nothing more will come.
+
+    `earlier`: attempts with output that is not part of this, because the job began anew or went back since then.
+    """
+
+    parts: list[LogPart]
+    place: LogPlace
+    ended: bool = False
+    earlier: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class OutputFile:
     """A result: published (all of them at once, or none), or what there was of it before the end."""
 
@@ -324,7 +380,11 @@ class Service(Protocol):
         ...
 
     def log(self, job: JobId, stream: str, offset: int, limit: int, attempt: int | None = None) -> bytes:
-        """Output from an absolute offset, across all moves; `attempt`: the output as it was under that attempt."""
+        """One stream from an absolute offset, across all moves; `attempt`: as it was under it. NotFound where it had none."""
+        ...
+
+    def printed(self, job: JobId, ask: LogAsk) -> LogFound:
+        """Both streams in order. NotFound for an attempt that never had the job, Conflict for `since` without a record."""
         ...
 
     def outputs(self, job: JobId) -> Sequence[OutputFile]:

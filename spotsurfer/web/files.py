@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict, replace
 from enum import StrEnum
 from itertools import chain
 from typing import Annotated
@@ -18,18 +20,60 @@ from starlette.responses import Response
 
 from spotsurfer.model.errors import UsageError
 from spotsurfer.model.ids import JobId
+from spotsurfer.ports.service import LogAsk, LogFound, LogPlace
 from spotsurfer.web import models as m
-from spotsurfer.web.routes import LOOK_AGAIN_SECONDS, WAIT_MAX_SECONDS, Controller, JobPath, NewJobPath
+from spotsurfer.web.routes import WAIT_MAX_SECONDS, Controller, JobPath, NewJobPath
 
 LOG_PIECE_BYTES = 1 << 20
+LOG_LOOK_SECONDS = 2.0  # of a request that waits: one listing of the store, however many follow a job
+TAIL_MAX = 1_000_000
 RAW = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 router = APIRouter(
     prefix="/v1", responses={"4XX": {"model": m.ErrorBody}, "5XX": {"model": m.ErrorBody}, 422: {"model": m.ErrorBody}}
 )
 
 
+class Stream(StrEnum):
+    """Of a job's output."""
+
+    OUT = "out"
+    ERR = "err"
+
+
+class PrintedQuery(BaseModel):
+    """Which part of the output. Places count bytes from the job's beginning, across all moves."""
+
+    only: Stream | None = Field(None, description="One stream alone")
+    out: int = Field(0, ge=0, description="Where to begin in stdout: `next` of the answer before")
+    err: int = Field(0, ge=0, description="Where to begin in stderr")
+    times: int = Field(0, ge=0, description="Where to begin in the record of times")
+    out_end: int | None = Field(None, ge=0, description="Where stdout ends; goes with err_end")
+    err_end: int | None = Field(None, ge=0, description="Where stderr ends")
+    attempt: int | None = Field(None, ge=1, description="The output as it was under this attempt")
+    since: float | None = Field(
+        None, ge=0, description="Only what was printed since then, seconds since 1970", allow_inf_nan=False
+    )
+    tail: int | None = Field(None, ge=0, le=TAIL_MAX, description="Of that the last lines")
+    limit: int = Field(LOG_PIECE_BYTES, ge=1, le=LOG_PIECE_BYTES)
+    wait: float = Field(0, ge=0, le=WAIT_MAX_SECONDS, description="Seconds to wait for more before an empty answer")
+
+    def to_ask(self) -> LogAsk:
+        """As the service takes it."""
+        until = None if self.out_end is None or self.err_end is None else LogPlace(self.out_end, self.err_end)
+        streams = tuple(Stream) if self.only is None else (self.only,)
+        return LogAsk(
+            tuple(s.value for s in streams),
+            LogPlace(self.out, self.err, self.times),
+            until,
+            self.attempt,
+            self.since,
+            self.tail,
+            self.limit,
+        )
+
+
 class LogQuery(BaseModel):
-    """Which piece of the output."""
+    """Which piece of one stream."""
 
     offset: int = Field(0, ge=0, description="Bytes from the job's beginning, across all moves")
     limit: int = Field(LOG_PIECE_BYTES, ge=1, le=LOG_PIECE_BYTES)
@@ -38,13 +82,6 @@ class LogQuery(BaseModel):
 
 
 Length = Annotated[int | None, Header(alias="Content-Length", ge=0)]
-
-
-class Stream(StrEnum):
-    """Of a job's output."""
-
-    OUT = "out"
-    ERR = "err"
 
 
 @router.put(
@@ -70,18 +107,49 @@ def discard(job: NewJobPath, service: Controller) -> None:
     service.discard(JobId(job))
 
 
+@router.get("/jobs/{job}/log", response_class=Response, responses={200: RAW}, tags=["files"])
+async def printed(job: JobPath, service: Controller, request: Request, query: Annotated[PrintedQuery, Query()]) -> Response:
+    """Both streams in the order in which the job printed them.
+
+    The answer is lines of JSON. One with `bytes` says which stream the bytes right behind it are of, `seconds` since 1970 when
+    they were printed (null: not known), and whether their place among those of the other stream was `recorded`. The last one
+    has `next`, where to go on, `ended`, whether nothing more will come, and `earlier`, attempts with output that this one does
+    not show. While the job runs, a request that waits holds back what has no place yet.
+    """
+    end = time.monotonic() + query.wait
+    old_seconds = LOG_LOOK_SECONDS / 2 if query.wait else 0.0  # who follows asks again and again
+    ask = replace(query.to_ask(), in_order=query.wait > 0, old_seconds=old_seconds)
+    while True:
+        found = await run_in_threadpool(service.printed, JobId(job), ask)
+        over = not ask.in_order or request.app.state.stopping or await request.is_disconnected()
+        if found.parts or found.ended or over:
+            return Response(b"".join(_framed(found)), media_type="application/octet-stream")
+        left = end - time.monotonic()
+        ask = replace(ask, place=found.place, since=None, tail=None, in_order=left > 0)
+        await asyncio.sleep(max(0.0, min(LOG_LOOK_SECONDS, left)))
+
+
+def _framed(found: LogFound) -> Iterator[bytes]:
+    for part in found.parts:
+        head = {"stream": part.stream, "bytes": len(part.data), "seconds": part.seconds, "recorded": part.recorded}
+        yield json.dumps(head).encode() + b"\n"
+        yield part.data
+    last = {"next": asdict(found.place), "ended": found.ended, "earlier": found.earlier}
+    yield json.dumps(last).encode() + b"\n"
+
+
 @router.get("/jobs/{job}/log/{stream}", response_class=Response, responses={200: RAW}, tags=["files"])
 async def log(
     job: JobPath, stream: Stream, service: Controller, request: Request, ask: Annotated[LogQuery, Query()]
 ) -> Response:
-    """A piece of the job's output; X-Next-Offset says where to go on."""
+    """A piece of one stream of the job's output; X-Next-Offset says where to go on."""
     end = time.monotonic() + ask.wait
     while True:
         data = await run_in_threadpool(service.log, JobId(job), stream.value, ask.offset, ask.limit, ask.attempt)
         if data or time.monotonic() >= end or request.app.state.stopping or await request.is_disconnected():
             headers = {"X-Next-Offset": str(ask.offset + len(data))}
             return Response(data, media_type="application/octet-stream", headers=headers)
-        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        await asyncio.sleep(LOG_LOOK_SECONDS)
 
 
 @router.get("/jobs/{job}/outputs", tags=["files"])

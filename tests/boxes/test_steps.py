@@ -27,6 +27,15 @@ while not os.path.exists("enough"):
 print("end", n, flush=True)
 open("count.txt", "w").write(str(n))
 """
+# Every line goes to the other stream than the one before, sometimes two follow each other.
+ALTERNATING = """
+import os, sys, time
+n = 0
+while not os.path.exists("enough"):
+    print("line", n, file=sys.stderr if n % 3 == 1 else sys.stdout, flush=True)
+    n += 1
+    time.sleep(0.02)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +145,28 @@ def test_lines_appear_once_each_and_in_order_over_five_moves_and_a_loss(world: F
     errors = world.client.data(f"/v1/jobs/{job}/log/err", offset=0, limit=1 << 20).decode()
     assert errors.splitlines() == [f"tenth {n}" for n in range(0, count, 10)]
     world.assert_one_owner(job)
+
+
+def test_both_streams_come_in_the_order_in_which_the_job_wrote_them_over_a_move(world: Fleet) -> None:
+    job = world.submit(0, text=ALTERNATING, command=["/usr/bin/python3", "program.py"])
+    world.wait_state(job, "running", 1)
+    world.wait_line(job, 30)
+    world.client.post(f"/v1/jobs/{job}/move", {})
+    world.wait_state(job, "running", 2)
+    world.wait_line(job, len(world.output(job).splitlines()) + 30)
+    (world.root(world.box(job, 2)) / "var/lib/spotsurfer/job/scratch/work/enough").touch()
+    world.wait_end(job)
+    parts, told = world.client.framed(f"/v1/jobs/{job}/log")
+    lines = b"".join(data for _, data in parts).decode().splitlines()
+    assert lines == [f"line {n}" for n in range(len(lines))]
+    assert len({head["stream"] for head, _ in parts}) == 2
+    assert all(head["recorded"] and head["seconds"] for head, _ in parts)
+    assert told["ended"]
+    for stream in ("out", "err"):
+        keys = [p.name for p in (world.data / "store/jobs" / job / "log").glob(f"*/{stream}-*")]
+        assert len(keys) < 20, "pieces were merged"
+    last, _ = world.client.framed(f"/v1/jobs/{job}/log", tail=5)
+    assert b"".join(data for _, data in last).decode().splitlines() == lines[-5:]
 
 
 def test_what_is_there_so_far(world: Fleet, tmp_path: Path) -> None:

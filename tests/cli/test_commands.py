@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from cli.conftest import Call
 from spotsurfer_agent.protocol import StepRun
+from spotsurfer_agent.times import Row
 from support.fake_service import FakeService, an_attempt
 
 from spotsurfer.cli import ask
 from spotsurfer.model.actions import Preview
-from spotsurfer.model.errors import Conflict
+from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.job import AttemptState, JobState, MarketChoice
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.model.steps import JobStep
@@ -129,9 +130,14 @@ def test_watch_ends_with_the_job(job: str, controller: FakeService, call: Call) 
 def test_logs_keep_streams_apart(job: str, controller: FakeService, call: Call) -> None:
     controller.logs[job, "out"], controller.logs[job, "err"] = b"data\n", b"talk\n"
     both = call("logs", job)
-    assert (both.out, both.err) == ("data\n", "talk\n")
+    assert (both.out, both.err.splitlines()[1:]) == ("data\n", ["talk"])
+    assert "older agent did not record in which order" in both.err
     assert call("logs", "--stderr", job).out == "talk\n"
-    assert json.loads(call("logs", "--json", job).out) == {"stdout": "data\n", "stderr": "talk\n"}
+    told = json.loads(call("logs", "--json", job).out)
+    assert (told["stdout"], told["stderr"]) == ("data\n", "talk\n")
+    assert json.loads(call("logs", "--json", "--stderr", job).out)["pieces"] == [
+        {"stream": "stderr", "time": None, "text": "talk\n"}
+    ]
 
 
 def test_logs_follow_to_the_end(job: str, controller: FakeService, call: Call) -> None:
@@ -144,6 +150,80 @@ def test_logs_follow_to_the_end(job: str, controller: FakeService, call: Call) -
     threading.Timer(0.7, later).start()
     result = call("logs", "-f", "--stdout", job)
     assert (result.code, result.out) == (0, "one\ntwo\n")
+
+
+def recorded(controller: FakeService, job: str, *printed: tuple[float, str, str]) -> None:
+    """At these times the job printed this on these streams."""
+    length, record, begin = {"out": 0, "err": 0}, Row(1, 0, 0).packed(), 1_700_000_000
+    controller.logs[job, "out"] = controller.logs[job, "err"] = b""
+    for seconds, stream, text in printed:
+        controller.logs[job, stream] += text.encode()
+        length[stream] += len(text.encode())
+        record += Row(int((begin + seconds) * 1000), length["out"], length["err"]).packed()
+    controller.logs[job, "times"] = record
+
+
+LINES = [(0, "out", "1\n"), (10, "err", "2\n"), (20, "err", "3\n"), (30, "out", "4\n"), (40, "err", "5ä\n"), (50, "out", "6\n")]
+
+
+def pieces(answer: str) -> str:
+    """All that was printed, in its order."""
+    return "".join(x["text"] for x in json.loads(answer)["pieces"]).replace("\n", "")
+
+
+def test_logs_in_the_order_in_which_they_were_printed(job: str, controller: FakeService, call: Call) -> None:
+    """It printed all of stdout, then all of stderr."""
+    recorded(controller, job, *LINES)
+    told = json.loads(call("logs", "--json", job).out)
+    assert [x["stream"][3:] for x in told["pieces"]] == ["out", "err", "err", "out", "err", "out"]
+    assert told["pieces"][0]["time"] == "2023-11-14T22:13:20+00:00"
+    assert (told["stdout"], told["stderr"]) == ("1\n4\n6\n", "2\n3\n5ä\n")
+    both = call("logs", job)
+    assert (both.out, both.err) == ("1\n4\n6\n", "2\n3\n5ä\n")
+    assert call("logs", "--stdout", "--stderr", job).err == both.err
+
+
+def test_which_part_of_the_logs(job: str, controller: FakeService, call: Call) -> None:
+    recorded(controller, job, *LINES)
+    assert pieces(call("logs", "--json", "--tail", "3", job).out) == "45ä6"
+    assert pieces(call("logs", "--json", "-n", "0", job).out) == ""
+    assert pieces(call("logs", "--json", "--tail", "2", "--stderr", job).out) == "35ä"
+    for since in ("2023-11-14T22:13:45+00:00", "2023-11-14T23:13:45+01:00"):
+        assert pieces(call("logs", "--json", "--since", since, job).out) == "45ä6"
+    assert pieces(call("logs", "--json", "--since", "2023-11-14T22:13:45Z", "--tail", "1", "--stdout", job).out) == "6"
+    assert pieces(call("logs", "--json", "--since", "10m", job).out) == ""
+    controller.end(job, JobState.SUCCEEDED, 0)
+    lines = call("logs", "-f", "--json", "--tail", "2", job).out.splitlines()
+    assert [json.loads(x)["text"] for x in lines] == ["5ä\n", "6\n"]
+    wrong = call("logs", "--since", "soon", job)
+    assert (wrong.code != 0, "--since is 'soon', expected" in wrong.err) == (True, True)
+    assert "can't be combined" in call("logs", "--live", "--tail", "1", job).err
+
+
+def test_a_letter_that_a_piece_cuts_is_whole_in_json(job: str, controller: FakeService, call: Call) -> None:
+    recorded(controller, job, (0, "out", "ä\n"))
+    controller.logs[job, "times"] = Row(1000, 1, 0).packed() + Row(5000, 3, 0).packed()
+    assert json.loads(call("logs", "--json", job).out)["stdout"] == "ä\n"
+
+
+def test_logs_of_an_attempt_that_there_is_not_is_an_error(job: str, controller: FakeService, call: Call) -> None:
+    recorded(controller, job, *LINES)
+    assert call("logs", "--attempt", "99", job).code == NotFound.exit_code
+    assert call("logs", "--attempt", "1", job).out == "1\n4\n6\n"
+
+
+def test_logs_say_where_earlier_runs_are(job: str, controller: FakeService, call: Call) -> None:
+    recorded(controller, job, *LINES)
+    controller.earlier = [1, 3]
+    told = call("logs", "--stdout", job)
+    assert told.out == "1\n4\n6\n"
+    assert told.err == f"Earlier runs of {job} have output of their own: --attempt 1, --attempt 3.\n"
+
+
+def test_since_needs_a_record_of_times(job: str, controller: FakeService, call: Call) -> None:
+    controller.logs[job, "out"] = b"one\n"
+    told = call("logs", "--since", "10m", job)
+    assert (told.code, "Leave --since out" in told.err) == (Conflict.exit_code, True)
 
 
 def test_checkpoint(job: str, controller: FakeService, call: Call) -> None:
@@ -228,7 +308,7 @@ def steps_of(controller: FakeService, job: str) -> None:
 def test_the_output_of_one_step(controller: FakeService, call: Call, job: str) -> None:
     steps_of(controller, job)
     result = call("logs", "--step", "setup", job)
-    assert (result.code, result.out, result.err) == (0, "one\n", "e\n")
+    assert (result.code, result.out, result.err.splitlines()[1:]) == (0, "one\n", ["e"])
     assert call("logs", "--step", "main", "--stdout", job).out == "two\n"
     assert call("logs", "-f", "--step", "setup", job).out == "one\n", "it has ended: nothing more to follow"
     assert "has not begun" in call("logs", "--step", "finish", job).err

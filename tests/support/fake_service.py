@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from spotsurfer_agent import protocol
+from support.dict_store import DictStore
+
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, InputMissing, NotFound
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
@@ -20,6 +23,8 @@ from spotsurfer.ports.service import (
     CostLine,
     Info,
     JobStatus,
+    LogAsk,
+    LogFound,
     Machine,
     Moment,
     OutputFile,
@@ -28,6 +33,8 @@ from spotsurfer.ports.service import (
     UsageSeen,
     Why,
 )
+from spotsurfer.store import order
+from spotsurfer.store.output import Printed
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 POOL = Pool("local", "local", "local-a", "m6i.large")
@@ -63,7 +70,8 @@ class FakeService:
         self.uploads: dict[str, dict[str, bytes]] = {}
         self.modes: dict[str, dict[str, int]] = {}
         self.secrets: dict[str, dict[str, bytes]] = {}
-        self.logs: dict[tuple[str, str], bytes] = {}
+        self.logs: dict[tuple[str, str], bytes] = {}  # by job and stream: "out", "err", "times"
+        self.earlier: list[int] = []  # runs
         self.results: dict[str, dict[str, bytes]] = {}
         self.moments: list[Moment] = []
         self.digests: dict[str, str] = {}  # of results, where they shall be wrong
@@ -287,6 +295,18 @@ class FakeService:
     def log(self, job: JobId, stream: str, offset: int, limit: int, attempt: int | None = None) -> bytes:
         found = self._find(job).job
         return self.logs.get((found.id, stream), b"")[offset : offset + limit]
+
+    def printed(self, job: JobId, ask: LogAsk) -> LogFound:
+        found = self._find(job).job
+        store = DictStore()
+        for (of, stream), data in self.logs.items():
+            if of == found.id and data:
+                store.objects[protocol.log_key(of, 1, stream, 0, len(data))] = data
+        if ask.attempt not in (None, 1):
+            raise NotFound(f"Attempt {ask.attempt} of {found.id} never had the job.")
+        seen = Printed(store, store.list(""), [1])
+        parts, place = order.pick(seen, replace(ask, place=order.begin(seen, ask)))
+        return LogFound(parts, place, found.state in ENDED, self.earlier)
 
     def outputs(self, job: JobId) -> Sequence[OutputFile]:
         found = self._find(job).job

@@ -15,11 +15,13 @@ from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
+from spotsurfer_agent.times import Row
 from support.api import api
 from support.fake_service import FakeService
 from support.fuzz import mutated
 
 from spotsurfer.model import errors as e
+from spotsurfer.model.job import JobState
 from spotsurfer.web.app import make_app
 from spotsurfer.web.errors import STATUS
 from spotsurfer.web.guard import load_token
@@ -280,6 +282,31 @@ def test_the_log_comes_in_pieces(unix: httpx.Client, service: FakeService) -> No
     assert answer.content == b"tw"
     assert answer.headers["X-Next-Offset"] == "6"
     assert unix.get("/v1/jobs/job/log/other").status_code == 422
+
+
+def test_the_log_in_order_is_framed(unix: httpx.Client, service: FakeService) -> None:
+    unix.put("/v1/jobs/job-1", json={"spec": SPEC})
+    service.logs["job-1", "out"], service.logs["job-1", "err"] = b"one\ntwo\n", b"{}\n"
+    service.logs["job-1", "times"] = Row(1000, 4, 0).packed() + Row(2500, 4, 3).packed() + Row(2500, 8, 3).packed()
+    answer = unix.get("/v1/jobs/job/log").content
+    lines = [b'{"stream": "%s", "bytes": %d, "seconds": %s, "recorded": true}\n' % x for x in (
+        (b"out", 4, b"1.0"), (b"err", 3, b"2.5"), (b"out", 4, b"2.5")
+    )]  # fmt: skip
+    last = b'{"next": {"out": 8, "err": 3, "times": 72}, "ended": false, "earlier": []}\n'
+    assert answer == lines[0] + b"one\n" + lines[1] + b"{}\n" + lines[2] + b"two\n" + last
+    rest = {"out": 8, "err": 3, "times": 72}
+    assert unix.get("/v1/jobs/job/log", params=rest).content == last
+    assert b"one" not in unix.get("/v1/jobs/job/log", params={"tail": 2, "only": "out", "out": 4}).content
+    for wrong in ({"since": "nan"}, {"tail": -1}, {"out": -1}, {"only": "times"}):
+        assert unix.get("/v1/jobs/job/log", params=wrong).status_code == 422
+
+
+def test_who_waits_for_the_log_hears_of_the_end(unix: httpx.Client, service: FakeService) -> None:
+    unix.put("/v1/jobs/job-1", json={"spec": SPEC})
+    service.end("job-1", JobState.SUCCEEDED, 0)
+    begin = time.monotonic()
+    assert b'"ended": true' in unix.get("/v1/jobs/job/log", params={"wait": 9}).content
+    assert time.monotonic() - begin < 5
 
 
 def test_an_absent_output_is_a_404_and_not_a_torn_answer(unix: httpx.Client, service: FakeService) -> None:
