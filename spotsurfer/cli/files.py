@@ -71,7 +71,7 @@ def logs(  # noqa: PLR0913 - one parameter an option
     live: Annotated[bool, typer.Option("--live", help="Follow it on its machine, over SSH: nothing is waited for.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the job's output in the order in which it was printed, across all moves: stdout on stdout, stderr on stderr."""
+    """Print the job's output in the order in which it was written, over all moves: stderr goes to stderr."""
     if step is not None and attempt is not None:
         raise UsageError("--step and --attempt can't be combined: a step's output goes over all its attempts.")
     if live and (step, attempt, tail, since) != (None, None, None, None):

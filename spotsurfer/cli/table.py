@@ -41,7 +41,7 @@ TABLE = {
     },
     "storework": {"store": "Look after the store: check, stats, gc."},
     "files": {
-        "logs": "Print the job's output in the order in which it was printed, across all moves: stdout on stdout, stderr on stderr.",
+        "logs": "Print the job's output in the order in which it was written, over all moves: stderr goes to stderr.",
         "outputs": "List the results of a job that has ended, or download them; each file is checked against its digest.",
     },
     "hint": {"hint": "For a job's own script: tell its stage, or ask for a checkpoint."},
