@@ -10,7 +10,7 @@ RIGHTS = keyrights.of_attempt("j1", 2)
 # Each kind of key once: a new one belongs somewhere, or this test fails.
 CREATED = {"image_key", "inputs_key", "head_key", "manifest_key", "intent_key", "chunk_key", "pack_key"}
 OVERWRITTEN = {"log_key", "output_prefix", "partial_prefix", "partial_key", "order_key", "live_key"}
-REMOVED = {"intent_key", "partial_prefix", "partial_key"}
+REMOVED = {"intent_key", "log_key", "partial_prefix", "partial_key"}
 OF_AN_ATTEMPT = {"log_key", "output_prefix", "live_key"}  # another one's are not written
 THERE_ALREADY = {"spec_key", "secrets_key", "input_key"}  # before any machine is: to create them is to fail
 READ = {"desired_key", "condemned_key", "proven_key", "protected_key"}
@@ -27,7 +27,7 @@ def test_kind_by_kind(kind: str) -> None:
         mine = not (kind in OF_AN_ATTEMPT and "000003" in key)
         assert RIGHTS.may_read(key) is (kind not in NOT_ITS and (mine or kind != "live_key")), key
         assert RIGHTS.may_overwrite(key) is (kind in OVERWRITTEN and mine), key
-        assert RIGHTS.may_remove(key) is (kind in REMOVED and not (kind == "intent_key" and "000003" in key)), key
+        assert RIGHTS.may_remove(key) is (kind in REMOVED and not (kind in ("intent_key", "log_key") and "000003" in key)), key
         assert RIGHTS.may_create(key) is (kind not in NOT_ITS | READ and (mine or kind != "live_key")), key
 
 

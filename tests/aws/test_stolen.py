@@ -110,7 +110,7 @@ def test_what_an_agent_does_is_still_done(thief: Any) -> None:
     """Else all of the above could be a slip of the pen."""
     for key in (protocol.head_key(MINE, 9), protocol.intent_key(MINE, "000002-000009"), protocol.chunk_key(MINE, "ff" * 32)):
         thief.put_object(Bucket=BUCKET, Key=HOME + key, Body=b"1", IfNoneMatch="*")
-    for key in (protocol.live_key(MINE, 2), protocol.log_key(MINE, 2, "out", 0), protocol.order_key(MINE)):
+    for key in (protocol.live_key(MINE, 2), protocol.log_key(MINE, 2, "out", 0, 5), protocol.order_key(MINE)):
         thief.put_object(Bucket=BUCKET, Key=HOME + key, Body=b"1")
     large = HOME + protocol.output_prefix(MINE, 2) + "large"
     upload = thief.create_multipart_upload(Bucket=BUCKET, Key=large)["UploadId"]

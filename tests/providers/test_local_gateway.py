@@ -169,7 +169,7 @@ ALLOWED = {
         FREE + "000001-000007/LIST",
         "live/j.000007",
     ],
-    "DELETE": [HOME + "intents/000007-000001", FREE + "000001-000006/LIST"],
+    "DELETE": [HOME + "intents/000007-000001", HOME + "log/000007/out-0", FREE + "000001-000006/LIST"],
     "create": [
         HOME + x
         for x in ("IMAGE.json", "INPUTS.json", "head/00000002.json", "chunks/ab/x", "packs/ab/x", "checkpoints/x/MANIFEST")
@@ -208,7 +208,7 @@ REFUSED = {
     "GET": [*OTHERS, "jobs/j"],
     "PUT": [*OTHERS, *KEPT, "runtime/x", "live/j.7", "x", HOME + "intents/000007-000001"],
     "begin": [*OTHERS, *KEPT],
-    "DELETE": [*OTHERS, *KEPT, "runtime/x", "live/j.000007", HOME + "out/000007/x", HOME + "log/000007/out-0"],
+    "DELETE": [*OTHERS, *KEPT, "runtime/x", "live/j.000007", HOME + "out/000007/x", HOME + "log/000006/out-0"],
     "create": [*OTHERS, HOME + "desired/000008.json", HOME + "condemned.json", HOME + "checkpoints/x/PROVEN"],
 }
 
