@@ -17,6 +17,7 @@ class Event(StrEnum):
     """Every event that may be logged. A new one is added here first."""
 
     RUNTIME_BUILDING = "runtime.building"
+    RESTORE_FINISHED = "restore.finished"
     SERVE_STARTED = "serve.started"
     SERVE_LISTENING = "serve.listening"
     SERVE_OPEN_TO_NETWORK = "serve.open-to-network"

@@ -49,6 +49,7 @@ from spotsurfer.plugins import INTERVAL, POLICIES, PURCHASE, SIZE
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.parameters import parameters_of
 from spotsurfer.ports.provider import Provider, ProviderHost
+from spotsurfer.recovery import restore
 from spotsurfer.runtime import Runtime, shelf
 from spotsurfer.settings import Settings
 from spotsurfer.state import journal
@@ -106,6 +107,8 @@ def build(settings: Settings) -> Controller:
 
 
 def _build(settings: Settings, lock: int) -> Controller:
+    if restore.finish(settings):
+        log.warning("restore.finished", why="it was cut off just before its end")
     runtime = agentruntime.ready(settings, lambda line: log.info("runtime.building", step=line))
     clock = SystemClock()
     engine = open_database(settings.controller.data_dir / "state.db")

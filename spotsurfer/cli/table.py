@@ -50,6 +50,10 @@ TABLE = {
         "serve": "Run the controller until SIGTERM or Ctrl-C.",
         "doctor": "Say what this machine can and can't do, and the remedy; exit code 7 if something needed is missing.",
     },
+    "backups": {
+        "backup": "Save the controller's database, key and token in one encrypted file; the controller may be running.",
+        "restore": "Put a backup where this configuration has the controller's data folder: whole, or not at all.",
+    },
     "login": {"ssh": "Log in to the machine that a job is on, or run what stands behind -- there."},
     "backtests": {"backtest": "Try policies on recorded or made-up markets: what would they have cost?"},
     "policies": {"policies": "List policies with their parameters, or train one on records of spot markets."},

@@ -24,7 +24,7 @@ def follow(client: Client, path: str, body: Mapping[str, object] | None = None) 
             early = time.monotonic() - since < QUIET_SECONDS
             began = client.get(f"/v1/work/{number}", wait=STEP_SECONDS if early or sys.stderr.isatty() else LONG_POLL_SECONDS)
             if not began["done"] and time.monotonic() - since >= QUIET_SECONDS:
-                shown = _show(began) or shown
+                shown = show(began) or shown
     except KeyboardInterrupt:
         with suppress(SpotsurferError):
             client.delete(f"/v1/work/{number}")
@@ -36,8 +36,8 @@ def follow(client: Client, path: str, body: Mapping[str, object] | None = None) 
     return result
 
 
-def _show(state: Mapping[str, Any]) -> bool:
-    """One line that is written over on a terminal, lines otherwise."""
+def show(state: Mapping[str, Any]) -> bool:
+    """One line that is written over on a terminal, lines otherwise; whether it was the former."""
     of = f" {state['at']} of {state['of']}" if state["of"] else ""
     text = f"{state['what']}: {state['stage']}{of} …"
     terminal = sys.stderr.isatty()

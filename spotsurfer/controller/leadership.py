@@ -32,13 +32,14 @@ def claim_store(store: ObjectStore, family: str, url: str, key: str = "") -> Non
     owner = protocol.decode(StoreInfo, there) if there else StoreInfo("nobody")
     if owner.family != family:
         raise StoreOwned(
-            f"the store {url} belongs to the controller family {owner.family}, this one is {family}: use another store.url, or "
-            "run with the data_dir of that family"
+            f"the store {url} belongs to the controller family {owner.family}, this one is {family}: run with the data_dir of "
+            "that family, or bring it back from its backup (`spotsurfer restore`); without one, its store.key is enough for "
+            "`spotsurfer adopt`. Else use another store.url"
         )
     if owner.key and key and owner.key != key:
         raise StoreOwned(
             f"the checkpoints in {url} were made with another key than this controller's: bring that key back from a backup "
-            "and name it as [store] key_file, or use another store.url"
+            "(`spotsurfer restore`), or name a copy of it as [store] key_file. Else use another store.url"
         )
 
 

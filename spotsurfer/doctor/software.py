@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
 import secrets
-import sqlite3
 import subprocess
 import tempfile
 from pathlib import Path
@@ -21,6 +19,7 @@ from spotsurfer.model.errors import SpotsurferError
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.ports.provider import ProviderHost
 from spotsurfer.settings import Settings
+from spotsurfer.state import peek
 from spotsurfer.storeway import open_for
 
 BUILD = "`spotsurfer agent-runtime build` makes it, or says what is missing; `spotsurfer serve` does so by itself"
@@ -158,10 +157,11 @@ def owner(settings: Settings) -> Finding:
         return ok("nobody's yet")
     ours = _family(settings.controller.data_dir)
     if ours is not None and ours != family:
-        remedy = "use another [store] url, or the data_dir of the controller that owns it"
+        remedy = "use the data_dir of that family, `spotsurfer restore` or `spotsurfer adopt`, or another [store] url"
         return fail(f"belongs to controller family {family}, this data_dir is {ours}", remedy)
     if ours is None:
-        return warn(f"belongs to controller family {family}; this data_dir has none yet", "use its data_dir, or another store")
+        remedy = "`spotsurfer restore` its backup, or `spotsurfer adopt` with its store.key; else use another store"
+        return warn(f"belongs to controller family {family}; this data_dir has none yet", remedy)
     return ok(f"ours (family {family})")
 
 
@@ -221,12 +221,7 @@ def _distribution() -> str:
 
 def _family(data_dir: Path) -> str | None:
     """Of the controller's database, read without making or changing one."""
-    path = data_dir / "state.db"
-    if not path.is_file():
-        return None
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
-            row = connection.execute("SELECT value FROM meta WHERE key = 'family'").fetchone()
-    except sqlite3.Error:
+        return peek.look(data_dir / "state.db").family
+    except SpotsurferError:
         return None
-    return str(row[0]) if row else None

@@ -1,0 +1,173 @@
+"""`backup`, `restore` and `adopt`: what an operator does on the controller's host against the loss of its data folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotsurfer.cli import work
+from spotsurfer.cli.common import SESSION, AsJson, Config, examples
+from spotsurfer.cli.screen import put, put_json, when
+from spotsurfer.model.errors import InputMissing, UsageError
+
+if TYPE_CHECKING:
+    from spotsurfer.settings import Settings
+
+VARIABLE = "SPOTSURFER_BACKUP_PASSPHRASE"
+SHORTEST = 8  # characters of a passphrase for a new backup
+HERE = "file://"
+
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--passphrase-file",
+        metavar="FILE",
+        help=f"The passphrase is its first line; else ${VARIABLE}, else it is asked for.",
+        show_default=False,
+    ),
+]
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    app.command(
+        epilog=examples(
+            "spotsurfer backup --to /mnt/backup/spotsurfer.backup",
+            "spotsurfer backup --to /mnt/backup/$(date +%F).backup --passphrase-file /root/passphrase",
+        )
+    )(backup)
+    app.command(
+        epilog=examples(
+            "spotsurfer restore /mnt/backup/spotsurfer.backup",
+            "spotsurfer restore /mnt/backup/2026-11-25.backup --passphrase-file /root/passphrase",
+        )
+    )(restore)
+
+
+def backup(
+    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="File to write, mode 0600.", show_default=False)],
+    passphrase_file: PassphraseFile = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Save the controller's database, key and token in one encrypted file; the controller may be running.
+
+    Whoever loses the passphrase can't open the file. The store is no part of it.
+    """
+    from spotsurfer.ports.clock import SystemClock
+    from spotsurfer.recovery.backup import back_up
+
+    settings = _settings(config)
+    secret = _passphrase(passphrase_file, new=True)
+    progress = _Progress("backup")
+    try:
+        about = back_up(settings, to, secret, SystemClock().now(), progress, force)
+    finally:
+        progress.end()
+    size = to.stat().st_size
+    if as_json:
+        put_json({"file": str(to), "bytes": size, **dataclasses.asdict(about)})
+        return
+    from spotsurfer.units import size as text_of
+
+    names = ", ".join(m.name for m in about.members)
+    put(f"{to} ({text_of(size)}) holds {names} of the controller family {about.family}, with {about.jobs} jobs.")
+    if about.store_url.startswith(HERE):
+        put(f"The store {about.store_url} is on this host and no part of it: copy it as well, after each backup.")
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `spotsurfer backup` wrote.", show_default=False)],
+    passphrase_file: PassphraseFile = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put a backup where this configuration has the controller's data folder: whole, or not at all.
+
+    Nothing is written over: a data folder in which a controller runs, or with a database that has jobs, is refused.
+    """
+    from spotsurfer.recovery.restore import restore as put_in_place
+
+    settings = _settings(config)
+    if not file.is_file():
+        raise InputMissing(f"{file} is not there: name a file that `spotsurfer backup` wrote.")
+    secret = _passphrase(passphrase_file, new=False)
+    progress = _Progress("restore")
+    try:
+        done = put_in_place(settings, file, secret, progress)
+    finally:
+        progress.end()
+    about, folder = done.about, settings.controller.data_dir
+    if as_json:
+        put_json({"data_dir": str(folder), "kept_token": done.kept_token, **dataclasses.asdict(about)})
+        return
+    put(f"{folder} is that of the controller family {about.family} as it was at {when(about.made_at)}, with {about.jobs} jobs.")
+    if done.kept_token:
+        put(f"{settings.token_path} was there already and stays.")
+    if about.store_url != settings.store_url:
+        put(f"Its store was {about.store_url}, and this configuration's is {settings.store_url}: it must be the same one.")
+    put("Next: stop the old controller for good, wherever it ran, and start this one: `spotsurfer serve`.")
+    put("It reads from the store who owns each job. Jobs that were submitted after the backup: `spotsurfer adopt` before that.")
+
+
+def _settings(config: Path | None) -> Settings:
+    from spotsurfer.settings import load_settings
+
+    return load_settings(config or SESSION.config)
+
+
+def _passphrase(file: Path | None, new: bool) -> str:
+    """From the file, the environment or the terminal. Raises UsageError."""
+    if file is not None:
+        secret = _first_line(file)
+    elif VARIABLE in os.environ:
+        secret = os.environ[VARIABLE]
+    elif sys.stdin.isatty():
+        secret = getpass.getpass("Passphrase of the backup: ")
+        if new and getpass.getpass("The same once more: ") != secret:
+            raise UsageError("The two passphrases differ: call the command again.")
+    else:
+        raise UsageError(f"There is no passphrase: write it to a file and name that with --passphrase-file, or set {VARIABLE}.")
+    if new and len(secret) < SHORTEST:
+        raise UsageError(f"The passphrase has fewer than {SHORTEST} characters: choose a longer one.")
+    return secret
+
+
+def _first_line(file: Path) -> str:
+    try:
+        if file.is_file() and file.stat().st_mode & 0o077:
+            raise UsageError(f"{file} can be read by others: chmod 600 {file}.")
+        with file.open() as opened:
+            return opened.readline().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as e:
+        raise UsageError(f"The passphrase can't be read from {file}: {getattr(e, 'strerror', e)}.") from e
+
+
+class _Progress:
+    """A line on standard error from the third second on, once a second."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._said, self._shown = what, time.monotonic() + work.QUIET_SECONDS - work.STEP_SECONDS, False
+
+    def __call__(self, stage: str, at: int, of: int) -> None:
+        """Bytes `at` of `of`; 0 where that is not known."""
+        from spotsurfer.units import size
+
+        if time.monotonic() - self._said < work.STEP_SECONDS:
+            return
+        self._said = time.monotonic()
+        state = {"what": self._what, "stage": stage, "at": size(at), "of": size(of) if of else ""}
+        self._shown = work.show(state) or self._shown
+
+    def end(self) -> None:
+        """What is printed next begins on a new line."""
+        if self._shown:
+            print(file=sys.stderr, flush=True)

@@ -1,0 +1,158 @@
+"""`spotsurfer restore`: a backup becomes a data folder, whole or not at all.
+
+What it holds is checked in a folder of its own. When that folder gets its last name, the backup counts: from then on whoever is
+killed, the next `restore` or `serve` puts the files where they belong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer import storekey
+from spotsurfer.model.errors import ConfigError, Conflict, InputMissing, SpotsurferError
+from spotsurfer.recovery.backup import Progress, sync_folder
+from spotsurfer.recovery.contents import DATABASE, KEY, READ_BYTES, TOKEN, About, Member, places
+from spotsurfer.recovery.envelope import Reader
+from spotsurfer.settings import Settings
+from spotsurfer.state import peek
+from spotsurfer.state.db import lock_state, newest_version
+
+OPENED, COMPLETE = ".restore", ".restored"  # folders in the data folder: being filled, and to be put in its place
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was done."""
+
+    about: About
+    kept_token: bool  # another token was there already, and stays
+
+
+def restore(settings: Settings, file: Path, passphrase: str, progress: Progress) -> Restored:
+    """Put the backup where this configuration has a controller's files.
+
+    Raises InputMissing for a file that is absent, damaged or too new, Denied for a wrong passphrase, ControllerRunning,
+    Conflict where a database with jobs or another key is there, ConfigError where a place can't be written.
+    """
+    try:
+        with file.open("rb") as opened:
+            reader = Reader(opened, str(file), passphrase)
+            about = About.of(reader.about)
+            if about.schema > newest_version():
+                raise InputMissing(
+                    f"{file} was made by spotsurfer {about.spotsurfer}, with a newer database than this version knows (schema "
+                    f"{about.schema}, here {newest_version()}): install that version."
+                )
+            return _restore(settings, reader, about, progress)
+    except PermissionError as e:
+        raise ConfigError(f"{e.filename} can't be opened: call it as the user that the controller runs as, or as root.") from e
+
+
+def _restore(settings: Settings, reader: Reader, about: About, progress: Progress) -> Restored:
+    folder, there = settings.controller.data_dir, places(settings)
+    lock = lock_state(folder)
+    try:
+        finish(settings)
+        same = {m.name for m in about.members if _holds(there[m.name], m)}
+        if same == {m.name for m in about.members}:  # a restore that was killed at its end, or a second one
+            return Restored(about, False)
+        _check_places(there, same)
+        fresh = folder / OPENED
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(mode=0o700)
+        try:
+            _open(reader, about, fresh, progress)
+            _check(fresh, about)
+            kept = there[TOKEN].exists()  # clients have it
+            if kept:
+                (fresh / TOKEN).unlink(missing_ok=True)
+            sync_folder(fresh)
+            fresh.rename(folder / COMPLETE)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        sync_folder(folder)
+        finish(settings)
+        return Restored(about, kept and TOKEN not in same)
+    finally:
+        os.close(lock)
+
+
+def finish(settings: Settings) -> bool:
+    """Put a complete restore in its place; whether there was one. Only who holds the data folder's lock may call it."""
+    folder, there = settings.controller.data_dir, places(settings)
+    complete = folder / COMPLETE
+    if not complete.is_dir():
+        return False
+    for name, target in there.items():
+        if (source := complete / name).exists():
+            if name == DATABASE:
+                for beside in ("-wal", "-shm"):  # of an empty database: SQLite would play it into the new one
+                    target.with_name(target.name + beside).unlink(missing_ok=True)
+            _move(source, target)
+    shutil.rmtree(complete)
+    sync_folder(folder)
+    return True
+
+
+def _move(source: Path, target: Path) -> None:
+    """A key or token may belong elsewhere, even on another file system."""
+    if target.parent != source.parent.parent:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        copy = target.with_name(f".{target.name}.restored")
+        copy.unlink(missing_ok=True)
+        with os.fdopen(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            out.write(source.read_bytes())
+            out.flush()
+            os.fsync(out.fileno())
+        copy.replace(target)
+        sync_folder(target.parent)
+        source.unlink()
+    else:
+        source.replace(target)
+        sync_folder(target.parent)
+
+
+def _check_places(there: dict[str, Path], same: set[str]) -> None:
+    """Nothing is written over that somebody may want back."""
+    database, key = there[DATABASE], there[KEY]
+    found = peek.look(database)
+    if found.jobs:
+        raise Conflict(
+            f"{database} is there already, with {found.jobs} jobs, the last change at {found.newest_at}: if the backup is to "
+            f"count instead, move that file, and those that begin with its name, elsewhere."
+        )
+    if key.exists() and KEY not in same:
+        raise Conflict(f"{key} is there already and holds another key than the backup: move it elsewhere, then restore.")
+
+
+def _holds(path: Path, member: Member) -> bool:
+    if not path.is_file() or path.stat().st_size != member.size:
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == member.sha256
+
+
+def _open(reader: Reader, about: About, folder: Path, progress: Progress) -> None:
+    done = 0
+    for member in about.members:
+        if member.name not in (DATABASE, KEY, TOKEN):
+            raise InputMissing(f"The backup holds {member.name!r}, unknown to this version: restore it with a newer one.")
+        left = member.size
+        with os.fdopen(os.open(folder / member.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            while left and (data := reader.read(min(READ_BYTES, left))):
+                out.write(data)
+                left, done = left - len(data), done + len(data)
+                progress("decrypting", done, reader.size)
+            out.flush()
+            os.fsync(out.fileno())
+
+
+def _check(folder: Path, about: About) -> None:
+    """The files fit together: a backup that can't be used must not look like one that can."""
+    found, key = peek.look(folder / DATABASE), storekey.load(folder / KEY)
+    if found.family != about.family or key.fingerprint != about.key:
+        raise SpotsurferError("Its database or its key is not the one that the backup's header names: take another backup.")
