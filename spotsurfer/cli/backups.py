@@ -14,8 +14,9 @@ import typer
 
 from spotsurfer.cli import work
 from spotsurfer.cli.common import SESSION, AsJson, Config, examples
-from spotsurfer.cli.screen import put, put_json, when
+from spotsurfer.cli.screen import put, put_json, table, when
 from spotsurfer.model.errors import InputMissing, UsageError
+from spotsurfer.model.job import Job, JobState, Wish
 
 if TYPE_CHECKING:
     from spotsurfer.settings import Settings
@@ -49,6 +50,7 @@ def add(app: typer.Typer) -> None:
             "spotsurfer restore /mnt/backup/2026-11-25.backup --passphrase-file /root/passphrase",
         )
     )(restore)
+    app.command(epilog=examples("spotsurfer adopt", "spotsurfer adopt --cpu 4 --mem 16G"))(adopt)
 
 
 def backup(
@@ -69,7 +71,7 @@ def backup(
     secret = _passphrase(passphrase_file, new=True)
     progress = _Progress("backup")
     try:
-        about = back_up(settings, to, secret, SystemClock().now(), progress, force)
+        about = back_up(settings, to, secret, SystemClock().now(), progress.bytes, force)
     finally:
         progress.end()
     size = to.stat().st_size
@@ -102,7 +104,7 @@ def restore(
     secret = _passphrase(passphrase_file, new=False)
     progress = _Progress("restore")
     try:
-        done = put_in_place(settings, file, secret, progress)
+        done = put_in_place(settings, file, secret, progress.bytes)
     finally:
         progress.end()
     about, folder = done.about, settings.controller.data_dir
@@ -116,6 +118,51 @@ def restore(
         put(f"Its store was {about.store_url}, and this configuration's is {settings.store_url}: it must be the same one.")
     put("Next: stop the old controller for good, wherever it ran, and start this one: `spotsurfer serve`.")
     put("It reads from the store who owns each job. Jobs that were submitted after the backup: `spotsurfer adopt` before that.")
+
+
+def adopt(
+    cpu: Annotated[int, typer.Option("--cpu", min=1, help="Processors that each job asks for from now on.")] = 1,
+    mem: Annotated[str, typer.Option("--mem", help="Memory that each job asks for at least, from now on.")] = "1G",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take up the jobs of a store of which the controller's database is lost, or older than they are.
+
+    Needs its store.key. Jobs with a machine go on; the others are held until `spotsurfer resume`, for what they may cost is not
+    known any more, nor their priorities, retries, deadlines, tags and hooks. Jobs that the database has stay as they are.
+    """
+    from spotsurfer.ports.clock import SystemClock
+    from spotsurfer.recovery.adopt import Least
+    from spotsurfer.recovery.adopt import adopt as take_over
+    from spotsurfer.units import parse_bytes
+
+    settings = _settings(config)
+    try:
+        least = Least(cpu, parse_bytes(mem))
+    except ValueError as e:
+        raise UsageError(f"--mem {e}.") from None
+    progress = _Progress("adopt")
+    try:
+        done = take_over(settings, least, SystemClock().now(), progress.count)
+    finally:
+        progress.end()
+    jobs = [{"job": j.id, "state": _state(j), "reason": j.reason} for j in done.jobs]
+    if as_json:
+        put_json({"family": done.family, "jobs": jobs, "unread": done.unread})
+        return
+    if jobs:
+        table(["job", "state", "why"], [[j["job"], j["state"], j["reason"]] for j in jobs])
+    for job, why in done.unread.items():
+        put(f"{job} can't be read and is left alone: {why}")
+    put(f"{settings.controller.data_dir} is that of the controller family {done.family}, with {len(jobs)} jobs more.")
+    put("Next: `spotsurfer serve`.")
+
+
+def _state(job: Job) -> str:
+    """For people."""
+    if job.state is JobState.QUEUED:
+        return "held" if job.wish is Wish.HOLD else "has a machine"
+    return str(job.state)
 
 
 def _settings(config: Path | None) -> Settings:
@@ -157,15 +204,17 @@ class _Progress:
     def __init__(self, what: str) -> None:
         self._what, self._said, self._shown = what, time.monotonic() + work.QUIET_SECONDS - work.STEP_SECONDS, False
 
-    def __call__(self, stage: str, at: int, of: int) -> None:
-        """Bytes `at` of `of`; 0 where that is not known."""
+    def bytes(self, stage: str, at: int, of: int) -> None:
+        """So many of so many; 0 where that is not known."""
         from spotsurfer.units import size
 
-        if time.monotonic() - self._said < work.STEP_SECONDS:
-            return
-        self._said = time.monotonic()
-        state = {"what": self._what, "stage": stage, "at": size(at), "of": size(of) if of else ""}
-        self._shown = work.show(state) or self._shown
+        self.count(stage, size(at), size(of) if of else "")
+
+    def count(self, stage: str, at: object, of: object) -> None:
+        """So many of so many; of things without a unit."""
+        if time.monotonic() - self._said >= work.STEP_SECONDS:
+            self._said = time.monotonic()
+            self._shown = work.show({"what": self._what, "stage": stage, "at": at, "of": of}) or self._shown
 
     def end(self) -> None:
         """What is printed next begins on a new line."""

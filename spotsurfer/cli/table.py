@@ -53,6 +53,7 @@ TABLE = {
     "backups": {
         "backup": "Save the controller's database, key and token in one encrypted file; the controller may be running.",
         "restore": "Put a backup where this configuration has the controller's data folder: whole, or not at all.",
+        "adopt": "Take up the jobs of a store of which the controller's database is lost, or older than they are.",
     },
     "login": {"ssh": "Log in to the machine that a job is on, or run what stands behind -- there."},
     "backtests": {"backtest": "Try policies on recorded or made-up markets: what would they have cost?"},

@@ -7,7 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select, text
+from sqlalchemy import Connection, Engine, create_engine, delete, event, insert, inspect, select, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import StaticPool
 
@@ -105,3 +105,9 @@ def new_family(engine: Engine) -> str:
     """The controller family of this database: made once, never changed."""
     with engine.begin() as connection:
         return remember(connection, "family", secrets.token_hex(6))
+
+
+def become(connection: Connection, family: str) -> None:
+    """The database is that family's from now on; who calls this has seen that it has no jobs of another one."""
+    connection.execute(delete(schema.meta).where(schema.meta.c.key == "family"))
+    remember(connection, "family", family)

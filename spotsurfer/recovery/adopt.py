@@ -1,0 +1,254 @@
+"""`spotsurfer adopt`: a controller of which the database is lost takes up the jobs that lie in its store.
+
+The store has what machines need to know: commands, inputs, head logs, checkpoints, output, results. It does not have what only
+the controller needs: sizes, budgets, deadlines, priorities, retries, tags and hooks. So a job goes on by itself only if its
+machine's agent has left a report; any other one is held until a person says that it may cost something.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.headlog import HeadLog
+from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.protocol import Head, ProtocolError, Spec, StoreInfo
+from spotsurfer_agent.store import ObstoreStore, StoreError
+from sqlalchemy import Connection
+
+from spotsurfer import storekey
+from spotsurfer.controller.events import Kind
+from spotsurfer.core import exits
+from spotsurfer.model.errors import ConfigError, Conflict, NotFound, StoreDamaged, StoreOwned, StoreUnwritable
+from spotsurfer.model.goods import InputFetch, SharedMount
+from spotsurfer.model.ids import JOB_ID, JobId
+from spotsurfer.model.job import Job, JobSpec, JobState, Wish
+from spotsurfer.model.ports import JobPort
+from spotsurfer.model.steps import JobStep
+from spotsurfer.ports.service import Moment
+from spotsurfer.recovery import restore
+from spotsurfer.settings import Settings
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import peek, timeline
+from spotsurfer.state.db import become, lock_state, open_database
+from spotsurfer.store.heads import summary
+from spotsurfer.storeway import open_for
+from spotsurfer.units import size
+
+ROOM = (
+    1.25  # a machine must have so much more memory than the image of the job's processes: the agent needs some, and they grow
+)
+JOBS = "jobs/"
+Progress = Callable[[str, int, int], None]  # what, jobs done, of
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """What adopted jobs ask for at least; what they asked for when they were submitted nobody knows."""
+
+    cpus: int = 1
+    memory_bytes: int = 1 << 30
+
+
+@dataclass(slots=True)
+class Adopted:
+    """What was done."""
+
+    family: str
+    jobs: list[Job] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)  # job -> why it could not be read; it stays as it is
+
+
+def adopt(settings: Settings, least: Least, now: datetime, progress: Progress) -> Adopted:
+    """Make this configuration's database that of the store's family, and write down the jobs that it does not know.
+
+    Raises ControllerRunning; ConfigError without the store's key, StoreOwned with another one; NotFound where the store is
+    nobody's; Conflict where the database has jobs of another family; StoreUnwritable, StoreDamaged.
+    """
+    lock = lock_state(settings.controller.data_dir)
+    try:
+        restore.finish(settings)
+        if not settings.key_path.exists():
+            raise ConfigError(
+                f"{settings.key_path} is not there: bring it back from a backup (`spotsurfer restore`) or from a copy. Without "
+                "it no checkpoint can be read; docs/recovery.md says what is left then."
+            )
+        key = storekey.load(settings.key_path, settings.checkpoint.encrypt)
+        try:
+            store = open_for(settings)
+            family = _family(store, settings.store_url, key.fingerprint)
+            database = settings.controller.data_dir / "state.db"
+            found = peek.look(database)
+            if found.jobs and found.family != family:
+                raise Conflict(
+                    f"{database} has {found.jobs} jobs of the controller family {found.family}, and the store is that of "
+                    f"{family}: use another data_dir, or the store of that family."
+                )
+            engine = open_database(database)
+            with engine.begin() as connection:
+                become(connection, family)
+                adopted = take_up(connection, store, key.keys_of, least, now, progress)
+            engine.dispose()
+        except StoreError as e:
+            raise StoreUnwritable(f"The store {settings.store_url} can't be read: {e}; check store.url and its rights.") from e
+    finally:
+        os.close(lock)
+    return replace(adopted, family=family)
+
+
+def _family(store: ObstoreStore, url: str, fingerprint: str) -> str:
+    body = store.get(protocol.store_key())
+    if body is None:
+        raise NotFound(f"The store {url} belongs to nobody: check store.url, or begin with `spotsurfer serve`.")
+    try:
+        info = protocol.decode(StoreInfo, body)
+    except ProtocolError as e:
+        raise StoreDamaged(f"The store {url} does not say to whom it belongs: {e}.") from e
+    if info.key not in ("", fingerprint):
+        raise StoreOwned(
+            f"The checkpoints in {url} were made with another key than this one: bring that key back from a backup."
+        )
+    return info.family
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def take_up(
+    connection: Connection, store: Any, keys_of: Callable[[str], Keys], least: Least, now: datetime, progress: Progress
+) -> Adopted:
+    """Write down the jobs of the store that have no row. Raises StoreError."""
+    ids = [JobId(name) for name in store.folders(JOBS) if JOB_ID.fullmatch(name)]
+    reports = {x.key.removeprefix(protocol.live_prefix()) for x in store.list(protocol.live_prefix())}
+    known, done = {j.id for j in rows.all_jobs(connection)}, Adopted("")
+    for n, job in enumerate(ids):
+        progress("reading jobs", n, len(ids))
+        if job in known:
+            continue
+        try:
+            row = _read(store, job, _Sources(ids, reports, keys_of, least, now))
+        except ProtocolError as e:
+            done.unread[job] = str(e)
+            continue
+        if row is not None:
+            rows.add_job(connection, row)
+            text = f"{row.spec.name}: adopted from the store; {' '.join(row.spec.command)}"
+            timeline.add(connection, Moment(now, job, None, str(Kind.SUBMITTED), text))
+            done.jobs.append(row)
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    ids: Sequence[JobId]
+    reports: set[str]  # "<job>.<attempt>", of machines that were there when the controller was lost
+    keys_of: Callable[[str], Keys]
+    least: Least
+    now: datetime
+
+
+def _read(store: Any, job: JobId, sources: _Sources) -> Job | None:
+    """The row of a job, as far as the store tells it; None for a submission that never came to its end."""
+    data = store.get(protocol.spec_key(job))
+    if data is None:
+        return None
+    wire, log = protocol.decode(Spec, data), HeadLog(store, job)
+    log.refresh()
+    image = _image(store, job, log.newest, sources)
+    memory = max(sources.least.memory_bytes, int(image.memory_bytes * ROOM) if image is not None else 0)
+    lineage = image.lineage if image is not None and image.lineage != job else ""
+    spec = _spec(job, wire, sources.least.cpus, memory)
+    began = _instant(log.entries[0].at if log.entries else "", sources.now)
+    return _standing(Job(job, spec, JobState.QUEUED, 1, began, lineage=lineage), log.entries, sources)
+
+
+def _standing(job: Job, entries: Sequence[Head], sources: _Sources) -> Job:
+    """Where the job stands. If a machine may still have it, the controller takes that machine up again and sees for itself."""
+    head, newest = summary(entries), entries[-1] if entries else None
+    owner = protocol.live_key(job.id, head.epoch).removeprefix(protocol.live_prefix())
+    if owner in sources.reports and not head.final:
+        return job
+    if newest is not None and head.done:
+        state = JobState.CANCELLED if head.cancelled else JobState.SUCCEEDED if head.succeeded else JobState.FAILED
+        reason = "cancelled" if head.cancelled else exits.ended(head.exit_code, head.undelivered)
+        return replace(job, state=state, reason=reason, exit_code=head.exit_code, ended_at=_instant(newest.at, sources.now))
+    reason = (
+        "adopted from the store, which does not say how large its machine must be: `resume` lets it go on, on one with at "
+        f"least {job.spec.cpus} processors and {size(job.spec.memory_bytes)}"
+    )
+    return replace(job, wish=Wish.HOLD, reason=reason)
+
+
+def _image(store: Any, job: JobId, newest: Head | None, sources: _Sources) -> Manifest | None:
+    """The newest checkpoint. Of a copy it was sealed with the keys of the job that it comes from."""
+    if newest is None or newest.checkpoint is None:
+        return None
+    data = store.get(protocol.manifest_key(job, newest.checkpoint))
+    if data is None:
+        return None
+    for lineage in (job, *sources.ids):
+        try:
+            return manifest.decode(data, sources.keys_of(lineage), newest.checkpoint)
+        except ProtocolError:
+            continue
+    return None
+
+
+def _spec(job: JobId, wire: Spec, cpus: int, memory_bytes: int) -> JobSpec:
+    """What the job's user asked for, as far as its machines were told."""
+    app = wire.app
+    saves_itself: dict[str, Any] = {}
+    if app is not None:
+        saves_itself = {
+            "app_signal": app.signal,
+            "app_command": tuple(app.command),
+            "app_file": app.file,
+            "app_deadline_seconds": app.deadline_seconds,
+            "app_done_file": app.done_file,
+            "app_done_output": app.done_output,
+            "app_done_exit": app.done_exit,
+            "app_restart_command": tuple(app.restart_command),
+        }
+    return JobSpec(
+        name=job.rpartition("-")[0] or job,  # an id is the name and six characters
+        command=tuple(wire.command),
+        folder=wire.folder,
+        inputs=tuple(wire.inputs),
+        fetches=tuple(InputFetch(f.source, f.to, f.sha256, f.version, f.options) for f in wire.fetches),
+        mounts=tuple(SharedMount(s.name, s.type, s.source, s.target, s.options, s.read_only) for s in wire.shares),
+        outputs=tuple(wire.outputs),
+        outputs_optional=wire.outputs_optional,
+        cpus=cpus,
+        memory_bytes=memory_bytes,
+        gpus=wire.gpus,
+        checkpoint_interval_seconds=wire.checkpoint_interval_seconds,
+        environment=wire.environment,
+        user=wire.user,
+        engine=wire.engine,
+        tcp=wire.tcp,
+        cpu=wire.cpu,
+        before_freeze=tuple(wire.before_freeze),
+        after_restore=tuple(wire.after_restore),
+        hook_seconds=wire.hook_seconds,
+        steps=tuple(JobStep(s.name, tuple(s.command), s.protect, s.always) for s in wire.steps),
+        secrets={name: {"from": "store", "as": form} for name, form in wire.secrets.items()},
+        image=wire.image,
+        entry_point=None if wire.entry_point is None else tuple(wire.entry_point),
+        devices=tuple(wire.devices),
+        ports=tuple(JobPort(f"port-{port}", port) for port in wire.ports),
+        **saves_itself,
+    )
+
+
+def _instant(text: str, now: datetime) -> datetime:
+    """A time that somebody wrote for people."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return now
+    return found if found.tzinfo is not None else now
