@@ -1,7 +1,7 @@
 """The family's master secret: what names, seals and encrypts all checkpoints is derived from it. It never enters the store.
 
-Whoever loses it can't read the checkpoints any more, so it belongs into the backup of the data folder; a store remembers a
-fingerprint of it, so that a controller with another one says so at its start and not when a restore fails.
+Whoever loses it can't read the checkpoints any more; `spotsurfer backup` saves it. A store remembers a fingerprint of it, so
+that a controller with another one says so at its start and not when a restore fails.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def load(path: Path, encrypts: bool = False) -> StoreKey:
         raise ConfigError(f"The store's key {path} can't be made or read: {e.strerror}. Set [store] key_file.") from None
     if len(master) != SECRET_BYTES:
         raise ConfigError(
-            f"The store's key {path} is not {2 * SECRET_BYTES} hexadecimal digits: bring it back from a backup, or remove it "
-            "where no checkpoint is needed any more."
+            f"The store's key {path} is not {2 * SECRET_BYTES} hexadecimal digits: bring it back from a backup "
+            "(`spotsurfer restore`), or remove it where no checkpoint is needed any more."
         )
     if mode & 0o077:
         raise ConfigError(f"The store's key {path} can be read by others: chmod 600 {path}.")

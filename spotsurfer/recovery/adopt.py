@@ -164,10 +164,10 @@ def _read(store: Any, job: JobId, sources: _Sources) -> Job | None:
     lineage = image.lineage if image is not None and image.lineage != job else ""
     spec = _spec(job, wire, sources.least.cpus, memory)
     began = _instant(log.entries[0].at if log.entries else "", sources.now)
-    return _standing(Job(job, spec, JobState.QUEUED, 1, began, lineage=lineage), log.entries, sources)
+    return _standing(Job(job, spec, JobState.QUEUED, 1, began, lineage=lineage), log.entries, image is not None, sources)
 
 
-def _standing(job: Job, entries: Sequence[Head], sources: _Sources) -> Job:
+def _standing(job: Job, entries: Sequence[Head], readable: bool, sources: _Sources) -> Job:
     """Where the job stands. If a machine may still have it, the controller takes that machine up again and sees for itself."""
     head, newest = summary(entries), entries[-1] if entries else None
     owner = protocol.live_key(job.id, head.epoch).removeprefix(protocol.live_prefix())
@@ -177,6 +177,9 @@ def _standing(job: Job, entries: Sequence[Head], sources: _Sources) -> Job:
         state = JobState.CANCELLED if head.cancelled else JobState.SUCCEEDED if head.succeeded else JobState.FAILED
         reason = "cancelled" if head.cancelled else exits.ended(head.exit_code, head.undelivered)
         return replace(job, state=state, reason=reason, exit_code=head.exit_code, ended_at=_instant(newest.at, sources.now))
+    if newest is not None and newest.checkpoint is not None and not readable:
+        reason = "adopted from the store; its newest checkpoint can't be read with this store.key, or is gone: submit it anew"
+        return replace(job, wish=Wish.HOLD, reason=reason)
     reason = (
         "adopted from the store, which does not say how large its machine must be: `resume` lets it go on, on one with at "
         f"least {job.spec.cpus} processors and {size(job.spec.memory_bytes)}"

@@ -1,0 +1,126 @@
+"""docs/recovery.md, as it stands: its commands are run while jobs run, and each section brings back what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import fleet as fleets
+from support.fleet import Fleet, fleet
+from support.tree import ROOT
+
+pytestmark = fleets.MARKS
+PAGE = ROOT / "docs" / "recovery.md"
+STEPS = 2000
+# Takes its time until it is told to hurry: how long an operator needs depends on the host.
+PROGRAM = fleets.PROGRAM.replace("time.sleep(pause)", "os.path.exists('hurry') or time.sleep(pause)")
+
+
+def commands(section: str) -> list[str]:
+    """The lines of a section's blocks that a shell runs."""
+    text = PAGE.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    return [line for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE) for line in block.splitlines()]
+
+
+class Operator:
+    """Follows the page on a host: its folders and service manager are those of the test."""
+
+    def __init__(self, world: Fleet, folder: Path) -> None:
+        self._world, self._folder = world, folder
+        self._places = {
+            "/mnt/backup": folder / "backup",
+            "/root": folder / "root",
+            "/var/lib/spotsurfer-controller": world.data,
+            "/srv/spotsurfer": world.data / "store",
+        }
+        for name in ("backup", "root", "bin"):
+            (folder / name).mkdir()
+        program = folder / "bin" / "spotsurfer"
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m spotsurfer "$@"\n')
+        program.chmod(0o755)
+
+    def follow(self, section: str) -> str:
+        """Run the section's commands; what they printed."""
+        said = ""
+        lines = commands(section)
+        assert lines, f"{PAGE} has no section {section!r}"
+        for line in lines:
+            if line == "systemctl stop spotsurfer":
+                self.stop()
+            elif line == "systemctl start spotsurfer":
+                self._world.start()
+            else:
+                said += self._run(line)
+        return said
+
+    def _run(self, line: str) -> str:
+        for place, ours in self._places.items():
+            line = line.replace(place, str(ours))
+        environment = {
+            **os.environ,
+            "SPOTSURFER_CONFIG": str(self._world.config),
+            "PATH": f"{self._folder / 'bin'}:{os.environ['PATH']}",
+        }
+        done = subprocess.run(
+            ["bash", "-ec", line], env=environment, cwd=self._folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+        return done.stdout
+
+    def stop(self) -> None:
+        assert self._world.controller is not None
+        if self._world.controller.poll() is None:
+            self._world.kill_controller()
+
+    def lose(self) -> None:
+        """The controller dies, and what only its data folder has is gone. The store and the boxes lie there as well."""
+        self.stop()
+        for name in ("state.db", "state.db-wal", "state.db-shm", "store.key", "token"):
+            (self._world.data / name).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Fleet]:
+    with fleet(tmp_path / "fleet", interval=2) as made:
+        yield made
+
+
+def test_the_page_brings_back_what_it_says(world: Fleet, tmp_path: Path) -> None:
+    operator = Operator(world, tmp_path)
+    first = world.submit(STEPS, 1.0, text=PROGRAM)
+    world.wait_state(first, "running", 1)
+    operator.follow("Back up")
+    shutil.copy(world.data / "store.key", tmp_path / "backup" / "store.key")
+    second = world.submit(STEPS, 1.0, text=PROGRAM)
+    world.wait_state(second, "running", 1)
+    boxes = [world.box(job, 1) for job in (first, second)]
+    for job in (first, second):
+        world.wait(lambda job=job: world.moments(job, "saved"), f"a checkpoint of {job}")
+
+    for section in ("Restore a backup", "Adopt a store"):
+        operator.lose()
+        assert second in operator.follow(section)
+        for job, box in zip((first, second), boxes, strict=True):
+            world.wait_state(job, "running", 1)
+            assert world.box(job, 1) == box
+
+    for box in boxes:
+        Path(f"/proc/{world.job_pid(box)}/cwd/hurry").touch()
+    for job in (first, second):
+        assert world.wait_end(job)["state"] == "succeeded", world.explain()
+        assert [a["number"] for a in world.show(job)["attempts"]] == [1]
+        world.assert_identical(job)
+        world.assert_one_owner(job)
+
+    operator.lose()
+    said = operator.follow("No key is left")
+    assert first in said and second in said
+    for job in (first, second):
+        assert world.show(job)["state"] == "succeeded"
+        world.assert_identical(job)
