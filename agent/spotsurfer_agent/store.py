@@ -277,15 +277,15 @@ class ObstoreStore:
             raise self._error(e, prefix) from e
         return sorted((x for x in found if x.key.startswith(prefix)), key=lambda x: x.key)
 
-    def folders(self, prefix: str) -> list[str]:
+    def folders(self, prefix: str) -> tuple[str, ...]:
         """Names of the folders right below `prefix`, which ends in /. What is in them is not listed. Raises StoreError."""
         try:
             found = obstore.list_with_delimiter(self._store, prefix=prefix)["common_prefixes"]
         except (NotFoundError, FileNotFoundError):
-            return []
+            return ()
         except (BaseError, OSError) as e:
             raise self._error(e, prefix) from e
-        return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found)
+        return tuple(sorted(str(path).rstrip("/").rpartition("/")[2] for path in found))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove; absent ones are no error."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from obstore.exceptions import BaseError
 from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.headlog import HeadLog
@@ -80,7 +81,7 @@ def adopt(settings: Settings, least: Least, now: datetime, progress: Progress) -
             )
         key = storekey.load(settings.key_path, settings.checkpoint.encrypt)
         try:
-            store = open_for(settings)
+            store = _opened(settings)
             family = _family(store, settings.store_url, key.fingerprint)
             database = settings.controller.data_dir / "state.db"
             found = peek.look(database)
@@ -99,6 +100,13 @@ def adopt(settings: Settings, least: Least, now: datetime, progress: Progress) -
     finally:
         os.close(lock)
     return replace(adopted, family=family)
+
+
+def _opened(settings: Settings) -> ObstoreStore:
+    try:
+        return open_for(settings)
+    except (OSError, ValueError, BaseError) as e:
+        raise ConfigError(f"store.url {settings.store_url!r} can't be used: {e}") from e
 
 
 def _family(store: ObstoreStore, url: str, fingerprint: str) -> str:

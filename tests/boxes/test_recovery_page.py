@@ -15,7 +15,7 @@ from support import fleet as fleets
 from support.fleet import Fleet, fleet
 from support.tree import ROOT
 
-pytestmark = fleets.MARKS
+pytestmark = [*fleets.MARKS, pytest.mark.timeout(900)]  # a dozen commands, each a new process
 PAGE = ROOT / "docs" / "recovery.md"
 STEPS = 2000
 # Takes its time until it is told to hurry: how long an operator needs depends on the host.

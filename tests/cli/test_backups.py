@@ -1,4 +1,4 @@
-"""`backup` and `restore` as an operator or cron calls them."""
+"""`backup`, `restore` and `adopt` as an operator or cron calls them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Call
+from spotsurfer_agent import protocol
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.store import open_store
 
 from spotsurfer import storekey
+from spotsurfer.controller.leadership import claim_store
 from spotsurfer.recovery import envelope
 from spotsurfer.state.db import new_family, open_database
 
@@ -105,3 +109,23 @@ def test_a_long_one_says_how_far_it_is(call: Call, data: Path, passphrase: str, 
     monkeypatch.setattr(work, "STEP_SECONDS", 0.0)
     err = call("backup", "--to", "b", "--passphrase-file", passphrase).err
     assert "backup: encrypting" in err and " KiB of " in err
+
+
+def test_a_store_is_adopted(call: Call, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPOTSURFER_STORE__URL", (data / "store").as_uri())
+    store = open_store((data / "store").as_uri())
+    claim_store(store, "fam", "here", storekey.load(data / "store.key").fingerprint)
+    store.create(protocol.spec_key("asm-0a1b2c"), protocol.encode(Spec("asm-0a1b2c", ["work"])))
+    store.create(protocol.spec_key("bad-0a1b2c"), b"{")
+    done = call("adopt", "--cpu", "4", "--mem", "16G")
+    assert (done.code, done.err) == (0, "")
+    assert "asm-0a1b2c  held" in done.out and "at least 4 processors and 16.0 GiB" in done.out
+    assert "bad-0a1b2c can't be read and is left alone: Spec is not JSON" in done.out
+    assert f"{data} is that of the controller family fam, with 1 jobs more.\nNext: `spotsurfer serve`.\n" in done.out
+    again = json.loads(call("adopt", "--json").out)
+    assert (again["family"], again["jobs"], list(again["unread"])) == ("fam", [], ["bad-0a1b2c"])
+
+
+def test_a_size_without_a_unit_is_no_size(call: Call, data: Path) -> None:
+    result = call("adopt", "--mem", "16")
+    assert (result.code, "--mem is" in result.err) == (2, True), result.err
