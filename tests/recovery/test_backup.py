@@ -6,7 +6,6 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -200,12 +199,12 @@ def test_an_old_log_is_not_played_into_the_new_database(host: Hosts, file: Path)
     old = host("old").lived()
     about = old.back_up(file)
     new = host("new")
-    engine = open_database(new.data / "state.db")
-    with closing(engine.raw_connection().driver_connection) as c:  # never closed properly, as after a power cut
-        c.execute("INSERT INTO meta VALUES ('family', 'another')")  # type: ignore[union-attr]
-        c.commit()  # type: ignore[union-attr]
-        saved = {p: p.read_bytes() for p in new.data.iterdir()}
-    engine.dispose()
+    open_database(new.data / "state.db").dispose()
+    writer = sqlite3.connect(new.data / "state.db")
+    writer.execute("INSERT INTO meta VALUES ('family', 'another')")
+    writer.commit()
+    saved = {p: p.read_bytes() for p in new.data.iterdir()}  # never closed properly, as after a power cut
+    writer.close()
     for path, content in saved.items():
         path.write_bytes(content)
     assert (new.data / "state.db-wal").stat().st_size
