@@ -25,6 +25,7 @@ from spotsurfer.units import SECONDS_MAX
 
 INTEGER_MAX = 2**62  # sums of some of them still fit into 64 bits
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
+NAME_EXPECTED = "up to 40 letters, digits, '.', '_' or '-', beginning with a letter or digit"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 SECRETS_MAX = 100
@@ -101,9 +102,16 @@ def _storable(text: str) -> bool:
     return True
 
 
+def unstorable(path: str) -> str:
+    """Why no object of a store can have such a name, or ""."""
+    if not _storable(path):
+        return "is no UTF-8 text"
+    return "holds a control character" if any(ord(c) < 32 or ord(c) == 127 for c in path) else ""
+
+
 def _texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if not NAME.fullmatch(spec.name):
-        yield "name", f"is {spec.name!r}, expected up to 40 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+        yield "name", f"is {spec.name!r}, expected {NAME_EXPECTED}"
     if not (spec.command or spec.image) or (spec.command and not spec.command[0].strip()):
         yield "command", 'is empty, expected a program and its arguments, like ["prog", "--fast"]'
     if spec.user is not None and not (IMAGE_USER if spec.image else USER).fullmatch(spec.user):

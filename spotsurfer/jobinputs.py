@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from spotsurfer.jobcheck import unstorable
 from spotsurfer.model.errors import InputMissing, JobFileError
 
 INPUT_FILES_MAX = 20_000
@@ -54,10 +55,16 @@ def _add(found: dict[str, InputFile], file: InputFile, where: str) -> None:
 def _matches(pattern: str, folder: Path, where: str) -> list[Path]:
     if not pattern or "\0" in pattern:
         raise JobFileError(f"{where} holds {pattern!r}, expected a path, a folder or a wildcard like 'reads/*.fq'.")
-    text = str(Path(pattern).expanduser())
+    try:
+        text = str(Path(pattern).expanduser())
+    except RuntimeError:
+        raise InputMissing(f"{where} names {pattern!r}, and there is no such user.") from None
     exact = folder / text
-    if exact.exists():
-        return [exact]
+    try:
+        if exact.exists():
+            return [exact]
+    except OSError as e:
+        raise InputMissing(f"{where} names {pattern!r}, and {exact} can't be read: {e.strerror}.") from None
     if not glob.has_magic(text):
         raise InputMissing(f"{where} names {pattern!r}, and {exact} is not there.")
     hits = sorted(glob.glob(text, root_dir=folder, recursive=True))  # noqa: PTH207 - takes absolute patterns too
@@ -96,6 +103,8 @@ def _walk(top: Path, arrives: str) -> Iterator[tuple[str, Path]]:
 
 
 def _look(arrives: str, source: Path, where: str) -> InputFile:
+    if why := unstorable(arrives):
+        raise InputMissing(f"{where} includes {str(source)!r}, a name that {why}: rename the file.")
     try:
         facts = source.stat()
     except OSError as e:

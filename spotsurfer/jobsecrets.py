@@ -60,13 +60,17 @@ def wrong(spec: JobSpec, values: Mapping[str, bytes]) -> Iterator[tuple[str, str
 
 
 def _file(folder: Path, place: str) -> bytes:
-    path = folder / Path(place).expanduser()
+    path = folder / place
     try:
-        if path.is_file() and path.stat().st_size > BYTES_MAX:
-            raise LookupError(f"names {path}, which is larger than 1 MiB: that is no secret but an input")
-        return path.read_bytes()
-    except OSError as e:
-        raise LookupError(f"names {path}, which can't be read ({e.strerror}): check the path and its rights") from None
+        path = folder / Path(place).expanduser()
+        with path.open("rb") as opened:
+            value = opened.read(BYTES_MAX + 1)  # of a pipe or device nobody knows the size
+    except (OSError, RuntimeError) as e:
+        why = e.strerror if isinstance(e, OSError) else "no such user"
+        raise LookupError(f"names {path}, which can't be read ({why}): check the path and its rights") from None
+    if len(value) > BYTES_MAX:
+        raise LookupError(f"names {path}, which is larger than 1 MiB: that is no secret but an input")
+    return value
 
 
 def _variable(place: str) -> bytes:

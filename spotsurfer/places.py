@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,20 @@ def find_config(explicit: Path | None = None, environment: Mapping[str, str] | N
     env = os.environ if environment is None else environment
     named = explicit or (Path(env["SPOTSURFER_CONFIG"]) if env.get("SPOTSURFER_CONFIG") else None)
     if named is not None:
-        if not named.is_file():
+        if _is_there(named, named.is_dir):
+            raise ConfigError(f"Configuration file {named} is a folder: name a file in it.")
+        if not _is_there(named, named.is_file):
             raise ConfigError(f"Configuration file {named} is not there: name another one, or call spotsurfer init {named}.")
         return named
-    return next((p for p in (Path(CONFIG_LOCAL), _user_config(env), Path(CONFIG_SYSTEM)) if p.is_file()), None)
+    usual = (Path(CONFIG_LOCAL), _user_config(env), Path(CONFIG_SYSTEM))
+    return next((p for p in usual if _is_there(p, p.is_file)), None)
+
+
+def _is_there(path: Path, look: Callable[[], bool]) -> bool:
+    try:
+        return look()
+    except OSError as e:
+        raise ConfigError(f"Configuration file {path} can't be looked for: {e.strerror}.") from None
 
 
 def usual_config() -> Path:
@@ -71,8 +81,10 @@ def read_config(path: Path | None) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as e:
         raise ConfigError(f"Configuration file {path} is not valid TOML: {e}.") from None
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"Configuration file {path} can't be read: {e}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"Configuration file {path} is no text (UTF-8).") from None
+    except OSError as e:
+        raise ConfigError(f"Configuration file {path} can't be read: {e.strerror}.") from None
 
 
 def client_socket(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Path:

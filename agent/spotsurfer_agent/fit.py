@@ -237,9 +237,9 @@ def _interval(model: Model, oldest: float | None, asked: float | None, *, late: 
 def say(fit: Fit) -> str:
     """The forecast in one sentence."""
     start = f", after {fit.start_seconds:.1f} s before the freeze" if fit.start_seconds >= SAID_SECONDS else ""
-    now = f"a final save now would take {fit.durable_seconds:.1f} s ({fit.send_bytes / 1e6:.0f} MB to send){start}"
+    now = f"a final save now would take {fit.durable_seconds:.1f} s ({fit.send_bytes / (1 << 20):.0f} MiB to send){start}"
     if fit.window_seconds is None:
-        return f"{now}; this machine is taken without notice, so only checkpoints made before count"
+        return f"{now}; this machine goes without notice, so only earlier checkpoints count"
     room = f"the {fit.window_seconds:.0f} s that a notice leaves"
     if fit.verdict == "never":
         return f"{now} and would not fit {room} however fresh its base: it needs a faster link or a smaller job"

@@ -186,7 +186,7 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
     if save is not None and (before is None or before.last_save is None or before.last_save.checkpoint != save.checkpoint):
         yield (
             Kind.SAVED,
-            f"{save.kind} checkpoint {save.checkpoint}: {save.image_bytes / 1e6:.0f} MB, {save.new_bytes / 1e6:.0f} MB new, "
+            f"{save.kind} checkpoint {save.checkpoint}: {size(save.image_bytes)}, {size(save.new_bytes)} new, "
             f"frozen {save.frozen_seconds:.2f} s, durable after {save.durable_seconds:.1f} s",
             {
                 "checkpoint": save.checkpoint,

@@ -24,6 +24,7 @@ from spotsurfer.controller.events import Kind
 from spotsurfer.controller.vault import Vault
 from spotsurfer.core import gpus
 from spotsurfer.core.placement import barred, fits, too_little
+from spotsurfer.jobcheck import unstorable
 from spotsurfer.model.errors import Conflict, DiskFull, InputMissing, JobFileError, NotFound, StoreUnwritable
 from spotsurfer.model.ids import JOB_ID, JobId
 from spotsurfer.model.job import Job, JobSpec, JobState
@@ -220,8 +221,8 @@ class Submission:
                 + (f"GPUs are in {', '.join(had[:5])}" if had else "none of the machine types that may be bought has any")
             )
         raise JobFileError(
-            f"no machine has {spec.cpus} CPUs and {asked:.1f} GiB in market {spec.market}: the largest has {cpus} CPUs, "
-            f"the one with most memory {most:.0f} GiB; ask for less in [resources]"
+            f"no machine has {spec.cpus} processors and {asked:.1f} GiB in market {spec.market}: "
+            f"the largest has {cpus} processors, the one with most memory {most:.0f} GiB; ask for less in [resources]"
         )
 
     def _check_id(self, job: str) -> str:
@@ -265,6 +266,8 @@ def _inside(path: str) -> str:
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path or str(PurePosixPath(*parts)) != path:
         raise JobFileError(f"input path {path!r} must be relative and stay inside the job's folder")
+    if why := unstorable(path):
+        raise JobFileError(f"input path {path!r} {why}: rename the file")
     return path
 
 

@@ -69,7 +69,7 @@ def _terminate(c: Case, reason: str) -> Terminate:
 def granted_after_all(c: Case, _: Plans) -> Action | None:
     """The head names it already: we crashed between the grant and its record."""
     if c.attempt.state is A.READY and c.owns:
-        return _mark(c, E.EPOCH_GRANTED, "the head names it")
+        return _mark(c, E.EPOCH_GRANTED, "by the store it owns the job already")
     return None
 
 
@@ -169,7 +169,7 @@ def _is_unwhole(c: Case) -> bool:
 def ended(c: Case, _: Plans) -> Action | None:
     """The head says that the work is over."""
     if c.attempt.state in (A.RUNNING, A.DRAINING) and c.over_by_head:
-        return _mark(c, E.WORKLOAD_EXITED, "the head says done")
+        return _mark(c, E.WORKLOAD_EXITED, "its command has ended")
     return None
 
 

@@ -14,6 +14,7 @@ from spotsurfer.model.money import for_seconds, usd
 from spotsurfer.model.snapshot import JobSeen, Limits, Snapshot
 
 MEMORY_KILLS_MAX = 3  # each time the next machine has half as much memory again
+MORE_MONEY = "raise it with `spotsurfer budget` and resume"
 MORE = "submit it with more in [resources] memory, or allow larger machines and resume"
 
 
@@ -38,7 +39,7 @@ def over_budget(snapshot: Snapshot, seen: JobSeen) -> str | None:
         return f"the budget of {usd(cap)} USD would be passed; raise limits.budget_usd and resume"
     own, mine = seen.job.spec.budget_usd_micros, seen.spent_usd_micros + reserve(seen.attempts, snapshot.limits)
     if own is not None and mine >= own:
-        return f"the job's budget of {usd(own)} USD would be passed"
+        return f"the job's budget of {usd(own)} USD would be passed; {MORE_MONEY}"
     return None
 
 
@@ -72,5 +73,5 @@ def no_money_left(snapshot: Snapshot, seen: JobSeen, offer: Offer, planned: Iter
     if cap is not None and total > cap:
         return f"the budget of {usd(cap)} USD leaves no room for {offer.pool}; raise limits.budget_usd and resume"
     if own is not None and seen.spent_usd_micros + reserve(seen.attempts, limits) + costs[0] > own:
-        return f"the job's budget of {usd(own)} USD leaves no room for {offer.pool}"
+        return f"the job's budget of {usd(own)} USD leaves no room for {offer.pool}; {MORE_MONEY}"
     return None

@@ -131,10 +131,10 @@ def explained(seconds: float, view: SaveView, alarm: str) -> str:
     if alarm:
         return f"saved every {duration(seconds)}, as usual: {alarm}"
     watched = sum(view.lives.watched)
-    lost = f"{view.lives.losses:.0f} machines like this one were lost in {duration(watched)}"
-    lost += f", {view.noticed} of them saved in time, {view.unnoticed} not" if view.noticed + view.unnoticed else ""
+    lost = f"of machines like this one, which ran for {duration(watched)} in all, {view.lives.losses:.0f} were lost"
+    lost += f" ({view.noticed} jobs were saved in time, {view.unnoticed} not)" if view.noticed + view.unnoticed else ""
     fits = "leaves time for a final save" if view.final_seconds <= view.notice_seconds else "leaves no time for a final save"
-    notice = f"a notice {fits}" if view.notice_seconds > 0 else "no notice is reckoned with"
+    notice = f"a notice {fits}" if view.notice_seconds > 0 else "machines may go without notice"
     left = "" if view.left_seconds is None else f"; {duration(view.left_seconds)} of work are left"
     return (
         f"saved every {duration(seconds)}: this machine is {duration(view.age_seconds)} old, a save stops the job for "

@@ -30,6 +30,7 @@ NEEDED = "the job needs a machine"
 NOTICED = "the cloud gave notice on the present machine"
 DRAINED = "the present machine has drained by itself"
 GONE = "the present machine is gone"
+FAILED = "its command failed and is tried again"
 PRESSED = "its memory was about to end on the present machine"
 MOVE = "its user asked for a move"
 DOUBTED = "a new machine shows whether the store takes reports"
@@ -79,7 +80,7 @@ class Planner:
         move = waiter.seen.job.move
         if waiter.attempt.for_move:
             return move is not None and move.number == waiter.attempt.for_move
-        if waiter.attempt.purpose in (NEEDED, NOTICED, DRAINED, GONE, PRESSED) or _can_tell(waiter):
+        if waiter.attempt.purpose in (NEEDED, NOTICED, DRAINED, GONE, FAILED, PRESSED) or _can_tell(waiter):
             return False
         if waiter.attempt.purpose == ADVISED:
             return holder.advised
@@ -178,7 +179,7 @@ class Planner:
         if holder.owns and holder.head is not None and holder.head.final:
             return DRAINED
         if holder.gone:
-            return GONE
+            return FAILED if holder.over_by_head else GONE
         return PRESSED if holder.agent is not None and holder.agent.pressed else None
 
     def _best(self, seen: JobSeen, own: Sequence[Case], purpose: str) -> Action | None:

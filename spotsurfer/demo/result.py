@@ -88,11 +88,11 @@ def failures(result: Json) -> list[str]:
         "the contigs are identical": result["identical"],
         "at least five moves": result["moves"] >= 5,
         "the controller was killed": result["controller_kills"] >= 1,
-        "one machine was lost without a word": result["unnoticed_losses"] >= 1,
+        "one machine was lost without notice": result["unnoticed_losses"] >= 1,
         "one on-demand fallback": result["on_demand_fallbacks"] >= 1,
         "never begun again": result["restarts_from_zero"] == 0,
         "work is continued, not redone": result["job_cpu_ratio"] <= 1.1,
         "at most a second lost at an announced move": all(s <= 1 for s in result["work_lost_announced_seconds"]),
-        "at most an interval lost without a word": all(s <= INTERVAL_SECONDS for s in result["work_lost_unannounced_seconds"]),
+        "at most an interval lost without notice": all(s <= INTERVAL_SECONDS for s in result["work_lost_unannounced_seconds"]),
     }
     return [name for name, kept in promises.items() if not kept]

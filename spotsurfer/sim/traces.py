@@ -73,4 +73,5 @@ def read_rows(path: Path) -> list[list[str]]:
     except FileNotFoundError:
         raise InputMissing(f"{path} is not there: check the path.") from None
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as e:
-        raise InputMissing(f"{path} can't be read: {e}.") from None
+        why = "it is no text (UTF-8)" if isinstance(e, UnicodeDecodeError) else getattr(e, "strerror", None) or e
+        raise InputMissing(f"{path} can't be read: {why}.") from None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -15,8 +17,20 @@ from spotsurfer.model.errors import MoveFailed, RestoreRefused
 from spotsurfer.model.job import AttemptState, HeldBy, Job, JobState, Wish
 
 
+def once_submitted(controller: FakeService, then: Callable[[str], None]) -> None:
+    """Do something to the job soon after it was made, however long that takes here."""
+
+    def wait() -> None:
+        while not controller.statuses:
+            time.sleep(0.05)
+        time.sleep(0.4)
+        then(next(iter(controller.statuses)))
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def test_waiting_for_a_job_that_succeeds(controller: FakeService, call: Call) -> None:
-    threading.Timer(0.6, lambda: controller.end(next(iter(controller.statuses)), JobState.SUCCEEDED, 0)).start()
+    once_submitted(controller, lambda job: controller.end(job, JobState.SUCCEEDED, 0))
     result = call("submit", "--wait", "--json", "--", "prog")
     assert result.code == 0, result.err
     assert json.loads(result.out)["state"] == "succeeded"
@@ -25,22 +39,21 @@ def test_waiting_for_a_job_that_succeeds(controller: FakeService, call: Call) ->
 def test_waiting_for_a_job_that_is_held_ends_and_says_why(controller: FakeService, call: Call) -> None:
     """Over its budget, or with a user whom no machine knows: it waited for ever."""
 
-    def hold() -> None:
-        controller.change(next(iter(controller.statuses)), state=JobState.HELD, wish=Wish.HOLD, reason="over its budget")
+    def hold(job: str) -> None:
+        controller.change(job, state=JobState.HELD, wish=Wish.HOLD, reason="over its budget")
 
-    threading.Timer(0.4, hold).start()
+    once_submitted(controller, hold)
     result = call("submit", "--wait", "--name", "asm", "--", "prog")
     assert result.code == 41
     assert "is held: over its budget." in result.err and "spotsurfer resume asm" in result.err
 
 
 def test_waiting_goes_on_while_a_job_sleeps_that_comes_back_by_itself(controller: FakeService, call: Call) -> None:
-    def sleeps() -> None:
-        name = next(iter(controller.statuses))
+    def sleeps(name: str) -> None:
         controller.change(name, state=JobState.HELD, wish=Wish.HOLD, held_by=HeldBy.IDLE)
         threading.Timer(0.6, lambda: controller.end(name, JobState.SUCCEEDED, 0)).start()
 
-    threading.Timer(0.4, sleeps).start()
+    once_submitted(controller, sleeps)
     assert call("submit", "--wait", "--", "prog").code == 0
 
 
@@ -52,7 +65,7 @@ def test_waiting_has_a_limit(controller: FakeService, call: Call) -> None:
 
 
 def test_waiting_for_a_job_that_fails_says_its_code(controller: FakeService, call: Call) -> None:
-    threading.Timer(0.6, lambda: controller.end(next(iter(controller.statuses)), JobState.FAILED, 3, "exited")).start()
+    once_submitted(controller, lambda job: controller.end(job, JobState.FAILED, 3, "exited"))
     result = call("submit", "--wait", "--name", "asm", "--", "prog")
     assert result.code == 16
     assert "asm-000000 failed with exit code 3: exited" in result.err

@@ -84,7 +84,7 @@ def test_the_timeline_tells_when_the_verdict_changes_and_only_then() -> None:
 
 def test_each_verdict_is_a_sentence() -> None:
     assert say(FITS) == (
-        "a final save now would take 3.9 s (400 MB to send) and fits the 115 s that a notice leaves; "
+        "a final save now would take 3.9 s (381 MiB to send) and fits the 115 s that a notice leaves; "
         "with a base older than 2580 s it would not"
     )
     assert "faster link" in say(replace(FITS, verdict="never"))

@@ -126,7 +126,7 @@ def test_what_was_never_submitted_can_be_thrown_away(submission: Submission, sto
 
 
 def test_more_than_any_machine_has_is_said_at_once(submission: Submission) -> None:
-    with pytest.raises(e.JobFileError, match="64 CPUs"):
+    with pytest.raises(e.JobFileError, match="64 processors"):
         submission.submit(JOB, spec(cpus=64), {})
 
 

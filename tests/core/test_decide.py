@@ -256,12 +256,21 @@ def test_a_job_that_runs_is_held_before_its_own_budget_is_passed() -> None:
     assert find(SetWish, replace(world, spent_usd_micros=7_499)) is None
     wish = find(SetWish, replace(world, spent_usd_micros=7_500))
     assert wish.wish is Wish.HOLD
-    assert "the job's budget" in wish.reason
+    assert "the job's budget" in wish.reason and "raise it with `spotsurfer budget` and resume" in wish.reason
 
 
 def test_a_job_without_money_for_a_machine_is_held() -> None:
     wish = find(SetWish, seen(job=a_job({"budget_usd_micros": 1_000})))
     assert wish.wish is Wish.HOLD
+    assert "raise it with `spotsurfer budget` and resume" in wish.reason
+
+
+def test_a_command_that_failed_and_is_tried_again_is_said_to_have_failed() -> None:
+    """A short one, whose machine ended with it: "the present machine is gone" was said."""
+    head = a_head(done=True, failures=1, exit_code=3)
+    there = {"instances": {1: an_instance(gone=True)}, "agents": {1: an_agent("finished")}}
+    plan = find(Plan, seen([an_attempt(1)], head, job=a_job({"retries": 1}, failures=1), **there))
+    assert plan.reason == "its command failed and is tried again"
 
 
 def test_a_job_that_no_machine_can_run_is_held_in_the_end() -> None:

@@ -205,7 +205,7 @@ def test_why_tells_the_numbers() -> None:
     past = {KIND: Fates(Lives.of([(HOUR, True)] * 3), noticed=2, unnoticed=1)}
     made = pace(Says(700.0), running(an_agent(saves=2, frozen_seconds=5.0)), past=past)
     assert made is not None
-    for part in ("every 11m40s", "for 2.5 s", "3 machines like this one", "2 of them saved in time, 1 not"):
+    for part in ("every 11m40s", "for 2.5 s", "3 were lost", "2 jobs were saved in time, 1 not"):
         assert part in made.reason
 
 

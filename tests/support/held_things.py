@@ -71,7 +71,7 @@ THINGS = (
     Thing("a deleted file", "x=open('/mnt/gone','w'); os.unlink('/mnt/gone')"),
     Thing("a large deleted file",
           "x=open('/mnt/gone','w'); os.unlink('/mnt/gone'); os.posix_fallocate(x.fileno(), 0, 600 << 20)",
-          "holds the deleted file /mnt/gone open (descriptor 3), which takes 600 MB", True),
+          "holds the deleted file /mnt/gone open (descriptor 3), which takes 600 MiB", True),
     Thing("a large file with a name", "x=open('/tmp/kept','w'); os.posix_fallocate(x.fileno(), 0, 600 << 20)"),
     Thing("traced", in_a_child("done(libc.ptrace(0x4206, os.getppid(), 0, 0))"),
           "is traced by process", True),

@@ -122,7 +122,7 @@ def memory_missing() -> None:
     for number, final in ((1, False), (2, True)):
         Loses.times = 2
         told = refused("save", partial(e.save, request(number, final=final)))
-        assert "CRIU's image has 0 MB of the" in told, told
+        assert "CRIU's image has 0 MiB of the" in told, told
         assert "Dumping pages" in (BASE / "job/failed-dump.log").read_text()
         runs(e)
         all_work(e)

@@ -139,7 +139,7 @@ class Mover:
         grown = processes.resident_bytes(pids) - resident
         self.times.bytes = max(released, 0)
         if released >= RELEASED_BYTES_MIN and grown < GROWN_SHARE * released:
-            raise CantTakeOut(f"the GPU gave {released >> 20} MB back, but only {grown >> 20} MB came into the job's memory")
+            raise CantTakeOut(f"the GPU gave {released >> 20} MiB back, but only {grown >> 20} MiB came into the job's memory")
 
     # ------------------------------------------------------------ back
 
@@ -228,5 +228,5 @@ def wait_for_room(sidecar: Sidecar, needed: Iterable[int], seconds: float, now: 
             return ""
         if now() > end:
             number, need, has = short[0]
-            return f"GPU {number} has {has >> 20} MB free and {need >> 20} MB are needed: another program uses it"
+            return f"GPU {number} has {has >> 20} MiB free and {need >> 20} MiB are needed: another program uses it"
         time.sleep(LOCK_PAUSE_SECONDS)

@@ -233,8 +233,8 @@ class _Memory:
         need, free = int(self.bytes * HOST_SHARE), free_bytes()
         if need > free:
             raise CantTakeOut(
-                f"its GPU memory has to lie in the machine's memory for a while: {need >> 20} MB are needed and "
-                f"{free >> 20} MB are free; ask for a machine with more memory"
+                f"its GPU memory has to lie in the machine's memory for a while: {need >> 20} MiB are needed and "
+                f"{free >> 20} MiB are free; ask for a machine with more memory"
             )
 
     def back(self) -> None:

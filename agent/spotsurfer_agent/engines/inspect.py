@@ -215,8 +215,8 @@ def _deleted(fd: int, name: str, st: os.stat_result) -> Iterator[str]:
     takes = st.st_blocks * BLOCK
     if takes > GHOST_MEGABYTES << 20 and not name.startswith(MEMORY):
         yield (
-            f"holds the deleted file {name.removesuffix(' (deleted)')} open (descriptor {fd}), which takes {takes >> 20} MB of "
-            f"the disk, more than the {GHOST_MEGABYTES} that can be carried: let it keep its name while it is open"
+            f"holds the deleted file {name.removesuffix(' (deleted)')} open (descriptor {fd}), which takes {takes >> 20} MiB "
+            f"of the disk, more than the {GHOST_MEGABYTES} that can be carried: let it keep its name while it is open"
         )
 
 

@@ -256,7 +256,7 @@ class Saving:
             there = reserve.image_bytes(self._at.cgroup.pids())
             if got < there - max(DOUBT_BYTES, there // 10):
                 self._keep_log()
-                raise Incomplete("save", f"CRIU's image has {got >> 20} MB of the {there >> 20} MB of the job's memory")
+                raise Incomplete("save", f"CRIU's image has {got >> 20} MiB of the {there >> 20} MiB of the job's memory")
 
     def _lives(self, over: threading.Event) -> None:
         """Tell the shim, while files are copied, that somebody works on it; on a connection that nobody else uses."""

@@ -49,7 +49,7 @@ def list_boxes(folder: Folder = None, as_json: AsJson = False) -> None:
 )
 def reclaim(
     box: Box,
-    notice: Annotated[str, typer.Option(help="How long before; 0 takes it without a word.")] = "2m",
+    notice: Annotated[str, typer.Option(help="How long before; 0 takes it without notice.")] = "2m",
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
