@@ -6,6 +6,12 @@ import difflib
 from collections.abc import Iterable
 
 
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant, or None."""
+    near = difflib.get_close_matches(word, sorted(map(str, known)), n=1, cutoff=0.6)
+    return near[0] if near else None
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A sentence that names the nearest known word, or all of them."""
     words = sorted(map(str, known))

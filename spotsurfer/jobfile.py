@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import tomllib
@@ -27,6 +28,7 @@ from spotsurfer.tomllines import line_of
 from spotsurfer.units import parse_bytes, parse_seconds, parse_usd
 
 JOB_FILE_MAX_BYTES = 1 << 20
+SHELL_SIGN = re.compile(r"[0-9]*[|&;<>]")  # how words begin that only a shell understands
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,24 @@ def _command(value: object) -> tuple[str, ...]:
     else:
         try:
             words = tuple(shlex.split(value))
+            written = _written(value)
         except ValueError as e:
             raise ValueError(f"is {value!r}, which can't be split into words ({e}); write a list of words instead") from None
+        if (sign := next((w for w in written if SHELL_SIGN.match(w)), None)) is not None:
+            raise ValueError(
+                f"is {value!r}, but no shell sees it, and {sign} would be an argument like any other: "
+                f'write ["sh", "-c", {json.dumps(value)}] for a shell, or a list of words'
+            )
     if not words:
         raise ValueError('is empty, expected a program and its arguments, like "prog --fast" or ["sh", "-c", "a | b"]')
     return words
+
+
+def _written(text: str) -> list[str]:
+    """The words with their quotes: what is quoted is meant as it is."""
+    parts = shlex.shlex(text, posix=False)
+    parts.whitespace_split, parts.commenters = True, ""
+    return list(parts)
 
 
 def _words(value: object) -> tuple[str, ...]:
@@ -136,7 +151,7 @@ def _market(value: object) -> MarketChoice:
 
 def read_priority(value: object) -> int:
     """A number, or the name of one; raises ValueError with the second half of a sentence."""
-    if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]+", value):
+    if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]{1,9}", value):
         if value in PRIORITIES:
             return PRIORITIES[value]
         raise ValueError(f"is {value!r}, expected {', '.join(PRIORITIES)} or a whole number")
@@ -215,15 +230,19 @@ def read_jobfile(path: Path, overrides: Mapping[str, object] | None = None) -> J
     Raises JobFileError or InputMissing: one sentence with file, line and key.
     """
     try:
-        if path.stat().st_size > JOB_FILE_MAX_BYTES:
+        with path.open("rb") as opened:
+            content = opened.read(JOB_FILE_MAX_BYTES + 1)  # of a pipe or device nobody knows the size
+        if len(content) > JOB_FILE_MAX_BYTES:
             raise JobFileError(f"{path} is larger than 1 MiB: that is no job file.")
-        text = path.read_text()
+        text = content.decode()
     except FileNotFoundError:
         raise JobFileError(
             f"Job file {path} is not there: check the path, or write the job as options before `-- prog`."
         ) from None
-    except (OSError, UnicodeDecodeError) as e:
-        raise JobFileError(f"Job file {path} can't be read: {e}.") from None
+    except UnicodeDecodeError:
+        raise JobFileError(f"Job file {path} is no text (UTF-8): that is no job file.") from None
+    except OSError as e:
+        raise JobFileError(f"Job file {path} can't be read: {e.strerror}.") from None
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
@@ -276,8 +295,16 @@ def _flat(table: Mapping[str, Any], origin: Origin) -> dict[str, object]:
             flat[key] = value
     for key in flat:
         if key not in KEYS:
-            raise JobFileError(f"{origin.at(key)} is an unknown key. {did_you_mean(key, KEYS)}")
+            raise JobFileError(f"{origin.at(key)} is an unknown key. {_meant(key)}")
     return flat
+
+
+def _meant(key: str) -> str:
+    """What an unknown key may have been meant for."""
+    table, _, name = key.rpartition(".")
+    if name in KEYS and table:  # TOML: what follows the line [table] belongs to it
+        return f"{name!r} belongs above the first [table] of the file."
+    return did_you_mean(key, KEYS)
 
 
 def _name_from(origin: str, command: tuple[str, ...]) -> str:

@@ -352,7 +352,9 @@ def _sentence(error: ValidationError, source: _Source) -> str:
     else:
         text = str(cause) if cause else f"is {first['input']!r}: {first['msg'].lower()}"
     end = "" if text.endswith((".", "?")) else "."
-    return f"{source.where(key)} {text}{end}{more}" if key else f"{text[0].upper()}{text[1:]}{end}{more}"
+    if key:
+        return f"{source.where(key)} {text}{end}{more}"
+    return f"{source.path}: {text}{end}{more}" if source.path else f"{text[0].upper()}{text[1:]}{end}{more}"
 
 
 def _known(section: tuple[str, ...]) -> list[str]:

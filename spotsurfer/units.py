@@ -111,6 +111,11 @@ def size(count: int) -> str:
     return f"{value:.1f} TiB"
 
 
+def counted(number: int, thing: str) -> str:
+    """So many things, for people: "1 job", "2 jobs"."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def _kind(value: object) -> str:
     if value is None:
         return "nothing"

@@ -180,7 +180,7 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
     hooks.again()
     shop = Shop(base.engine, base.clock, base.store, heads, base.key.keys_of, base.leadership.check)
     submission, kept = _submission(settings, base, observer), settings.retention
-    commands = Commands(base.engine, base.clock, heads, schedule.poke, lambda j, c: background.shelf.has(j, c))
+    commands = Commands(base.engine, base.clock, heads, schedule.poke, lambda j, c: background.shelf.has(j, c), observer.offers)
     background = Background(
         shop,
         base.store,

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from spotsurfer.cli.ask import current
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Wait, examples, known_jobs, timeout_seconds
-from spotsurfer.cli.screen import put, put_json, tell
+from spotsurfer.cli.screen import complain, money, put, put_json, say
 from spotsurfer.model.errors import MoveFailed, RestoreFailed, RestoreRefused, SpotsurferError, Unprotected, UsageError
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState
 from spotsurfer.model.market import Market
 
+if TYPE_CHECKING:
+    from spotsurfer.cli.client import Client
+
 Json = dict[str, Any]
 WAIT_SECONDS = 3600.0
 Timeout = Annotated[str, typer.Option("--timeout", help="With --wait: give up after so long.")]
+Jobs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="JOB", help="Ids or names.", show_default=False, autocompletion=known_jobs),
+]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="Those with this tag, name=value; repeatable: with all of them.")]
 # In these states an attempt ordered for a move has not been seen to fail.
 FAILURES: dict[str, type[SpotsurferError]] = {"restore_refused": RestoreRefused, "restore_failed": RestoreFailed}
 UNDER_WAY = frozenset({A.PLANNED, A.REQUESTED, A.BOOTING, A.READY, A.RESTORING})
@@ -34,11 +42,16 @@ def add(app: typer.Typer) -> None:
         )
     )(move)
     app.command(epilog=examples("spotsurfer suspend assembly-3f9a1c", "spotsurfer suspend assembly-3f9a1c --wait"))(suspend)
-    app.command(epilog=examples("spotsurfer resume assembly-3f9a1c --wait", "spotsurfer resume job-1 --from 12"))(resume)
+    resumes = ("spotsurfer resume assembly-3f9a1c --wait", "spotsurfer resume job-1 --from 12", "spotsurfer resume --all")
+    app.command(epilog=examples(*resumes))(resume)
     app.command(
         epilog=examples("spotsurfer priority assembly-3f9a1c high", "spotsurfer priority assembly-3f9a1c -5"),
         context_settings={"ignore_unknown_options": True},  # a number below zero is none
     )(priority)
+    app.command(
+        epilog=examples("spotsurfer budget assembly-3f9a1c 25", "spotsurfer budget assembly-3f9a1c none"),
+        context_settings={"ignore_unknown_options": True},
+    )(budget)
     app.command(
         epilog=examples("spotsurfer cancel assembly-3f9a1c", "spotsurfer cancel --tag run=7", "spotsurfer cancel --all")
     )(cancel)
@@ -54,7 +67,7 @@ def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as
     before = follow.newest(client, job)
     number = int(client.post(job_path(job, "checkpoint"))["number"])
     if not wait:
-        _say(
+        say(
             as_json,
             {"job": job, "number": number},
             f"Asked for checkpoint {number} of {job}; --wait waits until it is durable.",
@@ -68,7 +81,7 @@ def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as
         return None
 
     name = follow.until(client, job, look, limit, before)
-    _say(as_json, {"job": job, "number": number, "checkpoint": name}, f"Checkpoint {name} of {job} is durable.")
+    say(as_json, {"job": job, "number": number, "checkpoint": name}, f"Checkpoint {name} of {job} is durable.")
 
 
 def _saved(job: Json, moments: list[Json], otherwise: str) -> None:
@@ -99,10 +112,10 @@ def move(
     before = follow.newest(client, job)
     number = int(client.post(job_path(job, "move"), {"instance_type": to, "market": market})["number"])
     if not wait:
-        _say(as_json, {"job": job, "number": number}, f"Asked {job} to move; --wait waits until it runs elsewhere.")
+        say(as_json, {"job": job, "number": number}, f"Asked {job} to move; --wait waits until it runs elsewhere.")
         return
     where = follow.until(client, job, lambda found, moments: _moved(found, moments, number), limit, before)
-    _say(as_json, {"job": job, "number": number, "machine": where}, f"{job} runs on {where}.")
+    say(as_json, {"job": job, "number": number, "machine": where}, f"{job} runs on {where}.")
 
 
 def _moved(job: Json, moments: list[Json], number: int) -> str | None:
@@ -137,13 +150,20 @@ def suspend(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_js
             return None
 
         kept = follow.until(client, job, look, limit, before)
-        _say(as_json, {**answer, "state": "held", "checkpoint": kept}, f"{answer['job']} is suspended at {kept}.")
+        say(
+            as_json,
+            {**answer, "state": "held", "checkpoint": kept},
+            f"{answer['job']} is saved at {kept} and held until `spotsurfer resume {answer['job']}`.",
+        )
         return
-    _say(as_json, answer, f"{answer['job']} will be saved and suspended.")
+    say(as_json, answer, f"{answer['job']} will be saved, and is held until `spotsurfer resume {answer['job']}`.")
 
 
-def resume(
-    job: JobArgument,
+def resume(  # noqa: PLR0913 - one parameter an option
+    jobs: Jobs = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All jobs that are held or suspended.")] = False,
+    tags: Tags = None,
     origin: Annotated[
         str | None,
         typer.Option("--from", metavar="CHECKPOINT", help="Go back to this one; the job may be held, running or ended."),
@@ -152,14 +172,22 @@ def resume(
     timeout: Timeout = "1h",
     as_json: AsJson = False,
 ) -> None:
-    """Let a suspended or held job go on; with --from, any job from a checkpoint of your choice.
+    """Let suspended or held jobs go on; with --from, any job from a checkpoint of your choice.
 
     A job that runs is saved first; where that fails it runs on and does not go back.
     """
+    limit, chosen = timeout_seconds(timeout), _chosen(jobs, every, tags, state=["held", "suspended"])
+    if origin is not None and len(chosen) > 1:
+        raise UsageError("--from is a checkpoint of one job: name one.")
+    client = SESSION.client()
+    _each(chosen, lambda job: _resume(client, job, origin, limit if wait else None), "resumed", not jobs, as_json)
+
+
+def _resume(client: Client, job: str, origin: str | None, limit_seconds: float | None) -> tuple[Json, str]:
+    """The answer and what to say of it; waited for unless there is no limit."""
     from spotsurfer.cli import follow
     from spotsurfer.cli.client import job_path
 
-    limit, client = timeout_seconds(timeout), SESSION.client()
     job = follow.id_of(client, job)
     before, old = follow.newest(client, job), len(client.get(job_path(job))["attempts"])
     if origin is not None:
@@ -167,11 +195,10 @@ def resume(
         text = f"goes back to checkpoint {origin}"
     else:
         answer, text = client.post(job_path(job, "resume")), "goes on"
-    if not wait:
-        _say(as_json, answer, f"{answer['job']} {text} as soon as it has a machine.")
-        return
-    where = follow.until(client, job, lambda found, moments: _resumed(found, moments, old), limit, before)
-    _say(as_json, {**answer, "machine": where}, f"{answer['job']} runs on {where}.")
+    if limit_seconds is None:
+        return answer, f"{answer['job']} {text} as soon as it has a machine."
+    where = follow.until(client, job, lambda found, moments: _resumed(found, moments, old), limit_seconds, before)
+    return {**answer, "machine": where}, f"{answer['job']} runs on {where}."
 
 
 def _resumed(job: Json, moments: list[Json], old: int) -> str | None:
@@ -212,68 +239,75 @@ def priority(
     except ValueError as e:
         raise UsageError(f"The priority {e}.") from None
     answer = SESSION.client().put(job_path(job, "priority"), {"priority": wanted})
-    _say(as_json, answer, f"{answer['job']} has priority {answer['priority']} from now on.")
+    say(as_json, answer, f"{answer['job']} has priority {answer['priority']} from now on.")
+
+
+def budget(
+    job: JobArgument,
+    usd: Annotated[str, typer.Argument(metavar="USD", help="US dollars in all, like 25 or 0.50; or none.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Change what the job may cost in all; it is held before that is passed. One that is held for it wants `resume`, too."""
+    from spotsurfer.cli.client import job_path
+    from spotsurfer.units import parse_usd
+
+    try:
+        wanted = None if usd == "none" else parse_usd(usd)
+    except ValueError as e:
+        raise UsageError(f"The budget {e}, or none.") from None
+    answer = SESSION.client().put(job_path(job, "budget"), {"usd_micros": wanted})
+    limit = f"may cost {money(wanted)} USD in all from now on" if wanted is not None else "has no budget of its own any more"
+    say(as_json, answer, f"{answer['job']} {limit}.")
 
 
 def cancel(
-    jobs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[JOB]...", help="Ids or names.", show_default=False, autocompletion=known_jobs),
-    ] = None,
+    jobs: Jobs = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
-    tags: Annotated[
-        list[str] | None, typer.Option("--tag", help="Those with this tag, name=value; repeatable: with all of them.")
-    ] = None,
+    tags: Tags = None,
     as_json: AsJson = False,
 ) -> None:
     """End jobs without results."""
-    if sum((bool(jobs), every, bool(tags))) != 1:
-        raise UsageError("Name jobs, or say --all, or --tag name=value.")
-    if jobs and len(jobs) == 1:
-        _wish(jobs[0], "cancel", as_json, "is being cancelled")
-        return
-    _cancel_all(jobs or _active(tags or []), as_json)
-
-
-def _active(tags: Sequence[str]) -> list[str]:
-    """Ids of the jobs that have not ended, of those with these tags."""
-    wanted = [tag.partition("=")[::2] for tag in tags]
-    found = SESSION.client().get("/v1/jobs", ended=False)["jobs"]
-    return [str(job["id"]) for job in found if all(job["spec"]["tags"].get(name) == value for name, value in wanted)]
-
-
-def _cancel_all(jobs: Sequence[str], as_json: bool) -> None:
-    """One after the other; what is refused for one is told, and raised when all others had their turn."""
     from spotsurfer.cli.client import job_path
 
+    chosen, client = _chosen(jobs, every, tags), SESSION.client()
+
+    def end(job: str) -> tuple[Json, str]:
+        answer = client.post(job_path(job, "cancel"))
+        return answer, f"{answer['job']} is being cancelled."
+
+    _each(chosen, end, "cancelled", not jobs, as_json)
+
+
+def _chosen(jobs: Sequence[str] | None, every: bool, tags: Sequence[str] | None, **which: object) -> list[str]:
+    """The jobs that were named, or the ids of those that have not ended and are such. Raises UsageError."""
+    if sum((bool(jobs), every, bool(tags))) != 1:
+        raise UsageError("Name jobs, or say --all, or --tag name=value.")
+    if jobs:
+        return list(dict.fromkeys(jobs))
+    found = SESSION.client().get("/v1/jobs", ended=False, tag=list(tags or []), **which)["jobs"]
+    return [str(job["id"]) for job in found]
+
+
+def _each(jobs: Sequence[str], act: Callable[[str], tuple[Json, str]], done: str, looked_up: bool, as_json: bool) -> None:
+    """One after the other; what is refused for one is told, and raised when all others had their turn."""
+    if len(jobs) == 1 and not looked_up:
+        say(as_json, *act(jobs[0]))
+        return
     answers, refused = list[Json](), list[SpotsurferError]()
     for job in jobs:
         try:
-            answers.append(SESSION.client().post(job_path(job, "cancel")))
+            answer, text = act(job)
         except SpotsurferError as e:
             refused.append(e)
-            tell(str(e))
+            complain(str(e))
         else:
+            answers.append(answer)
             if not as_json:
-                put(f"{answers[-1]['job']} is being cancelled.")
+                say(False, answer, text)
     if as_json:
         put_json({"jobs": answers})
     elif not jobs:
-        put("There is no such job that has not ended.")
+        put("There is no such job.")
     if refused:
-        raise type(refused[0])(f"{len(refused)} of {len(jobs)} jobs could not be cancelled.")
-
-
-def _wish(job: str, verb: str, as_json: bool, text: str) -> None:
-    from spotsurfer.cli.client import job_path
-
-    answer = SESSION.client().post(job_path(job, verb))
-    _say(as_json, answer, f"{answer['job']} {text}.")
-
-
-def _say(as_json: bool, answer: Json, text: str) -> None:
-    if as_json:
-        put_json(answer)
-    else:
-        put(text)
+        raise type(refused[0])(f"{len(refused)} of {len(jobs)} jobs could not be {done}.")

@@ -1,50 +1,70 @@
-"""Questions: `list`, `show`, `why`, `watch`, `report`. They change nothing."""
+"""Questions: `list`, `show`, `why`, `watch`. They change nothing."""
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
-from spotsurfer.cli.screen import money, pairs, put, put_json, table, when
+from spotsurfer.cli import words
+from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Since, examples
+from spotsurfer.cli.screen import is_quiet, money, pairs, paragraph, put, put_json, table, when
 from spotsurfer.cli.usage import lately
 from spotsurfer.model.job import HOLDS, PRIORITIES, WAITS, AttemptState
-from spotsurfer.units import duration, size
+from spotsurfer.ports.clock import SystemClock
+from spotsurfer.units import counted, duration, size
 
 Json = dict[str, Any]
-ALL_SAVED = ("drained", "finished")  # what an agent says last when nothing is lost with its machine
-NOT_COUNTED = ["storage", "requests", "traffic"]  # of what a cloud bills: we know what machines cost
-OptionalJob = Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job.", show_default=False)]
+OptionalJob = Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job.", show_default=False)]
 
 
 def add(app: typer.Typer) -> None:
     """Register the commands of this file."""
-    app.command(name="list", epilog=examples("spotsurfer list", "spotsurfer list --open --json"))(list_jobs)
+    lists = (
+        "spotsurfer list",
+        "spotsurfer list --state running --tag run=7",
+        "spotsurfer list --name 'asm*' --limit 20 --json",
+    )
+    quietly = "spotsurfer logs $(spotsurfer list -q --limit 1)"
+    app.command(name="list", epilog=f"{words.glossary()}\n\n{examples(*lists, quietly)}")(list_jobs)
     app.command(epilog=examples("spotsurfer show assembly-3f9a1c"))(show)
     app.command(epilog=examples("spotsurfer why assembly-3f9a1c"))(why)
-    app.command(epilog=examples("spotsurfer watch", "spotsurfer watch assembly-3f9a1c"))(watch)
-    app.command(epilog=examples("spotsurfer report", "spotsurfer report assembly-3f9a1c --json"))(report)
+    app.command(epilog=examples("spotsurfer watch", "spotsurfer watch --since 2h", "spotsurfer watch assembly-3f9a1c"))(watch)
 
 
 def list_jobs(
-    only_open: Annotated[bool, typer.Option("--open", help="Leave out jobs that have ended.")] = False, as_json: AsJson = False
+    *,
+    only_open: Annotated[bool, typer.Option("--open", help="Leave out jobs that have ended.")] = False,
+    states: Annotated[list[str] | None, typer.Option("--state", help="Only of this phase, see below; repeatable.")] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", help="Only with this tag, name=value or name; repeatable.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only of this name; * and ? are wildcards.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the newest so many.", show_default=False)] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show all jobs, newest first."""
-    answer = SESSION.client().get("/v1/jobs", ended=not only_open)
+    asked = {"ended": not only_open, "state": states, "tag": tags, "name": name, "limit": limit}
+    jobs = SESSION.client().get("/v1/jobs", **asked)["jobs"]
     if as_json:
-        put_json(answer["jobs"])
-    elif not answer["jobs"]:
-        put("No jobs. `spotsurfer submit --help` shows how to make one.")
+        put_json(jobs)
+    elif is_quiet():
+        for job in jobs:
+            put(job["id"])
+    elif jobs:
+        _table(jobs)
+    elif only_open or states or tags or name:
+        put("No jobs are like that; `spotsurfer list` shows all.")
     else:
-        jobs, columns = answer["jobs"], ["job", "phase", "machine", "cpu", "saved by", "at risk", "spent"]
-        ranks = [str(job["level"]) for job in jobs]
-        if set(ranks) == {"0"}:
-            table(columns, [_row(job) for job in jobs])
-        else:
-            table([*columns, "priority"], [[*_row(job), rank] for job, rank in zip(jobs, ranks, strict=True)])
+        put("No jobs. `spotsurfer submit --help` shows how to make one.")
+
+
+def _table(jobs: list[Json]) -> None:
+    columns, rows = ["job", "phase", "machine", "cpu", "saved by", "unsaved", "spent", "age"], [_row(job) for job in jobs]
+    ranks = [str(job["level"]) for job in jobs]
+    if set(ranks) != {"0"}:
+        columns, rows = [*columns, "priority"], [[*row, rank] for row, rank in zip(rows, ranks, strict=True)]
+    table(columns, rows)
 
 
 def _row(job: Json) -> list[str]:
@@ -57,6 +77,7 @@ def _row(job: Json) -> list[str]:
         (here["protection"] if here else "") or "-",
         duration(here["unsaved_seconds"]) if here and here["unsaved_seconds"] is not None else "-",
         money(job["usd_micros"]),
+        duration(max((SystemClock().now() - datetime.fromisoformat(job["submitted_at"])).total_seconds() // 1, 0.0)),
     ]
 
 
@@ -102,13 +123,14 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
     return [
         ("job", job["id"]),
         ("name", job["name"]),
-        ("phase", job["phase"]),
+        ("phase", _phase(job)),
         ("note", job["note"]),
-        ("command", " ".join(spec["command"])),
+        ("command", shlex.join(spec["command"])),
         ("image", _image(job)),
         ("user", spec.get("user") or ("the image's" if spec.get("image") else "root")),
         ("secrets", _secrets(spec)),
-        ("asked for", f"{spec['cpus']} CPUs, {size(spec['memory_bytes'])}, market {spec['market']}"),
+        ("asked for", f"{counted(spec['cpus'], 'processor')}, {size(spec['memory_bytes'])}, market {spec['market']}"),
+        ("tags", ", ".join(f"{name}={value}" for name, value in spec["tags"].items())),
         ("priority", _priority(job)),
         ("size", job.get("size") or None),
         ("submitted", when(job["submitted_at"])),
@@ -123,7 +145,14 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("moves", job["moves"]),
         ("pauses", _pauses(job)),
         ("spent", f"{money(job['usd_micros'])} USD (on-demand: {money(job['usd_micros_on_demand'])})"),
+        ("budget", f"{money(spec['budget_usd_micros'])} USD" if spec["budget_usd_micros"] is not None else None),
     ]
+
+
+def _phase(job: Json) -> str:
+    """The word, and what it means."""
+    word = str(job["phase"])
+    return f"{word}: {words.PHASES[word]}" if word in words.PHASES else word
 
 
 def _asleep(job: Json) -> str | None:
@@ -179,13 +208,18 @@ def _now(here: Json) -> list[tuple[str, Any]]:
         ("machine", f"{here['instance_type']} {here['market']} in {here['zone']} ({here['instance'] or 'ordered'})"),
         ("memory", size(here["memory_bytes"]) if here["memory_bytes"] else None),
         ("using", lately(here.get("usage"))),
-        ("at risk", f"{duration(unsaved)} of work since the newest checkpoint" if unsaved is not None else None),
+        ("unsaved", f"{duration(unsaved)} of work since the newest checkpoint" if unsaved is not None else None),
         ("saving", here["save_stage"]),
         ("final save", here["fit_text"]),
-        ("saves", here["pace_why"]),
+        ("interval", here["pace_why"]),
         ("fetched", _fetched(here["warm"])),
-        ("frozen", "held still: its agent can't be sure to own it" if here["frozen"] else None),
-        ("silent", duration(silent) if silent is not None and silent >= 10 else None),
+        (
+            "stopped",
+            "its machine is cut off from the store, and waits until it is sure that the job is still its own"
+            if here["frozen"]
+            else None,
+        ),
+        ("no news", f"its machine said nothing for {duration(silent)}" if silent is not None and silent >= 10 else None),
         ("saved by", protection(here) or None),
         ("processor", here["processor"] or None),
         ("stage", here.get("stage") or None),
@@ -244,109 +278,21 @@ def why(
     now = SESSION.client().get(job_path(job))
     here = current(now)
     if here and here["unprotected"]:
-        put(f"It is saved by {protection(here)}.")
+        paragraph(f"It is saved by {protection(here)}.")
     if now.get("size"):
         put(f"Its size policy: {now['size']}.")
     if not decisions:
         put("Nothing was decided about it yet.")
     for decision in decisions:
-        put(f"{when(decision['at'])}  {decision['note']}")
+        paragraph(f"{when(decision['at'])}  {decision['note']}")
         for done in decision["done"]:
-            put(f"    done      {done}")
+            paragraph(f"    done      {done}")
         for rejected in decision["rejected"]:
-            put(f"    rejected  {rejected['what']}: {rejected['why']}")
+            paragraph(f"    not done  {rejected['what']}: {rejected['why']}")
 
 
-def watch(job: OptionalJob = None, as_json: AsJson = False) -> None:
-    """Follow the timeline live; of one job until it ends."""
+def watch(job: OptionalJob = None, since: Since = None, as_json: AsJson = False) -> None:
+    """Follow what happens: of one job its whole story, until it ends; of all jobs the last lines, and what comes."""
     from spotsurfer.cli import follow
 
-    follow.watch(SESSION.client(), job, as_json)
-
-
-def report(job: OptionalJob = None, as_json: AsJson = False) -> None:
-    """Say what machines cost, what on-demand would have cost, what was repeated and how long jobs stood still.
-
-    Storage, requests to it and traffic are not counted: the cloud's own bill has them.
-    """
-    from spotsurfer.cli.client import job_path
-
-    client = SESSION.client()
-    lines = client.get("/v1/costs", job=job)["costs"]
-    jobs = [client.get(job_path(job))] if job else client.get("/v1/jobs")["jobs"]
-    summary = summarize(lines, jobs)
-    if as_json:
-        put_json({"attempts": lines, **summary})
-        return
-    rows = [_cost(line) for line in lines]
-    total = _cost({"job": "total", "attempt": "", "pool": "", "market": "", "ended": "", **_sum(lines)})
-    if not rows:
-        put("Nothing was spent.")
-        return
-    table(["job", "#", "machine", "market", "time", "usd", "list", "saved", "ended"], [*rows, total])
-    put()
-    pairs(
-        [
-            ("spent", f"{money(summary['usd_micros'])} USD"),
-            ("list price", f"{money(summary['usd_micros_on_demand'])} USD for the same machine-hours on demand"),
-            ("saved", f"{money(summary['usd_micros_saved'])} USD ({summary['saved_percent']:.0f} %)"),
-            ("work repeated", duration(summary["repeated_seconds"])),
-            ("time frozen", duration(summary["frozen_seconds"])),
-            ("moves", summary["moves"]),
-            ("stopped by moves", duration(summary["pause_seconds"])),
-            ("not counted", f"{', '.join(summary['not_counted'])}: see the cloud's own bill"),
-        ]
-    )
-
-
-def summarize(lines: list[Json], jobs: list[Json]) -> Json:
-    """The bottom of the bill."""
-    total = _sum(lines)
-    spent, listed = total["usd_micros"], total["usd_micros_on_demand"]
-    return {
-        "usd_micros": spent,
-        "usd_micros_on_demand": listed,
-        "usd_micros_saved": listed - spent,
-        "saved_percent": 100 * (listed - spent) / listed if listed else 0.0,
-        "repeated_seconds": sum(repeated_seconds(job) for job in jobs),
-        "frozen_seconds": total["frozen_seconds"],
-        "moves": sum(job["moves"] for job in jobs),
-        "pause_seconds": sum(a["pause_seconds"] or 0.0 for job in jobs for a in job["attempts"]),
-        "not_counted": NOT_COUNTED,
-    }
-
-
-def repeated_seconds(job: Json) -> float:
-    """Running time whose results were lost with their machine and had to be made again, as far as its agent still told.
-
-    An attempt whose agent said neither drained nor finished takes along what it did since its newest durable checkpoint;
-    it is repeated where a later attempt went on.
-    """
-    granted = [a for a in job["attempts"] if a["granted_at"] is not None]
-    nothing = job["spec"]["engine"] == "none"  # drained without saving
-    lost = [a for a, after in pairwise(granted) if nothing or a["agent_state"] not in ALL_SAVED or _began_again(a, after)]
-    return float(sum(a["unsaved_seconds"] or 0.0 for a in lost))
-
-
-def _began_again(a: Json, after: Json) -> bool:
-    """It was drained in a step that is not protected, before there was any checkpoint."""
-    return bool(a["agent_state"] == "drained" and after["from_checkpoint"] is None)
-
-
-def _sum(lines: list[Json]) -> Json:
-    keys = ("seconds", "usd_micros", "usd_micros_on_demand", "frozen_seconds", "cpu_seconds")
-    return {key: sum(line[key] for line in lines) for key in keys}
-
-
-def _cost(line: Json) -> list[str]:
-    return [
-        line["job"],
-        str(line["attempt"]),
-        line["pool"].rsplit("/", 1)[-1],
-        line["market"],
-        duration(line["seconds"]),
-        money(line["usd_micros"]),
-        money(line["usd_micros_on_demand"]),
-        money(line["usd_micros_on_demand"] - line["usd_micros"]),
-        line["ended"],
-    ]
+    follow.watch(SESSION.client(), job, since, as_json)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
 
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
-from spotsurfer.cli.screen import pairs, put, put_json, table, when
+from spotsurfer.cli.screen import pairs, put, put_json, say, table, when
+from spotsurfer.model.errors import NotFound
+from spotsurfer.units import size
 
 CheckpointArgument = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", help="Its name, or its number alone (the part behind the dash).")
@@ -40,40 +43,45 @@ def checkpoints(job: JobArgument, as_json: AsJson = False) -> None:
     if not found:
         put(f"{job} has no checkpoint yet.")
         return
-    columns = ["checkpoint", "when", "kind", "size", "new", "base", "proven", "protected", "kept"]
+    columns = ["checkpoint", "when", "kind", "size", "new", "base", "proven", "kept"]
     table(columns, [_row(c) for c in found])
 
 
 def _row(c: dict[str, Any]) -> list[str]:
     kept = c["damage"] or (c["why"] if c["keep"] else f"no: {c['why']}")
+    protected = "protected; " if c["protected"] else ""
     return [
         c["id"],
-        when(c["at"] or None),
+        when(c["at"])[:16] if c["at"] else "-",
         c["kind"] or "?",
-        size(c["image_bytes"]),
-        size(c["new_bytes"]),
-        c["base"] or "-",
+        size(c["image_bytes"]) if c["image_bytes"] is not None else "-",
+        size(c["new_bytes"]) if c["new_bytes"] is not None else "-",
+        c["base"].rpartition("-")[2].lstrip("0") if c["base"] else "-",
         "yes" if c["proven"] else "no",
-        "yes" if c["protected"] else "no",
-        kept if c["counted"] else f"left behind; {kept}",
+        protected + (kept if c["counted"] else f"left behind; {kept}"),
     ]
 
 
 def protect(job: JobArgument, checkpoint: CheckpointArgument, as_json: AsJson = False) -> None:
     """Keep a checkpoint whatever the rules of retention say."""
-    from spotsurfer.cli.client import job_path
-
-    answer = SESSION.client().put(job_path(job, "checkpoints", checkpoint, "protection"), {})
-    _say(as_json, {"job": job, **answer}, f"Checkpoint {answer['checkpoint']} of {job} is kept until `spotsurfer unprotect`.")
+    answer = SESSION.client().put(_protection(job, checkpoint), {})
+    say(as_json, {"job": job, **answer}, f"Checkpoint {answer['checkpoint']} of {job} is kept until `spotsurfer unprotect`.")
 
 
 def unprotect(job: JobArgument, checkpoint: CheckpointArgument, as_json: AsJson = False) -> None:
     """Leave a checkpoint to the rules of retention again."""
+    SESSION.client().delete(_protection(job, checkpoint))
+    answer = {"job": job, "checkpoint": checkpoint}
+    say(as_json, answer, f"Checkpoint {checkpoint} of {job} is left to the rules of retention.")
+
+
+def _protection(job: str, checkpoint: str) -> str:
+    """Address of what protects it. Raises NotFound for what can't be the name of any checkpoint."""
     from spotsurfer.cli.client import job_path
 
-    SESSION.client().delete(job_path(job, "checkpoints", checkpoint, "protection"))
-    answer = {"job": job, "checkpoint": checkpoint}
-    _say(as_json, answer, f"Checkpoint {checkpoint} of {job} is left to the rules of retention.")
+    if not re.fullmatch(r"[0-9-]{1,40}", checkpoint):
+        raise NotFound(f"{job} has no checkpoint {checkpoint!r}; `spotsurfer checkpoints {job}` lists them.")
+    return job_path(job, "checkpoints", checkpoint, "protection")
 
 
 def fork(
@@ -90,7 +98,7 @@ def fork(
     from spotsurfer.cli.client import job_path
 
     made = work.follow(SESSION.client(), job_path(job, "forks"), {"checkpoint": origin, "name": name})
-    _say(as_json, made, f"{made['job']} is a copy of {made['parent']} and goes on from its checkpoint {made['checkpoint']}.")
+    say(as_json, made, f"{made['job']} is a copy of {made['parent']} and goes on from its checkpoint {made['checkpoint']}.")
 
 
 def rehearse(job: JobArgument, as_json: AsJson = False) -> None:
@@ -119,22 +127,3 @@ def rehearse(job: JobArgument, as_json: AsJson = False) -> None:
             ("memory", size(done["memory_bytes"])),
         ]
     )
-
-
-def size(count: int | None) -> str:
-    """Bytes for people."""
-    if count is None:
-        return "-"
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 1000 or unit == "TB":
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    raise AssertionError("unreachable")
-
-
-def _say(as_json: bool, answer: dict[str, Any], text: str) -> None:
-    if as_json:
-        put_json(answer)
-    else:
-        put(text)

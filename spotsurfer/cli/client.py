@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from spotsurfer.model import errors as e
-from spotsurfer.places import client_socket
+from spotsurfer.places import client_socket, find_config
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -23,6 +23,7 @@ CONNECT_SECONDS = 5.0
 LONG_POLL_SECONDS = 20.0
 PATIENCE_SECONDS = 120.0  # how long a command that follows a job bears a controller that is restarted
 PIECE_BYTES = 1 << 20
+NAME_MAX = 100  # characters of a job's id or name; more are refused
 _KINDS: dict[str, type[e.SpotsurferError]] = {
     kind.__name__: kind for kind in vars(e).values() if isinstance(kind, type) and issubclass(kind, e.SpotsurferError)
 }
@@ -48,9 +49,12 @@ class Client:
     Each request has a connection of its own: threads may share a client, and a call that was interrupted leaves nothing behind.
     """
 
-    def __init__(self, place: str, connection: Callable[[], http.client.HTTPConnection], token: str = "") -> None:
-        """`place`: a URL or a socket's path, for people. `connection`: a new one, not connected yet."""
+    def __init__(
+        self, place: str, connection: Callable[[], http.client.HTTPConnection], token: str = "", config: Path | None = None
+    ) -> None:
+        """`place`: a URL or a socket's path, for people. `connection`: a new one, not connected yet. `config`: read for it."""
         self._place = place
+        self._read_from = f" ({config.absolute()} was read)" if config is not None else ""
         self._connection = connection
         self._prefix = urlsplit(place).path.rstrip("/") if "://" in place else ""
         self._headers = {"Connection": "close", **({"Authorization": f"Bearer {token}"} if token else {})}
@@ -108,7 +112,7 @@ class Client:
             raise self._silent(reached=True) from None
 
     def _json(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Json:
-        sent = None if body is None else json.dumps(body).encode()
+        sent = None if body is None else _encoded(body)
         with self._answer(method, path, sent, {} if body is None else {"Content-Type": "application/json"}) as answer:
             found: Json = json.loads(answer.read())
             return found
@@ -140,7 +144,9 @@ class Client:
         if path.is_socket() and not os.access(path, os.W_OK):
             return e.Denied(f"You may not use {path}: run as its owner (sudo), or set SPOTSURFER_URL and SPOTSURFER_TOKEN.")
         remedy = "start one with `spotsurfer serve`, or set SPOTSURFER_URL to one that runs elsewhere"
-        return e.NoController(f"No controller answers at {self._place}{' any more' if reached else ''}: {remedy}.")
+        return e.NoController(
+            f"No controller answers at {self._place}{' any more' if reached else ''}{self._read_from}: {remedy}."
+        )
 
     def _refusal(self, status: int, body: bytes) -> e.SpotsurferError:
         try:
@@ -154,7 +160,7 @@ def connect(config: Path | None = None) -> Client:
     """The controller of $SPOTSURFER_URL and $SPOTSURFER_TOKEN, else the one whose socket the configuration names."""
     url = os.environ.get("SPOTSURFER_URL")
     if not url:
-        return on_socket(client_socket(config))
+        return on_socket(client_socket(config), find_config(config))
     try:
         parts = urlsplit(url)
         scheme, host, port = parts.scheme, parts.hostname, parts.port
@@ -166,14 +172,14 @@ def connect(config: Path | None = None) -> Client:
     return Client(url, lambda: kind(host, port), os.environ.get("SPOTSURFER_TOKEN", "").strip())
 
 
-def on_socket(path: Path) -> Client:
-    """The controller that answers on a Unix socket."""
-    return Client(str(path), lambda: _UnixConnection(path))
+def on_socket(path: Path, config: Path | None = None) -> Client:
+    """The controller that answers on a Unix socket, which `config` may have named."""
+    return Client(str(path), lambda: _UnixConnection(path), config=config)
 
 
 def job_path(job: str, *rest: str) -> str:
     """Address of a job or of something below it. Raises NotFound for what can't be the name of any job."""
-    if job in ("", ".", "..") or not job.isprintable():  # bytes that are no UTF-8 are not printable
+    if job in ("", ".", "..") or "/" in job or len(job) > NAME_MAX or not job.isprintable():  # nor is what is no UTF-8
         raise e.NotFound(f"There is no job {job!r}; `spotsurfer list` shows all.")
     return "/".join(["/v1/jobs", quote(job, safe=""), *(quote(part, safe="/") for part in rest)])
 
@@ -193,11 +199,20 @@ def patiently(call: Callable[[], T], tell: Callable[[str], None]) -> T:
             time.sleep(0.5)
 
 
+def _encoded(body: Mapping[str, object]) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise e.UsageError(f"{error.object[error.start : error.end]!r} in what was given is no UTF-8 text.") from None
+
+
 def _query(query: Mapping[str, object]) -> str:
     given = {
-        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in query.items() if value is not None
+        key: value if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in query.items()
+        if value not in (None, [])
     }
-    return f"?{urlencode(given)}" if given else ""
+    return f"?{urlencode(given, doseq=True, errors='surrogateescape')}" if given else ""
 
 
 def _exactly(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:

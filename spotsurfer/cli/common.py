@@ -55,6 +55,10 @@ JobArgument = Annotated[
     ),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", help="From then on: so long ago, like 2h or 7d, or a date.", show_default=False),
+]
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file.", show_default=False)]
 
 

@@ -19,7 +19,10 @@ class _WhenNeeded:
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """The value as the command gets it."""
-        if not (param.multiple or param.nargs == -1) and (value is None or (self._text and type(value) is str)):
+        many = param.multiple or param.nargs == -1
+        if value is None:
+            return () if many else None
+        if not many and self._text and type(value) is str:
             return value
         return _CONVERTER(self._descriptor).coerce(value, param=param, ctx=ctx)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotsurfer.cli.gpunotes import about_nccl, about_room
 from spotsurfer.cli.screen import money, put, put_json, table
+from spotsurfer.model.errors import NoCapacity
 
 if TYPE_CHECKING:
     from spotsurfer.cli.client import Client
@@ -23,11 +24,10 @@ def dry_run(client: Client, request: JobRequest, as_json: bool) -> None:
     plan = client.post("/v1/plans", {"spec": body})
     if as_json:
         put_json(plan)
+        _launchable(plan)
         return
     choices = plan["choices"]
-    if plan["obstacle"]:
-        put(f"Nothing would be launched now: {plan['obstacle']}.")
-    elif choices:
+    if choices and not plan["obstacle"]:
         put(f"Would be launched now: {_name(choices[0])}, {money(choices[0]['usd_micros_per_hour'])} USD an hour.")
     if choices:
         more = f", then {len(choices) - SHOWN} more" if len(choices) > SHOWN else ""
@@ -40,6 +40,14 @@ def dry_run(client: Client, request: JobRequest, as_json: bool) -> None:
     if plan["rejected"]:
         put("\nNot taken:")
         table(["offers", "for example", "why"], _reasons(plan["rejected"]))
+    _launchable(plan)
+
+
+def _launchable(plan: dict[str, Any]) -> None:
+    """Raise NoCapacity where nothing would be launched."""
+    if plan["obstacle"] or not plan["choices"]:
+        why = plan["obstacle"] or "no machine on offer fits the job"
+        raise NoCapacity(f"Nothing would be launched now: {why.rstrip('.')}.")
 
 
 def _name(offer: dict[str, Any]) -> str:

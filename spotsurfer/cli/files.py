@@ -17,7 +17,7 @@ from urllib.parse import quote
 import typer
 
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
-from spotsurfer.cli.screen import put, put_json, table, tell, when
+from spotsurfer.cli.screen import put, put_json, say, table, tell, when
 from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import leaves_folder
 from spotsurfer.model.errors import DISK_FULL, Conflict, NotFound, SpotsurferError, StoreDamaged, UsageError
@@ -226,21 +226,36 @@ def outputs(
     told = client.get(place)
     found = told["outputs"]
     if to is not None:
-        if (total := sum(f["size"] for f in found)) > TELL_BYTES:
-            tell(f"Downloading {len(found)} files, {size(total)} …")
+        there = {} if force else _there(found, to)
+        wanted = [file for file in found if file["path"] not in there]
+        if (total := sum(f["size"] for f in wanted)) > TELL_BYTES:
+            tell(f"Downloading {len(wanted)} files, {size(total)} …")
         for file in found:
-            file["to"] = str(_download(client, place, file, to, force))
+            file["to"] = str(there.get(file["path"]) or _download(client, place, file, to))
     if as_json:
         put_json(told if partial else found)
         return
     if partial:
         put(f"As they were at {when(told['at'])} in the step {told['step']}; the job runs on.")
     if to is not None:
-        put(f"{len(found)} files, {size(sum(f['size'] for f in found))}, are in {to}{_checked(found)}.")
+        say(False, found, f"{len(found)} files, {size(sum(f['size'] for f in found))}, are in {to}{_checked(found)}.")
     elif not found:
-        put("The job has no outputs: its `outputs` patterns matched nothing" + (" so far." if partial else "."))
+        put(_why_none(client.get(job_path(job)), partial))
     else:
         table(["size", "path"], [[size(f["size"]), f["path"]] for f in found])
+
+
+def _why_none(job: dict[str, Any], partial: bool) -> str:
+    """Why a job has no results."""
+    patterns = job["spec"]["outputs"]
+    ended = {"cancelled": "was cancelled", "failed": "failed"}.get(job["state"])
+    if not patterns:
+        why = "it names no outputs: name them in the job file (`outputs`) or with --out"
+    elif ended:
+        why = f"it {ended} before they were published"
+    else:
+        why = f"its outputs, {', '.join(patterns)}, {'match nothing so far' if partial else 'matched nothing'}"
+    return f"The job has no results: {why}."
 
 
 def _checked(found: list[dict[str, Any]]) -> str:
@@ -264,13 +279,41 @@ def _partial(client: Client, job: str) -> str:
     return place
 
 
-def _download(client: Client, place: str, file: dict[str, Any], to: Path, force: bool) -> Path:
-    """One file, complete and as it was published under its name, or not at all."""
+def _target(file: dict[str, Any], to: Path) -> Path:
     if why := leaves_folder(file["path"]):
         raise SpotsurferError(f"The controller offers {file['path']!r}, which {why}: it is not written.")
-    target = to / str(file["path"])
-    if target.exists() and not force:
-        raise UsageError(f"{target} is there already: name another folder, or overwrite with --force.")
+    return to / str(file["path"])
+
+
+def _there(found: list[dict[str, Any]], to: Path) -> dict[str, Path]:
+    """Those that are in the folder already, whole, as an earlier call left them. UsageError for others of their names."""
+    there = {}
+    for file in found:
+        target = _target(file, to)
+        if not os.path.lexists(target):
+            continue
+        if not _is(file, target):
+            raise UsageError(f"{target} is there already and is another file: name another folder, or overwrite with --force.")
+        there[str(file["path"])] = target
+    if there:
+        tell(f"{len(there)} of {len(found)} files are in {to} already.")
+    return there
+
+
+def _is(file: dict[str, Any], target: Path) -> bool:
+    """Whether the file there is what was published. Where there is no digest nobody can tell."""
+    try:
+        if not target.is_file() or target.stat().st_size != file["size"] or not file["sha256"]:
+            return False
+        with target.open("rb") as opened:
+            return bool(hashlib.file_digest(opened, "sha256").hexdigest() == file["sha256"])
+    except OSError:
+        return False
+
+
+def _download(client: Client, place: str, file: dict[str, Any], to: Path) -> Path:
+    """One file, complete and as it was published under its name, or not at all."""
+    target = _target(file, to)
     try:
         _write(client, f"{place}/{quote(file['path'], safe='/')}", file, target)
     except OSError as e:

@@ -6,32 +6,40 @@ import math
 import time
 from collections.abc import Callable, Iterator
 
+from spotsurfer.cli import words
 from spotsurfer.cli.client import LONG_POLL_SECONDS, Client, Json, job_path, patiently
-from spotsurfer.cli.screen import clean, put, put_json, tell, when
+from spotsurfer.cli.screen import clean, paragraph, put_json, tell, when
 from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, WaitOver
 from spotsurfer.model.job import ENDED, JobState
 
 LOOK_SECONDS = 0.5
+LAST_LINES = 10  # of all jobs, that are shown before what is new
 
 
-def moments(client: Client, job: str | None, after: int = 0) -> Iterator[list[Json]]:
-    """New lines of the timeline, batch by batch and for ever; an empty batch means that nothing happened for a while."""
+def moments(client: Client, job: str | None, **first: object) -> Iterator[list[Json]]:
+    """Lines of the timeline, batch by batch and for ever; an empty batch means that nothing happened for a while.
+
+    `first`: which of those that are there already (`since`, `last`), else all.
+    """
+    answer = _after(client, job, 0, **first)
     while True:
-        answer = _after(client, job, after, LONG_POLL_SECONDS)
-        after = answer["next"]
         yield answer["moments"]
+        answer = _after(client, job, answer["next"], wait=LONG_POLL_SECONDS)
 
 
-def _after(client: Client, job: str | None, number: int, wait: float = 2.0) -> Json:
+def _after(client: Client, job: str | None, number: int, **asked: object) -> Json:
     path = job_path(job, "timeline") if job else "/v1/timeline"
-    return patiently(lambda: client.get(path, after=number, wait=wait), tell)
+    return patiently(lambda: client.get(path, after=number, **asked), tell)
 
 
-def line(moment: Json, with_job: bool) -> str:
-    """One moment for people."""
+def line(moment: Json, with_job: bool) -> str | None:
+    """One moment for people; None where another one says the same."""
+    said = words.of_moment(moment)
+    if said is None:
+        return None
     job = f"{moment['job'] or '-'} " if with_job else ""
     attempt = f"#{moment['attempt']}" if moment["attempt"] is not None else ""
-    return f"{when(moment['at'], day=False)}  {job}{attempt:<4} {moment['kind']:<18} {moment['text']}"
+    return f"{when(moment['at'])}  {job}{attempt:<3} {said[0]:<13} {said[1]}"
 
 
 def id_of(client: Client, job: str) -> str:
@@ -42,7 +50,7 @@ def id_of(client: Client, job: str) -> str:
 
 def newest(client: Client, job: str) -> int:
     """The number of the newest moment of a job: what comes after it is news."""
-    return int(client.get(job_path(job, "timeline"))["next"])
+    return int(client.get(job_path(job, "timeline"), last=1)["next"])
 
 
 def has_ended(job: Json) -> bool:
@@ -50,28 +58,31 @@ def has_ended(job: Json) -> bool:
     return JobState(job["state"]) in ENDED
 
 
-def watch(client: Client, job: str | None, as_json: bool) -> None:
-    """Print the timeline until the job ends (or for ever)."""
-    for batch in moments(client, job):
-        for moment in batch:
-            if as_json:
-                put_json(moment, compact=True)
-            else:
-                put(line(moment, with_job=job is None))
-        if job and not batch and has_ended(patiently(lambda: client.get(job_path(job)), tell)):
-            return
-        if job and batch and has_ended(patiently(lambda: client.get(job_path(job)), tell)):
-            _rest(client, job, batch[-1]["number"], as_json)
+def watch(client: Client, job: str | None, since: str | None, as_json: bool) -> None:
+    """Print the timeline until the job ends (or for ever): of one job all of it, of all jobs the last lines and what is new."""
+    from spotsurfer.cli.since import since as moment_of
+
+    if job is not None:
+        job = id_of(client, job)
+    first: dict[str, object] = {} if job is not None else {"last": LAST_LINES}
+    if since is not None:
+        first = {"since": moment_of(since)}
+    shown = 0
+    for batch in moments(client, job, **first):
+        _print(batch, job is None, as_json)
+        shown = batch[-1]["number"] if batch else shown
+        if job and has_ended(patiently(lambda: client.get(job_path(job)), tell)):
+            # What was written between the last batch and the look at the job.
+            _print(_after(client, job, shown, **first)["moments"], job is None, as_json)
             return
 
 
-def _rest(client: Client, job: str, after: int, as_json: bool) -> None:
-    """What was written between the last batch and the look at the job."""
-    for moment in client.get(job_path(job, "timeline"), after=after)["moments"]:
+def _print(batch: list[Json], with_job: bool, as_json: bool) -> None:
+    for moment in batch:
         if as_json:
             put_json(moment, compact=True)
-        else:
-            put(line(moment, with_job=False))
+        elif (text := line(moment, with_job)) is not None:
+            paragraph(text)
 
 
 def until_ended(client: Client, job: str, quiet: bool, limit_seconds: float | None = None) -> Json:
@@ -83,15 +94,16 @@ def until_ended(client: Client, job: str, quiet: bool, limit_seconds: float | No
     after = 0
     while True:
         left = end - time.monotonic()
-        answer = _after(client, job, after, max(min(left, LONG_POLL_SECONDS), 0.0))
+        answer = _after(client, job, after, wait=max(min(left, LONG_POLL_SECONDS), 0.0))
         after = answer["next"]
         for moment in [] if quiet else answer["moments"]:
-            tell(line(moment, with_job=False))
+            if (text := line(moment, with_job=False)) is not None:
+                tell(text)
         found = patiently(lambda: client.get(job_path(job)), tell)
         if has_ended(found):
             return found
         if found["state"] == JobState.HELD and not found["held_by"]:
-            raise JobHeld(f"Job {job} is held: {clean(found['reason'])}. `spotsurfer resume {job}` lets it go on.")
+            raise JobHeld(f"Job {job} is held: {clean(found['reason']).rstrip('.')}. `spotsurfer resume {job}` lets it go on.")
         if time.monotonic() >= end:
             over = f"Job {job} has not ended within {limit_seconds:g} seconds; it goes on"
             raise WaitOver(f"{over}, and `spotsurfer watch {job}` follows it.")
@@ -114,7 +126,7 @@ def until(client: Client, job: str, look: Callable[[Json, list[Json]], str | Non
     seen: list[Json] = []
     while True:
         found = patiently(lambda: client.get(job_path(job)), tell)
-        fresh = _after(client, job, after)
+        fresh = _after(client, job, after, wait=2.0)
         after = fresh["next"]
         seen += fresh["moments"]
         if sentence := look(found, seen):

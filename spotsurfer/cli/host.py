@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotsurfer.cli.common import SESSION, AsJson, Config, examples
-from spotsurfer.cli.screen import put, put_json, table, tell
+from spotsurfer.cli.screen import complain, put, put_json, table, tell
 from spotsurfer.model.errors import HostUnfit, SpotsurferError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _built(settings: Settings) -> bool:
     try:
         agentruntime.ready(settings, tell)
     except SpotsurferError as e:
-        tell(str(e))
+        complain(str(e))
         return False
     return True
 

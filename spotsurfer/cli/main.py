@@ -15,7 +15,7 @@ import typer
 import spotsurfer
 from spotsurfer.cli import conversion
 from spotsurfer.cli.common import CONTEXT, SESSION, AsJson, examples
-from spotsurfer.cli.screen import put, put_json, tell
+from spotsurfer.cli.screen import complain, hush, put, put_json
 from spotsurfer.cli.table import Commands
 from spotsurfer.model.errors import DISK_FULL, DiskFull, SpotsurferError, UsageError
 
@@ -25,6 +25,12 @@ COMPLETION = "_SPOTSURFER_COMPLETE"  # set by the shell's completion script, whi
 PLAINLY = (
     (re.compile(r"Input should be a valid integer.*"), "expected a whole number"),
     (re.compile(r"Input should be a valid number.*"), "expected a number"),
+    (re.compile(r"Input should be greater than or equal to"), "expected at least"),
+    (re.compile(r"Input should be less than or equal to"), "expected at most"),
+    (re.compile(r"Input should be greater than"), "expected more than"),
+    (re.compile(r"Input should be less than"), "expected less than"),
+    (re.compile(r"Input should be"), "expected"),
+    (re.compile(r"Unable to parse input string as an integer.*"), "expected a whole number"),
     (re.compile(r"\(s\) \((\S+)\)"), r" \1"),
     (re.compile(r"\(s\) \((.*)\)"), r"s \1"),
 )
@@ -75,6 +81,7 @@ def version(as_json: AsJson = False) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Installed as `spotsurfer`."""
     arguments, SESSION.tail = _split(list(sys.argv[1:] if argv is None else argv))
+    hush(False)
     try:
         code = _call(arguments)
         sys.stdout.flush()
@@ -88,11 +95,11 @@ def _call(arguments: list[str]) -> int:
     try:
         code = app(args=arguments, prog_name="spotsurfer", standalone_mode=False)
         if code == INTERRUPTED:  # by the library, which says nothing
-            tell("Interrupted.")
+            complain("Interrupted.")
     except BrokenPipeError:
         raise
     except (KeyboardInterrupt, typer.Abort):
-        tell("Interrupted.")
+        complain("Interrupted.")
         return INTERRUPTED
     except Exception as error:
         if COMPLETION in os.environ:  # a shell at its prompt is told nothing
@@ -106,18 +113,18 @@ def _report(error: Exception, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     if isinstance(error, SpotsurferError):
-        tell(str(error))
+        complain(str(error))
         return error.exit_code
     if type(error).__name__ == "NoArgsIsHelpError":  # of the option parser, which keeps the type to itself
         put(str(error))
         return 0
     if hasattr(error, "format_message"):  # of the option parser
-        tell(_usage(error))
+        complain(_usage(error))
         return UsageError.exit_code
     if isinstance(error, OSError) and error.errno in DISK_FULL:
-        tell(f"{error.filename or 'A disk'} is full: make room and repeat the command.")
+        complain(f"{error.filename or 'A disk'} is full: make room and repeat the command.")
         return DiskFull.exit_code
-    tell(f"spotsurfer failed inside: {type(error).__name__}: {error}. Repeat with `spotsurfer --debug …` to see where.")
+    complain(f"spotsurfer failed inside: {type(error).__name__}: {error}. Repeat with `spotsurfer --debug …` to see where.")
     return SpotsurferError.exit_code
 
 

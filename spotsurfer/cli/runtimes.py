@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotsurfer.cli.screen import put, put_json, table, tell
 from spotsurfer.model.errors import ConfigError, StoreUnwritable
+from spotsurfer.units import size
 
 if TYPE_CHECKING:
     from spotsurfer_agent.store import FileStore
@@ -69,7 +70,7 @@ def _row(line: dict[str, Any]) -> list[str]:
     known = f"{age / 86400:.1f} days" if age is not None else "yes"
     return [
         line["sha256"],
-        f"{line['size_bytes'] / 1e6:.1f} MB",
+        size(line["size_bytes"]),
         known if line["stored"] else "no",
         "*" if line["used"] else "",
     ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,8 +15,26 @@ from spotsurfer.model.money import usd
 if TYPE_CHECKING:
     from rich.console import Console
 
-PLAIN_WIDTH = 240  # into a pipe nothing is cut
-RIGHT = frozenset({"#", "cpu", "spent", "list", "saved", "at risk", "time", "frozen", "size", "age", "usd"})
+PLAIN_WIDTH = 1 << 20  # into a pipe nothing is cut or wrapped
+COLUMN_MIN = 24  # characters that a column of sentences needs; else they stand below their rows
+LINES_MAX = 8  # of one value in `pairs`
+RIGHT = frozenset({"#", "cpu", "spent", "list", "saved", "unsaved", "time", "frozen", "size", "new", "age", "usd", "machines"})
+
+
+class _Loudness:
+    """Whether this call of the command line was asked to be quiet."""
+
+    quiet = False
+
+
+def hush(wanted: bool) -> None:
+    """From now on progress and confirmations are said, or are not."""
+    _Loudness.quiet = wanted
+
+
+def is_quiet() -> bool:
+    """Whether nothing but errors and what was asked for is said."""
+    return _Loudness.quiet
 
 
 def put_json(value: object, compact: bool = False) -> None:
@@ -27,33 +47,108 @@ def put(text: str = "") -> None:
     print(clean(text), flush=True)
 
 
+def say(as_json: bool, answer: object, text: str) -> None:
+    """That something was done: the answer as JSON, or a sentence."""
+    if as_json:
+        put_json(answer)
+    elif not is_quiet():
+        put(text)
+
+
 def tell(text: str) -> None:
-    """A line of progress or trouble on stderr."""
+    """A line of progress on stderr."""
+    if not is_quiet():
+        complain(text)
+
+
+def complain(text: str) -> None:
+    """A line of trouble on stderr."""
     print(clean(text), file=sys.stderr, flush=True)
 
 
+def width() -> int:
+    """Characters in a line of stdout."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PLAIN_WIDTH
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on stdout that fits the terminal; into a pipe it is plain columns."""
+    """A table on stdout; into a pipe it is plain columns.
+
+    On a narrow terminal no word and no header is broken: the last column, where it holds sentences, is wrapped, or stands below
+    its row; where that is not enough the first one stands above it.
+    """
+    columns = [clean(name) for name in columns]
+    cells = [[clean(cell).replace("\n", " ") for cell in row] for row in rows]
+    room = width()
+    prose = max((len(row[-1]) for row in cells), default=0) > COLUMN_MIN
+    fixed, short = (columns[:-1], [row[:-1] for row in cells]) if prose else (columns, cells)
+    if _needs(columns, cells) <= room:
+        _draw(columns, cells)
+    elif prose and (left := room - _needs(fixed, short) - 2) >= COLUMN_MIN:
+        wrapped = [_wrapped(row[-1], left) for row in cells]
+        shown = [[*row, lines[0]] for row, lines in zip(short, wrapped, strict=True)]
+        _draw(columns, shown, [lines[1:] for lines in wrapped], room - left)
+    else:
+        said = [f"{columns[-1]}: {row[-1]}" if prose and row[-1] not in ("", "-") else "" for row in cells]
+        below = [_wrapped(text, room - 4) if text else [] for text in said]
+        if _needs(fixed, short) <= room:
+            _draw(fixed, short, below, 4)
+        else:
+            _stacked(fixed, short, below)
+
+
+def _needs(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Characters that a table takes where nothing is wrapped."""
+    return sum(max(len(name), *(len(row[i]) for row in rows), 0) + 2 for i, name in enumerate(columns)) - 2
+
+
+def _wrapped(text: str, room: int) -> list[str]:
+    """Lines of a text, broken between words."""
+    return textwrap.wrap(text, max(room, 1), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _stacked(columns: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[Sequence[str]]) -> None:
+    """The first cell of each row on a line of its own, the others below it."""
+    (head,) = _drawn(columns[:1], [])
+    others, *lines = _drawn(columns[1:], [row[1:] for row in rows])
+    print(f"{head}\n  {others}")
+    for row, line, more in zip(rows, lines, below, strict=True):
+        print("\n".join([row[0], f"  {line}", *(f"    {text}" for text in more)]))
+    sys.stdout.flush()
+
+
+def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[Sequence[str]] = (), indent: int = 0) -> None:
+    """A table, with lines below its rows."""
+    head, *lines = _drawn(columns, rows)
+    print(head)
+    for line, more in zip(lines, below or [()] * len(lines), strict=True):
+        print("\n".join([line, *(" " * indent + text for text in more)]))
+    sys.stdout.flush()
+
+
+def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table that has all the room it needs: its header, and one a row."""
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in columns:
-        grid.add_column(name.upper(), justify="right" if name in RIGHT else "left", overflow="fold")
+        grid.add_column(name.upper(), justify="right" if name in RIGHT else "left", no_wrap=True)
     for row in rows:
-        grid.add_row(*(Text(clean(cell)) for cell in row))
-    screen = console()
+        grid.add_row(*(Text(cell) for cell in row))
+    screen = Console(file=sys.stdout, markup=False, highlight=False, width=max(10 * _needs(columns, rows), 1))
     with screen.capture() as drawn:
         screen.print(grid)
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()), flush=True)
+    return [line.rstrip() for line in drawn.get().splitlines()]
 
 
-def console(stderr: bool = False) -> Console:
-    """A rich console that neither guesses at markup nor colours what it prints."""
+def console() -> Console:
+    """A rich console on stderr that neither guesses at markup nor colours what it prints."""
     from rich.console import Console
 
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, markup=False, highlight=False, soft_wrap=False, width=None if stream.isatty() else PLAIN_WIDTH)
+    terminal = sys.stderr.isatty()
+    return Console(file=sys.stderr, markup=False, highlight=False, soft_wrap=False, width=None if terminal else 240)
 
 
 def clean(text: str) -> str:
@@ -75,8 +170,28 @@ def money(micros: int | None) -> str:
 
 
 def pairs(rows: Iterable[tuple[str, Any]]) -> None:
-    """Name and value, one a line; empty values are left out."""
+    """Name and value, one a line; empty values are left out. What needs more lines stays in its column."""
     shown = [(name, str(value)) for name, value in rows if value not in (None, "", [], {})]
-    width = max((len(name) for name, _ in shown), default=0)
+    begin = max((len(name) for name, _ in shown), default=0) + 2
     for name, value in shown:
-        put(f"{name:<{width}}  {value}")
+        lines = [part for line in clean(value).split("\n") for part in _folded(line, width() - begin)]
+        if len(lines) > LINES_MAX:
+            lines = [*lines[: LINES_MAX - 1], f"… ({len(lines) - LINES_MAX + 1} more lines: --json has all of it)"]
+        put(f"{name:<{begin}}{lines[0]}")
+        for line in lines[1:]:
+            put(f"{'':<{begin}}{line}".rstrip())
+
+
+def paragraph(text: str) -> None:
+    """One line on stdout; on a narrow terminal it is broken between words and goes on below."""
+    for line in textwrap.wrap(clean(text), width(), subsequent_indent="    ", break_long_words=False, break_on_hyphens=False):
+        put(line)
+
+
+def _folded(line: str, room: int) -> list[str]:
+    """A line as it is where there is room for it, else broken between words; its indentation stays."""
+    if len(line) <= room:
+        return [line]
+    kept = line[: len(line) - len(line.lstrip())]
+    wide = max(room, COLUMN_MIN)
+    return textwrap.wrap(line, wide, subsequent_indent=kept, break_long_words=False, break_on_hyphens=False) or [""]

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli.checkpoints import size
 from spotsurfer.cli.common import SESSION, AsJson, examples
 from spotsurfer.cli.screen import put, put_json, table
 from spotsurfer.model.errors import StoreDamaged
+from spotsurfer.units import counted, size
 
-JobOption = Annotated[str | None, typer.Argument(metavar="[JOB]", help="One job; else all.", show_default=False)]
+JobOption = Annotated[str | None, typer.Argument(metavar="JOB", help="One job; else all.", show_default=False)]
 
 
 def add(app: typer.Typer) -> None:
@@ -37,7 +37,8 @@ def check(
         for d in damage:
             put(f"{d['job']} {d['checkpoint']}: {d['what']}")
         verified = f", {size(found['bytes'])} verified" if read else ""
-        put(f"{found['jobs']} jobs, {found['checkpoints']} checkpoints, {found['objects']} chunks and packs{verified}.")
+        things = f"{counted(found['jobs'], 'job')}, {counted(found['checkpoints'], 'checkpoint')}"
+        put(f"{things}, {found['objects']} chunks and packs{verified}.")
     if damage:
         hurt = len({(d["job"], d["checkpoint"]) for d in damage})
         raise StoreDamaged(

@@ -12,7 +12,7 @@ import typer
 
 from spotsurfer.cli.common import SESSION, AsJson, examples, timeout_seconds
 from spotsurfer.cli.gpunotes import about_nccl
-from spotsurfer.cli.screen import console, put, put_json, tell
+from spotsurfer.cli.screen import complain, console, is_quiet, put, put_json, tell
 from spotsurfer.model.errors import Conflict, InputMissing, SpotsurferError, UsageError
 from spotsurfer.units import size as human_size
 
@@ -47,6 +47,7 @@ def add(app: typer.Typer) -> None:
         epilog=examples(
             "spotsurfer submit assembly.toml",
             "spotsurfer submit assembly.toml --market on-demand --wait",
+            "job=$(spotsurfer submit -q assembly.toml)",
             "spotsurfer submit assembly.toml --dry-run --type 'm6i.*' --price-max 0.50",
             "spotsurfer submit assembly.toml --deadline 70h --work 48h",
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
@@ -61,7 +62,7 @@ def add(app: typer.Typer) -> None:
 
 
 def submit(  # noqa: PLR0913 - one parameter an option
-    jobfile: Annotated[Path | None, typer.Argument(metavar="[JOBFILE]", help="Job file (TOML).", show_default=False)] = None,
+    jobfile: Annotated[Path | None, typer.Argument(metavar="JOBFILE", help="Job file (TOML).", show_default=False)] = None,
     *,
     name: Annotated[str | None, typer.Option(help="Name of the job.", show_default=False)] = None,
     cpu: Annotated[int | None, typer.Option(help="Processors.", show_default=False)] = None,
@@ -125,6 +126,8 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "resources.instance_types": instance_types,
         "command": SESSION.tail,
     }
+    if timeout is not None and not wait:
+        raise UsageError("--timeout says how long --wait waits: give both.")
     given |= {"ports": ports, "idle.suspend_after": suspend_after, "priority": priority}
     _hand_over(_request(jobfile, given), dry_run, Waits(wait, None if timeout is None else timeout_seconds(timeout)), as_json)
 
@@ -167,9 +170,9 @@ def send(client: Client, request: JobRequest) -> dict[str, object]:
         try:
             client.delete(job_path(job, "inputs"))
         except Conflict:
-            tell(f"It was submitted all the same, as {job}: `spotsurfer cancel {job}` ends it.")
+            complain(f"It was submitted all the same, as {job}: `spotsurfer cancel {job}` ends it.")
         except SpotsurferError:
-            tell(f"Whether it was submitted is not known: `spotsurfer show {job}` says so.")
+            complain(f"Whether it was submitted is not known: `spotsurfer show {job}` says so.")
         raise
 
 
@@ -193,7 +196,7 @@ def _assignments(option: str, words: list[str] | None) -> dict[str, str]:
     for word in words or []:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise UsageError(f"{option} {word!r} has no value: write {option} NAME=value.")
+            raise UsageError(f"{option} {word!r} has no {'value' if name else 'name'}: write {option} NAME=value.")
         if name in found:
             raise UsageError(f"{option} gives {name} twice: keep one of them.")
         found[name] = value
@@ -211,7 +214,7 @@ class _Moved:
 def _progress(inputs: list[InputFile]) -> Iterator[_Moved]:
     """A bar on a terminal, a line elsewhere, nothing for small uploads."""
     total = sum(f.size for f in inputs)
-    if total < 32 << 20:
+    if total < 32 << 20 or is_quiet():
         yield _Moved()
         return
     if not sys.stderr.isatty():
@@ -220,9 +223,7 @@ def _progress(inputs: list[InputFile]) -> Iterator[_Moved]:
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-    bar = Progress(
-        "uploading", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=console(True)
-    )
+    bar = Progress("uploading", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=console())
     with bar:
         task = bar.add_task("uploading", total=total)
 
@@ -250,6 +251,8 @@ def _answer(job: dict[str, object], waited: bool, as_json: bool) -> None:
         tell(cost)
     if as_json:
         put_json(job)
+    elif is_quiet():
+        put(str(job["id"]))
     elif not waited:
         put(f"Submitted {job['id']}. `spotsurfer watch {job['id']}` follows it.")
     if waited:

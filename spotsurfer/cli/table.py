@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
+
+from spotsurfer.cli.screen import hush
 
 PLUGINS = "spotsurfer.cli"  # group of entry points of plug-ins' commands: name = a typer application
 
@@ -19,16 +21,19 @@ TABLE = {
         "list": "Show all jobs, newest first.",
         "show": "Show everything about one job.",
         "why": "Explain the last decisions: what was done, what was rejected and why.",
-        "watch": "Follow the timeline live; of one job until it ends.",
-        "report": "Say what was spent, what on-demand would have cost, what was repeated and how long jobs stood still.",
+        "watch": "Follow what happens: of one job its whole story, until it ends; of all jobs the last lines, and what comes.",
+    },
+    "report": {
+        "report": "Say what was spent, what on-demand would have cost, what was repeated and how long jobs stood still."
     },
     "usage": {"usage": "Show what a job used: processors, memory, waiting, disks, network, GPUs."},
     "act": {
         "checkpoint": "Save the job while it runs on.",
         "move": "Take the job to another machine; if that fails it runs on where it is.",
         "suspend": "Save the job, give its machine back, and keep it in storage until `resume`.",
-        "resume": "Let a suspended or held job go on; with --from, any job from a checkpoint of your choice.",
+        "resume": "Let suspended or held jobs go on; with --from, any job from a checkpoint of your choice.",
         "priority": "Change how much the job counts: where limits leave no room for all, a higher one suspends a lower one.",
+        "budget": "Change what the job may cost in all; it is held before that is passed.",
         "cancel": "End jobs without results.",
     },
     "checkpoints": {
@@ -63,6 +68,7 @@ TABLE = {
         "agent-runtime": "Build, list, push or unpack the tarball that machines run.",
     },
 }
+KINDS = {"int": "N", "float": "NUMBER"}  # of values, by their Python types
 MODULES = {name: f"spotsurfer.cli.{module}" for module, commands in TABLE.items() for name in commands}
 
 
@@ -109,8 +115,37 @@ class Commands(TyperGroup):
 
 
 def load(module: str) -> dict[str, Any]:
-    """The commands that a module registers, by name."""
+    """The commands that a module registers, by name; each can be asked to be quiet."""
     app = typer.Typer(rich_markup_mode=None)
     app.callback()(lambda: None)  # a group also where it is one command
     importlib.import_module(module).add(app)
-    return dict(get_group(app).commands)
+    found = dict(get_group(app).commands)
+    carrier = typer.Typer(rich_markup_mode=None, add_completion=False)
+    carrier.command()(_quietly)
+    quiet = get_command(carrier).params[0]
+    for command in found.values():
+        _complete(command, quiet)
+    return found
+
+
+def _quietly(
+    quiet: Annotated[
+        bool,
+        typer.Option("-q", "--quiet", help="Say nothing but errors and what was asked for.", expose_value=False, callback=hush),
+    ] = False,
+) -> None:
+    """Holds the option that all commands have."""
+
+
+def _complete(command: Any, quiet: Any) -> None:
+    """Give a command, or those of a group, the option --quiet; say kinds of values in the help as people do."""
+    for inner in getattr(command, "commands", {}).values():
+        _complete(inner, quiet)
+    for param in command.params:
+        if param.param_type_name == "argument":
+            param.display_type = lambda _: ""
+        elif param.metavar is None and not (param.is_flag or param.type_descriptor.is_choice):
+            kind = param.bare_type().removeprefix("list[").removesuffix("]")
+            param.metavar = KINDS.get(kind, "PATH" if param.type_descriptor.is_path else "TEXT")
+    if not getattr(command, "commands", None):
+        command.params.append(quiet)

@@ -145,8 +145,8 @@ def drawn(job: str, windows: Sequence[Json]) -> str:
             Lines("Processors", x, "in use", [line("mean", "cpu_cores", 1), line("peak", "cpu_cores_max", 1)]),
             Lines("Memory", x, "GiB", [line("resident", "resident_bytes", gib), line("page cache", "cache_bytes", gib)]),
             Lines("Waiting", x, "share", [line(n, f"stalled_{n}", 1) for n in WAITED]),
-            Lines("Disks", x, "MB", [line("read", "read_bytes", 1e6), line("written", "write_bytes", 1e6)]),
-            Lines("Network", x, "MB", [line("received", "received_bytes", 1e6), line("sent", "sent_bytes", 1e6)]),
+            Lines("Disks", x, "MiB", [line("read", "read_bytes", MIB), line("written", "write_bytes", MIB)]),
+            Lines("Network", x, "MiB", [line("received", "received_bytes", MIB), line("sent", "sent_bytes", MIB)]),
             Lines("GPUs", x, "share", [line("busy", "gpu_share", 1)]),
         ],
     )
@@ -163,7 +163,7 @@ def _most(windows: Sequence[Json], key: str) -> float:
 
 
 def _rate(windows: Sequence[Json]) -> str:
-    return f"{_most(windows, 'growth_bytes_per_second') / 1e6:.0f} MB/s"
+    return f"{size(int(_most(windows, 'growth_bytes_per_second')))}/s"
 
 
 def _bytes(windows: Sequence[Json], key: str, name: str, other_key: str, other: str) -> str | None:

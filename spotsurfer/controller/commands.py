@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sqlalchemy import Engine
 
 from spotsurfer.controller.events import Kind
+from spotsurfer.core.placement import serves, too_little
+from spotsurfer.hints import nearest
+from spotsurfer.jobcheck import INTEGER_MAX
 from spotsurfer.model.errors import Conflict, NotFound, Unprotected, UsageError
 from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import ENDED, HOLDS, PRIORITY_MAX, HeldBy, Job, JobState, MoveRequest, Rewind, Wish
-from spotsurfer.model.market import Market
+from spotsurfer.model.job import ENDED, HOLDS, PRIORITY_MAX, HeldBy, Job, JobSpec, JobState, MoveRequest, Rewind, Wish
+from spotsurfer.model.market import Market, Offer
+from spotsurfer.model.money import usd
 from spotsurfer.model.transitions import JOB, JobEvent, advance
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import Moment, Why
@@ -20,7 +24,9 @@ from spotsurfer.state import timeline
 from spotsurfer.store.heads import Heads, chosen
 
 TRIES = 5
+ENDINGS = {JobState.SUCCEEDED: "has succeeded", JobState.FAILED: "has failed", JobState.CANCELLED: "was cancelled"}
 USER, FRONT = "its user", "a connection to its front"
+NO_OUTPUTS = "name them in the job file (`outputs`) or with --out when you submit it"
 
 
 class Commands:
@@ -33,9 +39,11 @@ class Commands:
         heads: Heads,
         poke: Callable[[], None],
         has: Callable[[str, str], bool] = lambda _job, _checkpoint: True,
+        offers: Callable[[], Sequence[Offer]] = tuple,
     ) -> None:
-        """`has`: whether a checkpoint that the head log names is still in the store."""
+        """`has`: whether a checkpoint that the head log names is still in the store. `offers`: what is sold; () = not known."""
         self._has = has
+        self._offers = offers
         self._engine = engine
         self._clock = clock
         self._heads = heads
@@ -99,6 +107,7 @@ class Commands:
             self._running(row)
             number = row.moves_asked + 1
             request = MoveRequest(number, self._clock.now(), instance_type, market)
+            self._can_be_had(row, request)
             return replace(row, move=request, moves_asked=number)
 
         what = f"move to {instance_type or 'another machine'}" + (f" ({market})" if market else "")
@@ -122,7 +131,7 @@ class Commands:
         def change(row: Job) -> Job:
             self._running(row)
             if not row.spec.outputs:
-                raise Conflict(f"job {row.id} names no outputs: there is nothing to upload")
+                raise Conflict(f"job {row.id} names no outputs: {NO_OUTPUTS}")
             return replace(row, partials_asked=row.partials_asked + 1)
 
         return self._change(job, "outputs so far", change).partials_asked
@@ -131,25 +140,54 @@ class Commands:
         """Let it count so much from now on where limits leave no room for all. UsageError out of range."""
         if abs(priority) > PRIORITY_MAX:
             raise UsageError(f"priority is {priority}, expected -{PRIORITY_MAX} to {PRIORITY_MAX}")
-        return self._retried(lambda: self._prioritize(job, priority))
 
-    def _prioritize(self, name: str, priority: int) -> Job:
-        job, now = self._open(name, "another priority"), self._clock.now()
-        if priority == job.spec.priority:
+        def text(spec: JobSpec) -> str:
+            return f"priority {priority} instead of {spec.priority}"
+
+        return self._retried(lambda: self._respecified(job, "another priority", text, priority=priority))
+
+    def set_budget(self, job: str, usd_micros: int | None) -> Job:
+        """What it may cost in all from now on; None = no limit of its own. UsageError for an amount that none could be."""
+        if usd_micros is not None and not 0 < usd_micros <= INTEGER_MAX:
+            raise UsageError(f"the budget is {usd(usd_micros)} USD, expected more than nothing")
+
+        def text(spec: JobSpec) -> str:
+            old, new = (f"{usd(x)} USD" if x is not None else "none" for x in (spec.budget_usd_micros, usd_micros))
+            return f"budget {new} instead of {old}"
+
+        return self._retried(lambda: self._respecified(job, "another budget", text, budget_usd_micros=usd_micros))
+
+    def _respecified(self, name: str, what: str, said: Callable[[JobSpec], str], **changes: int | None) -> Job:
+        """The job with something else asked for, which is told; as it is where that is asked for already."""
+        job, now = self._open(name, what), self._clock.now()
+        spec = replace(job.spec, **changes)  # type: ignore[arg-type]
+        if spec == job.spec:
             return job
-        text = f"priority {priority} instead of {job.spec.priority}, asked by {USER}"
+        text = f"{said(job.spec)}, asked by {USER}"
         with self._engine.begin() as connection:
-            saved = rows.save_job(connection, replace(job, spec=replace(job.spec, priority=priority)))
+            saved = rows.save_job(connection, replace(job, spec=spec))
             timeline.add(connection, Moment(now, job.id, None, str(Kind.WISH), text))
             # Where there is room nothing follows that `why` could tell.
             timeline.add_decision(connection, job.id, Why(now, (text,), (), ""))
         return saved
 
+    def _can_be_had(self, job: Job, move: MoveRequest) -> None:
+        """Raise UsageError for a machine type that nobody sells, Conflict where no such machine could have the job."""
+        offers = self._offers()
+        kinds = {o.pool.instance_type for o in offers}
+        if kinds and move.instance_type not in {None, *kinds}:
+            near = nearest(str(move.instance_type), kinds)
+            hint = f"did you mean {near!r}?" if near else "`spotsurfer submit --dry-run` lists what there is"
+            raise UsageError(f"no machine type {move.instance_type!r} is on offer: {hint}")
+        asked = [o for o in offers if serves(move, o)]
+        if asked and all(too_little(job, o) for o in asked):
+            raise Conflict(f"{asked[0].pool.instance_type} can't have job {job.id}: {too_little(job, asked[0])}")
+
     def _running(self, job: Job) -> None:
         with self._engine.connect() as connection:
             attempts = rows.attempts(connection, [job.id])[job.id]
         if job.state is not JobState.ACTIVE or not any(a.state in HOLDS for a in attempts):
-            raise Conflict(f"job {job.id} is {job.state} and not on a machine now: try again when it runs")
+            raise Conflict(f"job {job.id} is not on a machine now ({job.state}): try again when it runs")
 
     def _change(self, name: str, what: str, change: Callable[[Job], Job], who: str = USER) -> Job:
         return self._retried(lambda: self._once(name, what, change, who))
@@ -172,8 +210,7 @@ class Commands:
         with self._engine.connect() as connection:
             job = rows.named_job(connection, name)
         if job.state in ENDED or job.wish is Wish.CANCEL:
-            state = job.state if job.state in ENDED else "being cancelled"
-            raise Conflict(f"job {job.id} is {state}: {what} is not possible any more")
+            raise Conflict(f"job {job.id} {ENDINGS.get(job.state, 'is being cancelled')} already: {what} comes too late")
         return job
 
     def _once(self, name: str, what: str, change: Callable[[Job], Job], who: str) -> Job:

@@ -21,7 +21,8 @@ from spotsurfer_agent.store import CopyingStore, StoreError
 from spotsurfer.controller.errands import Errand
 from spotsurfer.controller.events import Kind
 from spotsurfer.controller.keeper import Keeper, Shop, trouble
-from spotsurfer.model.errors import NotFound
+from spotsurfer.jobcheck import NAME, NAME_EXPECTED
+from spotsurfer.model.errors import NotFound, UsageError
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import Job, JobState, Parent
 from spotsurfer.ports.service import Moment
@@ -55,7 +56,9 @@ class Forks:
         self._shop, self._store, self._keeper, self._new_id, self._poke = shop, store, keeper, new_id, poke
 
     def fork(self, order: Order, errand: Errand) -> Job:
-        """A new job that will go on from the checkpoint. Raises NotFound, StoreUnwritable, StoreDamaged, CalledOff."""
+        """A new job that will go on from the checkpoint. UsageError, NotFound, StoreUnwritable, StoreDamaged, CalledOff."""
+        if order.name is not None and not NAME.fullmatch(order.name):
+            raise UsageError(f"the name is {order.name!r}, expected {NAME_EXPECTED}")
         with self._shop.engine.connect() as c:
             parent = rows.named_job(c, order.job)
         log = HeadLog(self._store, parent.id)

@@ -18,6 +18,14 @@ OF_WAITER = {
     AttemptState.BOOTING: "booting",
     AttemptState.READY: "waiting",
 }
+PHASES = tuple(
+    dict.fromkeys(
+        [
+            *("queued", *OF_WAITER.values(), "starting", *OF_HOLDER.values(), "moving"),
+            *("suspending", "suspended", "held", *sorted(map(str, ENDED))),
+        ]
+    )
+)  # all that `phase` says
 
 
 def phase(job: Job, attempts: Sequence[Attempt]) -> str:

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from spotsurfer import __version__
 from spotsurfer.controller.almanac import KEPT
-from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.commands import NO_OUTPUTS, Commands
 from spotsurfer.controller.fronts import port_statuses
 from spotsurfer.controller.logins import Logins
 from spotsurfer.controller.loop import Loop
@@ -107,6 +107,7 @@ class ControllerService:
         self.checkpoint = parts.commands.checkpoint
         self.go_back = parts.commands.go_back
         self.prioritize = parts.commands.prioritize
+        self.set_budget = parts.commands.set_budget
         self.ask_partial = parts.commands.ask_partial
         self.machine = parts.logins.machine
         self.partial = parts.partials.seen
@@ -253,11 +254,13 @@ class ControllerService:
             usd_micros=self._observer.costs.of((a.job, a.number)).usd_micros,
         )
 
-    def timeline(self, job: str | None, after: int = 0) -> Sequence[tuple[int, Moment]]:
+    def timeline(
+        self, job: str | None, after: int = 0, since: datetime | None = None, last: int | None = None
+    ) -> Sequence[tuple[int, Moment]]:
         """Numbered moments."""
         with self._engine.connect() as connection:
             one = rows.find_job(connection, job).id if job is not None else None
-            return timeline.read(connection, one, after)
+            return timeline.read(connection, one, after, since, last)
 
     def why(self, job: str, last: int = 10) -> Sequence[Why]:
         """The last decisions about a job."""
@@ -301,6 +304,8 @@ class ControllerService:
         one, entries = self._entries(job)
         end = published(entries)
         if end is None and not (entries and entries[-1].done):
+            if not one.spec.outputs:
+                raise Conflict(f"job {one.id} names no outputs: {NO_OUTPUTS}")
             so_far = "`outputs --partial` has what it wrote so far"
             raise Conflict(f"job {one.id} has not ended: its results appear all at once when it does; {so_far}")
         done = end.done if end is not None else None
@@ -325,8 +330,8 @@ class ControllerService:
         with self._engine.connect() as connection:
             return spots.since(connection, self._clock.now() - KEPT)
 
-    def costs(self, job: str | None) -> Sequence[CostLine]:
-        """What was spent, by attempt."""
+    def costs(self, job: str | None, since: datetime | None = None) -> Sequence[CostLine]:
+        """What was spent, by attempt; `since`: of machines launched then or later."""
         with self._engine.connect() as connection:
             jobs = rows.all_jobs(connection)
             if job is not None:
@@ -335,12 +340,12 @@ class ControllerService:
             found = rows.attempts(connection, [j.id for j in jobs])
             reports = market.last_reports(connection, [j.id for j in jobs])
             self._observer.costs.refresh(connection, found, self._clock.now())
-        payer = {j.id: j.parent.job if rehearses(j) and j.parent is not None else j.id for j in jobs}
-        of = [a for j in jobs for a in found[j.id] if a.launched_at]
-        return [self._cost(a, reports.get((a.job, a.number)), payer[a.job]) for a in of]
+        of = [(j, a) for j in jobs for a in found[j.id] if a.launched_at and (since is None or a.launched_at >= since)]
+        return [self._cost(j, a, reports.get((a.job, a.number))) for j, a in of]
 
-    def _cost(self, a: Attempt, r: Report | None, payer: JobId) -> CostLine:
+    def _cost(self, job: Job, a: Attempt, r: Report | None) -> CostLine:
         cost = self._observer.costs.of((a.job, a.number))
+        payer = job.parent.job if rehearses(job) and job.parent is not None else job.id
         rehearsal = "a rehearsal: " if payer != a.job else ""
         return CostLine(
             job=payer,
@@ -353,6 +358,11 @@ class ControllerService:
             cpu_seconds=r.cpu_seconds if r else 0.0,
             frozen_seconds=r.frozen_seconds if r else 0.0,
             ended=rehearsal + (a.reason if a.state in OVER else str(a.state)),
+            began_at=a.launched_at,
+            ended_at=a.released_at,
+            name=job.spec.name,
+            user=job.spec.user,
+            tags=job.spec.tags,
         )
 
 

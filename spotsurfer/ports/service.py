@@ -120,6 +120,11 @@ class CostLine:
     cpu_seconds: float
     frozen_seconds: float
     ended: str
+    began_at: datetime | None = None  # launched
+    ended_at: datetime | None = None  # given back; None = it still costs money
+    name: str = ""  # of the job
+    user: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +320,10 @@ class Service(Protocol):
         """One job; `job` may be a unique name too."""
         ...
 
-    def timeline(self, job: JobId | None, after: int = 0) -> Sequence[tuple[int, Moment]]:
-        """Numbered moments greater than `after`, oldest first; None = of all jobs."""
+    def timeline(
+        self, job: JobId | None, after: int = 0, since: datetime | None = None, last: int | None = None
+    ) -> Sequence[tuple[int, Moment]]:
+        """Moments numbered above `after`, of `since` or later, the `last` so many of these; oldest first. None: of all."""
         ...
 
     def why(self, job: JobId, last: int = 10) -> Sequence[Why]:
@@ -336,11 +343,18 @@ class Service(Protocol):
         ...
 
     def move(self, job: JobId, instance_type: str | None, market: Market | None) -> int:
-        """Ask for another machine; the number of the request, to be looked for in the timeline. Conflict when not running."""
+        """Ask for another machine; the number of the request, to be looked for in the timeline.
+
+        Conflict when not running, or where no machine of that kind could have the job; UsageError for a type that is not sold.
+        """
         ...
 
     def prioritize(self, job: JobId, priority: int) -> Job:
         """Let it count so much from now on. UsageError out of range, Conflict when it has ended."""
+        ...
+
+    def set_budget(self, job: JobId, usd_micros: int | None) -> Job:
+        """What it may cost in all from now on; None = no limit of its own. UsageError, Conflict when it has ended."""
         ...
 
     def go_back(self, job: JobId, checkpoint: str) -> Job:
@@ -411,8 +425,8 @@ class Service(Protocol):
         """Where to log in to the machine that the job is on, or comes to. Conflict where it has none, or nobody may."""
         ...
 
-    def costs(self, job: JobId | None) -> Sequence[CostLine]:
-        """What was spent, by attempt; running ones up to now."""
+    def costs(self, job: JobId | None, since: datetime | None = None) -> Sequence[CostLine]:
+        """What was spent, by attempt; running ones up to now. `since`: only machines launched then or later."""
         ...
 
     def usage(self, job: JobId, since: datetime | None = None) -> Sequence[UsageSeen]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from sqlalchemy import Connection, insert, select
 
@@ -28,18 +28,25 @@ def add(connection: Connection, moment: Moment) -> None:
     connection.execute(insert(M).values(**values))
 
 
-def read(connection: Connection, job: JobId | None, after: int) -> list[tuple[int, Moment]]:
-    """Moments numbered above `after`, oldest first; None = of all jobs."""
-    query = select(M).where(M.c.number > after).order_by(M.c.number)
+def read(
+    connection: Connection, job: JobId | None, after: int, since: datetime | None = None, last: int | None = None
+) -> list[tuple[int, Moment]]:
+    """Moments numbered above `after`, of `since` or later, the `last` so many of these; oldest first. None: of all."""
+    query = select(M).where(M.c.number > after).order_by(M.c.number.desc())
     if job is not None:
         query = query.where(M.c.job == job)
-    return [
+    if since is not None:
+        query = query.where(M.c.at >= since.astimezone(UTC).isoformat())
+    if last is not None:
+        query = query.limit(last)
+    found = [
         (
             int(r["number"]),
             Moment(datetime.fromisoformat(r["at"]), r["job"], r["attempt"], r["kind"], r["text"], r["data"]),
         )
         for r in connection.execute(query).mappings()
     ]
+    return found[::-1]
 
 
 def last_entered(connection: Connection, job: JobId, state: str) -> Moment | None:

@@ -160,6 +160,12 @@ class MoveBody(Asked):
     market: Market | None = None
 
 
+class BudgetBody(Asked):
+    """What a job may cost in all; null = it has no limit of its own."""
+
+    usd_micros: int | None
+
+
 class PriorityBody(Asked):
     """How much a job counts; from -100 to 100."""
 

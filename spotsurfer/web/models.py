@@ -45,6 +45,13 @@ class PriorityOut(Wire):
     priority: int
 
 
+class BudgetOut(Wire):
+    """What a job may cost in all from now on."""
+
+    job: str
+    budget_usd_micros: int | None
+
+
 class CommandOut(Wire):
     """A wish was recorded."""
 
@@ -349,6 +356,11 @@ class CostOut(Wire):
     cpu_seconds: float
     frozen_seconds: float
     ended: str
+    began_at: datetime | None
+    ended_at: datetime | None
+    name: str
+    user: str | None
+    tags: dict[str, str]
 
     @classmethod
     def of(cls, line: CostLine) -> CostOut:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic import AwareDatetime
 from starlette.concurrency import run_in_threadpool
 
 from spotsurfer.model.errors import Denied
@@ -16,6 +18,7 @@ from spotsurfer.ports.service import Moment, Service
 from spotsurfer.web import asked
 from spotsurfer.web import models as m
 from spotsurfer.web.info import InfoOut
+from spotsurfer.web.listing import JobsQuery
 
 WAIT_MAX_SECONDS = 30.0
 LOOK_AGAIN_SECONDS = 0.3  # of a long poll; costs one indexed query
@@ -67,9 +70,9 @@ def submit(job: NewJobPath, body: asked.SubmitBody, service: Controller, request
 
 
 @router.get("/jobs", tags=["jobs"])
-def jobs(service: Controller, ended: bool = True) -> m.JobsOut:
-    """All jobs, newest first."""
-    return m.JobsOut(jobs=[m.JobOut.of(x) for x in service.jobs(ended)])
+def jobs(service: Controller, wanted: Annotated[JobsQuery, Query()]) -> m.JobsOut:
+    """All jobs, or those that are wanted, newest first."""
+    return m.JobsOut(jobs=[m.JobOut.of(x) for x in wanted.of(service.jobs(wanted.ended))])
 
 
 @router.get("/jobs/{job}", tags=["jobs"])
@@ -127,26 +130,45 @@ def priority(job: JobPath, body: asked.PriorityBody, service: Controller) -> m.P
     return m.PriorityOut(job=changed.id, priority=changed.spec.priority)
 
 
+@router.put("/jobs/{job}/budget", tags=["wishes"])
+def budget(job: JobPath, body: asked.BudgetBody, service: Controller) -> m.BudgetOut:
+    """What it may cost in all from now on. One that is held for its budget still wants to be resumed."""
+    changed = service.set_budget(JobId(job), body.usd_micros)
+    return m.BudgetOut(job=changed.id, budget_usd_micros=changed.spec.budget_usd_micros)
+
+
 After = Annotated[int, Query(ge=0, description="Only moments with a greater number")]
+Since = Annotated[AwareDatetime | None, Query(description="Only what was then or later; with a zone")]
+Last = Annotated[int | None, Query(ge=1, le=100_000, description="Of these only the newest so many")]
 Wait = Annotated[float, Query(ge=0, le=WAIT_MAX_SECONDS, description="Seconds to wait for news before an empty answer")]
 
 
 @router.get("/timeline", tags=["timeline"])
-async def timeline(service: Controller, request: Request, after: After = 0, wait: Wait = 0) -> m.TimelineOut:
+async def timeline(
+    service: Controller, request: Request, after: After = 0, since: Since = None, last: Last = None, wait: Wait = 0
+) -> m.TimelineOut:
     """What happened, of all jobs."""
-    return _timeline(await _moments(service, None, after, wait, request), after)
+    return _timeline(await _moments(service, request, Part(None, after, since, last), wait), after)
 
 
 @router.get("/jobs/{job}/timeline", tags=["timeline"])
-async def job_timeline(job: JobPath, service: Controller, request: Request, after: After = 0, wait: Wait = 0) -> m.TimelineOut:
+async def job_timeline(  # noqa: PLR0913 - one parameter a key of the query
+    job: JobPath,
+    service: Controller,
+    request: Request,
+    after: After = 0,
+    since: Since = None,
+    last: Last = None,
+    wait: Wait = 0,
+) -> m.TimelineOut:
     """What happened to one job."""
-    return _timeline(await _moments(service, JobId(job), after, wait, request), after)
+    return _timeline(await _moments(service, request, Part(JobId(job), after, since, last), wait), after)
 
 
 @router.get("/costs", tags=["costs"])
-def costs(service: Controller, job: Annotated[str | None, Query(max_length=100)] = None) -> m.CostsOut:
-    """What was spent, by attempt; running ones up to now."""
-    return m.CostsOut(costs=[m.CostOut.of(x) for x in service.costs(JobId(job) if job else None)])
+def costs(service: Controller, job: Annotated[str | None, Query(max_length=100)] = None, since: Since = None) -> m.CostsOut:
+    """What was spent, by attempt; running ones up to now. `since`: only machines that were launched then or later."""
+    return m.CostsOut(costs=[m.CostOut.of(x) for x in service.costs(JobId(job) if job else None, since)])
 
 
 @router.get("/spots", tags=["costs"])
@@ -161,10 +183,19 @@ def command(job: Job) -> m.CommandOut:
     return m.CommandOut(job=job.id, state=job.state, wish=job.wish, reason=job.reason)
 
 
-async def _moments(service: Service, job: JobId | None, after: int, wait: float, request: Request) -> list[tuple[int, Moment]]:
+class Part(NamedTuple):
+    """Which part of the timeline; see `Service.timeline`."""
+
+    job: JobId | None
+    after: int
+    since: datetime | None
+    last: int | None
+
+
+async def _moments(service: Service, request: Request, part: Part, wait: float) -> list[tuple[int, Moment]]:
     end = time.monotonic() + wait
     while True:
-        found = list(await run_in_threadpool(service.timeline, job, after))
+        found = list(await run_in_threadpool(service.timeline, *part))
         if found or time.monotonic() >= end or request.app.state.stopping or await request.is_disconnected():
             return found
         await asyncio.sleep(LOOK_AGAIN_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -32,6 +33,15 @@ GOOD = 'command = ["prog"]\n'
         (GOOD + "outputs = ['out/**.fa']\n", 3, ["line 2", "outputs", "'**' stands for whole folders"]),
         ("command = [\n", 3, ["not valid TOML"]),
         ('command = "sh -c \'oops"\n', 3, ["line 1", "command", "list of words"]),
+        ('command = "sleep 1 | wc"\n', 3, ["line 1", "command", "no shell sees it", '["sh", "-c", "sleep 1 | wc"]']),
+        ('command = "prog 2> log"\n', 3, ["line 1", "command", "no shell sees it, and 2> would be an argument"]),
+        (GOOD + 'on_end = "mail me && rm x"\n', 3, ["line 2", "on_end", "no shell sees it", "&&"]),
+        (
+            GOOD + "[resources]\noutputs = ['x']\n",
+            3,
+            ["line 3", "resources.outputs", "'outputs' belongs above the first [table]"],
+        ),
+        (GOOD + "[resources.outputs]\nx = 1\n", 3, ["line 2", "resources.outputs"]),
         ("command = []\n", 3, ["line 1", "command is empty"]),
         (GOOD + "inputs = ['absent.fq']\n", 4, ["line 2", "absent.fq", "not there"]),
         (GOOD + "\n\ninputs = ['*.fq']\n", 4, ["line 4", "*.fq", "matches"]),
@@ -78,6 +88,27 @@ def test_a_wrong_command_line(controller: FakeService, call: Call, arguments: li
     assert len(result.err.strip().splitlines()) == 1
     assert result.out == ""
     assert controller.statuses == controller.uploads == {}
+
+
+@pytest.mark.parametrize(
+    "command", ["\"awk '$1 > 2' x\"", "\"grep '|' x\"", '"curl http://h/x?a=1&b=2"', '["expr", "1", "<", "2"]']
+)
+def test_signs_of_a_shell_that_are_meant_as_they_are(controller: FakeService, call: Call, folder: Path, command: str) -> None:
+    (folder / "job.toml").write_text(f"command = {command}\n")
+    assert call("submit", "job.toml").code == 0
+
+
+def test_the_configuration_that_was_read_is_named(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPOTSURFER_CONTROLLER__DATA_DIR", raising=False)
+    (folder / "spotsurfer.toml").write_text(f'[controller]\ndata_dir = "{folder}/data"\n')
+    result = call("list")
+    assert result.code == 11
+    assert f"No controller answers at {folder}/data/api.sock ({folder}/spotsurfer.toml was read):" in result.err
+    (folder / "spotsurfer.toml").write_text("[limits]\nlease_seconds = 1\n")
+    assert (
+        f"{folder}/spotsurfer.toml: [limits] lease_seconds is 1, but"
+        in call("--config", f"{folder}/spotsurfer.toml", "doctor").err
+    )
 
 
 def test_no_controller(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,11 +205,46 @@ def test_a_secret_that_is_not_there_costs_nothing(call: Call, controller: FakeSe
         (["cancel", ".."], "There is no job '..'"),
         (["submit", "--market", "spt", "--", "true"], "Did you mean 'spot'?"),
         (["submit", "--cpu", "two", "--", "true"], "Invalid value for '--cpu': expected a whole number."),
+        (["submit", "--market", "", "--", "true"], "market is ''"),
+        (["submit", "--env", "=x", "--", "true"], "--env '=x' has no name: write --env NAME=value."),
+        (["submit", "--env", "A", "--", "true"], "--env 'A' has no value: write --env NAME=value."),
+        (["submit", "sleep"], "Job file sleep is not there: check the path, or write the job as options before `-- prog`."),
+        (["list", "--limit", "0"], "Invalid value for '--limit': expected at least 1."),
+        (["budget", "asm", "abc"], "The budget is 'abc', expected an amount in US dollars without a sign"),
+        (["budget", "asm", "-1"], "The budget is '-1', expected an amount in US dollars without a sign"),
+        (["report", "--since", "1e9d"], "--since is '1e9d', expected so long ago"),
+        (["submit", "--timeout", "1h", "--", "true"], "--timeout says how long --wait waits: give both."),
+        (["submit", "--priority", "9" * 5000, "--", "true"], "expected low, normal, high or a whole number."),
+        (["submit", "--cpu", "9" * 5000, "--", "true"], "Invalid value for '--cpu': expected a whole number."),
+        (["submit", "--in", "~nosuchuser/x", "--", "true"], "inputs names '~nosuchuser/x', and there is no such user."),
+        (["submit", "--secret", "A=file:~nosuchuser/x", "--", "true"], "which can't be read (no such user)"),
+        (["submit", "--secret", "A=file:/dev/zero", "--", "true"], "/dev/zero, which is larger than 1 MiB"),
+        (["submit", "/dev/zero"], "/dev/zero is larger than 1 MiB: that is no job file."),
+        (["submit", "."], "Job file . can't be read: Is a directory."),
+        (["--config", ".", "list"], "Configuration file . is a folder: name a file in it."),
+        (["show", "a/b"], "There is no job 'a/b'"),
+        (["show", "a" * 101], "There is no job 'aaa"),
+        (["report", ""], "There is no job ''"),
+        (["watch", ""], "There is no job ''"),
+        (["report", "\udcff"], "There is no job '\\udcff'"),
+        (["cancel", "--tag", "\udcff"], "There is no such job."),
+        (["fork", "asm", "--name", "\udcff"], "'\\udcff' in what was given is no UTF-8 text."),
+        (["protect", "asm", "\udcff"], "asm has no checkpoint '\\udcff'"),
+        (["protect", "asm", ".."], "asm has no checkpoint '..'"),
         (["submit", "a", "b"], "extra argument b: what is to run comes after --, as in `spotsurfer submit -- sleep 10`."),
         (["submitt"], "No such command 'submitt'. Did you mean 'submit'? `spotsurfer --help` shows how."),
     ],
 )
 def test_what_is_wrong_is_said_in_words_of_ours(controller: FakeService, call: Call, words: list[str], said: str) -> None:
     result = call(*words)
-    assert result.code in (2, 3, 13)
-    assert said in result.err
+    assert result.code in (2, 3, 4, 5, 13) or words[:2] == ["cancel", "--tag"]
+    assert said in result.err + result.out
+    assert len(result.err.splitlines()) <= 1
+
+
+@pytest.mark.parametrize(("name", "why"), [(b"i\xffn", "no UTF-8 text"), (b"e\x1b[31m", "holds a control character")])
+def test_a_file_of_a_name_that_no_store_takes(controller: FakeService, call: Call, folder: Path, name: bytes, why: str) -> None:
+    (folder / "in").mkdir()
+    Path(folder, "in", os.fsdecode(name)).write_text("x")
+    result = call("submit", "--in", "in", "--", "prog")
+    assert (result.code, why in result.err, controller.uploads) == (4, True, {})

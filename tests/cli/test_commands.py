@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,12 @@ import pytest
 from cli.conftest import Call
 from spotsurfer_agent.protocol import StepRun
 from spotsurfer_agent.times import Row
-from support.fake_service import FakeService, an_attempt
+from support.fake_service import FakeService
 
-from spotsurfer.cli import ask
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, NotFound
-from spotsurfer.model.job import AttemptState, JobState, MarketChoice
+from spotsurfer.model.ids import JobId
+from spotsurfer.model.job import JobState, MarketChoice
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.model.steps import JobStep
 
@@ -121,7 +122,7 @@ def test_watch_ends_with_the_job(job: str, controller: FakeService, call: Call) 
     controller.end(job, JobState.SUCCEEDED, 0)
     result = call("watch", job)
     assert result.code == 0
-    assert [line.split()[2] for line in result.out.splitlines()] == ["submitted", "saved", "ended"]
+    assert [line.split()[4] for line in result.out.splitlines()] == ["submitted", "saved", "ended"]
     assert "\x1b" not in result.out, "a job may not steer the terminal"
     lines = [json.loads(line) for line in call("watch", job, "--json").out.splitlines()]
     assert [m["kind"] for m in lines] == ["submitted", "saved", "ended"]
@@ -260,10 +261,65 @@ def test_outputs(job: str, controller: FakeService, call: Call, folder: Path) ->
     blocked = call("outputs", job, "--to", str(folder / "a-file"))
     assert (blocked.code, blocked.out) == (2, "")
     assert "can't be written (Not a directory): name another folder" in blocked.err
-    again = call("outputs", job, "--to", "results")
-    assert again.code == 2
-    assert "--force" in again.err
     assert call("outputs", job, "--to", "results", "--force", "--json").code == 0
+
+
+def test_a_download_that_was_interrupted_is_completed(job: str, controller: FakeService, call: Call, folder: Path) -> None:
+    """It left some files, and refused to go on because of them."""
+    controller.end(job, JobState.SUCCEEDED, 0)
+    controller.results[job] = {"a.txt": b"one", "b.txt": b"two", "c.txt": b"three"}
+
+    def interrupted(_: JobId, path: str) -> Iterator[bytes]:
+        if path == "b.txt":
+            raise Conflict("the test ends it here")
+        return iter([controller.results[job][path]])
+
+    whole, controller.output = controller.output, interrupted  # type: ignore[method-assign]
+    assert call("outputs", job, "--to", "results").code == 14
+    assert [x.name for x in (folder / "results").iterdir()] == ["a.txt"]
+    asked: list[str] = []
+
+    def counted(job: JobId, path: str) -> Iterator[bytes]:
+        asked.append(path)
+        return whole(job, path)
+
+    controller.output = counted  # type: ignore[method-assign]
+    again = call("outputs", job, "--to", "results")
+    assert (again.code, asked) == (0, ["b.txt", "c.txt"]), again.err
+    assert "1 of 3 files are in results already" in again.err
+    assert {x.name: x.read_bytes() for x in (folder / "results").iterdir()} == controller.results[job]
+
+
+@pytest.mark.parametrize("other", ["another size", "two!"[:3].upper()])
+def test_another_file_of_an_outputs_name_is_left_alone(
+    job: str, controller: FakeService, call: Call, folder: Path, other: str
+) -> None:
+    controller.end(job, JobState.SUCCEEDED, 0)
+    controller.results[job] = {"a.txt": b"one", "b.txt": b"two"}
+    (folder / "results").mkdir()
+    (folder / "results/b.txt").write_text(other)
+    refused = call("outputs", job, "--to", "results")
+    assert (refused.code, "results/b.txt is there already and is another file" in refused.err) == (2, True)
+    assert "--force" in refused.err
+    assert [x.name for x in (folder / "results").iterdir()] == ["b.txt"], "nothing half-made"
+    assert (folder / "results/b.txt").read_text() == other
+    assert call("outputs", job, "--to", "results", "--force").code == 0
+    assert (folder / "results/b.txt").read_text() == "two"
+
+
+@pytest.mark.parametrize(
+    ("options", "state", "said"),
+    [
+        ([], JobState.SUCCEEDED, "it names no outputs: name them in the job file"),
+        (["--out", "*.fa"], JobState.SUCCEEDED, "its outputs, *.fa, matched nothing"),
+        (["--out", "*.fa"], JobState.CANCELLED, "it was cancelled before they were published"),
+        (["--out", "*.fa"], JobState.FAILED, "it failed before they were published"),
+    ],
+)
+def test_why_a_job_has_no_results(controller: FakeService, call: Call, options: list[str], state: JobState, said: str) -> None:
+    job = call("submit", "-q", *options, "--", "prog").out.strip()
+    controller.end(job, state, 0)
+    assert said in call("outputs", job).out
 
 
 def test_an_output_may_not_leave_its_folder(job: str, controller: FakeService, call: Call, folder: Path) -> None:
@@ -271,22 +327,6 @@ def test_an_output_may_not_leave_its_folder(job: str, controller: FakeService, c
     controller.results[job] = {"../evil": b"x"}
     assert call("outputs", job, "--to", "results").code == 1
     assert not (folder / "evil").exists()
-
-
-def test_report(job: str, controller: FakeService, call: Call) -> None:
-    old = an_attempt(controller.statuses[job].job.id, 1, AttemptState.RELEASED)
-    new = an_attempt(controller.statuses[job].job.id, 2)
-    controller.statuses[job] = replace(controller.statuses[job], attempts=[controller.status(old), controller.status(new)])
-    text = call("report").out
-    for part in ("0.0300", "0.0960", "0.0660", "69 %", "work repeated", "42s", "storage, requests, traffic"):
-        assert part in text
-    bill = json.loads(call("report", job, "--json").out)
-    assert bill["usd_micros"] == 30_000
-    assert bill["usd_micros_saved"] == 66_000
-    assert bill["repeated_seconds"] == 42.0
-    assert bill["frozen_seconds"] == 1.5
-    assert bill["not_counted"] == ["storage", "requests", "traffic"]
-    assert len(bill["attempts"]) == 1
 
 
 def test_version(call: Call) -> None:
@@ -352,15 +392,6 @@ def test_what_a_running_job_has_written_so_far(job: str, controller: FakeService
     assert (refused.code, "its disk is full" in refused.err) == (14, True)
 
 
-def test_a_step_that_begins_again_elsewhere_is_work_repeated() -> None:
-    first = {"granted_at": "x", "agent_state": "drained", "from_checkpoint": None, "unsaved_seconds": 30.0}
-    second = {**first, "unsaved_seconds": 5.0}
-    job = {"spec": {"engine": "auto"}, "attempts": [first, second]}
-    assert ask.repeated_seconds(job) == 30.0
-    assert ask.repeated_seconds({**job, "attempts": [first, {**second, "from_checkpoint": "000001-000001"}]}) == 0.0
-    assert ask.repeated_seconds({**job, "attempts": [{**first, "agent_state": "finished"}, second]}) == 0.0, "a retry"
-
-
 def test_a_dry_run_shows_choices_and_reasons_and_makes_no_job(controller: FakeService, call: Call) -> None:
     small = Offer(Pool("aws", "us-east-1", "us-east-1a", "m6i.large"), Market.SPOT, 31_000, 96_000, 2, 8 << 30, 1, 9)
     large = replace(small, pool=replace(small.pool, instance_type="m6i.8xlarge"), price_usd_micros_per_hour=900_000)
@@ -375,8 +406,13 @@ def test_a_dry_run_shows_choices_and_reasons_and_makes_no_job(controller: FakeSe
     assert answer["choices"][0]["usd_micros_per_hour"] == 31_000
     assert [r["why"] for r in answer["rejected"]] == ["it costs too much"] * 3
     assert (controller.statuses, controller.uploads) == ({}, {})
-    controller.previewed = Preview([], [], "no machine can be had")
-    assert "Nothing would be launched now: no machine can be had." in call(*words).out
+    controller.previewed = Preview([], [(large, "it costs too much")], "no machine can be had")
+    for more in ([], ["--json"]):
+        nothing = call(*words[:1], *more, *words[1:])
+        assert (nothing.code, nothing.err) == (21, "Nothing would be launched now: no machine can be had.\n")
+        assert "it costs too much" in nothing.out
+    controller.previewed = Preview([], [], "")
+    assert call(*words).code == 21
 
 
 def test_rails_of_a_job_arrive(controller: FakeService, call: Call) -> None:

@@ -15,7 +15,7 @@ from spotsurfer.model.errors import RehearsalFailed, StoreDamaged
 def test_a_list_says_what_is_proven_and_why_kept(job: str, call: Call) -> None:
     lines = call("checkpoints", "asm").out.splitlines()
     assert lines[0].split()[:4] == ["CHECKPOINT", "WHEN", "KIND", "SIZE"]
-    assert "5.0 MB" in lines[1]
+    assert "4.8 MiB" in lines[1]
     assert lines[1].rstrip().endswith("no: old")
     assert "left behind; torn" in lines[2]
     assert len(json.loads(call("checkpoints", job, "--json").out)["checkpoints"]) == 2
@@ -60,7 +60,7 @@ CHECKED = {"jobs": 1, "checkpoints": 2, "objects": 3, "bytes": 4_000}
 
 def test_a_sound_store(controller: FakeService, call: Call) -> None:
     controller.store_results["check"] = {**CHECKED, "damage": []}
-    assert call("store", "check", "--read").out == "1 jobs, 2 checkpoints, 3 chunks and packs, 4.0 kB verified.\n"
+    assert call("store", "check", "--read").out == "1 job, 2 checkpoints, 3 chunks and packs, 3.9 KiB verified.\n"
 
 
 def test_a_damaged_store_has_its_exit_code(controller: FakeService, call: Call) -> None:
@@ -78,7 +78,7 @@ def test_stats(controller: FakeService, call: Call) -> None:
     figures = {**one, "dedup_ratio": 2.0, "compression_ratio": None}
     controller.store_results["stats"] = {"jobs": [{"job": "j", **figures}], "total": figures}
     lines = call("store", "stats").out.splitlines()
-    assert lines[1].split() == ["j", "2.0", "kB", "2.0", "kB", "5", "B", "0", "B", "0", "B", "2", "8.0", "kB", "2.00", "-"]
+    assert lines[1].split() == ["j", "2.0", "KiB", "2.0", "KiB", "5", "B", "0", "B", "0", "B", "2", "7.8", "KiB", "2.00", "-"]
 
 
 def test_a_dry_collection(controller: FakeService, call: Call) -> None:
@@ -94,7 +94,7 @@ def test_a_dry_collection(controller: FakeService, call: Call) -> None:
     controller.store_results["gc"] = {"jobs": [step]}
     assert call("store", "gc", "--dry-run").out.splitlines() == [
         "j: checkpoint c would be dropped: d is newer and proven",
-        "j: 2 chunks (3.0 kB) would be removed",
+        "j: 2 chunks (2.9 KiB) would be removed",
     ]
 
 

@@ -30,7 +30,7 @@ def test_for_people(controller: FakeService, call: Call, job: str) -> None:
     told = call("usage", job)
     assert told.code == 0, told.err
     assert "1.50 in use on average, 2.00 at most" in told.out
-    assert "800.0 MiB at most, growing by up to 50 MB/s" in told.out
+    assert "800.0 MiB at most, growing by up to 47.7 MiB/s" in told.out
     assert "25 % for io" in told.out
     assert "3.0 MiB read, 6.0 MiB written" in told.out
     assert "GPU" not in told.out

@@ -1,4 +1,4 @@
-"""A user changes a job's priority: what is kept and told, and what is refused."""
+"""A user changes a job's priority or budget: what is kept and told, and what is refused."""
 
 from __future__ import annotations
 
@@ -57,11 +57,37 @@ def test_a_value_out_of_range_is_refused(priority: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"state": JobState.SUCCEEDED}, "job job is succeeded: another priority is not possible any more"),
-        ({"wish": Wish.CANCEL}, "job job is being cancelled: another priority is not possible any more"),
+        ({"state": JobState.SUCCEEDED}, "job job has succeeded already: another priority comes too late"),
+        ({"wish": Wish.CANCEL}, "job job is being cancelled already: another priority comes too late"),
     ],
 )
 def test_a_job_that_is_over_is_refused(changes: dict[str, Any], why: str) -> None:
     _, commands = world([], **changes)
     with pytest.raises(Conflict, match=why):
         commands.prioritize("job", 5)
+
+
+@pytest.mark.parametrize(
+    ("budget", "told"), [(5_000_000, "budget 5.0000 USD instead of none"), (None, None)], ids=["another", "as it is"]
+)
+def test_a_budget_is_changed(budget: int | None, told: str | None) -> None:
+    pokes: list[None] = []
+    engine, commands = world(pokes, state=JobState.HELD)
+    assert commands.set_budget("job", budget).spec.budget_usd_micros == budget
+    with engine.connect() as c:
+        assert rows.load_job(c, JOB).spec.budget_usd_micros == budget
+        assert [m.text for _, m in timeline.read(c, JOB, 0)] == ([f"{told}, asked by its user"] if told else [])
+    assert pokes
+
+
+@pytest.mark.parametrize("budget", [0, -1, 1 << 63])
+def test_a_budget_that_none_could_be(budget: int) -> None:
+    _, commands = world([])
+    with pytest.raises(UsageError, match="expected more than nothing"):
+        commands.set_budget("job", budget)
+
+
+def test_a_budget_of_a_job_that_is_over() -> None:
+    _, commands = world([], state=JobState.FAILED)
+    with pytest.raises(Conflict, match="job job has failed already: another budget comes too late"):
+        commands.set_budget("job", 1)

@@ -24,7 +24,7 @@ from spotsurfer.controller.forks import FIRST, Forks, Order
 from spotsurfer.controller.keeper import Keeper, Retention, Shop, lives
 from spotsurfer.controller.rehearsal import Rehearsals
 from spotsurfer.controller.shelf import Shelf
-from spotsurfer.model.errors import NotFound, RehearsalFailed, StoreDamaged
+from spotsurfer.model.errors import NotFound, RehearsalFailed, StoreDamaged, UsageError
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import AttemptState, Job, JobSpec, JobState
 from spotsurfer.ports.clock import ManualClock
@@ -157,6 +157,13 @@ def test_a_copy_keeps_what_was_printed_by_then(room: Room) -> None:
     log = HeadLog(room.store, made.id)
     log.refresh()
     assert Output(room.store).read(made.id, "out", chain(log.entries, None), 0, 100) == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 41])
+def test_a_copy_has_a_name_that_a_job_may_have(room: Room, name: str) -> None:
+    room.writer.save_all(["a"])
+    with pytest.raises(UsageError, match="expected up to 40 letters"):
+        room.forks.fork(Order(JOB, name=name), an_errand())
 
 
 def test_a_rehearsal_publishes_nothing_and_tells_nobody(room: Room) -> None:

@@ -82,6 +82,7 @@ class FakeService:
         self.fail: Exception | None = None
         self.previewed = Preview((), (), "")
         self.discarded: list[str] = []
+        self.launched: dict[str, datetime] = {}  # machines, where not at START
         self.on_move: Callable[[str, int], None] = lambda _job, _number: None
         self.on_checkpoint: Callable[[str, int], None] = lambda _job, _number: None
         self.protected: set[tuple[str, str]] = set()
@@ -199,10 +200,13 @@ class FakeService:
     def job(self, job: JobId) -> JobStatus:
         return self._find(job)
 
-    def timeline(self, job: JobId | None, after: int = 0) -> Sequence[tuple[int, Moment]]:
+    def timeline(
+        self, job: JobId | None, after: int = 0, since: datetime | None = None, last: int | None = None
+    ) -> Sequence[tuple[int, Moment]]:
         wanted = self._find(job).job.id if job is not None else None
         with self.lock:
-            return [(n, m) for n, m in enumerate(self.moments, 1) if n > after and wanted in (None, m.job)]
+            found = [(n, m) for n, m in enumerate(self.moments, 1) if n > after and wanted in (None, m.job)]
+        return [(n, m) for n, m in found if since is None or m.at >= since][-(last or len(found)) :]
 
     def why(self, job: JobId, last: int = 10) -> Sequence[Why]:
         self._find(job)
@@ -241,6 +245,11 @@ class FakeService:
     def prioritize(self, job: JobId, priority: int) -> Job:
         found = self._open(job)
         self.change(found.id, spec=replace(found.spec, priority=priority))
+        return self.statuses[found.id].job
+
+    def set_budget(self, job: JobId, usd_micros: int | None) -> Job:
+        found = self._open(job)
+        self.change(found.id, spec=replace(found.spec, budget_usd_micros=usd_micros))
         return self.statuses[found.id].job
 
     def go_back(self, job: JobId, checkpoint: str) -> Job:
@@ -358,10 +367,9 @@ class FakeService:
     def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
         return {str(POOL): [SpotSeen(datetime(2026, 1, 1, tzinfo=UTC), True)]}
 
-    def costs(self, job: JobId | None) -> Sequence[CostLine]:
+    def costs(self, job: JobId | None, since: datetime | None = None) -> Sequence[CostLine]:
         wanted = self._find(job).job.id if job is not None else None
-        return [
-            CostLine(JobId(name), 1, str(POOL), Market.SPOT, 3600.0, 30_000, 96_000, 3500.0, 1.5, "finished")
-            for name in self.statuses
-            if wanted in (None, name)
-        ]
+        found = [s.job for s in self.statuses.values() if wanted in (None, s.job.id)]
+        figures = (1, str(POOL), Market.SPOT, 3600.0, 30_000, 96_000, 3500.0, 1.5, "finished")
+        whose = [(j, (self.launched.get(j.id, START), None, j.spec.name, j.spec.user, j.spec.tags)) for j in found]
+        return [CostLine(j.id, *figures, *more) for j, more in whose if since is None or more[0] >= since]

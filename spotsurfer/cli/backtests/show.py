@@ -47,7 +47,7 @@ def progress(title: str) -> Iterator[Step]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    screen = console(stderr=True)
+    screen = console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(title, total=None)

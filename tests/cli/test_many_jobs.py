@@ -1,0 +1,96 @@
+"""Many jobs: which are listed, and what is done to several of them at once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli.conftest import Call
+from support.fake_service import FakeService
+
+from spotsurfer.model.job import JobState, Wish
+
+
+@pytest.fixture
+def jobs(controller: FakeService, call: Call) -> list[str]:
+    """asm-a (held), asm-b (succeeded), other; the last is the newest."""
+    made = [
+        str(json.loads(call("submit", "--json", "--name", name, "--tag", tag, "--", "prog").out)["id"])
+        for name, tag in (("asm-a", "run=7"), ("asm-b", "run=8"), ("other", "run=7"))
+    ]
+    controller.change(made[0], state=JobState.HELD, wish=Wish.HOLD)
+    controller.end(made[1], JobState.SUCCEEDED, 0)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ([], [2, 1, 0]),
+        (["--open"], [2, 0]),
+        (["--state", "held"], [0]),
+        (["--state", "held", "--state", "succeeded"], [1, 0]),
+        (["--state", "active"], [2]),
+        (["--tag", "run=7"], [2, 0]),
+        (["--tag", "run"], [2, 1, 0]),
+        (["--tag", "run=7", "--tag", "other"], []),
+        (["--name", "asm-*"], [1, 0]),
+        (["--name", "asm"], []),
+        (["--limit", "2"], [2, 1]),
+        (["--name", "asm-*", "--open", "--limit", "1"], [0]),
+    ],
+)
+def test_filters(jobs: list[str], call: Call, options: list[str], found: list[int]) -> None:
+    assert [job["id"] for job in json.loads(call("list", "--json", *options).out)] == [jobs[i] for i in found]
+    assert call("list", "-q", *options).out.split() == [jobs[i] for i in found]
+
+
+def test_a_state_that_there_is_not(jobs: list[str], call: Call) -> None:
+    wrong = call("list", "--state", "runing")
+    assert (wrong.code, "Did you mean 'running'?" in wrong.err) == (2, True)
+    assert "No jobs are like that" in call("list", "--name", "nobody").out
+
+
+def test_the_age_is_told(job: str, call: Call) -> None:
+    head, row = call("list").out.splitlines()
+    assert head.split()[-1] == "AGE"
+    assert row.split()[-1].endswith("h"), "since March 2026"
+
+
+@pytest.mark.parametrize(
+    ("words", "resumed"), [(["--all"], [0]), (["--tag", "run=7"], [0]), (["--tag", "run=8"], []), (["asm-a"], [0])]
+)
+def test_held_jobs_are_resumed_together(
+    jobs: list[str], controller: FakeService, call: Call, words: list[str], resumed: list[int]
+) -> None:
+    result = call("resume", *words)
+    assert result.code == 0, result.err
+    assert [i for i in range(3) if f"{jobs[i]} goes on" in result.out] == resumed
+    assert (controller.statuses[jobs[0]].job.state == "active") == bool(resumed)
+
+
+def test_who_can_not_be_resumed_keeps_none_of_the_others(jobs: list[str], controller: FakeService, call: Call) -> None:
+    result = call("resume", "nobody", "other", "asm-a", "--json")
+    assert result.code == 13
+    assert [x["job"] for x in json.loads(result.out)["jobs"]] == [jobs[0]]
+    assert "2 of 3 jobs could not be resumed" in result.err
+    assert json.loads(call("suspend", "asm-a", "--json").out)["job"] == jobs[0], "one alone is answered as ever"
+
+
+@pytest.mark.parametrize("words", [[], ["a", "--all"], ["--all", "--tag", "x=y"], ["a", "b", "--from", "3"]])
+def test_what_to_resume_is_said_in_one_way(jobs: list[str], controller: FakeService, call: Call, words: list[str]) -> None:
+    assert call("resume", *words).code == 2
+    assert controller.statuses[jobs[0]].job.state == "held"
+
+
+def test_quiet_says_what_was_asked_for_and_errors(controller: FakeService, call: Call) -> None:
+    made = call("submit", "-q", "--name", "asm", "--secret", "A=env:PATH", "--", "prog")
+    job = made.out.strip()
+    assert (made.code, made.err, list(controller.statuses)) == (0, "", [job])
+    for words in (["suspend", job], ["resume", job, "--quiet"], ["priority", job, "5"], ["cancel", job]):
+        done = call(*words, "-q")
+        assert (done.code, done.out, done.err) == (0, "", ""), words
+    refused = call("cancel", job, "-q")
+    assert (refused.code, refused.out) == (14, "")
+    assert "ended" in refused.err
+    assert "is being cancelled" in call("cancel", call("submit", "-q", "--", "x").out.strip()).out, "it is no habit"

@@ -1,0 +1,63 @@
+"""What people read instead of the controller's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cli.conftest import Call
+from spotsurfer_agent.protocol import Want
+from support.fake_service import FakeService
+
+from spotsurfer.cli import words
+from spotsurfer.controller.events import Kind
+from spotsurfer.controller.phases import PHASES
+from spotsurfer.model.transitions import AttemptEvent
+
+
+def test_no_word_is_left_out() -> None:
+    assert set(words.PHASES) == set(PHASES)
+    assert set(words.STEPS) == set(AttemptEvent)
+    assert set(words.KINDS) <= set(Kind)
+    assert set(words.WANTS) <= set(Want)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "data", "said"),
+    [
+        ("attempt", "epoch granted: from the beginning", {"event": "epoch granted"}, None),
+        ("granted", "owns the job, from the beginning", {}, ("handed over", "owns the job, from the beginning")),
+        ("attempt", "instance gone: the machine is gone", {"event": "instance gone"}, ("machine gone", "the machine is gone")),
+        ("attempt", "workload started", {"event": "workload started"}, ("runs", "")),
+        ("asked", "drain: its user asked for a move", {"want": "drain"}, ("told", "save and leave: its user asked for a move")),
+        ("ended", "held: by its user", {"state": "held"}, ("held", "by its user")),
+        ("ended", "active: resumed", {"state": "active"}, ("goes on", "resumed")),
+        ("ended", "failed: exit code 3", {"state": "failed"}, ("ended", "failed: exit code 3")),
+        ("saved", "live checkpoint", {}, ("saved", "live checkpoint")),
+        ("paced", "saved every 12 min", {}, ("save interval", "saved every 12 min")),
+    ],
+)
+def test_moments(kind: str, text: str, data: dict[str, Any], said: tuple[str, str] | None) -> None:
+    assert words.of_moment({"kind": kind, "text": text, "data": data}) == said
+
+
+def test_phases_are_explained_where_they_are_read(job: str, controller: FakeService, call: Call) -> None:
+    told = call("list", "--help").out
+    assert all(f"  {name}" in told and meaning in told for name, meaning in words.PHASES.items())
+    assert "phase       running: its command runs\n" in call("show", job).out
+    shown = call("list").out
+    assert "UNSAVED" in shown and "AT RISK" not in shown
+
+
+def test_what_is_asked_for_is_counted_as_people_do(controller: FakeService, call: Call) -> None:
+    call("submit", "--name", "one", "--cpu", "1", "--", "prog")
+    call("submit", "--name", "two", "--cpu", "2", "--", "prog")
+    assert "asked for   1 processor, " in call("show", "one").out
+    assert "asked for   2 processors, " in call("show", "two").out
+
+
+@pytest.mark.parametrize("command", ["submit", "store check", "cancel", "backtest size", "policies train", "report"])
+def test_help_speaks_no_python(call: Call, command: str) -> None:
+    told = call(*command.split(), "--help").out
+    assert not any(word in told for word in ("list[", "<str", "<int", "Raises", "[[")), told
+    assert "-q, --quiet" in told

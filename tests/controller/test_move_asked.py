@@ -1,0 +1,54 @@
+"""A move that nobody could carry out is refused when it is asked for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from support.builders import JOB, NOW, POOL, a_job, an_attempt, an_offer
+from support.dict_store import DictStore
+
+from spotsurfer.controller.commands import Commands
+from spotsurfer.model.errors import Conflict, SpotsurferError, UsageError
+from spotsurfer.model.job import MarketChoice
+from spotsurfer.model.market import Market, Offer
+from spotsurfer.ports.clock import ManualClock
+from spotsurfer.state import jobs as rows
+from spotsurfer.state.db import open_database
+from spotsurfer.store.heads import Heads
+
+OFFERS = tuple(an_offer(market, pool=replace(POOL, instance_type=t)) for t in ("m6i.large", "r6i.large") for market in Market)
+
+
+def commands(offers: tuple[Offer, ...], **spec: object) -> Commands:
+    engine = open_database(None)
+    with engine.begin() as c:
+        rows.add_job(c, a_job(dict(spec)))
+        rows.add_attempt(c, an_attempt())
+    return Commands(engine, ManualClock(NOW), Heads(DictStore()), lambda: None, offers=lambda: offers)
+
+
+@pytest.mark.parametrize(
+    ("asked", "spec", "kind", "why"),
+    [
+        (("r6i.larg", None), {}, UsageError, "no machine type 'r6i.larg' is on offer: did you mean 'r6i.large'?"),
+        (("r6i.nano", None), {}, UsageError, "'r6i.nano' is on offer: `spotsurfer submit --dry-run` lists what there is"),
+        (("m6i.large", None), {"cpus": 64}, Conflict, "m6i.large can't have job job: it has 4 processors, the job asks for 64"),
+        ((None, Market.ON_DEMAND), {"market": MarketChoice.SPOT}, Conflict, "the job takes no on-demand machine"),
+    ],
+)
+def test_refused(
+    asked: tuple[str | None, Market | None], spec: dict[str, object], kind: type[SpotsurferError], why: str
+) -> None:
+    with pytest.raises(kind, match=re.escape(why)):
+        commands(OFFERS, **spec).move("job", *asked)
+
+
+@pytest.mark.parametrize("asked", [("r6i.large", None), ("r6i.large", Market.SPOT), (None, None)])
+def test_accepted(asked: tuple[str | None, Market | None]) -> None:
+    assert commands(OFFERS).move(JOB, *asked) == 1
+
+
+def test_where_offers_are_not_known_yet_any_type_may_be_asked_for() -> None:
+    assert commands(()).move(JOB, "r6i.nano", None) == 1
