@@ -16,13 +16,13 @@ from urllib.parse import quote
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
+from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Since, examples
 from spotsurfer.cli.screen import put, put_json, say, table, tell, when
 from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import leaves_folder
 from spotsurfer.model.errors import DISK_FULL, Conflict, NotFound, SpotsurferError, StoreDamaged, UsageError
 from spotsurfer.model.steps import MAIN
-from spotsurfer.units import parse_seconds, size
+from spotsurfer.units import size
 
 if TYPE_CHECKING:
     from spotsurfer.cli.client import Client
@@ -61,23 +61,20 @@ def logs(  # noqa: PLR0913 - one parameter an option
     stderr: Annotated[bool, typer.Option("--stderr", help="Only the job's standard error.")] = False,
     attempt: Annotated[int | None, typer.Option(min=1, help="As it was under this attempt.", show_default=False)] = None,
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only the last lines.", show_default=False)] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help='Only what was printed since then: "10m" ago, or "2026-11-25 14:00".', show_default=False
-        ),
-    ] = None,
+    since: Since = None,
     step: Annotated[str | None, typer.Option(help="Only what this step printed.", show_default=False)] = None,
     live: Annotated[bool, typer.Option("--live", help="Follow it on its machine, over SSH: nothing is waited for.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the job's output in the order in which it was written, over all moves: stderr goes to stderr."""
+    from spotsurfer.cli.since import since as moment
+
     if step is not None and attempt is not None:
         raise UsageError("--step and --attempt can't be combined: a step's output goes over all its attempts.")
     if live and (step, attempt, tail, since) != (None, None, None, None):
         raise UsageError("--live shows what is printed now: it can't be combined with --step, --attempt, --tail or --since.")
     only = None if stdout == stderr else "out" if stdout else "err"
-    part = Part(only, attempt, step, tail, _moment(since) if since is not None else None)
+    part = Part(only, attempt, step, tail, max(0.0, moment(since).timestamp()) if since is not None else None)
     pieces = _live(job, [only] if only else ["out", "err"]) if live else _pieces(SESSION.client(), job, part, follow)
     if as_json:
         _put_json(pieces, [NAMES[only]] if only else list(NAMES.values()), one_by_one=follow or live)
@@ -113,20 +110,6 @@ def _put_json(pieces: Iterator[Piece], names: list[str], *, one_by_one: bool) ->
 
 def _utc(seconds: float | None) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds is not None else None
-
-
-def _moment(text: str) -> float:
-    """Seconds since 1970 of a time, local where it names no zone, or of a duration before now. Raises UsageError."""
-    from spotsurfer.ports.clock import SystemClock
-
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        pass
-    try:
-        return max(0.0, SystemClock().now().timestamp() - parse_seconds(text))
-    except ValueError:
-        raise UsageError(f'--since is {text!r}, expected a duration like "10m" or a time like "2026-11-25 14:00".') from None
 
 
 def _live(job: str, streams: list[str]) -> Iterator[Piece]:

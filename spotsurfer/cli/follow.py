@@ -66,7 +66,7 @@ def watch(client: Client, job: str | None, since: str | None, as_json: bool) -> 
         job = id_of(client, job)
     first: dict[str, object] = {} if job is not None else {"last": LAST_LINES}
     if since is not None:
-        first = {"since": moment_of(since)}
+        first = {"since": moment_of(since).isoformat()}
     shown = 0
     for batch in moments(client, job, **first):
         _print(batch, job is None, as_json)

@@ -60,7 +60,7 @@ def report(
 
     if by is not None and by not in ("user", "name") and not (by.startswith("tag:") and len(by) > len("tag:")):
         raise UsageError(f"--by is {by!r}, expected {', '.join(BY[:-1])} or {BY[-1]}.")
-    client, start = SESSION.client(), moment(since) if since is not None else None
+    client, start = SESSION.client(), moment(since).isoformat() if since is not None else None
     jobs = [client.get(job_path(job))] if job is not None else client.get("/v1/jobs")["jobs"]
     lines = client.get("/v1/costs", job=job, since=start)["costs"]
     summary = summarize(lines, _billed(jobs, lines) if since is not None else jobs)
