@@ -75,3 +75,18 @@ def test_a_store_that_overwrites_is_not_taken() -> None:
     store = DictStore()
     claim_store(store, "family", "memory:///")
     assert not [key for key in store.objects if key.startswith("proof")]
+
+
+class AsksAgain(DictStore):
+    """As a client that heard no answer to its first try: what it finds then is its own."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        super().create(key, data)
+        return super().create(key, data)
+
+
+def test_a_store_whose_answers_were_lost_is_not_taken_for_one_that_overwrites() -> None:
+    store = AsksAgain()
+    claim_store(store, "family", "memory:///")
+    with pytest.raises(StoreOwned, match="belongs to the controller family"):
+        claim_store(store, "another", "memory:///")
