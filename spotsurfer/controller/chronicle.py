@@ -9,7 +9,7 @@ from datetime import datetime
 
 import structlog
 from spotsurfer_agent.fit import Fit, say
-from spotsurfer_agent.protocol import NearMiss, Report, StepRun
+from spotsurfer_agent.protocol import WORKLOAD_DEAD, NearMiss, Report, StepRun
 from spotsurfer_agent.steps import MAIN
 from sqlalchemy import Connection, Engine
 
@@ -206,7 +206,7 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
     was_frozen = before is not None and before.frozen
     if r.frozen and not was_frozen:
         yield Kind.FROZEN, "held still: the agent can't be sure to own the job", {}
-    if was_frozen and not r.frozen:
+    if was_frozen and not r.frozen and r.state not in WORKLOAD_DEAD:
         yield Kind.THAWED, "goes on: the agent read that it still owns the job", {}
     if r.error and (before is None or before.error != r.error):
         yield Kind.ALERT, r.error, {"error_kind": r.error_kind}

@@ -82,6 +82,13 @@ def test_the_timeline_tells_when_the_verdict_changes_and_only_then() -> None:
     assert "too old" in text
 
 
+def test_only_a_job_that_goes_on_is_said_to_go_on() -> None:
+    """Of a machine that lost its job while it stood still the timeline said that it still owned it."""
+    held = replace(REPORT, last_save=None, frozen=True)
+    after = [replace(held, frozen=False, state=state) for state in (AgentState.RUNNING, AgentState.FENCED)]
+    assert [[kind for kind, _, _ in news(held, r)] for r in after] == [[Kind.THAWED], []]
+
+
 def test_each_verdict_is_a_sentence() -> None:
     assert say(FITS) == (
         "a final save now would take 3.9 s (381 MiB to send) and fits the 115 s that a notice leaves; "
