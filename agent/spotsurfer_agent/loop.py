@@ -68,7 +68,10 @@ class Surroundings:
 
 
 class Agent:
-    """One attempt on one machine. `run` is the loop; `tick` is one pass of it and never waits."""
+    """One attempt on one machine. `run` is the loop and starts the threads; `turn` is one pass of it and never waits.
+
+    Who has a clock of its own calls `turn`, the `turn` of each of `tickers`, and `worker.run_one` instead of `run`.
+    """
 
     def __init__(self, config: AgentConfig, given: Surroundings) -> None:
         self.config, self._given, self._now = config, given, given.now
@@ -113,7 +116,7 @@ class Agent:
         self._is_quiet, self._printed = False, False
         self.over = False  # everything is said: the machine may go
         self._status, self._woken, self._stopped = Status(WorkloadState.ABSENT), threading.Event(), False
-        self._tickers = self._make_tickers()
+        self.tickers = self._make_tickers()
 
     def _make_tickers(self) -> dict[str, Ticker]:
         c, poll = self.config, min(self.config.poll_seconds, self.config.lease_seconds / 4)
@@ -172,7 +175,7 @@ class Agent:
 
     def look_now(self) -> None:
         """Somebody says that there is news in the store; what is due anyway stays as it is."""
-        self._tickers["mailbox"].poke()
+        self.tickers["mailbox"].poke()
 
     def stop(self) -> None:
         """Leave the loop, the job and its shim as they are: another agent process takes over."""
@@ -182,19 +185,29 @@ class Agent:
     def run(self) -> bool:
         """Until the attempt is over (True) or `stop` was called (False)."""
         self.worker.start()
-        for ticker in self._tickers.values():
+        for ticker in self.tickers.values():
             ticker.start()
         while not self.over and not self._stopped:
-            self._woken.clear()
-            self.tick()
-            self._outlived()
-            if self.state.booted:  # only who sees the job can hold it: a beat says that the lease is being judged
-                self._given.beat()
+            rest = self.turn()
             if not self.over:
-                self._woken.wait(QUIET_SECONDS if self._is_quiet else TICK_SECONDS)
-        for ticker in self._tickers.values():
+                self._woken.wait(rest)
+        for ticker in self.tickers.values():
             ticker.stop()
         return self.over
+
+    @property
+    def woken(self) -> bool:
+        """A turn is due at once."""
+        return self._woken.is_set()
+
+    def turn(self) -> float:
+        """One pass of the loop; the seconds until the next is due, unless something wakes us before."""
+        self._woken.clear()
+        self.tick()
+        self._outlived()
+        if self.state.booted:  # only who sees the job can hold it: a beat says that the lease is being judged
+            self._given.beat()
+        return QUIET_SECONDS if self._is_quiet else TICK_SECONDS
 
     def _outlived(self) -> None:
         """A life with a limit ends whatever is going on: the job dies with the machine."""
@@ -258,7 +271,7 @@ class Agent:
         by = (self.state.name, facts.head.number if facts.head else 0, warm or "")
         if by != self._stirred_by:
             self._stirred_at, self._stirred_by = facts.now, by
-            self._tickers["warm"].poke()
+            self.tickers["warm"].poke()
         if self.standby is None:
             return
         if self.state.name is AgentState.STANDBY:
@@ -385,7 +398,7 @@ class Agent:
             self.work.hints.told() if facts.workload is WorkloadState.RUNNING else None,
         )
         if self.reporter.want(build(self.state, facts, extras)):
-            self._tickers["reporter"].poke()
+            self.tickers["reporter"].poke()
 
     def _protection(self) -> Protection:
         why = self.work.unprotected

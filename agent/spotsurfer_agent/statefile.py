@@ -78,12 +78,15 @@ class StateFile:
                 return
             self.memory = memory
             try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                new = self._path.with_suffix(".new")
-                new.write_text(json.dumps(dataclasses.asdict(memory)))
-                new.replace(self._path)
+                self._write(memory)
             except OSError as e:
                 log.warning("the agent's memory can't be written: %s", e)
+
+    def _write(self, memory: Memory) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(dataclasses.asdict(memory)))
+        new.replace(self._path)
 
 
 def _read(path: Path, fresh: Memory) -> Memory:

@@ -50,15 +50,24 @@ class Ticker:
         self._over.set()
         self._poked.set()
 
+    @property
+    def poked(self) -> bool:
+        """A look is due at once."""
+        return self._poked.is_set()
+
+    def turn(self) -> float:
+        """One look; the seconds until the next is due, unless somebody pokes before."""
+        self._poked.clear()
+        try:
+            self._look()
+        except Exception:
+            log.exception("%s failed; it is repeated", self._name)
+        self._after()
+        return self._seconds()
+
     def _run(self) -> None:
         while not self._over.is_set():
-            self._poked.clear()
-            try:
-                self._look()
-            except Exception:
-                log.exception("%s failed; it is repeated", self._name)
-            self._after()
-            self._poked.wait(self._seconds())
+            self._poked.wait(self.turn())
 
 
 class Worker:
@@ -75,6 +84,11 @@ class Worker:
         with self._lock:
             outcome, self._outcome = self._outcome, None
             return self._task, outcome
+
+    @property
+    def busy(self) -> bool:
+        """A task is under way."""
+        return self._task is not None
 
     def give(self, task: Task) -> None:
         """Begin a task; there must be none."""
