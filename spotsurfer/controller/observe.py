@@ -284,6 +284,7 @@ def _agent(heard: Heard, spoke_at: datetime) -> AgentSeen:
         spoke_at=spoke_at,
         head=r.head,
         desired=r.desired,
+        understood_at=heard.changed_at,
         drain_failed=r.drain_failed,
         frozen=r.frozen,
         lease_seconds=r.lease_seconds,

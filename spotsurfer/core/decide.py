@@ -213,7 +213,8 @@ def _garbled(own: Sequence[Case]) -> str | None:
     holder = holder_of(own)
     if holder is None or holder.unread is None or not holder.unread.garbled:
         return None
-    since = holder.agent.spoke_at if holder.agent is not None else holder.attempt.since
+    agent = holder.agent
+    since = (agent.understood_at or agent.spoke_at) if agent is not None else holder.attempt.since
     if holder.hearing.seconds(since, holder.now) <= holder.silence_seconds:
         return None
     return f"what the agent of attempt {holder.attempt.number} reports can't be read: {holder.unread.why}"

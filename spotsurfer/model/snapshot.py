@@ -42,9 +42,10 @@ class AgentSeen:
 
     state: str  # protocol.AgentState
     sequence: int
-    spoke_at: datetime  # our clock, when we first saw its newest report
+    spoke_at: datetime  # our clock, when we first saw its newest report, whether we can read it or not
     head: int
     desired: int
+    understood_at: datetime | None = None  # the same of the newest one that we can read; None = `spoke_at`
     drain_failed: int = 0
     frozen: bool = False
     lease_seconds: float = 0.0  # that it goes by; 0 = it does not say
