@@ -1,21 +1,66 @@
-"""Virtual machines and what runs on them: the agents that the real controller meets in the simulation."""
+"""Virtual machines and what runs on them: the real agent in virtual time, over an engine whose job is a number."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
+from simulation import strand
 from simulation.chances import Chances
 from simulation.objects import Objects
-from spotsurfer_agent import protocol
-from spotsurfer_agent.fit import Fit
-from spotsurfer_agent.headlog import Appended, HeadLog
-from spotsurfer_agent.protocol import AgentState, Desired, Done, Head, HeadKind, Notice, Report, SaveFacts, Want, Warm
-from spotsurfer_agent.store import StoreError
+from simulation.strand import Strand
+from spotsurfer_agent import loop, protocol
+from spotsurfer_agent.cachestore import Cache
+from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
+from spotsurfer_agent.facts import Outcome, Task
+from spotsurfer_agent.gate import Gate
+from spotsurfer_agent.notices.port import Said
+from spotsurfer_agent.notices.watcher import Watcher
+from spotsurfer_agent.patience import Patience, Patient
+from spotsurfer_agent.protocol import AgentConfig, SaveFacts, Spec, Step
+from spotsurfer_agent.statefile import Memory, StateFile
+from spotsurfer_agent.store import StoreUnreachable
+from spotsurfer_agent.threads import Worker
+from spotsurfer_agent.usage.sampler import Sampler
+from support.agent_shim import Shim
+from support.agent_world import FakeEngine
 
+from spotsurfer.model.job import Attempt
 from spotsurfer.ports.provider import LaunchPlan
+
+NOTICE_SECONDS = 20
+LEASE_SECONDS = 8.0
+SAVE_EVERY = 25.0
+SETUP_SECONDS = 40.0  # of work in a step that is not protected
+IMAGE_BYTES, SENT_PER_SECOND = 1 << 30, 80 << 20
+RESTARTS_SECONDS = 3.0  # until there is another agent after one died
+TURNS_MAX = 6  # of the loop in one second: what it wakes itself for
+
+
+def spec_of(job: str) -> Spec:
+    """What agents read of a job. Each second job begins with a step that is not saved."""
+    setup = [Step("setup", ["setup"], protect=False), Step("main", ["work"])] if job.endswith("1") else []
+    return Spec(job, ["work"], checkpoint_interval_seconds=SAVE_EVERY, image="docker://registry/image", steps=setup)
+
+
+def config_of(attempt: Attempt, **settings: float) -> str:
+    """User-data of a machine."""
+    lease = attempt.lease_seconds or LEASE_SECONDS
+    told: dict[str, float] = {
+        "poll_seconds": 1.0,
+        "report_seconds": 2.0,
+        "hurry_seconds": 1.0,
+        "lease_seconds": lease,
+        "drain_margin_seconds": 1.0,
+        "notice_window_seconds": float(NOTICE_SECONDS),
+        **settings,
+    }
+    config = AgentConfig(attempt.job, attempt.number, "memory:///", **told)  # type: ignore[arg-type]
+    return protocol.encode(config).decode()
 
 
 @dataclass
@@ -34,260 +79,230 @@ class Machine:
     agent: Agent | None = field(default=None)
 
 
-NOTICE_SECONDS = 12
-LEASE_SECONDS = 8.0
-REPORT_SECONDS = 2.0
-SAVE_EVERY = 25
-RESERVE_SECONDS = 9.0  # the longest final save, and a bit
-SETUP_SECONDS = 40
-OLD_BASE_SECONDS = 12.0  # of work since the newest checkpoint: a live save before a move pays
+class Kept(StateFile):
+    """The agent's memory, without a disk: it outlives the agent's process."""
+
+    def _write(self, memory: Memory) -> None: ...
+
+
+class Metadata:
+    """The metadata service of one machine, as a dialect."""
+
+    def __init__(self, host: Agent) -> None:
+        self._host = host
+
+    def notice(self) -> Said | None:
+        noticed = self._host.noticed_at
+        left = None if noticed is None else NOTICE_SECONDS - (self._host.now - noticed)
+        return None if left is None else Said("interruption", self._host.machine.id, left)
+
+    def instance(self) -> str:
+        return self._host.machine.id
 
 
 class Agent:
-    """Does what the real one does, in steps of one second."""
+    """One machine's agent, which may die and come again, with its job. A second is a `step`.
 
-    def __init__(self, machine: Machine, store: Objects, chances: Chances, rand: random.Random, work: int) -> None:
-        self.machine, self.store, self.chances, self.rand, self.total = machine, store, chances, rand, work
-        self.job = machine.plan.tags["spotsurfer:job"]
-        self.number = int(machine.plan.tags["spotsurfer:attempt"])
-        self.log = HeadLog(store, self.job)
-        self.state, self.busy, self.cut, self.sequence = AgentState.STANDBY, 0, 0, 0
-        self.work = 0.0
-        self.setup = SETUP_SECONDS if self.job.endswith("1") else 0  # of work in a step that is not protected
-        self.heard, self.told, self.held = 0.0, 0.0, False
-        self.told_last: object = None
-        self.noticed_at: float | None = None
+    It is also what its engine meets (`support.agent_world.Circumstances`): long work takes time, and fails by chance.
+    """
+
+    def __init__(
+        self, machine: Machine, store: Objects, chances: Chances, rand: random.Random, work: int, folder: Path
+    ) -> None:
+        self.machine, self.chances, self.rand = machine, chances, rand
+        self.config = protocol.decode(AgentConfig, machine.plan.user_data.encode())
+        self.job, self.number = self.config.job, self.config.attempt
+        self.store = store.seen_by("agent", self._reach)
         self.now = 0.0
-        self.desired: Desired | None = None
-        self.failed, self.error, self.last_saved = 0, "", 0.0
-        self.draining_for = 0
-        self.error_kind = ""
-        self.restored = 0.0  # seconds that the restore took
-        self.arriving = 0  # looks until all memory is there
-        self.warm: str | None = None
-        self.wanted: str | None = None
-        self.fetching = 0
-        self.root = rand.randint(0, 4)  # looks until what the job brings is here
-        self.saves, self.saved = 0, SaveFacts("", 0, "live", 0, 0, 0.0, 0.0)
+        self.cut = 0
+        self.noticed_at: float | None = None
+        setup = min(SETUP_SECONDS, work / 2) if self.job.endswith("1") else 0.0
+        code = 7 if rand.random() < chances.command_fails else 0
+        self.shim = Shim(lambda: self.now, length=work, codes=[0, code] if setup else [], exit_code=code, before=setup)
+        self.state = Kept(folder / "never", self.job, self.number)
+        self.cache = Cache(folder / machine.id, IMAGE_BYTES)
+        self.unfit: list[str] = []
+        self.facts_there: dict[str, str] = {}
+        self.facts_here: dict[str, str] = {}
+        self.speaks_against = ""
+        self.root_at = float("inf")  # when what the job brings is here; not before it was asked for
+        self.saved_work = 0.0
+        self.agent: loop.Agent | None = None
+        self._due: dict[str, float] = {}
+        self._task: Strand | None = None
+        self._looking: Strand | None = None
+        self._again_at = 0.0
+
+    # ------------------------------------------------------------ what tests look at
+
+    @property
+    def work(self) -> float:
+        """Seconds of the job that are done here."""
+        return self.shim.worked
 
     @property
     def executing(self) -> bool:
         """The job's processes make progress here."""
-        alive = self.state in (AgentState.RUNNING, AgentState.DRAINING) and self.machine.gone_at is None
-        return alive and not self.held
-
-    def step(self, now: float) -> None:
-        self.now = now
-        # Waiters wait seconds, holders minutes: cut more often, they meet it as often.
-        often = 5 if self.state is AgentState.STANDBY else 1
-        if self.cut == 0 and self.rand.random() < self.chances.cut * often and not self.machine.sure:
-            self.cut = self.rand.randint(5, 40)
-        self.cut = max(self.cut - 1, 0)
-        reachable = self.cut == 0 and self._reaches(self._contact)
-        if now - min(self.heard, self.told) >= LEASE_SECONDS:
-            self.held = True
-        elif reachable:
-            self.held = False
-        if self.executing:
-            self._work_on()
-        if reachable:
-            self._reaches(self._act)
-            self._reaches(self._report)
-
-    def _reaches(self, what: Callable[[], None]) -> bool:
-        """Whether the store let it be done, at the second try at least: clients of stores try again by themselves."""
-        for _ in range(2):
-            try:
-                what()
-            except StoreError:
-                continue
-            return True
-        return False
-
-    def _report(self) -> None:
-        """At once when there is news, else at times of its own: a third of the lease apart, or a bit less."""
-        words = self._words()
-        news = replace(words, sequence=0, cpu_seconds=0.0, save_age_seconds=None, restore_seconds=None, notice=None)
-        if self.told_last == (news, self.noticed_at) and self.now - self.told < REPORT_SECONDS:
-            return
-        self.sequence += 1
-        self.store.put(protocol.live_key(self.job, self.number), protocol.encode(replace(words, sequence=self.sequence)))
-        self.told, self.told_last = self.now, (news, self.noticed_at)
-
-    def _work_on(self) -> None:
-        """A second of it."""
-        self.work = min(self.work + 1, self.total)
-
-    def _contact(self) -> None:
-        head = self.log.refresh()
-        data = self.store.get(protocol.desired_key(self.job, self.number))
-        self.desired = protocol.decode(Desired, data) if data else None
-        self.heard = self.now
-        holding = self.state in (AgentState.RESTORING, AgentState.RUNNING, AgentState.DRAINING)
-        if holding and head is not None and (head.epoch != self.number or head.kind is HeadKind.DONE):
-            self.state = AgentState.FENCED
-
-    def _act(self) -> None:
-        act = {
-            AgentState.STANDBY: self._standby,
-            AgentState.RESTORING: self._restoring,
-            AgentState.RUNNING: self._running,
-            AgentState.DRAINING: self._draining,
-        }.get(self.state)
-        if act is not None and not self._unwhole():
-            act()
-
-    def _standby(self) -> None:
-        head = self.log.newest
-        self.root -= self.root > 0 and not self.machine.registry_down
-        if head is not None and head.epoch == self.number and head.kind is HeadKind.GRANT:
-            self.state, self.busy, self.work = AgentState.RESTORING, self.rand.randint(0, 5), head.cpu_seconds
-            self.last_saved = self.work
-        elif head is not None and head.checkpoint != self.wanted:
-            self.wanted, self.fetching = head.checkpoint, self.rand.randint(0, 12)
-        self.fetching = max(self.fetching - 1, 0)
-        if self.fetching == 0:
-            self.warm = self.wanted
-
-    def _restoring(self) -> None:
-        self.busy -= 1
-        self.restored += 1
-        if self.busy <= 0:
-            broken = self.rand.random() < self.chances.restore_fails
-            self.state = AgentState.BROKEN if broken else AgentState.RUNNING
-            self.error = "the restore failed" if broken else ""
-            self.error_kind = self.rand.choice(["restore", "store", "refused", "refused"]) if broken else ""
-            self.arriving = 0 if broken else self.rand.randint(0, 6)
-
-    def _unwhole(self) -> bool:
-        self.arriving = max(self.arriving - 1, 0)
-        if self.arriving and self.rand.random() < self.chances.image_bad:
-            self.state, self.error, self.error_kind = AgentState.BROKEN, "a chunk is missing", "restore"
-        return self.state is AgentState.BROKEN
-
-    def _running(self) -> None:
-        want = self.desired
-        asked = want is not None and want.want is Want.DRAIN and want.sequence != self.failed
-        if self.work >= self.total:
-            self._done()
-        elif asked or self._time_to_go():
-            self.state, self.busy = AgentState.DRAINING, self.rand.randint(2, 8)
-            self.draining_for = want.sequence if asked and want else 0
-        elif self.unprotected:
-            return
-        elif self.work - self.last_saved >= self._every() or (want is not None and want.save_at_least > self._sequence()):
-            self._commit(final=False)
-
-    def _every(self) -> float:
-        told = self.desired.save_every_seconds if self.desired is not None else None
-        return SAVE_EVERY if told is None else told
+        s = self.shim
+        runs = s.phase is WorkloadState.RUNNING and not (s.held or s.near_miss) and s.pending is None
+        return runs and self.machine.gone_at is None
 
     @property
     def unprotected(self) -> bool:
         """What it does now begins again elsewhere."""
-        return self.work < self.setup
+        return self.shim.before > 0 and self.shim.step == 0
 
-    def _time_to_go(self) -> bool:
-        """With a notice: at once where no save was measured here, else when the time gets short."""
-        if self.noticed_at is None:
-            return False
-        return self.saves == 0 or self._left() <= RESERVE_SECONDS
+    # ------------------------------------------------------------ the machine
 
-    def _left(self) -> float:
-        assert self.noticed_at is not None
-        return NOTICE_SECONDS - (self.now - self.noticed_at)
+    def begin(self, now: float) -> None:
+        """It has booted."""
+        self.now = now
+        self._boot()
 
-    def _draining(self) -> None:
-        self.busy -= 1
-        withdrawn = self.noticed_at is None and (self.desired is None or self.desired.want is Want.RUN)
-        if withdrawn:
-            self.state = AgentState.RUNNING
-        elif self.work >= self.total:
-            self._done()
-        elif self.busy <= 0 and self.noticed_at is None and self.rand.random() < self.chances.save_fails:
-            self.state, self.failed, self.error = AgentState.RUNNING, self.draining_for, "the final save failed"
-        elif self.busy <= 0 and self._commit(final=True):
-            self.state = AgentState.DRAINED
+    def usage(self) -> Sampler | None:
+        """What measures the job."""
+        return None
 
-    def _sequence(self) -> int:
-        return self.log.newest.sequence if self.log.newest else 0
-
-    def _entry(self, kind: HeadKind, **changes: object) -> Head:
-        newest = self.log.newest
-        assert newest is not None
-        values = {
-            "number": newest.number + 1,
-            "kind": kind,
-            "epoch": self.number,
-            "checkpoint": newest.checkpoint,
-            "sequence": newest.sequence,
-            "final": False,
-            "done": None,
-            "cpu_seconds": self.work,
-            "nonce": f"{self.number}-{newest.number + 1}-{self.rand.random()}",
-            "at": "",
-        }
-        return Head(**{**values, **changes})  # type: ignore[arg-type]
-
-    def _append(self, head: Head) -> bool:
-        won = self.log.append(head) is Appended.OURS
-        if not won:
-            self.state = AgentState.FENCED
-        return won
-
-    def _commit(self, final: bool) -> bool:
-        newest = self.log.newest
-        if final and self.unprotected and newest is not None:
-            return self._append(self._entry(HeadKind.COMMIT, final=True, cpu_seconds=newest.cpu_seconds))
-        sequence = self._sequence() + 1
-        name = protocol.checkpoint_id(self.number, sequence)
-        self.last_saved, self.saves = self.work, self.saves + 1
-        won = self._append(self._entry(HeadKind.COMMIT, checkpoint=name, sequence=sequence, final=final))
-        self.saved = SaveFacts(name, sequence, "final" if final else "live", 10, 5, 0.1, 1.0) if won else self.saved
-        return won
-
-    def _done(self) -> None:
-        code = 7 if self.rand.random() < self.chances.command_fails else 0
-        if self._append(self._entry(HeadKind.DONE, done=Done(code, "exited"))):
-            self.state = AgentState.FINISHED
-
-    def _words(self) -> Report:
-        """The next report."""
-        notice = None if self.noticed_at is None else Notice("interruption", "n1", max(self._left(), 0.0))
-        gain = 3.0 if self.work - self.last_saved > OLD_BASE_SECONDS else 0.0
-        unfit, kind = self._unfit()
-        return Report(
-            job=self.job,
-            attempt=self.number,
-            instance=self.machine.id,
-            agent_version="0",
-            sequence=self.sequence,
+    def _boot(self) -> None:
+        given = loop.Surroundings(
+            store=self.store,
+            make_engine=self._engine,
+            watcher=Watcher(Metadata(self), lambda: self.now),
             state=self.state,
-            head=self.log.newest.number if self.log.newest else 0,
-            desired=self.desired.sequence if self.desired else 0,
-            drain_failed=self.failed,
-            last_save=self.saved if self.saved.checkpoint else None,
-            notice=notice,
-            warm=Warm(self.warm, 0, 0) if self.state is AgentState.STANDBY else None,
-            fit=Fit(1.0, 1, 5.0, 10.0, "fits", RESERVE_SECONDS, gain, 5.0, 1.0) if self.saves else None,
-            unfit=unfit,
-            unfit_kind=kind,
-            waits="the registry can't be reached" if self.state is AgentState.STANDBY and self.root else "",
-            error=self.error,
-            error_kind=self.error_kind,
-            cpu_seconds=self.work,
-            saves=self.saves,
-            frozen_seconds=0.1 * self.saves,
-            save_age_seconds=self.work - self.last_saved,
-            restore_seconds=self.restored,
-            protection="none" if self.unprotected else "criu",
+            keys=Keys.derive(b"", self.job),
+            cache=self.cache,
+            usage=self.usage(),
+            now=lambda: self.now,
         )
+        agent = self.agent = loop.Agent(self.config, given)
+        agent.work.wait = strand.wait
+        agent.worker = Worker(self._foreseen(agent.work.do), agent.wake)
+        if agent.standby is not None:
+            agent.standby.threads = 1  # so that a seed is always the same world
+        self._due = dict.fromkeys(agent.tickers, self.now)
 
-    def _unfit(self) -> tuple[str, str]:
-        """Standing by, some machines find that they could not go on with the newest checkpoint, or that none could."""
-        head = self.log.newest
-        if self.state is not AgentState.STANDBY or head is None or head.checkpoint is None:
-            return "", ""
-        if self.rand.random() < self.chances.unfit:
-            return "another processor", ""
-        return ("the image is gone", "image") if self.rand.random() < self.chances.useless else ("", "")
+    def _engine(self, gate: Gate) -> FakeEngine:
+        patient = Patient(gate, Patience(now=lambda: self.now, wait=strand.wait))
+        return FakeEngine(self.shim, patient, self.cache.folder.parent / "scratch", self)
+
+    def _foreseen(self, do: Callable[[Task], Outcome]) -> Callable[[Task], Outcome]:
+        def foreseen(task: Task) -> Outcome:
+            try:
+                return do(task)
+            except Exception as e:  # the agent would go on; here it is a bug
+                raise AssertionError(f"{task} of {self.job} failed in a way that nobody foresaw: {e!r}") from e
+
+        return foreseen
+
+    def _reach(self) -> None:
+        strand.check()
+        if self.cut:
+            raise StoreUnreachable("the machine is cut off")
+
+    def die(self) -> None:
+        """The agent's process is killed, or its machine is: no task goes on."""
+        for task in (self._task, self._looking):
+            if task is not None:
+                task.drop()
+        self.agent = self._task = self._looking = None
+        self._again_at = self.now + RESTARTS_SECONDS
+
+    def step(self, now: float) -> bool:
+        """A second more; True = the machine powers itself off."""
+        self.now = now
+        self.shim.advance()
+        self._mishaps()
+        if self.agent is None and now >= self._again_at:
+            self._boot()
+        agent = self.agent
+        if agent is None:
+            return False
+        for name, ticker in agent.tickers.items():
+            if name not in ("warm", "reporter") and (now >= self._due[name] or ticker.poked):
+                self._due[name] = now + ticker.turn()
+        agent.wake()
+        self._turn(agent)
+        self._look_ahead(agent)
+        self._turn(agent)
+        return agent.over
+
+    def _turn(self, agent: loop.Agent) -> None:
+        """What the loop and its worker do until they wait for something."""
+        reporter = agent.tickers["reporter"]
+        for _ in range(TURNS_MAX):
+            if agent.woken:
+                agent.turn()
+            if agent.worker.busy:
+                self._task = self._task or Strand(agent.worker.run_one, lambda: self.now)
+                self._task.turn()
+                self._task = None if self._task.over else self._task
+            if not agent.over and (reporter.poked or self.now >= self._due["reporter"]):
+                self._due["reporter"] = self.now + reporter.turn()
+            if not agent.woken or agent.over:
+                return
+
+    def _look_ahead(self, agent: loop.Agent) -> None:
+        """Fetching takes its time: it is a long task, too."""
+        ticker = agent.tickers["warm"]
+        if self._looking is None and (self.now >= self._due["warm"] or ticker.poked):
+            self._looking = Strand(lambda: self._due.update(warm=self.now + ticker.turn()), lambda: self.now)
+        if self._looking is not None:
+            self._looking.turn()
+            self._looking = None if self._looking.over else self._looking
+
+    def _mishaps(self) -> None:
+        """By chance."""
+        waits = self.agent is not None and self.agent.state.name is protocol.AgentState.STANDBY
+        # Waiters wait seconds, holders minutes: cut more often, they meet it as often.
+        if self.cut == 0 and self.rand.random() < self.chances.cut * (5 if waits else 1) and not self.machine.sure:
+            self.cut = self.rand.randint(5, 40)
+        self.cut = max(self.cut - 1, 0)
+        if self.rand.random() < self.chances.agent_dies:
+            self.die()
+        arrives = self.shim.phase is WorkloadState.RUNNING and self.now < self.shim.arrives_at
+        if arrives and self.rand.random() < self.chances.image_bad:
+            self.shim.phase, self.shim.image_is_bad = WorkloadState.LOST, True
+            self.shim.lost_because = "a chunk is missing"
+
+    # ------------------------------------------------------------ what the engine meets
+
+    def trip(self, point: str) -> None:
+        """Long work takes time, and fails by chance."""
+        if point == "prepare":
+            self._prepare()
+        elif point == "compared":
+            self.speaks_against = "another processor" if self.rand.random() < self.chances.unfit else ""
+        elif point in ("start", "restore"):
+            strand.wait(self.rand.randint(0, 5))
+            if self.rand.random() < self.chances.restore_fails:
+                raise EngineError(self.rand.choice(["restore", "store", "refused", "refused"]), "the restore failed")
+        elif point == "restored":
+            self.saved_work = self.shim.worked
+            self.shim.arrives_at = self.now + self.rand.randint(0, 6)
+        elif point == "upload":
+            final = self.shim.pending is not None
+            strand.wait(self._new_bytes() / SENT_PER_SECOND + self.rand.randint(0, 3))
+            if final and self.noticed_at is None and self.rand.random() < self.chances.save_fails:
+                raise EngineError("save", "the final save failed")
+
+    def _prepare(self) -> None:
+        if self.rand.random() < self.chances.useless:
+            raise EngineError("image", "the image is gone")
+        if self.root_at == float("inf"):
+            self.root_at = self.now + self.rand.randint(0, 4)
+        strand.wait(max(self.root_at - self.now, 0.0))
+        if self.machine.registry_down:
+            self.root_at = float("inf")
+            raise EngineError("store", "the registry can't be reached")
+        self.root_at = self.now
+
+    def _new_bytes(self) -> int:
+        """The longer since the last save, the more."""
+        return int(IMAGE_BYTES * min(0.1 + (self.shim.worked - self.saved_work) / 100, 1.0))
+
+    def measured(self, request: SaveRequest, seconds: float) -> SaveFacts:
+        """What a save that took so long from freeze to commit moved."""
+        new, kind = self._new_bytes(), "final" if request.final else "live"
+        self.saved_work = self.shim.worked
+        name, number, took = request.checkpoint, request.sequence, max(seconds, 0.2)
+        return SaveFacts(name, number, kind, IMAGE_BYTES, new, 0.1, took, memory_bytes=IMAGE_BYTES)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 
 from simulation.agents import Agent, Machine
 from simulation.chances import Chances
 from simulation.objects import Objects
 from simulation.virtual import Cloud
+from spotsurfer_agent.engines.port import SaveRequest, WorkloadState
 from spotsurfer_agent.oomguard import TRUE_SHARE, Levels
-from spotsurfer_agent.protocol import AgentState, NearMiss, Report, Usage
-from spotsurfer_agent.usage.gather import Gathering
+from spotsurfer_agent.protocol import NearMiss, SaveFacts
 from spotsurfer_agent.usage.meters import Sample, Totals
+from spotsurfer_agent.usage.sampler import Sampler
+from support.agent_shim import Shim
 from support.loads import Load
 from support.rides import GIB, TYPES
 
@@ -22,114 +24,92 @@ from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.ports.provider import LaunchPlan
 
-TRIES = 5  # to save a job that stands still for want of memory
-LAST_WORDS_SECONDS = 3
-ARRIVES_LOOKS = 7
+ARRIVES_SECONDS = 7
 FILES = 100 * GIB  # on the disk of each job
-RUNS = (AgentState.RUNNING, AgentState.DRAINING)
 
 
-class SizedAgent(Agent):
-    """Tells what its job uses. The guard freezes one that can be saved; else the kernel kills."""
+@dataclass
+class SizedShim(Shim):
+    """Of a job whose use changes. The guard freezes one that can be saved; else the kernel kills it."""
 
-    def __init__(self, machine: Machine, cloud: SizedCloud) -> None:
-        super().__init__(machine, cloud.store, cloud.chances, cloud.rand, cloud.work)
-        cores, gib, _ = TYPES[machine.plan.pool.instance_type]
-        self.cores, self.levels = float(cores), Levels.of(gib * GIB)
-        self.load, self.images = cloud.load, cloud.images
-        self.memory, self.cpu, self.tries = 0.0, 0.0, 0
-        self.miss: NearMiss | None = None
-        self.pressed = False
-        self.ends_at = float("inf")
-        self.said: Report | None = None
-        self.committed = False  # a final save, of which no report tells yet
-        self.gathering = Gathering()
+    load: Load = field(kw_only=True)
+    cores: float = field(kw_only=True)
+    levels: Levels = field(kw_only=True)
+    memory: float = 0.0
+    cpu: float = 0.0
+    miss: NearMiss | None = None  # the newest one
 
-    @property
-    def executing(self) -> bool:
-        """Not while it stands still for want of memory."""
-        return super().executing and not self.pressed
+    def advance(self) -> None:
+        """It works as fast as its machine lets it, and touches memory."""
+        seconds, self.since = self.now() - self.since, self.now()
+        stands = self.held or self.near_miss or self.pending is not None
+        if self.phase is not WorkloadState.RUNNING or stands or seconds <= 0:
+            return
+        wanted = max(self.load(self.worked)[1], 0.1)
+        self.worked = min(self.worked + seconds * min(1.0, self.cores / wanted), self.ends_at)
+        self.cpu += seconds * min(self.cores, wanted)
+        if self.worked >= self.ends_at:
+            self.phase = WorkloadState.EXITED
+        else:
+            self.touch(self.load(self.worked)[0])
 
-    def step(self, now: float) -> None:
-        """A second more; of a job that is lost the machine ends itself."""
-        super().step(now)
-        if self.state in RUNS:
-            self._sample()
-        if now >= self.ends_at:
-            self.machine.gone_at = self.machine.born + timedelta(seconds=now)
-
-    def _work_on(self) -> None:
-        wanted = max(self.load(self.work)[1], 0.1)
-        self.work = min(self.work + min(1.0, self.cores / wanted), self.total)
-        self.cpu += min(self.cores, wanted)
-        self._hold(self.load(self.work)[0])
-
-    def _hold(self, wanted: float) -> None:
-        """It touches memory; the guard and the kernel look at it."""
+    def touch(self, wanted: float) -> None:
+        """So much memory. The guard and the kernel look at it."""
         self.memory = min(wanted, self.levels.press)
-        if not self.unprotected and wanted >= TRUE_SHARE * self.levels.press:
-            self.pressed = True
+        if wanted >= TRUE_SHARE * self.levels.press:
             self._missed(False)
         elif wanted > self.levels.machine:
             self._missed(True)
-            self._lost("the kernel killed it, because memory ended")
+            self.phase, self.lost_because = WorkloadState.LOST, "the kernel killed it, because memory ended"
 
     def _missed(self, killed: bool) -> None:
-        self.miss = NearMiss(self.levels.machine, self.levels.press, int(self.memory), 0.01, killed)
+        self.near_miss = self.miss = NearMiss(self.levels.machine, self.levels.press, int(self.memory), 0.01, killed)
 
-    def _lost(self, why: str) -> None:
-        self.state, self.error, self.error_kind, self.pressed = AgentState.BROKEN, why, "lost", False
-        self.ends_at = self.now + LAST_WORDS_SECONDS
 
-    def _restoring(self) -> None:
-        super()._restoring()
-        newest = self.log.newest
-        if self.state is AgentState.RUNNING and newest is not None and newest.checkpoint is not None:
-            self._hold(self.images[self.job, newest.checkpoint])
+class Meter(Sampler):
+    """Measures such a job."""
 
-    def _running(self) -> None:
-        if not self.pressed:
-            super()._running()
-            return
-        self.state, self.busy = AgentState.DRAINING, self.rand.randint(2, 8)
+    def __init__(self, shim: SizedShim, now: Callable[[], float]) -> None:
+        super().__init__(Path("/nowhere"), now)
+        self._shim = shim
 
-    def _draining(self) -> None:
-        if not self.pressed:
-            super()._draining()
-            return
-        self.busy -= 1
-        if self.busy > 0:
-            return
-        if self.rand.random() < self.chances.save_fails:
-            self.tries, self.busy, self.error, self.error_kind = self.tries + 1, 2, "the final save failed", "save"
-            if self.tries >= TRIES:
-                self._lost("its memory was about to end and it could not be saved")
-        elif self._commit(final=True):
-            self.state = AgentState.DRAINED
+    def look(self, arriving_bytes: int | None = None) -> None:
+        """One sample."""
+        shim, now = self._shim, self._now()
+        missing = int(shim.memory * max(shim.arrives_at - now, 0.0) / ARRIVES_SECONDS)
+        there = int(shim.memory) - missing
+        due = Totals() if self._gathering.due(now) else None
+        self._gathering.add(now, Sample(shim.cpu, there, there, there, 0), due, (), missing or None)
 
-    def _commit(self, final: bool) -> bool:
-        won = super()._commit(final)
-        if won and self.images.setdefault((self.job, self.saved.checkpoint), int(self.memory)):
-            held = self.images[self.job, self.saved.checkpoint]
-            self.saved = replace(self.saved, image_bytes=held + FILES, memory_bytes=held)
-        self.committed = won and final
-        return won
 
-    def _sample(self) -> None:
-        missing = int(self.memory * self.arriving / ARRIVES_LOOKS)
-        there = int(self.memory) - missing
-        due = Totals() if self.gathering.due(self.now) else None
-        self.gathering.add(self.now, Sample(self.cpu, there, there, there, 0), due, (), missing or None)
+class SizedAgent(Agent):
+    """Tells what its job uses."""
 
-    def _words(self) -> Report:
-        """The head has a final save first; what it holds is told a second later."""
-        if self.committed and self.said is not None:
-            self.committed = False
-            return self.said
-        rows = self.gathering.rows(self.now)
-        usage = Usage(self.now, rows) if rows else None
-        self.said = replace(super()._words(), near_miss=self.miss, pressed=self.pressed, usage=usage)
-        return self.said
+    def __init__(self, machine: Machine, cloud: SizedCloud, folder: Path) -> None:
+        super().__init__(machine, cloud.store, cloud.chances, cloud.rand, cloud.work, folder)
+        cores, gib, _ = TYPES[machine.plan.pool.instance_type]
+        base = {f.name: getattr(self.shim, f.name) for f in fields(Shim)}
+        self.shim = self.sized = SizedShim(**base, load=cloud.load, cores=float(cores), levels=Levels.of(gib * GIB))
+        self.images = cloud.images
+
+    @property
+    def miss(self) -> NearMiss | None:
+        """That its memory ended, or almost."""
+        return self.sized.miss
+
+    def usage(self) -> Sampler:
+        return Meter(self.sized, lambda: self.now)
+
+    def trip(self, point: str) -> None:
+        super().trip(point)
+        newest = self.agent.heads.newest if self.agent is not None else None
+        if point == "restored" and newest is not None and newest.checkpoint is not None:
+            self.sized.touch(self.images.get((self.job, newest.checkpoint), 0))
+
+    def measured(self, request: SaveRequest, seconds: float) -> SaveFacts:
+        held = self.images.setdefault((self.job, request.checkpoint), int(self.sized.memory))
+        facts = super().measured(request, seconds)
+        return replace(facts, image_bytes=held + FILES, memory_bytes=held)
 
 
 class SizedCloud(Cloud):
@@ -157,4 +137,4 @@ class SizedCloud(Cloud):
         return plan.pool.instance_type in self.out or super()._lacks(plan)
 
     def _agent(self, machine: Machine) -> Agent:
-        return SizedAgent(machine, self)
+        return SizedAgent(machine, self, self.disks)

@@ -43,6 +43,7 @@ class SizedWorld(World):
         asks = {"cpus": 2, "memory_bytes": 8 * GIB, "size_policy": "any"}
         super().__init__(seed, sizes=Sizes(make, rules=rules), **{"jobs": 1, "limits": LIMITS, **asks, **more})
         self.chances.refused *= scarce
+        self.chances.stands_still = 0.0  # what a controller still orders that has lost its right is in no bill of its successor
 
     def _cloud(self, work: int) -> Cloud:
         return SizedCloud(self.clock, self.store, self.chances, self.rand, work, self.load)

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
-from simulation.chances import Chances
+from simulation.chances import calm
 from simulation.world import LIMITS, World
 
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import Wish
 
-CALM: dict[str, Any] = {name: 0.0 for name in Chances.__dataclass_fields__ if name not in ("boots_seconds", "on_demand_sure")}
-
 
 def ends_its_machines(seconds: int, reclaimed: bool = False) -> World:
     """The machine is gone three seconds after the job has begun there."""
-    world = World(1, jobs=1, work=100_000, chances=Chances(**CALM))
+    world = World(1, jobs=1, work=100_000, chances=calm())
     world.users_busy = False
     world.limits = replace(LIMITS, launch_failures_max=6)
-    world._controller()
+    world.restart()
     for _ in range(seconds):
         world.run(limit=1)
         for machine in world.cloud.machines.values():

@@ -26,7 +26,7 @@ WORK, DEADLINE = 300, 1700  # seconds
 SLOW = {"boots_seconds": (10, 22)}
 # What costs work that was saved, or is its user's doing, is another matter.
 BLAMELESS = {"restore_fails": 0.0, "image_bad": 0.0, "unfit": 0.0, "useless": 0.0, "registry": 0.0, "command_fails": 0.0}
-CALM = {"outage": 0.0, "crash": 0.0}
+CALM = {"outage": 0.0, "crash": 0.0, "stands_still": 0.0, "single": 0.0, "agent_dies": 0.0}
 KINDS = ("surf", "greedy", "waits", "spot alone", "moody")
 QUICK = ("surf", "waits", "moody")
 

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from simulation.chances import Chances
+from simulation.chances import calm
+from simulation.fallible import copied
 from simulation.world import World
 from spotsurfer_agent import protocol
+from spotsurfer_agent.headlog import HeadLog
+from spotsurfer_agent.protocol import Done, HeadKind
 from sqlalchemy import text
 from support.fuzz import mutated
 
 from spotsurfer.controller.apply import Apply
 from spotsurfer.model.actions import Ask
+from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import Job, JobState, Wish
 
-CALM: dict[str, Any] = {name: 0.0 for name in Chances.__dataclass_fields__ if name not in ("boots_seconds", "on_demand_sure")}
-
 
 def running(jobs: int = 2) -> World:
-    world = World(1, jobs=jobs, work=100_000, chances=Chances(**CALM))
-    world.users_busy = False
-    for _ in range(200):
-        world.run(limit=1)
-        if all(some and some[-1].state is A.RUNNING for some in world.attempts.values()):
-            return world
-    raise AssertionError(f"they do not run: {world.attempts}")
+    world = World(1, jobs=jobs, work=100_000, chances=calm())
+    world.until_running()
+    return world
 
 
 def job(world: World, number: int) -> Job:
@@ -68,16 +67,76 @@ def test_ten_thousand_fuzzed_reports_fail_no_tick(seed: int) -> None:
     test_fuzzed_reports_fail_no_tick(seed)
 
 
-def test_an_agent_that_can_not_be_understood_keeps_its_machine_until_its_job_is_held() -> None:
+class Moment:
+    """Two jobs that run, as often as one likes from here on; agents stand still."""
+
+    def __init__(self) -> None:
+        self.world = world = running()
+        self._data, self._machines, self._engine = dict(world.store.data), dict(world.cloud.machines), world.engine
+
+    def again(self) -> World:
+        """Nothing has happened since, but that another controller has begun."""
+        world = self.world
+        world.store.data.clear()
+        world.store.data.update(self._data)
+        world.cloud.machines.clear()
+        world.cloud.machines.update(self._machines)
+        for machine in world.cloud.machines.values():
+            machine.gone_at, machine.reclaimed = None, False
+        if world.engine is not self._engine:
+            world.engine.dispose()
+        world.engine = copied(self._engine)
+        world.begin()
+        return world
+
+
+def fuzz_heads(seed: int, count: int) -> None:
+    """The newest entry of the log of job-0 is any nonsense that somebody who may write there could write."""
+    moment, rand = Moment(), random.Random(seed)
+    log = HeadLog(moment.world.store, "job-0")
+    good = log.refresh()
+    assert good is not None
+    for _ in range(count):
+        world = moment.again()
+        kind = rand.choice([HeadKind.COMMIT, HeadKind.GRANT, HeadKind.RENEW, HeadKind.DONE])
+        done = Done(0, "exited", {"a": 1}, {"out": 1}) if kind is HeadKind.DONE else None
+        entry = replace(good, number=good.number + 1, kind=kind, done=done, checkpoint="000001-000001", sequence=1, nonce="n")
+        world.store.put(protocol.head_key("job-0", entry.number), mutated(protocol.encode(entry), rand))
+        for _ in range(3):
+            world.clock.advance(1)
+            world.loop.tick()
+        other = job(world, 1)
+        assert other.wish is Wish.RUN
+        assert [m.gone_at for m in world.cloud.machines.values() if m.agent is not None and m.agent.job == "job-1"] == [None]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_fuzzed_heads_fail_no_tick(seed: int) -> None:
+    fuzz_heads(seed, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_ten_thousand_fuzzed_heads_fail_no_tick(seed: int) -> None:
+    fuzz_heads(seed, 200)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b'"cpu_seconds": ', b'"cpu_seconds": NaN, "was": '), (b'"protocol": 1', b'"protocol": 2')],
+    ids=["malformed", "newer"],
+)
+def test_an_agent_that_can_not_be_understood_keeps_its_machine_until_its_job_is_held(old: bytes, new: bytes) -> None:
     world = running()
-    spoken(world, 10, lambda data: data.replace(b'"cpu_seconds": ', b'"cpu_seconds": NaN, "was": '))
+    spoken(world, 8, lambda data: data.replace(old, new))
     assert job(world, 0).wish is Wish.RUN
-    spoken(world, 10, lambda data: data.replace(b'"cpu_seconds": ', b'"cpu_seconds": NaN, "was": '))
+    spoken(world, 40, lambda data: data.replace(old, new))
     held = job(world, 0)
     assert held.wish is Wish.HOLD
     assert "can't be read" in held.reason
     assert job(world, 1).wish is Wish.RUN
-    assert [a.state for a in world.attempts["job-0"]] == [A.DRAINING], "it is saved, not given up"
+    assert [a.drained for a in world.attempts["job-0"]] == [True], "it is saved, not given up"
 
 
 def test_a_row_that_the_controller_can_not_deal_with_holds_its_job_alone() -> None:
@@ -86,12 +145,13 @@ def test_a_row_that_the_controller_can_not_deal_with_holds_its_job_alone() -> No
     with world.engine.begin() as c:
         c.execute(text("UPDATE job SET spec = json_set(spec, '$.idle_seconds', 1e300) WHERE id = 'job-1'"))
     before = worked(world, 0), worked(world, 2)
-    world._controller()
-    world.run(limit=60)
+    world.restart()
+    world.run(limit=1)
+    assert "can't deal with it" in world.loop.note_of(JobId("job-1"))
+    world.run(limit=59)
     assert (worked(world, 0), worked(world, 2)) == (before[0] + 60, before[1] + 60)
     held = job(world, 1)
     assert held.wish is Wish.HOLD and "can't deal with it" in held.reason
-    assert "can't deal with it" in world.loop.note_of("job-1")
     with world.engine.begin() as c:
         c.execute(text("UPDATE job SET spec = json_set(spec, '$.idle_seconds', NULL) WHERE id = 'job-1'"))
     world.commands.resume("job-1")

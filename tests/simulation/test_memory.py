@@ -7,7 +7,7 @@ import sys
 import types
 from typing import Any
 
-from simulation.chances import Chances
+from simulation.chances import calm as no_chances
 from simulation.objects import Objects
 from simulation.virtual import Cloud
 from simulation.world import World
@@ -25,11 +25,7 @@ BYTES_A_SAVE = 3000  # an entry of the head log of a job that runs
 
 def calm(**more: Any) -> World:
     """A world in which nothing goes wrong."""
-    chances = Chances()
-    for name, value in vars(chances).items():
-        if isinstance(value, float):
-            setattr(chances, name, 0.0)
-    world = World(1, chances=chances, **more)
+    world = World(1, chances=no_chances(), **more)
     world.users_busy = False
     return world
 

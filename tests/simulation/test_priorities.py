@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from simulation.chances import Chances
+from simulation.chances import calm as no_chances
 from simulation.world import LIMITS, World
 
 from spotsurfer.model.ids import JobId
@@ -24,7 +25,6 @@ STAY, AGEING = 40.0, 15.0
 HOURLY = 250_000  # micro-dollars: two machines on demand, or some more of spot
 TIGHT = replace(LIMITS, instances_max=2, hourly_max_usd_micros=HOURLY, stay_seconds=STAY, ageing_seconds=AGEING)
 COMING = {0: -10, 20: -10, 70: 10, 130: 0, 200: 10, 330: 10}
-QUIET = {name: 0.0 for name in Chances.__dataclass_fields__ if name not in ("boots_seconds", "on_demand_sure")}
 SEEDS = 2
 
 
@@ -94,10 +94,10 @@ def test_many_seeds(seed: int) -> None:
 
 def calm(coming: dict[int, int], work: int) -> Crowd:
     """Nothing goes wrong by itself, and there is one machine."""
-    world = Crowd(1, coming, work, **QUIET)
+    world = Crowd(1, coming, work, **vars(no_chances()))
     world.users_busy = False
     world.limits = replace(TIGHT, instances_max=1)
-    world._controller()
+    world.restart()
     return world
 
 

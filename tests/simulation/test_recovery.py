@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 from simulation import test_rights as scenes
-from simulation.chances import Chances
+from simulation.chances import calm
 from simulation.world import START, World
-from spotsurfer_agent import protocol
-from spotsurfer_agent.protocol import Spec
 from sqlalchemy import Engine
 
 from spotsurfer import storekey
@@ -30,13 +28,7 @@ def quiet(what: str, at: int, of: int) -> None:
 
 
 class Fleet(World):
-    """A world with specifications in its store."""
-
-    def submit(self, priority: int = 0) -> None:
-        """As the controller does."""
-        super().submit(priority)
-        job = self.ids[-1]
-        self.store.create(protocol.spec_key(job), protocol.encode(Spec(job, ["work"])))
+    """A world with its database and its store as files."""
 
     def states(self) -> dict[str, str]:
         return {str(j.id): str(j.state) for j in self._jobs()}
@@ -57,7 +49,7 @@ class Fleet(World):
         _copy(disk := open_database(database), self.engine)
         disk.dispose()
         self.ids = sorted(j.id for j in self._jobs())
-        self._controller()
+        self.restart()
 
 
 def _copy(from_: Engine, to: Engine) -> None:
@@ -76,13 +68,12 @@ def settings(folder: Path, data: str) -> Settings:
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """Two jobs that run; its key is made."""
     monkeypatch.setattr(envelope, "SCRYPT_LOG_N", 1)
-    world = Fleet(1, jobs=2, work=120, chances=Chances(**scenes.CALM))
-    world.users_busy = False
+    world = Fleet(1, jobs=2, work=120, chances=calm())
     with world.engine.begin() as c:
         become(c, "fam")
     (tmp_path / "old").mkdir()
     storekey.load(tmp_path / "old" / "store.key")
-    scenes.until_running(world)
+    world.until_running()
     return world
 
 
@@ -102,7 +93,7 @@ def test_a_backup_from_the_middle_of_it_loses_no_running_job(fleet: Fleet, tmp_p
     backed_up(fleet, tmp_path)
     for job in fleet.ids:
         fleet.commands.move(job, None, None)
-    scenes.until_running(fleet, 2)
+    fleet.until_running(2)
     ours, work = scenes.alive(fleet), scenes.done(fleet)
     restored(tmp_path)
     fleet.use(tmp_path / "new" / "state.db")
@@ -117,7 +108,7 @@ def test_a_backup_from_the_middle_of_it_loses_no_running_job(fleet: Fleet, tmp_p
 def test_jobs_that_came_after_the_backup_are_adopted(fleet: Fleet, tmp_path: Path) -> None:
     backed_up(fleet, tmp_path)
     fleet.submit()
-    scenes.until_running(fleet)
+    fleet.until_running()
     ours, work = scenes.alive(fleet), scenes.done(fleet)
     fleet.on_disk(tmp_path)
     done = adopt(restored(tmp_path), Least(), fleet.clock.now(), quiet)
@@ -137,7 +128,7 @@ def test_without_any_database_what_runs_goes_on_and_nothing_is_bought_unasked(fl
     for _ in range(3):
         fleet.submit()
     fleet.ids = fleet.ids[2:]
-    scenes.until_running(fleet)
+    fleet.until_running()
     fleet.commands.hold(JobId("job-4"))
     while len(scenes.alive(fleet)) > 2:
         fleet.run(limit=1)

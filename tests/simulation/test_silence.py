@@ -2,96 +2,47 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from simulation.chances import Chances
+from simulation.chances import calm
+from simulation.objects import WRITES
+from simulation.trouble import Trouble, first, mend
 from simulation.world import LIMITS, World
 from spotsurfer_agent import protocol
 
 from spotsurfer.core import silence
-from spotsurfer.model.errors import StoreUnwritable
+from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.ports.provider import Listing
-
-CALM: dict[str, Any] = {name: 0.0 for name in Chances.__dataclass_fields__ if name not in ("boots_seconds", "on_demand_sure")}
-LONG = 600  # seconds: fifty times the lease of these machines and the margin
 
 
 def running(jobs: int = 4) -> World:
     """Jobs that run, each on a machine of its own, in a world in which nothing goes wrong by itself."""
-    world = World(1, jobs=jobs, work=100_000, chances=Chances(**CALM))
-    world.users_busy = False
-    for _ in range(200):
-        world.run(limit=1)
-        if all(some and some[-1].state is A.RUNNING for some in world.attempts.values()):
-            return world
-    raise AssertionError(f"they do not run: {world.attempts}")
+    world = World(1, jobs=jobs, work=100_000, chances=calm())
+    world.until_running()
+    return world
 
 
 def machines(world: World) -> set[str]:
     return {m.id for m in world.cloud.machines.values() if m.gone_at is None}
 
 
-def restart(world: World) -> None:
-    """A new controller process, as soon as the store lets it begin."""
-    while True:
-        try:
-            return world._controller()
-        except StoreUnwritable:
-            world._pass()
+def read_of_a_report(who: str, verb: str, key: str) -> bool:
+    return (who, verb) == ("controller", "get") and key.startswith(protocol.live_prefix())
 
 
-def first_get_of_a_report() -> Callable[[str, str, str], bool]:
-    left = [1]
-
-    def fails(who: str, verb: str, key: str) -> bool:
-        if who == "controller" and verb == "get" and key.startswith(protocol.live_prefix()) and left[0]:
-            left[0] -= 1
-            return True
-        return False
-
-    return fails
-
-
-def every(n: int) -> Callable[[str, str, str], bool]:
-    """One call of n fails, whoever makes it: by chance, or it would always be the same one."""
-    rand = random.Random(n)
-    return lambda who, verb, key: rand.random() < 1 / n
-
-
-FAULTS: dict[str, Callable[[], Callable[[str, str, str], bool]]] = {
-    "one read of a report": first_get_of_a_report,
-    "each read of a report": lambda: lambda who, verb, key: (who, verb) == ("controller", "get") and key.startswith("live/"),
-    "every third call": lambda: every(3),
-    "every tenth call": lambda: every(10),
-    "all reads": lambda: lambda who, verb, key: verb in ("get", "list"),
-    "all writes": lambda: lambda who, verb, key: verb in ("put", "create", "delete"),
-    "all writes of machines": lambda: lambda who, verb, key: who == "agent" and verb in ("put", "create"),
-}
-
-
-@pytest.mark.parametrize("restarts", [False, True], ids=["", "restarted"])
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_store_that_fails_for_long_ends_no_machine(fault: str, restarts: bool) -> None:
+@pytest.mark.parametrize("fault", [first(Trouble(read_of_a_report)), Trouble(read_of_a_report)], ids=["one", "each"])
+def test_reports_that_can_not_be_read_after_a_restart_end_no_machine(fault: Trouble) -> None:
     world = running()
     before = machines(world)
-    world.store.fails = FAULTS[fault]()
-    for second in range(LONG):
-        if restarts and second % 100 == 5 and fault not in ("all writes", "all reads"):
-            restart(world)
+    fault.strike(world.store)
+    world.restart()
+    for second in range(60):
         world.run(limit=1)
         assert machines(world) == before, f"after {second} s"
-    world.store.fails = lambda who, verb, key: False
-    world.run(limit=120)
-    assert machines(world) == before
-    work = [m.agent.work for m in world.cloud.machines.values() if m.agent is not None]
-    world.run(limit=30)
-    assert all(m.agent.work > w for m, w in zip(world.cloud.machines.values(), work, strict=True) if m.agent is not None)
 
 
 def test_a_report_that_is_gone_from_the_listing_was_there_until_now() -> None:
@@ -151,7 +102,7 @@ def test_all_machines_that_are_cut_off_are_given_up_when_a_new_one_shows_that_th
         machine.agent.cut = 10_000
     world.run(limit=120)
     assert all(len(some) == 1 for some in world.attempts.values()), "it might be the store"
-    assert "fell silent together" in str(world.loop.note_of("job-0"))
+    assert "fell silent together" in str(world.loop.note_of(JobId("job-0")))
     world.submit()
     world.run(limit=120)
     assert [some[-1].state for some in world.attempts.values()] == [A.RUNNING] * 3
@@ -189,7 +140,7 @@ def test_at_the_limit_of_machines_one_is_given_up_to_find_out() -> None:
     """No machine could be ordered that would have lifted the doubt, so all of them stood still for ever."""
     world = running(jobs=3)
     world.limits = replace(LIMITS, instances_max=3)
-    restart(world)
+    world.restart()
     cut_off(world)
     before = machines(world)
     for _ in range(240):
@@ -204,14 +155,14 @@ def test_at_the_limit_of_machines_one_is_given_up_to_find_out() -> None:
 def test_to_find_out_ends_no_machine_while_the_store_takes_nothing_from_any() -> None:
     world = running()
     before = machines(world)
-    world.store.fails = FAULTS["all writes of machines"]()
+    Trouble(lambda who, verb, key: who == "agent" and verb in WRITES).strike(world.store)
     seen: set[str] = set()
     for _ in range(300):
         world.run(limit=1)
         seen |= machines(world)
         assert before <= machines(world) and len(machines(world)) <= len(before) + 1
     assert len(seen) > len(before) + 1, "one after the other was ordered to find out"
-    world.store.fails = lambda who, verb, key: False
+    mend(world.store)
     world.run(limit=120)
     assert machines(world) == before
 
@@ -221,7 +172,7 @@ def test_a_shorter_lease_in_the_configuration_gives_no_job_two_owners() -> None:
     world = running(jobs=1)
     (machine,) = world.cloud.machines.values()
     world.limits = replace(LIMITS, lease_seconds=1.0, lease_margin_seconds=1.0)
-    restart(world)
+    world.restart()
     assert machine.agent is not None
     machine.agent.cut = 10_000
     for _ in range(60):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from typing import Any
 
 import pytest
-from simulation.chances import Chances
+from simulation.chances import calm
 from simulation.moods import Always
 from simulation.world import World
 
@@ -18,6 +17,7 @@ from spotsurfer.ports.purchase import Buy
 
 SEEDS = 12
 MORE = 40
+QUIET_AFTER = 900  # seconds: users who go back to earlier checkpoints would keep it up for long
 PAUSE_SECONDS_MAX = 600.0  # outages, crashes and refused machines included
 
 
@@ -25,7 +25,7 @@ PAUSE_SECONDS_MAX = 600.0  # outages, crashes and refused machines included
 def world_of(seed: int) -> World:
     """The world of a seed after its run, which must have ended well and left a sound store."""
     world = World(seed)
-    assert world.run() == "ok"
+    assert world.run(quiet_after=QUIET_AFTER) == "ok"
     world.check_end()
     return world
 
@@ -37,12 +37,8 @@ def test_every_job_ends_and_every_machine_is_released(seed: int) -> None:
 
 @pytest.mark.parametrize("wish", ["suspended", "waits", "to spot"])
 def test_a_final_save_that_fails_stops_the_job_in_vain_once_a_minute_at_most(wish: str) -> None:
-    calm: dict[str, Any] = {
-        name: 0.0 for name in Chances.__dataclass_fields__ if name not in ("boots_seconds", "on_demand_sure")
-    }
     buys = Always(Buy.ON_DEMAND)
-    chances = Chances(**{**calm, "save_fails": 1.0})
-    world = World(1, jobs=1, work=100_000, chances=chances, purchase=buys, deadline_seconds=1e7, work_seconds=1e5)
+    world = World(1, jobs=1, work=100_000, chances=calm(save_fails=1.0), purchase=buys, deadline_seconds=1e7, work_seconds=1e5)
     world.users_busy = False
     assert world.run(limit=60) == "stuck"
     if wish == "suspended":

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+import shutil
 import socket
+import tempfile
+import weakref
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from simulation.agents import NOTICE_SECONDS, Agent, Machine
 from simulation.chances import Chances
@@ -39,6 +43,8 @@ class Cloud:
         self.spot_out = False
         self.launches = 0
         self.registry_back: datetime | None = None  # None = it answers
+        self.disks = Path(tempfile.mkdtemp(prefix="world-"))
+        weakref.finalize(self, shutil.rmtree, self.disks, ignore_errors=True)
 
     def _check(self) -> None:
         if self.outage_until is not None and self.clock.now() < self.outage_until:
@@ -79,6 +85,8 @@ class Cloud:
         """The machine is gone, and everything on it."""
         if machine.gone_at is None:
             machine.gone_at, machine.reclaimed = self.clock.now(), reclaimed
+            if machine.agent is not None:
+                machine.agent.die()
 
     def describe(self) -> Listing:
         self._check()
@@ -114,12 +122,18 @@ class Cloud:
             if m.gone_at is None:
                 self._step(m, (now - m.born).total_seconds())
 
+    def agents(self) -> None:
+        """All agents look and act once more in this second."""
+        for m in self.machines.values():
+            if m.gone_at is None and m.agent is not None and m.agent.step((self.clock.now() - m.born).total_seconds()):
+                self.end(m)
+
     def _step(self, m: Machine, age: float) -> None:
         spot = m.plan.market is Market.SPOT
         if m.agent is None:
             if age >= m.boots_after:
                 m.agent = self._agent(m)
-                m.agent.heard = m.agent.told = age
+                m.agent.begin(age)
             elif spot and self.rand.random() < self.chances.killed:
                 self.end(m, reclaimed=True)
             return
@@ -129,7 +143,8 @@ class Cloud:
         if over or (self.rand.random() < self.chances.killed and not m.sure):
             self.end(m, reclaimed=spot)
             return
-        m.agent.step(age)
+        if m.agent.step(age):
+            self.end(m)
 
     def _agent(self, machine: Machine) -> Agent:
-        return Agent(machine, self.store.seen_by("agent"), self.chances, self.rand, self.work)
+        return Agent(machine, self.store, self.chances, self.rand, self.work, self.disks)

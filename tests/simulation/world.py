@@ -5,28 +5,35 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from simulation.agents import LEASE_SECONDS
+from simulation.agents import LEASE_SECONDS, config_of, spec_of
 from simulation.chances import Chances
-from simulation.objects import Objects
+from simulation.fallible import Flaky, Strict, copied
+from simulation.objects import WRITES, Objects
+from simulation.strand import Strand
+from simulation.trouble import Trouble, mend
 from simulation.virtual import Cloud, Crash
+from spotsurfer_agent import protocol
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import HeadKind
+from spotsurfer_agent.store import StoreError
 from spotsurfer_policies.cheapest import Cheapest
 
-from spotsurfer.controller.apply import Apply, Ports
+from spotsurfer.controller.apply import Ports
 from spotsurfer.controller.commands import Commands
 from spotsurfer.controller.courses import Sizes
+from spotsurfer.controller.guarded import Guarded
 from spotsurfer.controller.leadership import Leadership, claim_store
 from spotsurfer.controller.loop import Loop, Policies
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.moves import NOTICED
-from spotsurfer.model.actions import Action
-from spotsurfer.model.errors import Conflict, IllegalTransition
+from spotsurfer.model.errors import Conflict, StoreUnwritable, Superseded
 from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, Attempt, Job, JobSpec, JobState, Wish
+from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, Attempt, AttemptState, Job, JobSpec, JobState, Wish
 from spotsurfer.model.snapshot import Limits
 from spotsurfer.model.transitions import AttemptEvent
 from spotsurfer.ports.clock import ManualClock
@@ -40,6 +47,7 @@ from spotsurfer.store.reports import Reports
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ORDERS = ("resume", "move to", "go back")  # of users who want it tried again at once
+WISHES = 0.022  # the chance that a user has one, a second and job
 RESUMED_EVERY = 100  # seconds of quiet between looks of users at what is held
 LIMITS = Limits(
     lease_seconds=LEASE_SECONDS,
@@ -52,41 +60,6 @@ LIMITS = Limits(
     release_again_seconds=5.0,
     warm_wait_seconds=15.0,
 )
-
-
-def flaky(inner: Any, world: World) -> Any:
-    """Passes calls on, and now and then the controller dies just before or just after one."""
-    return Flaky(inner, world)
-
-
-class Flaky:
-    """Passes calls on, and now and then the controller dies just before or just after one."""
-
-    def __init__(self, inner: Any, world: World) -> None:
-        self._inner, self._world = inner, world
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._inner, name)
-        if name not in ("launch", "terminate", "create", "put", "now"):
-            return value
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            self._world.maybe_crash()
-            result = value(*args, **kwargs)
-            self._world.maybe_crash()
-            return result
-
-        return call
-
-
-class Strict(Apply):
-    """An action that the tables refuse is a bug of `decide`: in production it is logged, here it ends the run."""
-
-    def carry_out(self, action: Action) -> str:
-        try:
-            return super().carry_out(action)
-        except IllegalTransition as e:
-            raise AssertionError(f"{action}: {e}") from e
 
 
 class World:
@@ -106,22 +79,23 @@ class World:
     ) -> None:
         self.limits = limits
         self.purchase, self.interval, self.sizes, self.spec = purchase, interval, sizes, spec
+        self.stride = 1  # seconds from one look to the next
         self.rand = random.Random(seed)
         self.chances = chances or Chances()
         self.clock = ManualClock(START)
         self.store = Objects()
         self.cloud = self._cloud(work)
         self.engine = open_database(None)
-        self.crashes, self.edges = 0, Counter[str]()
+        self.crashes, self.ended, self.edges = 0, 0, Counter[str]()
+        self.old: list[tuple[Strand, Loop]] = []  # controllers that stand still, and what they are in the middle of
         self.away: list[datetime] = []  # seconds in which the store, the cloud's API or the controller was away
         self.committed: dict[str, float] = {}
         self.most_alive = 0
         self.users_busy = self.users_ask = self.stormy = True
         self.rewinds: dict[JobId, set[str]] = defaultdict(set)
-        claim_store(self.store, "fam", "memory:///")
-        self._controller()
+        self.begin()
         self.ids: list[JobId] = []
-        self.attempts: dict[JobId, list[Attempt]] = {}  # as of the last check
+        self.attempts: dict[Any, list[Attempt]] = {}  # by job, as of the last check
         self.coming: dict[int, int] = {}  # jobs that come later: second -> priority
         for _ in range(jobs):
             self.submit()
@@ -134,28 +108,28 @@ class World:
         job = JobId(f"job-{len(self.ids)}")
         self.ids.append(job)
         asked = {"cpus": 1, "memory_bytes": 1 << 30, "retries": self.rand.choice([0, 1, 2]), "priority": priority}
+        self.store.data[protocol.spec_key(job)] = (protocol.encode(spec_of(job)), 0)
         spec = JobSpec(name=job, command=("work",), **{**asked, **self.spec})
         with self.engine.begin() as c:
             rows.add_job(c, Job(job, spec, JobState.QUEUED, 1, self.clock.now()))
 
-    def _controller(self) -> None:
-        """A new process: nothing is kept but the database."""
+    def begin(self) -> None:
+        """A new controller process: nothing is kept but the database. Raises StoreUnwritable where the store takes nothing."""
+        claim_store(self.store, "fam", "memory:///")
         leadership = Leadership(self.store, self.clock)
-        while self.store.down:
-            self._pass()
         generation = leadership.take()
-        heads, reports = Heads(flaky(self.store, self)), Reports(self.store)
-        provider = flaky(self.cloud, self)
+        heads, reports = Heads(self._flaky(self.store)), Reports(self.store)
+        provider = Guarded(self._flaky(self.cloud), self.clock)
         observer = Observer(self.engine, provider, reports, heads, self.limits, (5.0, 0.0))
         ports = Ports(
             engine=self.engine,
             provider=provider,
-            store=flaky(self.store, self),
+            store=self._flaky(self.store),
             heads=heads,
-            clock=flaky(self.clock, self),
+            clock=self._flaky(self.clock),
             family="fam",
             generation=generation,
-            user_data=lambda _: "",
+            user_data=lambda a: config_of(a, warm_wait_seconds=self.limits.warm_wait_seconds),
             on_end=lambda _c, _j: None,
             first_cooldown_seconds=5.0,
             lease_seconds=self.limits.lease_seconds,
@@ -166,9 +140,47 @@ class World:
         self.loop = Loop(self.engine, observer, apply, policies, self.clock, leadership)
         self.commands = Commands(self.engine, self.clock, heads, lambda: None)
 
-    def maybe_crash(self) -> None:
-        if self.rand.random() < self.chances.crash:
-            raise Crash
+    def restart(self) -> None:
+        """A new controller process: one that can't begin ends, and is started again."""
+        while True:
+            try:
+                return self.begin()
+            except StoreUnwritable:
+                self._pass()
+
+    def _flaky(self, inner: Any) -> Any:
+        return Flaky(inner, self.cloud)
+
+    def _tick(self) -> None:
+        """One of the controller. If it stands still, another one on another host takes over, and the old one wakes up later."""
+        tick = Strand(self.loop.tick, lambda: self.clock.now().timestamp())
+        tick.turn()
+        if not tick.over:
+            self.old.append((tick, self.loop))
+            self.engine = copied(self.engine)
+            self._restart()
+        for one in list(self.old):
+            self.old.remove(one)
+            self._old(*one)
+
+    def _old(self, tick: Strand, loop: Loop) -> None:
+        """What a controller does that has lost its right and may not know it."""
+        try:
+            tick.turn()
+        except Superseded:
+            self.ended += 1
+        except Crash:
+            return
+        else:
+            fresh = Strand(loop.tick, lambda: self.clock.now().timestamp()) if tick.over else tick
+            self.old.append((fresh, loop))
+
+    def _restart(self) -> None:
+        """A new process, maybe with other settings."""
+        if self.rand.random() < self.chances.settings:
+            lease, margin = self.rand.choice([4.0, LEASE_SECONDS, 12.0]), self.rand.choice([3.0, 4.0, 6.0])
+            self.limits = replace(self.limits, lease_seconds=lease, lease_margin_seconds=margin)
+        self.restart()
 
     def run(self, limit: int = 6000, quiet_after: int = 2500) -> str:
         """ "ok" when every job ended and nothing is left, else "stuck"."""
@@ -182,25 +194,38 @@ class World:
                 self.submit(self.coming.pop(second))
             try:
                 self._users()
-                self.loop.tick()
+                self._tick()
             except Crash:
                 self.crashes += 1
                 for _ in range(self.rand.randint(1, 30)):
                     self._pass()
                     self.away.append(self.clock.now())
-                self._controller()
+                self._restart()
             self.check()
             if self._over():
                 return "ok"
         return "stuck"
 
+    def until_running(self, number: int = 1) -> None:
+        """Nobody but us interferes, and this attempt of each job runs."""
+        self.users_busy = False
+        for _ in range(200):
+            self.run(limit=1)
+            newest = [some[-1] for some in self.attempts.values() if some]
+            runs = [a.state is AttemptState.RUNNING and a.number == number for a in newest]
+            if len(runs) == len(self.ids) and all(runs):
+                return
+        raise AssertionError(f"they do not run: {self.attempts}")
+
     def _quiet(self) -> None:
         """From now on nothing goes wrong: every job must come to its end."""
         c = self.chances
         c.refused = c.never_boots = c.notice = c.killed = c.cut = c.restore_fails = c.image_bad = 0.0
-        c.unfit = c.useless = c.registry = c.save_fails = c.zombie = c.outage = c.crash = c.command_fails = 0.0
+        c.unfit = c.useless = c.registry = c.save_fails = c.zombie = c.outage = c.crash = c.command_fails = c.agent_dies = 0.0
+        c.stands_still = c.single = 0.0
         self.users_busy = False
         self.store.down = self.cloud.spot_out = False
+        mend(self.store)
         self._resume()
 
     def _resume(self) -> None:
@@ -210,7 +235,7 @@ class World:
                 self.commands.resume(job.id)
 
     def _pass(self) -> None:
-        self.clock.advance(1)
+        self.clock.advance(self.stride)
         if self.users_busy:
             self._weather()
         outage = self.cloud.outage_until
@@ -225,27 +250,42 @@ class World:
             self.store.down = self.rand.random() > 0.05
         elif self.rand.random() < 0.001 and self.stormy:
             self.store.down = True
+        if self.rand.random() < self.chances.single:
+            self._stumble()
+
+    def _stumble(self) -> None:
+        """For a while single calls fail, or none does any more."""
+        if self.store.is_well:
+            by, n = self.rand.choice(["agent", "controller", ""]), self.rand.choice([1.5, 3.0, 10.0])
+            picked = self.rand.choice([WRITES, ("get", "list"), ("get", "list", *WRITES)])
+            hits = lambda who, verb, _: by in ("", who) and verb in picked and self.rand.random() < 1 / n  # noqa: E731
+            Trouble(hits, lost=self.rand.random() < 0.3).strike(self.store)
+        else:
+            mend(self.store)
 
     def _users(self) -> None:
         if not (self.users_busy and self.users_ask) or self.store.down:
             return
-        for job in self._jobs():
-            wish = self.rand.random()
-            try:
-                if wish < 0.002:
-                    self.commands.hold(job.id)
-                elif wish < 0.022 and job.wish is Wish.HOLD:
-                    self.commands.resume(job.id)
-                elif wish < 0.006:
-                    self.commands.move(job.id, None, None)
-                elif wish < 0.009:
-                    self.commands.checkpoint(job.id)
-                elif wish < 0.0092:
-                    self.commands.cancel(job.id)
-                elif wish < 0.0107:
-                    self._go_back(job)
-            except Conflict:
-                continue
+        wishes = [self.rand.random() for _ in self.ids]
+        if min(wishes, default=1.0) >= WISHES:
+            return
+        for job, wish in zip(self._jobs(), wishes, strict=False):
+            with suppress(Conflict, StoreError):
+                self._wish(job, wish)
+
+    def _wish(self, job: Job, wish: float) -> None:
+        if wish < 0.002:
+            self.commands.hold(job.id)
+        elif wish < WISHES and job.wish is Wish.HOLD:
+            self.commands.resume(job.id)
+        elif wish < 0.006:
+            self.commands.move(job.id, None, None)
+        elif wish < 0.009:
+            self.commands.checkpoint(job.id)
+        elif wish < 0.0092:
+            self.commands.cancel(job.id)
+        elif wish < 0.0107:
+            self._go_back(job)
 
     def _go_back(self, job: Job) -> None:
         """A user goes back: now and then, and a job that ended only once, or no run would end."""
@@ -266,6 +306,13 @@ class World:
         alive = any(m.gone_at is None for m in self.cloud.machines.values())
         return released and not alive and not self.coming and all(j.state in ENDED for j in self._jobs())
 
+    def end(self) -> None:
+        """Nothing goes on, not even what stands still."""
+        for machine in self.cloud.machines.values():
+            self.cloud.end(machine)
+        for tick, _ in self.old:
+            tick.drop()
+
     # ---- what must hold at every second
 
     def check(self) -> None:
@@ -284,6 +331,7 @@ class World:
 
     def check_end(self) -> None:
         """After the run: the store tells one story, each token had one machine."""
+        mend(self.store)
         for job in self.ids:
             self._check_log(job)
         with self.engine.connect() as c:

@@ -10,20 +10,20 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from spotsurfer_agent import logpieces, manifest, protocol
+from spotsurfer_agent import logpieces, loop, manifest, protocol
 from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines import needs
 from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
-from spotsurfer_agent.gate import Gate
-from spotsurfer_agent.loop import Agent, Surroundings
+from spotsurfer_agent.loop import Agent
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.protocol import AgentConfig, Desired, Done, Head, HeadKind, Report, SaveFacts, Spec, Want
 from spotsurfer_agent.statefile import StateFile
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.store import ObjectStore, StoreError
 from support.agent_service import Service
 from support.agent_shim import Shim
 from support.dict_store import DictStore as DictStore
@@ -41,14 +41,33 @@ class Overwritten(BaseException):
     """A checkpoint would have taken the place of another: no code may catch this."""
 
 
+class Circumstances(Protocol):
+    """What an engine meets on its machine."""
+
+    job: str
+    unfit: list[str]  # what the preflight says
+    facts_there: dict[str, str]  # of machines that save the job
+    facts_here: dict[str, str]  # of machines that compare
+    speaks_against: str  # what facts that are known only once the root is there say
+
+    def trip(self, point: str) -> None:
+        """Called at each point of a save or restore; may raise."""
+        ...
+
+    def measured(self, request: SaveRequest, seconds: float) -> SaveFacts:
+        """What a save that took so long from freeze to commit moved."""
+        ...
+
+
 class FakeEngine:
-    """The engine's port over a Shim. `trip` is called with the name of each point of a save or restore, and may raise."""
+    """The engine's port over a Shim."""
 
     name = "fake"
     note = ""
 
-    def __init__(self, shim: Shim, store: Gate, folder: Path, world: World) -> None:
+    def __init__(self, shim: Shim, store: ObjectStore, folder: Path, world: Circumstances) -> None:
         self.shim, self._store, self._folder, self._world = shim, store, folder, world
+        self._job = world.job
         self._trip, self._last = world.trip, Status(WorkloadState.ABSENT)
 
     def protection(self) -> Protection:
@@ -79,7 +98,7 @@ class FakeEngine:
         self._trip(f"step {spec.step}")
         shim = self.shim
         assert shim.phase is not WorkloadState.RUNNING, "the step before has ended"
-        assert log["out"] == len(shim.output()), "its output goes on where the step before ended"
+        assert log["out"] == shim.printed, "its output goes on where the step before ended"
         shim.phase, shim.since, shim.step, shim.cpu_from = WorkloadState.ABSENT, shim.now(), spec.step, shim.worked
         self._trip(f"between {spec.step}")
         shim.phase = WorkloadState.RUNNING
@@ -93,11 +112,12 @@ class FakeEngine:
         shim = self.shim
         shim.advance()
         self._trip("freeze")
-        log = {"out": len(shim.output()), "err": 0}
+        worked = shim.worked
+        log, began = {"out": shim.printed, "err": 0}, shim.now()
         cpu = request.cpu_seconds_before + shim.worked - shim.cpu_from
         kind, facts = "final" if request.final else "live", dict(self._world.facts_there)
         image = Manifest(
-            id=request.checkpoint, job=JOB, epoch=request.epoch, sequence=request.sequence, kind=kind, engine=self.name,
+            id=request.checkpoint, job=self._job, epoch=request.epoch, sequence=request.sequence, kind=kind, engine=self.name,
             facts=facts, image=[], scratch=[], log=log, init_pipes={}, cpu_seconds=cpu, frozen_seconds=0.1, image_bytes=10,
             at="", steps=list(request.steps),
         )  # fmt: skip
@@ -108,9 +128,11 @@ class FakeEngine:
             self._trip("upload")
             if shim.phase is not WorkloadState.RUNNING:
                 raise EngineError("save", "the job ended by itself during the save")
-            self._store.create(protocol.chunk_key(JOB, "aa" + request.checkpoint), str(shim.worked).encode())
+            self._store.create(protocol.chunk_key(self._job, "aa" + request.checkpoint), str(worked).encode())
             self._trip("manifest")
-            if not self._store.create(protocol.manifest_key(JOB, request.checkpoint), manifest.encode(image, KEYS)):
+            sealed = manifest.encode(image, Keys.derive(b"", self._job))
+            key = protocol.manifest_key(self._job, request.checkpoint)
+            if not self._store.create(key, sealed) and self._store.get(key) != sealed:
                 raise Overwritten(request.checkpoint)
             self._trip("commit")
         except (EngineError, StoreError) as e:
@@ -122,11 +144,11 @@ class FakeEngine:
         self._trip("committed")
         if request.final:
             self._die()
-        return SaveFacts(request.checkpoint, request.sequence, image.kind, 10, 5, 0.1, 0.0, memory_bytes=10)
+        return self._world.measured(request, shim.now() - began)
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
         self._trip("restore")
-        worked = self._store.get(protocol.chunk_key(JOB, "aa" + manifest.id))
+        worked = self._store.get(protocol.chunk_key(self._job, "aa" + manifest.id))
         if worked is None:
             raise EngineError("restore", "a chunk is missing")
         shim = self.shim
@@ -140,11 +162,12 @@ class FakeEngine:
             return Status(WorkloadState.ABSENT, cpu_seconds=self._last.cpu_seconds, log=self._last.log)
         codes = dict(enumerate(shim.codes or [shim.exit_code]))
         code = codes.get(shim.step, 0) if shim.phase is WorkloadState.EXITED else None
-        log, cpu = {"out": len(shim.output()), "err": 0}, shim.worked - shim.cpu_from
+        log, cpu = {"out": shim.printed, "err": 0}, shim.worked - shim.cpu_from
+        arriving = 1 if shim.phase is WorkloadState.RUNNING and shim.now() < shim.arrives_at else None
         lost, miss = shim.lost_because, shim.near_miss
         still = shim.now() - shim.frozen_at if shim.pending is not None else 0.0
         self._last = Status(
-            shim.phase, code, shim.held, cpu, 1, log, shim.pending, None, lost,
+            shim.phase, code, shim.held, cpu, 1, log, shim.pending, arriving, lost, shim.image_is_bad,
             step=shim.step, pending_seconds=still, saved_itself=shim.saved_itself, near_miss=miss,
         )  # fmt: skip
         return self._last
@@ -180,7 +203,7 @@ class FakeEngine:
 
     def read_log(self, stream: str, offset: int, limit: int) -> bytes:
         self.shim.advance()
-        return self.shim.output()[offset : offset + limit] if stream == "out" else b""
+        return self.shim.output(offset)[:limit] if stream == "out" else b""
 
     @contextlib.contextmanager
     def still(self) -> Iterator[Still]:
@@ -206,7 +229,7 @@ class Machine:
         """Start an agent process, the first one or the next."""
         w = self.world
         (self.folder / "scratch/work").mkdir(parents=True, exist_ok=True)
-        given = Surroundings(
+        given = loop.Surroundings(
             store=w.store,
             make_engine=lambda gate: FakeEngine(self.shim, gate, self.folder / "scratch", w),
             watcher=Watcher(self.service, w.clock),
@@ -273,6 +296,7 @@ class World:
         self.speaks_against = ""  # what facts that are known only once the root is there say
         self.trips: dict[str, Callable[[], None]] = {}
         self.trail: list[str] = []
+        self.job = JOB
         self.spec = Spec(**{"job": JOB, "command": ["count"], **spec})  # type: ignore[arg-type]
         self.store.objects[protocol.spec_key(JOB)] = protocol.encode(self.spec)
         self.machines: list[Machine] = []
@@ -288,6 +312,10 @@ class World:
         self.trail.append(point)
         if point in self.trips:
             self.trips[point]()
+
+    def measured(self, request: SaveRequest, seconds: float) -> SaveFacts:
+        kind = "final" if request.final else "live"
+        return SaveFacts(request.checkpoint, request.sequence, kind, 10, 5, 0.1, 0.0, memory_bytes=10)
 
     def config(self, attempt: int) -> AgentConfig:
         return AgentConfig(job=JOB, attempt=attempt, store_url="memory:///", **self.settings)  # type: ignore[arg-type]
