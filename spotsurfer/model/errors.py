@@ -36,7 +36,7 @@ class InputMissing(SpotsurferError):
     """A declared input is not there or can't be read."""
 
     exit_code = 4
-    meaning = "an input is absent or unreadable"
+    meaning = "an input or a backup is absent or unreadable"
 
 
 class ConfigError(SpotsurferError):
@@ -92,7 +92,7 @@ class Denied(SpotsurferError):
     """Token missing or wrong, or not allowed over this connection."""
 
     exit_code = 12
-    meaning = "not allowed: token missing or wrong"
+    meaning = "not allowed: token or passphrase missing or wrong"
 
 
 class NotFound(SpotsurferError):
