@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.fixture
-def open_to_all() -> None:
+def open_to_all() -> Iterator[None]:
     """The umask that most users have."""
     before = os.umask(0o022)
     yield

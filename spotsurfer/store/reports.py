@@ -123,8 +123,9 @@ class Reports:
         self._words = gone
         for key, x in there.items():
             same = key in before and before[key].version == x.version
-            too_large = ("it is too large", True) if x.size > REPORT_BYTES_MAX else ()
-            self._words[key] = before[key] if same else Word(x.version, at, *too_large)
+            too_large = x.size > REPORT_BYTES_MAX
+            new = Word(x.version, at, "it is too large", garbled=True) if too_large else Word(x.version, at)
+            self._words[key] = before[key] if same else new
         self._attempts = {job: [n for _, n in some] for job, some in groupby(sorted(self._words), key=itemgetter(0))}
 
     def noted(self, changed: Iterable[Key]) -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spotsurfer_agent import __main__ as cli
@@ -228,6 +229,6 @@ def test_a_suspended_machine_has_lost_its_lease_and_its_agent_did_not_hang(tmp_p
     """The lease counted only the time in which the guest ran: it was over for everybody but the machine itself."""
     monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_MONOTONIC: 400.0, time.CLOCK_BOOTTIME: 1000.0}.__getitem__)
     monkeypatch.setattr(time, "monotonic", lambda: 400.0)
-    lease = {f.name: f.default for f in dataclasses.fields(loop.Surroundings)}["now"]
+    lease: Any = {f.name: f.default for f in dataclasses.fields(loop.Surroundings)}["now"]
     keeper = Respawner(Plan([], 1.0, 2.0, lambda: None, tmp_path / "agent.pid", tmp_path / "job"))
     assert (lease(), keeper._now()) == (1000.0, 400.0)

@@ -52,7 +52,7 @@ def store(tmp_path: Path) -> ObstoreStore:
 def applied(engine: Engine, store: ObstoreStore, *actions: Any) -> list[str]:
     unused: Any = None
     ports = Ports(engine, unused, store, unused, ManualClock(NOW), "f", 1, unused, unused)
-    return [Apply(ports, lambda _: None).carry_out(a) for a in actions]
+    return [Apply(ports, lambda _token, _id: None).carry_out(a) for a in actions]
 
 
 def desired(store: ObstoreStore) -> Desired | None:

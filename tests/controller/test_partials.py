@@ -97,7 +97,7 @@ def test_the_request_stays_in_what_is_wanted_of_the_machine(engine: Engine, stor
     hold(engine, desired=0)
     nothing: Any = None
     ports = Ports(engine, nothing, store, nothing, ManualClock(NOW), "f", 1, lambda _: "", lambda _c, _j: None)
-    apply = Apply(ports, lambda _: None)
+    apply = Apply(ports, lambda _token, _id: None)
     for save, why, number in ((0, "so far", 2), (5, "a save", 0)):
         apply.carry_out(Ask(JOB, AttemptNumber(1), "run", save, None, None, why, number))
         data = store.get(protocol.desired_key(JOB, 1))

@@ -172,7 +172,7 @@ def broken(world: World, number: int) -> None:
     """A row that each decision fails for, as a new controller finds it."""
     with world.engine.begin() as c:
         c.execute(text(f"UPDATE job SET spec = json_set(spec, '$.idle_seconds', 1e300) WHERE id = 'job-{number}'"))
-    world._controller()
+    world.restart()
 
 
 def left(world: World, number: int) -> list[str]:
