@@ -204,7 +204,7 @@ def _image(store: Any, job: JobId, newest: Head | None, sources: _Sources) -> Ma
         return None
     for lineage in (job, *sources.ids):
         try:
-            return manifest.decode(data, sources.keys_of(lineage), newest.checkpoint)
+            return manifest.decode(data, sources.keys_of(lineage), job, newest.checkpoint)
         except ProtocolError:
             continue
     return None

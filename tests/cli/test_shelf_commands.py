@@ -108,7 +108,7 @@ def test_progress_is_told_and_ctrl_c_calls_it_off(
     def interrupted(_: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(work, "_show", interrupted)
+    monkeypatch.setattr(work, "show", interrupted)
     controller.looks = 0
     assert call("fork", "asm").code == 130
     assert controller.called_off == ["fork"]
