@@ -23,7 +23,7 @@ from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.protocol import AgentConfig, Desired, Done, Head, HeadKind, Report, SaveFacts, Spec, Want
 from spotsurfer_agent.statefile import StateFile
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.store import Listed, ObjectStore, StoreError
 from support.agent_service import Service
 from support.agent_shim import Shim
 from support.dict_store import DictStore as DictStore
@@ -269,8 +269,12 @@ class Machine:
 
 
 def stitched(store: DictStore, job: str, attempt: int, stream: str) -> tuple[int, bytes]:
-    """One attempt's output as its pieces give it: begin and bytes, without gaps; pieces that overlap say the same."""
-    listed = store.list(protocol.attempt_log_prefix(job, attempt))
+    """One attempt's output as its pieces give it: begin and bytes, without gaps; pieces that overlap say the same.
+
+    Whatever the store does to those who ask it.
+    """
+    prefix = protocol.attempt_log_prefix(job, attempt)
+    listed = [Listed(key, len(data), "") for key, data in store.objects.items() if key.startswith(prefix)]
     pieces = [
         piece for found in map(logpieces.parse, listed) if found is not None and found[1] == stream for piece in [found[2]]
     ]
