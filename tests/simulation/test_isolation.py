@@ -185,6 +185,9 @@ def test_who_is_set_aside_is_held_at_last_and_costs_no_more(monkeypatch: pytest.
     """Of its machine nothing is known but its row: it gets some time for the save that was asked for."""
     monkeypatch.setattr("spotsurfer.core.decide.TROUBLE_SECONDS", 100.0)
     world = running()
+    (holder,) = [m for m in world.cloud.machines.values() if m.agent is not None and m.agent.job == "job-0"]
+    assert holder.agent is not None
+    holder.agent.cut = 10_000  # so it does not hear that it should save
     broken(world, 0)
     world.run(limit=60)
     assert [a.state for a in world.attempts["job-0"]] == [A.DRAINING] and left(world, 0)
@@ -225,11 +228,12 @@ def test_an_action_that_raises_sets_its_job_aside_until_it_is_resumed(monkeypatc
     world.commands.checkpoint(world.ids[0])
     world.run(limit=20)
     assert job(world, 0).wish is Wish.HOLD and "ValueError: garbled" in job(world, 0).reason
-    assert [a.state for a in world.attempts["job-0"]] == [A.DRAINING], "it is saved"
+    assert [a.state for a in world.attempts["job-0"]] == [A.RELEASED], "it was saved, and its machine ended itself"
     assert worked(world, 1) == before + 20
     world.commands.resume(world.ids[0])
     world.run(limit=60)
     assert job(world, 0).wish is Wish.RUN and world.attempts["job-0"][-1].state is A.RUNNING
+    assert world.attempts["job-0"][-1].from_checkpoint is not None
 
 
 def test_a_job_that_no_action_can_be_carried_out_for_is_cancelled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

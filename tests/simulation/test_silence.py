@@ -48,7 +48,7 @@ def test_reports_that_can_not_be_read_after_a_restart_end_no_machine(fault: Trou
 def test_a_report_that_is_gone_from_the_listing_was_there_until_now() -> None:
     """An empty listing, as of a folder on which nothing is mounted any more, counted as hours of silence."""
     world = running()
-    world.run(limit=600)
+    world.run(limit=60)
     before = machines(world)
     listed = type(world.store).list
 
