@@ -19,7 +19,7 @@ MOST = 29 * GIB  # the largest machine holds it
 SETTINGS = {"mem_lower": 60.0, "upper_seconds": 20.0, "lower_seconds": 20.0, "cool_down_seconds": 30.0}
 KINDS = ("surf", "threshold", "moody")
 WORK = 400
-QUICK = (("threshold", 4), ("surf", 26), ("moody", 22))
+QUICK = (("threshold", 5), ("surf", 2), ("moody", 3))
 
 
 def policy(kind: str, seed: int) -> Size:
