@@ -29,8 +29,9 @@ class Found:
     """What the patterns match, by the name below the job's folder, and what can't be had."""
 
     files: dict[str, Path] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)  # patterns without a match below the folder
-    skipped: list[str] = field(default_factory=list)  # names that can't be published
+    missing: list[str] = field(default_factory=list)  # patterns that match no file of the job
+    unnamed: list[str] = field(default_factory=list)  # files of the job under names that no key can hold
+    skipped: list[str] = field(default_factory=list)  # what is no file of the job: links out of its folder, pipes, sockets
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class Published:
 
     files: dict[str, OutputObject] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
     @property
@@ -58,14 +60,17 @@ def find(spec: Spec, scratch: str) -> Found:
     root = Path(scratch).resolve()
     for pattern in spec.outputs:
         matched = sorted(_matches(folder, pattern)) if _usable(pattern) else []
-        if not matched:
+        plain = {file for file in matched if _plain(file, root)}
+        if not plain:
             found.missing.append(pattern)
         for file in matched:
             name = file.relative_to(folder).as_posix()
-            if _publishable(file, name, root):
-                found.files[name] = file
+            if file not in plain:
+                found.skipped.append(_shown(name))
+            elif not _nameable(name):
+                found.unnamed.append(_shown(name))
             else:
-                found.skipped.append(name.encode(errors="backslashreplace").decode())
+                found.files[name] = file
     return found
 
 
@@ -94,7 +99,7 @@ def publish(store: FileStore, spec: Spec, prefix: str, scratch: str, manner: Man
         sent = list(pool.map(send, found.files.items()))
     files = {name: one for name, one in sent if one is not None}
     gone = [name for name, one in sent if one is None]
-    return Published(files, found.missing, sorted({*found.skipped, *gone}))
+    return Published(files, found.missing, found.unnamed, sorted({*found.skipped, *gone}))
 
 
 def _send(store: FileStore, key: str, file: Path, where: tuple[Path, Path | None]) -> OutputObject | None:
@@ -162,11 +167,19 @@ def _glob(folder: Path, pattern: str) -> Sequence[Path]:
         return []  # a pattern that means nothing, like `a**b`, matches nothing
 
 
-def _publishable(file: Path, name: str, root: Path) -> bool:
-    """A plain file below the scratch under a name that a key can hold; links are followed only inside."""
+def _plain(file: Path, root: Path) -> bool:
+    """A plain file below the scratch; links are followed only inside."""
+    real = Path(os.path.realpath(file))  # resolve() raises for a link that names itself
+    return real.is_relative_to(root) and real.is_file()
+
+
+def _nameable(name: str) -> bool:
     try:
         name.encode()
     except UnicodeEncodeError:
         return False
-    real = Path(os.path.realpath(file))  # resolve() raises for a link that names itself
-    return real.is_relative_to(root) and real.is_file() and name.isprintable()
+    return name.isprintable()
+
+
+def _shown(name: str) -> str:
+    return name.encode(errors="backslashreplace").decode()

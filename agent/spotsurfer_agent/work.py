@@ -32,6 +32,7 @@ from spotsurfer_agent.store import StoreDenied, StoreError, StoreFull, StoreUnre
 
 READ_TRIES = 5
 READ_PAUSE_SECONDS = 2.0
+NAMED = 5  # files that a sentence names
 
 
 @dataclass
@@ -369,14 +370,14 @@ class Work:
         out = outputs.publish(self._patient, spec, prefix, self.engine.scratch())
         runs = self.steps.close(status)
         code = stepping.exit_code(runs)
-        lacks = "" if code or spec.outputs_optional else _note(out, code)
-        done = Done(code, "exited", out.sizes, log, runs, out.digests, lacks)
+        lacks = "" if code else _lacks(out)
+        done = Done(code, "exited", out.sizes, log, runs, out.digests, "" if spec.outputs_optional else lacks)
         cpu = self.steps.cpu_before + status.cpu_seconds
         self.steps.keep_used(status.cpu_seconds)
         self.heads.append(lambda base: entries.closed(base, done, cpu), True, self.store.check, self.wait)
         with contextlib.suppress(StoreError):  # nobody wants to see what there was before
             self.store.delete([x.key for x in self.store.list(protocol.partials_prefix(self.job))])
-        return Outcome(Task.PUBLISH, self.now(), note=_note(out, code))
+        return Outcome(Task.PUBLISH, self.now(), note="; ".join(filter(None, (lacks, _passed_over(out)))))
 
     def _kill(self) -> Outcome:
         left = self.engine.status()
@@ -388,11 +389,16 @@ class Work:
         return Outcome(Task.KILL, self.now())
 
 
-def _note(out: outputs.Published, exit_code: int | None) -> str:
+def _lacks(out: outputs.Published) -> str:
+    """What the user asked for and does not get."""
     parts = []
-    if out.missing and exit_code == 0:
+    if out.missing:
         parts.append(f"no file matched the outputs {', '.join(out.missing)}")
-    if out.skipped:
-        some = ", ".join(out.skipped[:5])
-        parts.append(f"not published, because they are no plain files of the job with names in UTF-8: {some}")
+    if out.unnamed:
+        parts.append(f"not published, because their names are no UTF-8 or can't be printed: {', '.join(out.unnamed[:NAMED])}")
     return "; ".join(parts)
+
+
+def _passed_over(out: outputs.Published) -> str:
+    """A link to an input, which is there already, or a socket that is left over: nobody misses it."""
+    return f"passed over, because they are no files of the job: {', '.join(out.skipped[:NAMED])}" if out.skipped else ""

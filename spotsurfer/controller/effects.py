@@ -15,6 +15,7 @@ from spotsurfer.model.market import Cooldown, Market, Pool
 from spotsurfer.model.snapshot import InstanceSeen
 from spotsurfer.model.transitions import ATTEMPT, JOB, AttemptEvent, JobEvent, advance
 from spotsurfer.ports.provider import InstanceView
+from spotsurfer.store.heads import written_at
 
 # How long a pool is left alone after its first refusal, and the longest; each further one doubles the wait.
 COOLDOWN_SECONDS: dict[type[ProviderError], tuple[float, float]] = {
@@ -75,7 +76,7 @@ def recalled(
 
     `lease_seconds`: of machines that are ordered now.
     """
-    began = datetime.fromisoformat(grant.at) if grant.at else now
+    began = written_at(grant, now)
     return Attempt(
         job=action.job,
         number=action.attempt,

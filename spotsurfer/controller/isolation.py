@@ -16,6 +16,7 @@ from spotsurfer.model.errors import SpotsurferError
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import JobSpec
 from spotsurfer.model.snapshot import JobSeen, Snapshot
+from spotsurfer.model.transitions import IllegalTransition
 
 log = structlog.get_logger()
 # What these say is of the store, the database or the host: no job is to blame, and the next tick tries again.
@@ -24,28 +25,46 @@ T = TypeVar("T")
 
 
 def isolated(step: Callable[[Snapshot], T], snapshot: Snapshot) -> T:
-    """`step` of the snapshot, in which each job that it fails for, even alone, is set aside. Raises what is no job's fault."""
+    """`step` of the snapshot, in which each job that it fails for, even alone, is set aside. A job that it fails for even so is
+    left out this time. Raises what is no job's fault.
+    """
     try:
         return step(snapshot)
-    except NOBODYS:
-        raise
-    except Exception:
+    except Exception as e:
+        if _nobodys(e):
+            raise
         checked = [_checked(step, snapshot, seen) for seen in snapshot.jobs]
         if all(after is before for after, before in zip(checked, snapshot.jobs, strict=True)):
             raise
-        return step(replace(snapshot, jobs=checked))
+        return step(replace(snapshot, jobs=[seen for seen in checked if seen is not None]))
 
 
-def _checked(step: Callable[[Snapshot], object], snapshot: Snapshot, seen: JobSeen) -> JobSeen:
-    if seen.trouble:
+def _checked(step: Callable[[Snapshot], object], snapshot: Snapshot, seen: JobSeen) -> JobSeen | None:
+    """The job as `step` can take it; None = it can't."""
+    error = _error(step, snapshot, seen)
+    if error is None:
         return seen
+    aside = set_aside(seen, error)
+    still = error if seen.trouble else _error(step, snapshot, aside)
+    if still is None:
+        return aside
+    _tell(seen.job.id, f"it is left out, for it fails even set aside: {type(still).__name__}: {still}")
+    return None
+
+
+def _error(step: Callable[[Snapshot], object], snapshot: Snapshot, seen: JobSeen) -> Exception | None:
     try:
         step(replace(snapshot, jobs=[seen]))
-    except NOBODYS:
-        raise
     except Exception as e:
-        return set_aside(seen, e)
-    return seen
+        if _nobodys(e):
+            raise
+        return e
+    return None
+
+
+def _nobodys(error: Exception) -> bool:
+    """An impossible change of state is a bug that one job brought to light."""
+    return isinstance(error, NOBODYS) and not isinstance(error, IllegalTransition)
 
 
 class Aside:

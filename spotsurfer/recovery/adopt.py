@@ -37,7 +37,7 @@ from spotsurfer.settings import Settings
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import peek, timeline
 from spotsurfer.state.db import become, lock_state, open_database
-from spotsurfer.store.heads import summary
+from spotsurfer.store.heads import summary, written_at
 from spotsurfer.storeway import open_for
 from spotsurfer.units import size
 
@@ -171,7 +171,7 @@ def _read(store: Any, job: JobId, sources: _Sources) -> Job | None:
     memory = max(sources.least.memory_bytes, int(image.memory_bytes * ROOM) if image is not None else 0)
     lineage = image.lineage if image is not None and image.lineage != job else ""
     spec = _spec(job, wire, sources.least.cpus, memory)
-    began = _instant(log.entries[0].at if log.entries else "", sources.now)
+    began = written_at(log.entries[0], sources.now) if log.entries else sources.now
     return _standing(Job(job, spec, JobState.QUEUED, 1, began, lineage=lineage), log.entries, image is not None, sources)
 
 
@@ -184,7 +184,7 @@ def _standing(job: Job, entries: Sequence[Head], readable: bool, sources: _Sourc
     if newest is not None and head.done:
         state = JobState.CANCELLED if head.cancelled else JobState.SUCCEEDED if head.succeeded else JobState.FAILED
         reason = "cancelled" if head.cancelled else exits.ended(head.exit_code, head.undelivered)
-        return replace(job, state=state, reason=reason, exit_code=head.exit_code, ended_at=_instant(newest.at, sources.now))
+        return replace(job, state=state, reason=reason, exit_code=head.exit_code, ended_at=written_at(newest, sources.now))
     if newest is not None and newest.checkpoint is not None and not readable:
         reason = "adopted from the store; its newest checkpoint can't be read with this store.key, or is gone: submit it anew"
         return replace(job, wish=Wish.HOLD, reason=reason)
@@ -255,11 +255,3 @@ def _spec(job: JobId, wire: Spec, cpus: int, memory_bytes: int) -> JobSpec:
         **saves_itself,
     )
 
-
-def _instant(text: str, now: datetime) -> datetime:
-    """A time that somebody wrote for people."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return now
-    return found if found.tzinfo is not None else now

@@ -90,6 +90,18 @@ def _since_beginning(entries: Sequence[Head]) -> list[str]:
     return list(line)[::-1]
 
 
+def written_at(entry: Head, now: datetime) -> datetime:
+    """When an entry was written, as its writer says; `now` if it names no time with a zone, or one that is yet to come.
+
+    The text is meant for people, and whoever holds the credentials of one machine can write any.
+    """
+    try:
+        found = datetime.fromisoformat(entry.at)
+    except ValueError:
+        return now
+    return now if found.tzinfo is None else min(found, now)
+
+
 def chosen(wanted: str, entries: Sequence[Head]) -> str | None:
     """The committed checkpoint that a user means: by its name, or by its sequence number alone; None = there is none."""
     made = [e.checkpoint for e in entries if e.kind is HeadKind.COMMIT and e.checkpoint]

@@ -119,17 +119,25 @@ def test_a_link_out_of_the_scratch_is_never_followed(work, tmp_path):
     found = published(work, "out", "out/folder/*", "out/*", store=store)
     assert list(found.sizes) == ["out/inside"]
     assert "key" not in str(store.objects)
-    assert set(found.skipped) >= {"out/link", "out/folder", "out/loop"}
+    assert set(found.skipped) == {"out/link", "out/folder", "out/folder/secret", "out/loop"}
+    assert found.missing == ["out/folder/*"]
 
 
-def test_what_is_no_plain_file_is_named_and_skipped(work):
+def test_what_is_no_file_of_the_job_is_passed_over(work):
     os.mkfifo(work / "pipe")
+    (work / "a").write_text("x")
+    found = published(work, "*", "pip*")
+    assert (list(found.sizes), found.skipped, found.unnamed) == (["a"], ["pipe"], [])
+    assert found.missing == ["pip*"], "nothing came of it"
+
+
+def test_a_file_under_a_name_that_no_key_can_hold_is_named(work):
     (work / os.fsdecode(b"bad-\xff")).write_text("x")
     (work / "two\nlines").write_text("x")
     found = published(work, "*")
-    assert found.sizes == {}
-    assert len(found.skipped) == 3
-    assert all(name.isascii() for name in found.skipped)
+    assert (found.sizes, found.missing, found.skipped) == ({}, [], [])
+    assert len(found.unnamed) == 2
+    assert all(name.isascii() for name in found.unnamed)
 
 
 def test_outputs_go_through_a_real_store(work, tmp_path):

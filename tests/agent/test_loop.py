@@ -417,6 +417,17 @@ def test_outputs_that_are_not_there_are_told_with_the_end(tmp_path, spec, undeli
     assert (done.exit_code, done.undelivered, done.outputs) == (0, undelivered, {"a": 1})
 
 
+def test_a_link_to_an_input_that_an_output_matches_too_fails_no_job(tmp_path):
+    """Fetched inputs are links in the job's folder, so `*.fa` matches them beside what the job wrote."""
+    world = World(tmp_path, inputs={"a.fa": 1}, outputs=["*.fa"])
+    world.store.objects[protocol.input_key(JOB, "a.fa")] = b"x"
+    machine = running(world, length=5.0)
+    (machine.folder / "scratch/work/genome.fa").symlink_to("/etc/hostname")
+    world.until(lambda: world.heads()[-1].done is not None)
+    done = world.heads()[-1].done
+    assert (done.exit_code, done.undelivered, done.outputs) == (0, "", {"a.fa": 1})
+
+
 @pytest.mark.parametrize(("error", "stays"), [(StoreUnreachable, True), (StoreDenied, False)])
 def test_the_intent_of_a_save_stays_while_its_head_entry_may_still_be_written(world, error, stays):
     """The answer was lost: the save has failed for its agent, and may count for all others. Nothing of it may be removed."""
