@@ -5,6 +5,8 @@ One line an event, fields as data: a log that is searched needs names that do no
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import sys
 from enum import StrEnum
@@ -78,9 +80,28 @@ class Log:
         self._log.error(event.value, **fields)
 
 
+class _Lasting(io.TextIOBase):
+    """A stream that takes lines while it can. A terminal that was closed, or a full disk, ends none of its writers."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str, /) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+
 def set_up(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
     """Send logs to `stream` (stderr): JSON lines, or text for people; "auto" is text on a terminal only."""
-    out = stream or sys.stderr
+    out = _Lasting(stream or sys.stderr)
     text = form == "text" or (form == "auto" and out.isatty())
     plain = structlog.dev.plain_traceback  # the default draws every local variable, which takes seconds
     renderer: Any = structlog.processors.JSONRenderer()

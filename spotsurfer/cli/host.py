@@ -35,10 +35,12 @@ def serve(
     return_memory()  # before there are threads
     from spotsurfer import logs
     from spotsurfer.settings import load_settings
+    from spotsurfer.web.server import outlive_terminal
     from spotsurfer.wiring import build
 
     settings = load_settings(config or SESSION.config)
     logs.set_up(settings.controller.log_level, settings.controller.log_format)
+    outlive_terminal()
     controller = build(settings)
     if once:
         try:

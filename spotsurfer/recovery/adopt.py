@@ -254,4 +254,3 @@ def _spec(job: JobId, wire: Spec, cpus: int, memory_bytes: int) -> JobSpec:
         ports=tuple(JobPort(f"port-{port}", port) for port in wire.ports),
         **saves_itself,
     )
-

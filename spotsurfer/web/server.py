@@ -100,6 +100,14 @@ def tcp_socket(listen: str) -> socket.socket:
     return listener
 
 
+def outlive_terminal() -> None:
+    """From now on SIGHUP is a line in the log: neither a terminal that was closed nor somebody who wants the configuration
+    read anew ends the controller. In the main thread.
+    """
+    why = "SIGHUP is ignored: a changed configuration is read at the next start"
+    signal.signal(signal.SIGHUP, lambda *_: Log("serve").warning(Event.SERVE_HANGUP, why=why))
+
+
 def serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
     """Answer on all endpoints until `stop` is set, or SIGINT or SIGTERM comes (in the main thread). Long polls end at once.
 
@@ -113,7 +121,6 @@ async def _serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Ca
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _hang_up)
     tasks = [asyncio.create_task(s.serve(sockets=[e.socket])) for s, e in zip(servers, endpoints, strict=True)]
     stopped = asyncio.create_task(asyncio.to_thread(stop.wait))
     try:
@@ -127,11 +134,6 @@ async def _serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Ca
             endpoint.app.state.stopping = True
             server.end()
         await asyncio.gather(stopped, *tasks)
-
-
-def _hang_up() -> None:
-    """A terminal that was closed, or somebody who wants the configuration read anew: neither ends the controller."""
-    Log("serve").warning(Event.SERVE_HANGUP, why="SIGHUP is ignored: a changed configuration is read at the next start")
 
 
 def _config(app: FastAPI) -> uvicorn.Config:

@@ -17,6 +17,7 @@ from spotsurfer_agent.protocol import Done, HeadKind
 from sqlalchemy import text
 from support.fuzz import mutated
 
+from spotsurfer.controller import loop
 from spotsurfer.controller.apply import Apply
 from spotsurfer.model.actions import Ask
 from spotsurfer.model.ids import JobId
@@ -102,12 +103,31 @@ def fuzz_heads(seed: int, count: int) -> None:
         done = Done(0, "exited", {"a": 1}, {"out": 1}) if kind is HeadKind.DONE else None
         entry = replace(good, number=good.number + 1, kind=kind, done=done, checkpoint="000001-000001", sequence=1, nonce="n")
         world.store.put(protocol.head_key("job-0", entry.number), mutated(protocol.encode(entry), rand))
-        for _ in range(3):
+        for _ in range(6):
             world.clock.advance(1)
             world.loop.tick()
         other = job(world, 1)
         assert other.wish is Wish.RUN
         assert [m.gone_at for m in world.cloud.machines.values() if m.agent is not None and m.agent.job == "job-1"] == [None]
+
+
+@pytest.mark.parametrize("at", ["2026-01-01T00:00:00", "9999-12-31T23:59:59+00:00", "0001-01-01T00:00:00+23:00", "soon", ""])
+def test_a_forged_grant_holds_its_job_at_most(at: str) -> None:
+    """Its time went into the database as it stood there; from then on each tick failed for all jobs, across restarts."""
+    world = running(jobs=3)
+    before = worked(world, 1), worked(world, 2)
+    log = HeadLog(world.store, "job-0")
+    good = log.refresh()
+    assert good is not None
+    forged = replace(good, number=good.number + 1, kind=HeadKind.GRANT, epoch=77, at=at, nonce="n")
+    world.store.put(protocol.head_key("job-0", forged.number), protocol.encode(forged))
+    world.run(limit=60)
+    world.restart()
+    world.run(limit=60)
+    assert (worked(world, 1), worked(world, 2)) == (before[0] + 120, before[1] + 120)
+    world.commands.cancel(world.ids[0])
+    world.run(limit=10)
+    assert world.attempts["job-0"][-1].planned_at <= world.clock.now()
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -166,6 +186,23 @@ def test_what_is_nobodys_fault_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ZeroDivisionError):
         world.loop.tick()
     assert all(j.wish is Wish.RUN for j in world._jobs())
+
+
+def test_a_job_that_fails_even_set_aside_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asked whether what was put in its place can be dealt with: all jobs stood still."""
+    world = running()
+    decide = loop.decide
+
+    def fails(snapshot: Any, *given: Any) -> Any:
+        if any(seen.job.id == "job-0" for seen in snapshot.jobs):
+            raise TypeError("odd")
+        return decide(snapshot, *given)
+
+    monkeypatch.setattr(loop, "decide", fails)
+    before, machines = worked(world, 1), left(world, 0)
+    world.run(limit=60)
+    assert worked(world, 1) == before + 60
+    assert left(world, 0) == machines, "its machine is none that belongs to nobody"
 
 
 def broken(world: World, number: int) -> None:

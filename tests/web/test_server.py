@@ -10,7 +10,7 @@ PROGRAM = """
 import os, signal, sys, threading
 from pathlib import Path
 from fastapi import FastAPI
-from spotsurfer.web.server import Endpoint, serve, unix_socket
+from spotsurfer.web.server import Endpoint, outlive_terminal, serve, unix_socket
 
 stop = threading.Event()
 
@@ -18,6 +18,7 @@ def ready():
     os.kill(os.getpid(), signal.SIGHUP)
     threading.Timer(0.5, stop.set).start()
 
+outlive_terminal()
 serve([Endpoint(FastAPI(), unix_socket(Path(sys.argv[1])))], stop, ready)
 print("it was stopped")
 """
