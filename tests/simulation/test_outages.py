@@ -1,5 +1,7 @@
 """The store fails for long while controllers restart: no machine that is well is ended, and no second of work is lost.
 
+One more machine may come, after a quarter of an hour, to show whether the store takes reports: it is never given the job.
+
 Few seeds here. Ten thousand, in several processes:
 `SEEDS=10000 .venv/bin/python -m pytest -n 2 -m slow -k many_outages tests/simulation`.
 """
@@ -51,8 +53,8 @@ def machines(world: World) -> list[str]:
     return [m.id for m in world.cloud.machines.values() if m.gone_at is None]
 
 
-def worked(world: World) -> list[float]:
-    return [m.agent.work for m in world.cloud.machines.values() if m.agent is not None]
+def worked(world: World, ids: list[str]) -> list[float]:
+    return [m.agent.work for m in world.cloud.machines.values() if m.id in ids and m.agent is not None]
 
 
 class Controller:
@@ -83,21 +85,23 @@ def outlived(kind: str, seed: int) -> None:
     make, seconds, stride = KINDS[kind]
     world = World(seed, jobs=rand.choice([2, 2, 3]), work=10**6, chances=calm(), limits=LIMITS_HERE)
     world.until_running()
-    before, work = machines(world), worked(world)
+    before = machines(world)
+    work = worked(world, before)
     controller = Controller(world, rand, restarts=rand.choice([0.0, 0.02, 0.1]))
     world.stride = stride
     make(rand).strike(world.store)
     for _ in range(seconds // stride):
         controller.look()
-        assert machines(world) == before, f"{kind}: a machine was ended"
+        assert set(before) <= set(machines(world)), f"{kind}: a machine was ended"
     mend(world.store)
     world.stride = 5
     for _ in range(24):
         controller.look()
-        assert machines(world) == before, f"{kind}: a machine was ended when it was over"
+        assert set(before) <= set(machines(world)), f"{kind}: a machine was ended when it was over"
     world.check()
-    assert all(some[-1].state is A.RUNNING and len(some) == 1 for some in world.attempts.values()), world.attempts
-    assert all(now > then for now, then in zip(worked(world), work, strict=True))
+    for first, *others in world.attempts.values():
+        assert first.state is A.RUNNING and all(a.granted_at is None for a in others), world.attempts
+    assert all(now > then for now, then in zip(worked(world, before), work, strict=True))
     world.end()
 
 
