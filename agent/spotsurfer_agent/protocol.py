@@ -163,6 +163,7 @@ class Spec:
     ports: list[int] = field(default_factory=list)  # that it listens on for others, see `netns.DOOR`
     step: int = 0  # which of them this is about: set by the agent, see `stepping.at`
     secrets: dict[str, str] = field(default_factory=dict)  # name -> sealed.ENVIRONMENT or sealed.FILE; values are sealed
+    rehearses: str = ""  # the job that this one is a rehearsal of, for a controller that lost its database; "" = it is none
 
 
 # ---------------------------------------------------------------- desired and report
@@ -291,7 +292,7 @@ class Report:
     memory_bytes: int = 0
     arriving_bytes: int | None = None  # of a lazy restore's memory, still missing; None = all is there
     error: str = ""  # one sentence with the remedy
-    error_kind: str = ""  # "restore" | "refused" | "start" | "save" | "store" | "input" | "output" | "hook" | "lost" | "image"
+    error_kind: str = ""  # of a failure of the agent's, see `engines.port.EngineError`; "input", "output", "hook", "lost", too
     protection: str = ""  # the rung that the job stands on: "criu" | "criu+cuda" | "app" | "none"; "" = nothing runs yet
     unprotected: str = ""  # why it does not stand on a better one, in one sentence
     unfit: str = ""  # standing by: why this machine could not continue the newest checkpoint, both values named

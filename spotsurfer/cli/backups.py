@@ -96,11 +96,13 @@ def restore(
 
     Nothing is written over: a data folder in which a controller runs, or with a database that has jobs, is refused.
     """
+    from spotsurfer.recovery.contents import refusals_told
     from spotsurfer.recovery.restore import restore as put_in_place
 
     settings = _settings(config)
-    if not file.is_file():
-        raise InputMissing(f"{file} is not there: name a file that `spotsurfer backup` wrote.")
+    with refusals_told():
+        if not file.is_file():
+            raise InputMissing(f"{file} is not there: name a file that `spotsurfer backup` wrote.")
     secret = _passphrase(passphrase_file, new=False)
     progress = _Progress("restore")
     try:
@@ -161,7 +163,7 @@ def adopt(
 def _state(job: Job) -> str:
     """For people."""
     if job.state is JobState.QUEUED:
-        return "held" if job.wish is Wish.HOLD else "has a machine"
+        return {Wish.HOLD: "held", Wish.CANCEL: "is being cancelled", Wish.RUN: "has a machine"}[job.wish]
     return str(job.state)
 
 

@@ -206,7 +206,7 @@ class Forks:
             raise ProtocolError(f"{parent} has no specification in the store")
         spec = replace(protocol.decode(Spec, data), job=child)
         if order.rehearsal:
-            spec = replace(spec, outputs=[], checkpoint_interval_seconds=None)
+            spec = replace(spec, outputs=[], checkpoint_interval_seconds=None, rehearses=parent)
         self._store.create(protocol.spec_key(child), protocol.encode(spec))
 
     def _row(self, parent: Job, child: JobId, checkpoint: str, order: Order) -> Job:

@@ -126,7 +126,8 @@ class Shelf:
         """check, stats or gc."""
         if what not in self._works:
             raise NotFound(f"the store has no command {what!r}; there are {', '.join(self._works)}")
-        some = [self._job(job)] if job is not None else self._jobs()
+        found = self._to_change if what == "gc" and not dry_run else self._job
+        some = [found(job)] if job is not None else self._jobs()
         return told(self._errands.start(what, lambda e: self._works[what](e, some, read, dry_run)))
 
     def progress(self, number: str, wait_seconds: float) -> Progress:

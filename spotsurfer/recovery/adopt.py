@@ -28,11 +28,12 @@ from spotsurfer.core import exits
 from spotsurfer.model.errors import ConfigError, Conflict, NotFound, StoreDamaged, StoreOwned, StoreUnwritable
 from spotsurfer.model.goods import InputFetch, SharedMount
 from spotsurfer.model.ids import JOB_ID, JobId
-from spotsurfer.model.job import Job, JobSpec, JobState, Wish
+from spotsurfer.model.job import Job, JobSpec, JobState, Parent, Wish
 from spotsurfer.model.ports import JobPort
 from spotsurfer.model.steps import JobStep
 from spotsurfer.ports.service import Moment
 from spotsurfer.recovery import restore
+from spotsurfer.recovery.contents import refusals_told
 from spotsurfer.settings import Settings
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import peek, timeline
@@ -68,9 +69,15 @@ class Adopted:
 def adopt(settings: Settings, least: Least, now: datetime, progress: Progress) -> Adopted:
     """Make this configuration's database that of the store's family, and write down the jobs that it does not know.
 
-    Raises ControllerRunning; ConfigError without the store's key, StoreOwned with another one; NotFound where the store is
-    nobody's; Conflict where the database has jobs of another family; StoreUnwritable, StoreDamaged.
+    Raises ControllerRunning; ConfigError without the store's key or where it can't be read, StoreOwned with another one;
+    NotFound where the store is nobody's; Conflict where the database has jobs of another family; SpotsurferError for one that
+    is damaged; StoreUnwritable, StoreDamaged.
     """
+    with refusals_told():
+        return _adopt(settings, least, now, progress)
+
+
+def _adopt(settings: Settings, least: Least, now: datetime, progress: Progress) -> Adopted:
     lock = lock_state(settings.controller.data_dir)
     try:
         restore.finish(settings)
@@ -84,7 +91,8 @@ def adopt(settings: Settings, least: Least, now: datetime, progress: Progress) -
             store = _opened(settings)
             family = _family(store, settings.store_url, key.fingerprint)
             database = settings.controller.data_dir / "state.db"
-            found = peek.look(database)
+            without = "move that file, and those that begin with its name, elsewhere: what only it knew is lost then"
+            found = peek.look(database, f"Restore a backup; without one, {without}.")
             if found.jobs and found.family != family:
                 raise Conflict(
                     f"{database} has {found.jobs} jobs of the controller family {found.family}, and the store is that of "
@@ -167,12 +175,21 @@ def _read(store: Any, job: JobId, sources: _Sources) -> Job | None:
         return None
     wire, log = protocol.decode(Spec, data), HeadLog(store, job)
     log.refresh()
-    image = _image(store, job, log.newest, sources)
+    image = _image(store, job, log.entries, sources)
     memory = max(sources.least.memory_bytes, int(image.memory_bytes * ROOM) if image is not None else 0)
     lineage = image.lineage if image is not None and image.lineage != job else ""
     spec = _spec(job, wire, sources.least.cpus, memory)
     began = written_at(log.entries[0], sources.now) if log.entries else sources.now
-    return _standing(Job(job, spec, JobState.QUEUED, 1, began, lineage=lineage), log.entries, image is not None, sources)
+    row = Job(job, spec, JobState.QUEUED, 1, began, lineage=lineage)
+    if wire.rehearses:
+        return _rehearsal(row, JobId(wire.rehearses))
+    return _standing(row, log.entries, image is not None, sources)
+
+
+def _rehearsal(job: Job, of: JobId) -> Job:
+    """Whoever watched it went with the controller. As a rehearsal it stays walled off and is removed when it has ended."""
+    reason = "the controller that watched this rehearsal is lost: rehearse again"
+    return replace(job, parent=Parent(of, "", rehearsal=True), wish=Wish.CANCEL, reason=reason)
 
 
 def _standing(job: Job, entries: Sequence[Head], readable: bool, sources: _Sources) -> Job:
@@ -195,16 +212,19 @@ def _standing(job: Job, entries: Sequence[Head], readable: bool, sources: _Sourc
     return replace(job, wish=Wish.HOLD, reason=reason)
 
 
-def _image(store: Any, job: JobId, newest: Head | None, sources: _Sources) -> Manifest | None:
-    """The newest checkpoint. Of a copy it was sealed with the keys of the job that it comes from."""
-    if newest is None or newest.checkpoint is None:
-        return None
-    data = store.get(protocol.manifest_key(job, newest.checkpoint))
+def _image(store: Any, job: JobId, entries: Sequence[Head], sources: _Sources) -> Manifest | None:
+    """The newest checkpoint that the log names, also of a job that was told to begin anew: it tells memory and lineage.
+
+    That of a copy was sealed with the keys of the job that it comes from, and nothing says which one that is. A copy's log
+    begins with a checkpoint that no attempt made; any other job has keys of its own.
+    """
+    named = next((h.checkpoint for h in reversed(entries) if h.checkpoint is not None), None)
+    data = store.get(protocol.manifest_key(job, named)) if named is not None else None
     if data is None:
         return None
-    for lineage in (job, *sources.ids):
+    for lineage in (job, *sources.ids) if entries[0].epoch == 0 else (job,):
         try:
-            return manifest.decode(data, sources.keys_of(lineage), job, newest.checkpoint)
+            return manifest.decode(data, sources.keys_of(lineage), job, named)
         except ProtocolError:
             continue
     return None

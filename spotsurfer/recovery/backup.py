@@ -8,14 +8,15 @@ import hashlib
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from spotsurfer import __version__, storekey
-from spotsurfer.model.errors import ConfigError, Conflict, UsageError
-from spotsurfer.recovery.contents import DATABASE, READ_BYTES, About, Member, places
+from spotsurfer.model.errors import DISK_FULL, ConfigError, Conflict, UsageError
+from spotsurfer.recovery.contents import DATABASE, READ_BYTES, About, Member, places, refusals_told
 from spotsurfer.recovery.envelope import Writer
 from spotsurfer.settings import Settings
 from spotsurfer.state import peek
@@ -27,25 +28,39 @@ Progress = Callable[[str, int, int], None]  # what, bytes done, of
 def back_up(settings: Settings, to: Path, passphrase: str, now: datetime, progress: Progress, force: bool = False) -> About:
     """Write the file, whole or not at all, mode 0600; what is in it.
 
-    Raises UsageError where the file is there already (unless `force`) or can't be written, ConfigError where this
-    configuration has no controller's data, Conflict while another backup is made, DiskFull, SpotsurferError for a database
-    that is damaged.
+    Raises UsageError if the file is there already (unless `force`), is no plain file or can't be written; ConfigError if this
+    configuration has no controller's data or they can't be read; Conflict while another backup is made; DiskFull;
+    SpotsurferError for a database that is damaged.
     """
-    if to.is_dir() or (to.exists() and not force):
-        raise UsageError(f"{to} is there already: name another file, or overwrite it with --force.")
+    _check_target(to, force)
     there = places(settings)
-    if not there[DATABASE].is_file():
-        raise ConfigError(
-            f"{there[DATABASE]} is not there: name the controller's own configuration with --config, and call it as its user."
-        )
-    try:
+    with refusals_told():
+        if not there[DATABASE].is_file():
+            remedy = "name the controller's own configuration with --config, and call it as its user"
+            raise ConfigError(f"{there[DATABASE]} is not there: {remedy}.")
         with _copied(settings.controller.data_dir, there[DATABASE], progress) as copy:
             files = {name: copy if name == DATABASE else path for name, path in there.items() if path.exists()}
             about = _about(settings, files, now)
             _write(to, passphrase, about, files, progress)
-    except PermissionError as e:
-        raise ConfigError(f"{e.filename} can't be read: call it as the user that the controller runs as, or as root.") from e
     return about
+
+
+def _check_target(to: Path, force: bool) -> None:
+    """The backup takes the place of what is there: of another backup, never of a folder, a link or a device."""
+    try:
+        there = to.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as e:
+        raise _unwritable(to, e) from e
+    if not stat.S_ISREG(there.st_mode):
+        raise UsageError(f"{to} is there already and is no plain file: name another file after --to.")
+    if not force:
+        raise UsageError(f"{to} is there already: name another file, or overwrite it with --force.")
+
+
+def _unwritable(to: Path, error: OSError) -> UsageError:
+    return UsageError(f"{to} can't be written ({error.strerror}): name another file after --to.")
 
 
 @contextmanager
@@ -108,8 +123,10 @@ def _write(to: Path, passphrase: str, about: About, files: dict[str, Path], prog
             os.fsync(out.fileno())
         part.replace(to)
         sync_folder(to.parent)
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as e:
-        raise UsageError(f"{to} can't be written ({e.strerror}): name another file after --to.") from e
+    except OSError as e:
+        if e.errno in DISK_FULL or isinstance(e, BrokenPipeError):
+            raise
+        raise _unwritable(to, e) from e
     finally:
         part.unlink(missing_ok=True)
 

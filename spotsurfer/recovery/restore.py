@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer import storekey
-from spotsurfer.model.errors import ConfigError, Conflict, InputMissing, SpotsurferError
+from spotsurfer.model.errors import Conflict, InputMissing, SpotsurferError
 from spotsurfer.recovery.backup import Progress, sync_folder
-from spotsurfer.recovery.contents import DATABASE, KEY, READ_BYTES, TOKEN, About, Member, places
+from spotsurfer.recovery.contents import DATABASE, KEY, READ_BYTES, TOKEN, About, Member, places, refusals_told
 from spotsurfer.recovery.envelope import Reader
 from spotsurfer.settings import Settings
 from spotsurfer.state import peek
@@ -38,18 +38,15 @@ def restore(settings: Settings, file: Path, passphrase: str, progress: Progress)
     Raises InputMissing for a file that is absent, damaged or too new, Denied for a wrong passphrase, ControllerRunning,
     Conflict where a database with jobs or another key is there, ConfigError where a place can't be written.
     """
-    try:
-        with file.open("rb") as opened:
-            reader = Reader(opened, str(file), passphrase)
-            about = About.of(reader.about)
-            if about.schema > newest_version():
-                raise InputMissing(
-                    f"{file} was made by spotsurfer {about.spotsurfer}, with a newer database than this version knows (schema "
-                    f"{about.schema}, here {newest_version()}): install that version."
-                )
-            return _restore(settings, reader, about, progress)
-    except PermissionError as e:
-        raise ConfigError(f"{e.filename} can't be opened: call it as the user that the controller runs as, or as root.") from e
+    with refusals_told(), file.open("rb") as opened:
+        reader = Reader(opened, str(file), passphrase)
+        about = About.of(reader.about)
+        if about.schema > newest_version():
+            raise InputMissing(
+                f"{file} was made by spotsurfer {about.spotsurfer}, with a newer database than this version knows (schema "
+                f"{about.schema}, here {newest_version()}): install that version."
+            )
+        return _restore(settings, reader, about, progress)
 
 
 def _restore(settings: Settings, reader: Reader, about: About, progress: Progress) -> Restored:
@@ -119,11 +116,12 @@ def _move(source: Path, target: Path) -> None:
 def _check_places(there: dict[str, Path], same: set[str]) -> None:
     """Nothing is written over that somebody may want back."""
     database, key = there[DATABASE], there[KEY]
-    found = peek.look(database)
+    away = "move that file, and those that begin with its name, elsewhere"
+    found = peek.look(database, f"If the backup is to count instead, {away}, then restore.")
     if found.jobs:
         raise Conflict(
             f"{database} is there already, with {found.jobs} jobs, the last change at {found.newest_at}: if the backup is to "
-            f"count instead, move that file, and those that begin with its name, elsewhere."
+            f"count instead, {away}."
         )
     if key.exists() and KEY not in same:
         raise Conflict(f"{key} is there already and holds another key than the backup: move it elsewhere, then restore.")

@@ -27,14 +27,14 @@ class Seen:
 NOTHING = Seen(None, None, 0, "")
 
 
-def look(path: Path) -> Seen:
-    """What is in the database; `NOTHING` where there is no file. Raises SpotsurferError where it is no whole database."""
+def look(path: Path, remedy: str = "Restore a backup.") -> Seen:
+    """What is in the database; `NOTHING` if there is no file. Raises SpotsurferError, with the remedy, if it is damaged."""
     if not path.exists():
         return NOTHING
     try:
         with contextlib.closing(_opened(path)) as c:
             if (bad := c.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise SpotsurferError(f"The database {path} is damaged: {bad}. Restore a backup.")
+                raise SpotsurferError(f"The database {path} is damaged: {bad}. {remedy}")
             tables = {str(row[0]) for row in c.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
             def one(table: str, query: str) -> str | None:
@@ -48,19 +48,21 @@ def look(path: Path) -> Seen:
                 newest_at=one("moment", "SELECT max(at) FROM moment") or "",
             )
     except sqlite3.Error as e:
-        raise SpotsurferError(f"The database {path} can't be read: {e}. Restore a backup.") from e
+        raise SpotsurferError(f"The database {path} can't be read: {e}. {remedy}") from e
 
 
 def copy(path: Path, to: Path, tick: Callable[[], None] = lambda: None) -> None:
     """The database as it is at one moment, into an empty or new file. Raises SpotsurferError, DiskFull.
 
-    `tick` is called again and again while that takes its time.
+    `tick` is called again and again while that takes its time; Ctrl-C ends it then.
     """
     try:
         with contextlib.closing(_opened(path)) as c:
             c.set_progress_handler(tick, TICK_STEPS)
             c.execute("VACUUM INTO ?", [str(to)])
     except sqlite3.Error as e:
+        if e.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:  # nothing else interrupts it: SQLite swallows what `tick` raises
+            raise KeyboardInterrupt from e
         if "full" in str(e):
             raise DiskFull(f"{to.parent}: no space for a copy of the database; free some space") from e
         raise SpotsurferError(f"The database {path} can't be copied: {e}.") from e

@@ -118,9 +118,15 @@ def test_the_page_brings_back_what_it_says(world: Fleet, tmp_path: Path) -> None
         world.assert_identical(job)
         world.assert_one_owner(job)
 
+    third = world.submit(STEPS, 1.0, text=PROGRAM)
+    world.wait_state(third, "running", 1)
+    world.wait(lambda: world.moments(third, "saved"), f"a checkpoint of {third}")
     operator.lose()
     said = operator.follow("No key is left")
     assert first in said and second in said
+    world.wait(lambda: world.show(third)["state"] == "held", f"{third} to be held", 180.0)
+    assert "can't be read with this store.key" in world.show(third)["reason"]
+    assert [a["number"] for a in world.show(third)["attempts"]] == [1], "no machine is bought for it"
     for job in (first, second):
         assert world.show(job)["state"] == "succeeded"
         world.assert_identical(job)

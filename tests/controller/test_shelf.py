@@ -172,6 +172,7 @@ def test_a_rehearsal_publishes_nothing_and_tells_nobody(room: Room) -> None:
     assert (made.spec.on_end, made.spec.outputs, made.spec.retries) == ((), (), 0)
     spec = protocol.decode(Spec, room.store.get(protocol.spec_key(made.id)) or b"")
     assert (spec.job, spec.outputs, spec.checkpoint_interval_seconds) == (made.id, [], None)
+    assert spec.rehearses == JOB, "who adopts the store must know it from a job"
 
 
 def test_a_rehearsal_that_nobody_sees_alive_is_ended_in_time(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,6 +393,17 @@ def test_figures(room: Room) -> None:
     assert (total["checkpoints"], total["image_bytes"], total["unique_bytes"], total["chunk_bytes"]) == (2, 24, 16, 12)
     assert total["dedup_ratio"] == 1.5
     assert total["kinds"]["inputs"] == 5
+
+
+def test_what_removes_takes_whole_names_and_what_looks_a_beginning(room: Room) -> None:
+    room.writer.save_all(["a"])
+    beginning = JobId(JOB[:2])
+    for what, dry_run in (("check", False), ("stats", False), ("gc", True)):
+        begun = room.shelf.store_work(what, beginning, False, dry_run)
+        assert room.shelf.progress(begun.id, 20.0).result is not None
+    with pytest.raises(NotFound):
+        room.shelf.store_work("gc", beginning, False, False)
+    assert room.work("gc")["dry_run"] is False
 
 
 # ---------------------------------------------------------------- a database from a backup

@@ -13,33 +13,38 @@ from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.extents import Extent, Extents
 from spotsurfer_agent.manifest import Entry, Stored
-from spotsurfer_agent.protocol import Done, Head, HeadKind, Spec
+from spotsurfer_agent.protocol import AgentConfig, Done, Head, HeadKind, Spec
 from support.builders import NOW, a_job
 from support.saves import a_manifest
+from support.tree import ROOT
 
 from spotsurfer import storekey, wiring
+from spotsurfer.controller.rehearsal import of_job
 from spotsurfer.controller.submission import Places, Submission
 from spotsurfer.controller.vault import Vault
 from spotsurfer.model import errors as e
 from spotsurfer.model.goods import InputFetch, SharedMount
 from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import HeldBy, Job, JobSpec, MarketChoice
+from spotsurfer.model.job import HeldBy, Job, JobSpec, MarketChoice, Parent
 from spotsurfer.model.ports import JobPort
 from spotsurfer.model.steps import JobStep
 from spotsurfer.ports.clock import ManualClock
-from spotsurfer.recovery.adopt import Adopted, Least, adopt
+from spotsurfer.recovery.adopt import Adopted, Least, adopt, take_up
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import peek
 from spotsurfer.state.db import lock_state, new_family, open_database
 from spotsurfer.storeway import open_for
 
 Hosts = Callable[..., Host]
-# What only the controller's database had.
+# What only the controller's database had -> what the page calls it.
 LOST = {
-    "cpus", "memory_bytes", "gpu", "market", "priority", "retries", "tags", "budget_usd_micros", "price_max_usd_micros",
-    "deadline_seconds", "work_seconds", "instance_types", "on_end", "registry_auth", "idle_seconds", "idle_cpu", "idle_gpu",
-    "size_policy", "size_memory_min_bytes", "size_memory_max_bytes", "size_cpus_min", "size_cpus_max", "size_parameters",
-    "secrets_in_plain_images",
+    "cpus": "processors", "memory_bytes": "memory", "gpu": "`gpu`", "market": "market", "priority": "priority",
+    "retries": "retries", "tags": "tags", "budget_usd_micros": "budget", "price_max_usd_micros": "`price_max_usd`",
+    "deadline_seconds": "deadline", "work_seconds": "`work`", "instance_types": "`instance_types`", "on_end": "`on_end`",
+    "registry_auth": "`registry_auth`", "idle_seconds": "`[idle]`", "idle_cpu": "`[idle]`", "idle_gpu": "`[idle]`",
+    "size_policy": "`[size]`", "size_memory_min_bytes": "`[size]`", "size_memory_max_bytes": "`[size]`",
+    "size_cpus_min": "`[size]`", "size_cpus_max": "`[size]`", "size_parameters": "`[size]`",
+    "secrets_in_plain_images": "`secrets_in_plain_images`",
 }  # fmt: skip
 # Each value is another one than the default.
 FULL = JobSpec(
@@ -134,7 +139,7 @@ def test_a_job_comes_back_but_for_what_only_the_controller_knew(tmp_path: Path, 
     store = open_for(new.settings)
     places = Places(store, tmp_path / "spool", Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {}))
     plain = {f.name for f in dataclasses.fields(JobSpec) if getattr(FULL, f.name) == getattr(JobSpec("", ()), f.name)}
-    assert plain == LOST | {"inputs", "secrets"}, "a new field of a job: is it lost, or does the store tell it?"
+    assert plain == LOST.keys() | {"inputs", "secrets"}, "a new field of a job: is it lost, or does the store tell it?"
     submission = Submission(open_database(None), ManualClock(NOW), places, lambda: (), 600.0)
     submission.upload(JobId("my-asm-0a1b2c"), "in/a", iter([b"x"]), 1)
     sent = dataclasses.replace(
@@ -156,6 +161,12 @@ def test_a_job_comes_back_but_for_what_only_the_controller_knew(tmp_path: Path, 
         assert rows.load_job(c, back.id) == back
 
 
+def test_the_page_names_all_that_is_lost() -> None:
+    page = (ROOT / "docs" / "recovery.md").read_text()
+    told = page.partition("\nWhat the store does not have is lost: ")[2].partition("\n\n")[0]
+    assert [name for name, words in LOST.items() if words not in told] == []
+
+
 @pytest.mark.parametrize(
     ("heads", "speaks", "state", "wish", "reason"),
     [
@@ -170,6 +181,7 @@ def test_a_job_comes_back_but_for_what_only_the_controller_knew(tmp_path: Path, 
             "hold",
             "can't be read with this store.key",
         ),
+        ([GRANT, head(2, HeadKind.COMMIT, "000001-000001")], 1, "queued", "run", ""),  # its machine may have it, whole
         (ended(0), None, "succeeded", "run", "exit code 0"),
         (ended(0), 1, "queued", "run", ""),
         (ended(7), None, "failed", "run", "exit code 7"),
@@ -187,15 +199,16 @@ def test_where_a_job_stands(
     assert (job.ended_at is not None) == (state != "queued")
 
 
-def with_image(host: Host, job: str, lineage: str) -> None:
-    """Its newest checkpoint has 2 GiB of memory."""
+def with_image(host: Host, job: str, lineage: str, *more: Head) -> None:
+    """Its newest checkpoint has 2 GiB of memory; what its log says after that is `more`."""
     key = storekey.load(host.settings.key_path)
     chunk = Stored("ab" * 32, 16 << 20)
     pages = Entry("p", "file", size=2 << 30, extents=Extents.of(Extent(n << 24, 1 << 24, 0, 0) for n in range(128)))
     image = a_manifest("000001-000001", [], job, image=[pages], chunks=[chunk], lineage=lineage)
     body = manifest.encode(image, key.keys_of(lineage or job))
     open_for(host.settings).create(protocol.manifest_key(job, "000001-000001"), body)
-    has(host, job, [GRANT, head(2, HeadKind.COMMIT, "000001-000001", final=True)])
+    first = dataclasses.replace(head(1, HeadKind.COMMIT, "000001-000001"), epoch=0) if lineage else GRANT  # a copy begins so
+    has(host, job, [first, head(2, HeadKind.COMMIT, "000001-000001", final=True), *more])
 
 
 def test_its_machine_has_room_for_what_was_saved(old: Host, new: Host) -> None:
@@ -210,6 +223,43 @@ def test_a_copy_goes_on_with_the_keys_of_its_origin(old: Host, new: Host) -> Non
     with_image(new, "copy-0a1b2c", "asm-0a1b2c")
     found = {j.id: j for j in adopted(new).jobs}
     assert (found[JobId("copy-0a1b2c")].lineage, found[JobId("asm-0a1b2c")].lineage) == ("asm-0a1b2c", "")
+
+
+def test_a_copy_that_was_told_to_begin_anew_has_the_keys_of_its_origin_still(old: Host, new: Host) -> None:
+    """Its older checkpoints are there, and new ones are sealed as they are."""
+    has(new, "asm-0a1b2c")
+    with_image(new, "copy-0a1b2c", "asm-0a1b2c", head(3, HeadKind.GRANT))
+    found = {j.id: j for j in adopted(new).jobs}
+    assert found[JobId("copy-0a1b2c")].lineage == "asm-0a1b2c"
+
+
+def test_what_can_not_be_opened_is_tried_with_its_own_key_alone(old: Host, new: Host) -> None:
+    """A thousand jobs that are lost with their key would be a million tries."""
+    tried: list[str] = []
+
+    def keys_of(lineage: str) -> Keys:
+        tried.append(lineage)
+        return Keys.derive(b"k" * 32, lineage)
+
+    jobs = [f"asm-{n:06d}" for n in range(5)]
+    for job in jobs:
+        with_image(new, job, "")
+    with open_database(None).begin() as c:
+        done = take_up(c, open_for(new.settings), keys_of, Least(), NOW, between)
+    assert all("can't be read with this store.key" in j.reason for j in done.jobs)
+    assert tried == jobs
+
+
+@pytest.mark.parametrize("speaks", [None, 1])
+def test_a_rehearsal_is_ended_and_gets_no_machine_like_that_of_a_real_job(old: Host, new: Host, speaks: int | None) -> None:
+    """Its machine is walled off: the program must not meet the world twice. The controller that would end it is lost."""
+    spec = Spec("asm-rehearsal-0a1b2c", ["work"], rehearses="asm-0a1b2c")
+    has(new, spec.job, [GRANT], speaks)
+    open_for(new.settings).put(protocol.spec_key(spec.job), protocol.encode(spec))
+    (job,) = adopted(new).jobs
+    assert (job.state, job.wish) == ("queued", "cancel")
+    assert job.parent == Parent(JobId("asm-0a1b2c"), "", rehearsal=True)
+    assert of_job(AgentConfig(job.id, 2, "memory:///"), job).walled
 
 
 def test_what_can_not_be_read_is_in_nobodys_way(old: Host, new: Host) -> None:

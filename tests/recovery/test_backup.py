@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -12,10 +14,13 @@ from typing import Any
 import pytest
 from recovery.conftest import FILES, SECRET, Host, Killed, killed_after
 from sqlalchemy import text
-from support.builders import a_job
+from support.builders import NOW, a_job
 
 from spotsurfer import storekey, wiring
 from spotsurfer.model import errors as e
+from spotsurfer.recovery import adopt as adopting
+from spotsurfer.recovery import restore as restoring
+from spotsurfer.recovery.adopt import Least, adopt
 from spotsurfer.recovery.envelope import Reader
 from spotsurfer.recovery.restore import finish
 from spotsurfer.state import db, peek
@@ -144,6 +149,57 @@ def test_a_place_that_can_not_be_written(host: Hosts, file: Path) -> None:
         old.back_up(file / "nowhere" / "backup")
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, lambda p: p.symlink_to("elsewhere"), lambda p: p.mkdir()])
+def test_only_a_plain_file_is_written_over(host: Hosts, file: Path, make: Callable[[Path], None]) -> None:
+    """`--force --to /dev/stdout` as root replaced the device for all programs of the host."""
+    old = host("old").lived()
+    make(file)
+    before = file.lstat()
+    with pytest.raises(e.UsageError, match="is there already and is no plain file: name another file after --to"):
+        old.back_up(file, force=True)
+    assert file.lstat() == before
+
+
+def test_whom_the_system_refuses_is_told_who_to_be(host: Hosts, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root, who runs these tests, is refused nothing."""
+    old = host("old").lived()
+    remedy = r"Permission denied.*: call it as the user that the controller runs as, or as root\."
+
+    def refused(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as m, pytest.raises(e.ConfigError, match=remedy):
+        m.setattr(Path, "is_file", refused)
+        old.back_up(file)
+    with monkeypatch.context() as m, pytest.raises(e.UsageError, match=r"Permission denied.*: name another file after --to"):
+        m.setattr(Path, "lstat", refused)
+        old.back_up(file)
+    with monkeypatch.context() as m, pytest.raises(e.ConfigError, match=remedy):
+        m.setattr(Path, "exists", refused)
+        adopt(old.settings, Least(), NOW, lambda *_: None)
+
+
+def test_a_read_only_file_system_is_told(host: Hosts, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = host("old").lived()
+    old.back_up(file)
+
+    def read_only(folder: Path) -> int:
+        raise OSError(errno.EROFS, "Read-only file system", str(folder))
+
+    monkeypatch.setattr(restoring, "lock_state", read_only)
+    monkeypatch.setattr(adopting, "lock_state", read_only)
+    for act in (lambda: old.restore(file), lambda: adopt(old.settings, Least(), NOW, lambda *_: None)):
+        with pytest.raises(e.ConfigError, match=r"can't be used \(Read-only file system\)"):
+            act()
+
+
+def test_ctrl_c_ends_the_copy_of_the_database(host: Hosts, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peek, "TICK_STEPS", 1)
+    old = host("old").lived()
+    with pytest.raises(KeyboardInterrupt):
+        peek.copy(old.data / "state.db", file, lambda: signal.raise_signal(signal.SIGINT))
+
+
 # ---------------------------------------------------------------- refusals of restore
 
 
@@ -166,6 +222,22 @@ def test_a_database_with_jobs_is_never_written_over(host: Hosts, file: Path) -> 
         old.restore(file)
     with open_database(old.data / "state.db").connect() as c:
         assert len(rows.all_jobs(c)) == 2
+
+
+def test_what_is_damaged_is_moved_away_not_written_over(host: Hosts, file: Path) -> None:
+    """Its message said to restore a backup, and `restore` was who said it."""
+    old = host("old").lived()
+    old.back_up(file)
+    database = old.data / "state.db"
+    with database.open("r+b") as opened:
+        opened.seek(4096)
+        opened.write(b"\xff" * 8192)
+    with pytest.raises(e.SpotsurferError, match="move that file, and those that begin with its name, elsewhere, then restore"):
+        old.restore(file)
+    for path in old.data.glob("state.db*"):
+        path.rename(file.with_name(path.name))
+    old.restore(file)
+    assert peek.look(database).jobs == 1
 
 
 def test_another_key_is_never_written_over(host: Hosts, file: Path) -> None:
