@@ -17,7 +17,7 @@ from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.transitions import AttemptEvent as E
 
-UNUSABLE = ("image", "input", "secrets")  # error kinds of the agent where no machine would fare better
+UNUSABLE = ("image", "input", "secrets", "user")  # error kinds of the agent where no machine would fare better
 # Why a job did not go on, by the agent's error kind -> what it means. Whatever has no row counts against the checkpoint.
 OUTCOMES: dict[str, tuple[E, str]] = {
     "store": (E.STORE_FAILED, "the store did not answer"),  # the same checkpoint again
@@ -25,6 +25,7 @@ OUTCOMES: dict[str, tuple[E, str]] = {
     "image": (E.STORE_FAILED, "the job's container image can't be used"),  # no fault of a checkpoint; the job is held
     "input": (E.STORE_FAILED, "an input of the job can't be had"),
     "secrets": (E.STORE_FAILED, "the job's secrets do not open"),
+    "user": (E.STORE_FAILED, "the job's user does not exist there"),
 }
 BLAMED = (E.RESTORE_FAILED, "the agent could not start the job")  # counts; after some of them the checkpoint before it
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 from spotsurfer_agent.coding import encode
-from spotsurfer_agent.engines import needs
+from spotsurfer_agent.engines import needs, world
+from spotsurfer_agent.engines.hosted import Hosted
+from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.engines.world import World
 from spotsurfer_agent.images import accounts, cdi, errors, pin, registry, tree
 from spotsurfer_agent.images.bringing import Images
@@ -111,7 +114,7 @@ def test_accounts_are_the_images_own(tmp_path):
         found = accounts.find(tmp_path, user)
         assert (found.uid, found.gid, found.groups) == (uid, gid, groups), user
     for user in ("you", "odd", "me:nobody"):
-        with pytest.raises(OSError, match="does not exist in the image"):
+        with pytest.raises(accounts.UnknownUser, match="does not exist in the image"):
             accounts.find(tmp_path, user)
     outside = tmp_path / "outside"
     outside.write_text("evil:x:0:0::/:/x\n")
@@ -119,6 +122,22 @@ def test_accounts_are_the_images_own(tmp_path):
     (tmp_path / "etc/passwd").symlink_to(outside)
     with pytest.raises(OSError, match="does not exist"):
         accounts.find(tmp_path, "evil")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(accounts.UnknownUser("the user 'me' does not exist"), "user"), (OSError(2, "No such file or directory"), "start")],
+)
+def test_an_unknown_user_is_not_taken_for_a_machine_that_can_not_start_the_job(error, kind):
+    """It bought three machines."""
+    with pytest.raises(EngineError) as told, Hosted._or_dead(SimpleNamespace(kill=lambda: None)):
+        raise error
+    assert (told.value.kind, error.strerror in str(told.value)) == (kind, True)
+
+
+def test_an_account_that_the_machine_lacks_is_an_unknown_user():
+    with pytest.raises(accounts.UnknownUser, match="'no-such-user' does not exist on this machine"):
+        world._account("no-such-user")
 
 
 @pytest.mark.parametrize(

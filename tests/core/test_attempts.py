@@ -75,6 +75,7 @@ MARKS: list[tuple[str, JobSeen, E | None]] = [
     ("broken in another way", one(A.RUNNING, agent=an_agent("broken", error="x", error_kind="lost")), None),
     ("an input is bad", one(A.RESTORING, agent=an_agent("broken", error="x", error_kind="input")), E.STORE_FAILED),
     ("its secrets do not open", one(A.RESTORING, agent=an_agent("broken", error="x", error_kind="secrets")), E.STORE_FAILED),
+    ("its user is unknown", one(A.RESTORING, agent=an_agent("broken", error="x", error_kind="user")), E.STORE_FAILED),
     ("an agent of another version", one(A.RESTORING, agent=an_agent("broken", error="x", error_kind="news")), E.RESTORE_FAILED),
     ("found unfit while it waits", one(A.READY, NO_HEAD, agent=an_agent("standby", unfit="no avx")), E.RESTORE_REFUSED),
     ("fit while it waits", one(A.READY, NO_HEAD, agent=an_agent("standby")), None),

@@ -339,7 +339,7 @@ def test_a_waiting_machine_that_knows_of_no_use_holds_the_job_unless_another_one
     assert find(SetWish, other) is None
 
 
-@pytest.mark.parametrize("kind", ["image", "input", "secrets"])
+@pytest.mark.parametrize("kind", ["image", "input", "secrets", "user"])
 def test_what_no_machine_could_use_holds_the_job_at_once_and_a_resume_tries_again(kind: str) -> None:
     told = an_agent("broken", error="the registry x has no image y", error_kind=kind)
     world = seen([an_attempt(1, state=A.LOST)], a_head(), agents={1: told})

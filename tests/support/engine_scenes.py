@@ -397,7 +397,7 @@ print(ctypes.CDLL(None, use_errno=True).syscall(425, 1, 0), ctypes.get_errno(), 
     assert lines[1].startswith("-1 0 ") or lines[1].startswith("-1 38 "), lines
     assert "SPOTSURFER_JOB" in lines[1] and "MINE" in lines[1] and "TMPDIR" not in lines[1]
     e.kill()
-    assert "does not exist" in refused("start", lambda: e.start(Spec(JOB, ["true"], user="nosuchuser")))
+    assert "does not exist" in refused("user", lambda: e.start(Spec(JOB, ["true"], user="nosuchuser")))
     e.start(Spec(JOB, ["no-such-program"]))
     until(lambda: e.status().state is W.EXITED)
     assert e.status().exit_code == 127

@@ -152,7 +152,7 @@ def speaks(*wanted: str) -> None:
             told = output(e).decode().splitlines()
             assert told == [line, "secrets", "read-only"], (told, line, output(e, "err"))
             e.kill()
-    assert "'nobody-here' does not exist in the image" in refused("start", lambda: e.start(small(user="nobody-here")))
+    assert "'nobody-here' does not exist in the image" in refused("user", lambda: e.start(small(user="nobody-here")))
 
 
 def trouble() -> None:

@@ -26,6 +26,7 @@ from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, Stil
 from spotsurfer_agent.engines.restoring import Origin, arrival
 from spotsurfer_agent.engines.selfsave import Marks
 from spotsurfer_agent.engines.world import PATH, World
+from spotsurfer_agent.images.accounts import UnknownUser
 from spotsurfer_agent.images.bringing import Images, Rules
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.pager import plan as pager
@@ -104,19 +105,20 @@ class Hosted(abc.ABC):
             yield Still(str(kept or self._scratch.path), kept is not None)
 
     def start(self, spec: Spec) -> None:
-        """Start the command from the beginning. Raises EngineError: "start"; "image", "store", "refused" for its image."""
+        """Start the command from the beginning. EngineError "start", "user"; "image", "store", "refused" for its image."""
         self.world.bring(spec)
         with self._or_dead():
             self._launch(spec, {})
 
     @contextlib.contextmanager
     def _or_dead(self) -> Iterator[None]:
-        """The job is started in this block, or nothing of it is left. Raises EngineError("start")."""
+        """The job is started in this block, or nothing of it is left. EngineError "user", "start"."""
         try:
             yield
         except (OSError, shimwire.ShimGone, shimwire.ShimRefused, trees.UnsafePath) as e:
             self.kill()
-            raise EngineError("start", f"the command could not be started: {getattr(e, 'strerror', None) or e}") from e
+            kind = "user" if isinstance(e, UnknownUser) else "start"
+            raise EngineError(kind, f"the command could not be started: {getattr(e, 'strerror', None) or e}") from e
 
     def next_step(self, spec: Spec, log: Mapping[str, int]) -> None:
         """Start the command on what the step before it left. Raises EngineError("start")."""
@@ -331,7 +333,7 @@ class Hosted(abc.ABC):
             raise EngineError("secrets", str(e)) from e
 
     def owner(self, spec: Spec) -> tuple[int, int]:
-        """User and group that the job begins with. Raises OSError for an unknown one."""
+        """User and group that the job begins with. Raises UnknownUser."""
         who = self.world.account(spec)
         return who.uid, who.gid
 

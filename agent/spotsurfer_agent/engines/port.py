@@ -18,9 +18,9 @@ from spotsurfer_agent.store import StoreError
 class EngineError(Exception):
     """One sentence for the user.
 
-    `kind` is "start", "save", "restore" (the image is to blame), "store" (which did not answer during a restore), "refused"
-    (facts forbid it, and nothing was touched; or the machine failed at a restore: another one may do) or "image" (the job's
-    container image can't be used anywhere).
+    `kind` is "start", "user" (that of the job is unknown there), "save", "restore" (the image is to blame), "store"
+    (which did not answer during a restore), "refused" (facts forbid it, and nothing was touched; or the machine failed at a
+    restore: another one may do) or "image" (the job's container image can't be used anywhere).
     """
 
     def __init__(self, kind: str, sentence: str) -> None:

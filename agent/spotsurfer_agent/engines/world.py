@@ -14,7 +14,7 @@ from pathlib import Path
 from spotsurfer_agent import jobroot, jobrun, shimwire, trees
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.images import cdi, tree
-from spotsurfer_agent.images.accounts import NOBODY, ROOT, Account, unprivileged
+from spotsurfer_agent.images.accounts import NOBODY, ROOT, Account, UnknownUser, unprivileged
 from spotsurfer_agent.images.accounts import find as find_account
 from spotsurfer_agent.images.bringing import Images
 from spotsurfer_agent.images.errors import ImageError
@@ -143,7 +143,7 @@ class World:
         return Beginning(words, there, account, devices.added_to(root.config.environment))
 
     def account(self, spec: Spec) -> Account:
-        """As whom the job begins. Raises OSError for a user that is not there."""
+        """As whom the job begins. Raises UnknownUser."""
         if (root := self.root) is None:
             return _account(spec.user)
         if spec.user == UNPRIVILEGED:
@@ -156,11 +156,11 @@ def _placing(mounts: Sequence[jobroot.Mount], path: str) -> Callable[[str], str]
 
 
 def _account(user: str | None) -> Account:
-    """An account of the machine; root where none is named, as in jobs of before. Raises OSError for an unknown one."""
+    """An account of the machine; root where none is named, as in jobs of before. Raises UnknownUser."""
     if user is None or user == UNPRIVILEGED:
         return ROOT if user is None else NOBODY
     try:
         found = pwd.getpwnam(user)
     except KeyError as e:
-        raise OSError(0, f"the user {user!r} does not exist on this machine") from e
+        raise UnknownUser(f"the user {user!r} does not exist on this machine: name one that its image has") from e
     return Account(found.pw_uid, found.pw_gid, os.getgrouplist(user, found.pw_gid), user)

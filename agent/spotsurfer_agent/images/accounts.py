@@ -16,6 +16,13 @@ class Account:
     name: str = "root"
 
 
+class UnknownUser(OSError):
+    """A user or group that is not there: no other machine with the same image would fare better."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(0, sentence)
+
+
 NOBODY = Account(65534, 65534, [65534], "nobody")  # numbers that own nothing on any machine, whether it has a name for them
 ROOT = Account(0, 0)
 
@@ -28,7 +35,7 @@ def unprivileged(account: Account) -> Account:
 def find(root: Path, user: str) -> Account:
     """The account that `user` ("", "name", "1000", "name:group", "1000:1000") means below `root`.
 
-    Raises OSError with a sentence for one that is not there.
+    Raises UnknownUser for one that is not there.
     """
     name, _, group = user.partition(":")
     if not name:
@@ -38,7 +45,7 @@ def find(root: Path, user: str) -> Account:
     if user == ROOT.name and line is None:  # an image needs no accounts
         return ROOT
     if line is None and not name.isdigit():
-        raise OSError(0, f"the user {name!r} does not exist in the image: name one of its /etc/passwd, or a number")
+        raise UnknownUser(f"the user {name!r} does not exist in the image: name one of its /etc/passwd, or a number")
     uid, gid = (int(line[2]), int(line[3])) if line is not None else (int(name), 0)
     named = line[0] if line is not None else name
     if group:
@@ -52,7 +59,7 @@ def _group(groups: list[list[str]], group: str) -> int:
     for line in groups:
         if line[0] == group:
             return int(line[2])
-    raise OSError(0, f"the group {group!r} does not exist in the image: name one of its /etc/group, or a number")
+    raise UnknownUser(f"the group {group!r} does not exist in the image: name one of its /etc/group, or a number")
 
 
 def _table(path: Path, columns: int) -> list[list[str]]:
