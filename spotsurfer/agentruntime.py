@@ -20,7 +20,7 @@ def ready(settings: Settings, say: Callable[[str], None]) -> Runtime:
         found = find(out)
         if found is not None:
             return found
-        say(f"build the agent's runtime in {out}, once for each version: a minute or two, 100 MB to fetch")
+        say(f"build the agent's runtime in {out}, once for each version: a minute or two, 100 MiB to fetch")
         return build(out, mirror=settings.runtime.mirror, say=say)
     except OSError as e:
         if e.errno in DISK_FULL:

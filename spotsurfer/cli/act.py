@@ -280,13 +280,13 @@ def cancel(
 
 
 def _chosen(jobs: Sequence[str] | None, every: bool, tags: Sequence[str] | None, **which: object) -> list[str]:
-    """The jobs that were named, or the ids of those that have not ended and are such. Raises UsageError."""
+    """The jobs that were named, or the ids of those that are such and have not ended, nor will for a `cancel`. UsageError."""
     if sum((bool(jobs), every, bool(tags))) != 1:
         raise UsageError("Name jobs, or say --all, or --tag name=value.")
     if jobs:
         return list(dict.fromkeys(jobs))
     found = SESSION.client().get("/v1/jobs", ended=False, tag=list(tags or []), **which)["jobs"]
-    return [str(job["id"]) for job in found]
+    return [str(job["id"]) for job in found if job["wish"] != "cancel"]
 
 
 def _each(jobs: Sequence[str], act: Callable[[str], tuple[Json, str]], done: str, looked_up: bool, as_json: bool) -> None:

@@ -109,7 +109,11 @@ def _put_json(pieces: Iterator[Piece], names: list[str], *, one_by_one: bool) ->
 
 
 def _utc(seconds: float | None) -> str | None:
-    return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds is not None else None
+    """None also for times of no calendar: an agent's record may be damaged."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds is not None else None
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _live(job: str, streams: list[str]) -> Iterator[Piece]:
@@ -231,11 +235,12 @@ def outputs(
 def _why_none(job: dict[str, Any], partial: bool) -> str:
     """Why a job has no results."""
     patterns = job["spec"]["outputs"]
-    ended = {"cancelled": "was cancelled", "failed": "failed"}.get(job["state"])
     if not patterns:
         why = "it names no outputs: name them in the job file (`outputs`) or with --out"
-    elif ended:
-        why = f"it {ended} before they were published"
+    elif job["state"] == "cancelled":
+        why = "it was cancelled before they were published"
+    elif job["state"] == "failed":
+        why = f"it failed: {job['reason']}"
     else:
         why = f"its outputs, {', '.join(patterns)}, {'match nothing so far' if partial else 'matched nothing'}"
     return f"The job has no results: {why}."
@@ -276,7 +281,8 @@ def _there(found: list[dict[str, Any]], to: Path) -> dict[str, Path]:
         if not os.path.lexists(target):
             continue
         if not _is(file, target):
-            raise UsageError(f"{target} is there already and is another file: name another folder, or overwrite with --force.")
+            why = "is another file" if file["sha256"] else "nothing tells whether it is whole (an older agent gave no digest)"
+            raise UsageError(f"{target} is there already and {why}: name another folder, or overwrite with --force.")
         there[str(file["path"])] = target
     if there:
         tell(f"{len(there)} of {len(found)} files are in {to} already.")

@@ -44,7 +44,10 @@ def report(
         typer.Option("--since", help="Only machines ordered since then: so long ago, like 30d, or a date.", show_default=False),
     ] = None,
     by: Annotated[
-        str | None, typer.Option("--by", metavar="WHAT", help="One line for each user, name, or tag:NAME.", show_default=False)
+        str | None,
+        typer.Option(
+            "--by", metavar="WHAT", help="One line for each name, tag:NAME, or user, who jobs run as.", show_default=False
+        ),
     ] = None,
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write a line a machine there.", show_default=False)

@@ -221,6 +221,13 @@ def test_logs_say_where_earlier_runs_are(job: str, controller: FakeService, call
     assert told.err == f"Earlier runs of {job} have output of their own: --attempt 1, --attempt 3.\n"
 
 
+def test_a_time_of_no_calendar_is_not_told(job: str, controller: FakeService, call: Call) -> None:
+    recorded(controller, job, (1e16, "out", "1\n"))
+    told = call("logs", "--json", job)
+    assert told.code == 0, told.err
+    assert json.loads(told.out)["pieces"] == [{"stream": "stdout", "time": None, "text": "1\n"}]
+
+
 def test_since_needs_a_record_of_times(job: str, controller: FakeService, call: Call) -> None:
     controller.logs[job, "out"] = b"one\n"
     told = call("logs", "--since", "10m", job)
@@ -313,12 +320,12 @@ def test_another_file_of_an_outputs_name_is_left_alone(
         ([], JobState.SUCCEEDED, "it names no outputs: name them in the job file"),
         (["--out", "*.fa"], JobState.SUCCEEDED, "its outputs, *.fa, matched nothing"),
         (["--out", "*.fa"], JobState.CANCELLED, "it was cancelled before they were published"),
-        (["--out", "*.fa"], JobState.FAILED, "it failed before they were published"),
+        (["--out", "*.fa"], JobState.FAILED, "it failed: the command ended with exit code 0 (nothing matches *.fa)."),
     ],
 )
 def test_why_a_job_has_no_results(controller: FakeService, call: Call, options: list[str], state: JobState, said: str) -> None:
     job = call("submit", "-q", *options, "--", "prog").out.strip()
-    controller.end(job, state, 0)
+    controller.end(job, state, 0, "the command ended with exit code 0 (nothing matches *.fa)" if state == "failed" else "")
     assert said in call("outputs", job).out
 
 
@@ -377,6 +384,8 @@ def test_a_result_that_is_not_what_was_published_is_not_kept(
     controller.digests = {"old.txt": ""}
     assert "1 of them have no digest" in call("outputs", job, "--to", "results").out
     assert (folder / "results/a.txt").read_bytes() == b"ACGT"
+    again = call("outputs", job, "--to", "results")
+    assert (again.code, "old.txt is there already and nothing tells whether it is whole" in again.err) == (2, True)
 
 
 def test_what_a_running_job_has_written_so_far(job: str, controller: FakeService, call: Call, folder: Path) -> None:

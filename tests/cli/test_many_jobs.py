@@ -77,6 +77,16 @@ def test_who_can_not_be_resumed_keeps_none_of_the_others(jobs: list[str], contro
     assert json.loads(call("suspend", "asm-a", "--json").out)["job"] == jobs[0], "one alone is answered as ever"
 
 
+@pytest.mark.parametrize("words", [["--all"], ["--tag", "run=7"]])
+def test_what_is_being_cancelled_already_is_not_cancelled_again(
+    jobs: list[str], controller: FakeService, call: Call, words: list[str]
+) -> None:
+    controller.change(jobs[2], wish=Wish.CANCEL)
+    done = call("cancel", *words, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert [x["job"] for x in json.loads(done.out)["jobs"]] == [jobs[0]]
+
+
 @pytest.mark.parametrize("words", [[], ["a", "--all"], ["--all", "--tag", "x=y"], ["a", "b", "--from", "3"]])
 def test_what_to_resume_is_said_in_one_way(jobs: list[str], controller: FakeService, call: Call, words: list[str]) -> None:
     assert call("resume", *words).code == 2
