@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from spotsurfer_agent.coding import encode
@@ -25,6 +26,7 @@ from spotsurfer_agent.store import open_store
 from spotsurfer_agent.tools import Tools
 
 DIGEST = "sha256:" + "ab" * 32
+ENGINE: Any = SimpleNamespace(kill=lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_accounts_are_the_images_own(tmp_path):
 )
 def test_an_unknown_user_is_not_taken_for_a_machine_that_can_not_start_the_job(error, kind):
     """It bought three machines."""
-    with pytest.raises(EngineError) as told, Hosted._or_dead(SimpleNamespace(kill=lambda: None)):
+    with pytest.raises(EngineError) as told, Hosted._or_dead(ENGINE):
         raise error
     assert (told.value.kind, error.strerror in str(told.value)) == (kind, True)
 

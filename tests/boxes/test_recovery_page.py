@@ -124,8 +124,8 @@ def test_the_page_brings_back_what_it_says(world: Fleet, tmp_path: Path) -> None
     operator.lose()
     said = operator.follow("No key is left")
     assert first in said and second in said
+    assert re.search(rf"^{third} +held .*can't be read with this store\.key", said, re.MULTILINE), said
     world.wait(lambda: world.show(third)["state"] == "held", f"{third} to be held", 180.0)
-    assert "can't be read with this store.key" in world.show(third)["reason"]
     assert [a["number"] for a in world.show(third)["attempts"]] == [1], "no machine is bought for it"
     for job in (first, second):
         assert world.show(job)["state"] == "succeeded"
