@@ -10,7 +10,7 @@ from spotsurfer_agent.protocol import Head
 from spotsurfer.model.actions import Plan, Recall
 from spotsurfer.model.errors import Invalid, NoCapacity, ProviderDenied, ProviderError, QuotaExceeded
 from spotsurfer.model.ids import launch_token
-from spotsurfer.model.job import Attempt, AttemptState, Job
+from spotsurfer.model.job import Attempt, AttemptState, Job, Wish
 from spotsurfer.model.market import Cooldown, Market, Pool
 from spotsurfer.model.snapshot import InstanceSeen
 from spotsurfer.model.transitions import ATTEMPT, JOB, AttemptEvent, JobEvent, advance
@@ -136,10 +136,12 @@ def job_after(job: Job, event: JobEvent, reason: str, exit_code: int | None, now
     """The job after one edge of its table; raises IllegalTransition."""
     state = advance(JOB, job.state, event)
     ended = event in (JobEvent.SUCCEEDED, JobEvent.FAILED, JobEvent.CANCELLED)
+    if event in (JobEvent.RESUMED, JobEvent.ATTEMPT_PLANNED):  # whoever wants it held all the same has said why
+        reason = "" if job.wish is Wish.RUN else job.reason
     return replace(
         job,
         state=state,
-        reason="" if event in (JobEvent.RESUMED, JobEvent.ATTEMPT_PLANNED) else reason,
+        reason=reason,
         exit_code=exit_code if exit_code is not None else job.exit_code,
         ended_at=now if ended else None,
         move=None if ended else job.move,

@@ -127,6 +127,7 @@ def test_the_page_brings_back_what_it_says(world: Fleet, tmp_path: Path) -> None
     assert re.search(rf"^{third} +held .*can't be read with this store\.key", said, re.MULTILINE), said
     world.wait(lambda: world.show(third)["state"] == "held", f"{third} to be held", 180.0)
     assert [a["number"] for a in world.show(third)["attempts"]] == [1], "no machine is bought for it"
+    assert "can't be read with this store.key" in world.show(third)["reason"]
     for job in (first, second):
         assert world.show(job)["state"] == "succeeded"
         world.assert_identical(job)

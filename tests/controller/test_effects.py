@@ -5,13 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from support.builders import NOW, ago, an_attempt
+from support.builders import NOW, a_job, ago, an_attempt
 
-from spotsurfer.controller.effects import after
+from spotsurfer.controller.effects import after, job_after
 from spotsurfer.model.ids import InstanceId
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.job import JobState, Wish
 from spotsurfer.model.snapshot import InstanceSeen
 from spotsurfer.model.transitions import AttemptEvent as E
+from spotsurfer.model.transitions import JobEvent
 
 UNTOLD = an_attempt(3, A.RELEASING, instance=None, launched_at=None)
 
@@ -39,3 +41,10 @@ def test_when_a_machine_was_launched_is_learned_once() -> None:
 
 def test_what_no_cloud_ever_showed_is_not_billed() -> None:
     assert after(UNTOLD, E.INSTANCE_GONE, "", NOW, None).launched_at is None
+
+
+@pytest.mark.parametrize(("wish", "reason"), [(Wish.HOLD, "adopted from the store"), (Wish.RUN, "")])
+def test_a_job_that_is_to_be_held_keeps_its_reason_when_a_machine_of_it_turns_up(wish: Wish, reason: str) -> None:
+    """The store knew a machine that the database had lost: `show` said "held", and not why."""
+    job = a_job(state=JobState.QUEUED, wish=wish, reason="adopted from the store")
+    assert job_after(job, JobEvent.ATTEMPT_PLANNED, "recalled", None, NOW).reason == reason
