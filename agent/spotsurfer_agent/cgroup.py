@@ -227,7 +227,7 @@ def places(groups: str, mounts: str) -> dict[str, tuple[Path, Path]]:
     """Controller -> (folder of a process's own group, where its hierarchy is mounted), from its `cgroup` and `mountinfo`."""
     mounted = _mounted(mounts)
     found: dict[str, tuple[Path, Path]] = {}
-    for line in groups.splitlines():
+    for line in procfs.lines(groups):
         _, controllers, path = line.split(":", 2)
         for c in controllers.split(","):
             where = _place(mounted.get(c), path)

@@ -60,7 +60,7 @@ class MountLine:
 def mount_lines(text: str) -> list[MountLine]:
     """The lines of a mountinfo."""
     found = []
-    for line in text.splitlines():
+    for line in procfs.lines(text):
         left, _, right = line.partition(" - ")
         fields, rest = left.split(" "), right.split(" ")
         found.append(MountLine(_unescape(fields[3]), _unescape(fields[4]), rest[0], rest[-1]))

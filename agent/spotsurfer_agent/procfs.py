@@ -23,12 +23,19 @@ class Mapping(NamedTuple):
 
 def text(pid: int | str, name: str) -> str:
     """A file below /proc/<pid>. Names in it are the job's: bytes that are no UTF-8 become lone surrogates. Raises OSError."""
-    return Path(f"/proc/{pid}/{name}").read_text(errors="surrogateescape")
+    return Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="surrogateescape")
+
+
+def lines(text: str) -> list[str]:
+    """Of a file of /proc. A line feed alone ends a line: the kernel escapes it in names, and no other character that does so in
+    a text.
+    """
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def mappings(maps: str) -> Iterator[Mapping]:
     """The lines of a process's `maps`, by address."""
-    for line in maps.splitlines():
+    for line in lines(maps):
         addresses, mode, _, _, inode, *name = line.split(None, 5)
         start, end = addresses.split("-")
         yield Mapping(int(start, 16), int(end, 16), mode, int(inode), "".join(name))
@@ -36,8 +43,8 @@ def mappings(maps: str) -> Iterator[Mapping]:
 
 def status(pid: int) -> dict[str, str]:
     """Its `status`, line by line. Raises OSError where it is gone."""
-    lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-    return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
+    told = Path(f"/proc/{pid}/status").read_bytes().decode(errors="replace")
+    return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines(told))}
 
 
 def takes(pid: int, number: int) -> bool:
@@ -79,8 +86,7 @@ def descriptors(pid: int) -> Iterator[tuple[int, str]]:
 def flags(pid: int, fd: int) -> int:
     """With which this descriptor was opened; 0 where it is closed by now."""
     with contextlib.suppress(OSError):
-        lines = Path(f"/proc/{pid}/fdinfo/{fd}").read_text().splitlines()
-        return int(next(x for x in lines if x.startswith("flags:")).split()[1], 8)
+        return int(next(x for x in lines(text(pid, f"fdinfo/{fd}")) if x.startswith("flags:")).split()[1], 8)
     return 0
 
 

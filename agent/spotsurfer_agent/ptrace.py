@@ -129,14 +129,13 @@ def _reap(tid: int) -> None:
 
 def _instruction(pid: int) -> int:
     """Address of a `syscall` instruction of the process. Raises OSError."""
-    for line in procfs.text(pid, "maps").splitlines():
-        if line.endswith("[vdso]"):
-            start, end = (int(x, 16) for x in line.split()[0].split("-"))
+    for m in procfs.mappings(procfs.text(pid, "maps")):
+        if m.name == "[vdso]":
             with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-                memory.seek(start)
-                at = memory.read(end - start).find(_INSTRUCTION)
+                memory.seek(m.start)
+                at = memory.read(m.end - m.start).find(_INSTRUCTION)
             if at >= 0:
-                return start + at
+                return m.start + at
     raise OSError(0, f"process {pid} has no instruction for system calls at a known place")
 
 

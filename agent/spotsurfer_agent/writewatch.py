@@ -95,7 +95,7 @@ class WriteWatch:
             if not _introduced(self._fd):
                 raise Unwatchable(0, "this kernel can't watch writes without serving them")
             self.areas = [a for a in _areas(pid) if _registered(self._fd, *a)]
-        except OSError:
+        except BaseException:
             self.close()
             raise
 
@@ -145,8 +145,8 @@ class WriteWatch:
 
 
 def _refuse_devices(pid: int) -> None:
-    for line in procfs.text(pid, "maps").splitlines():
-        if line.endswith("/[aio] (deleted)"):
+    for m in procfs.mappings(procfs.text(pid, "maps")):
+        if m.name.endswith("/[aio] (deleted)"):
             raise Unwatchable(0, f"process {pid} uses asynchronous I/O")
     if any(procfs.flags(pid, int(info.name)) & os.O_DIRECT for info in Path(f"/proc/{pid}/fdinfo").iterdir()):
         raise Unwatchable(0, f"process {pid} uses direct I/O")

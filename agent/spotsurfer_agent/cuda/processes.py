@@ -48,7 +48,7 @@ def _held(pid: int) -> str:
 def frail_library(pid: int) -> Frail | None:
     """What a process has loaded whose threads end it while its GPU memory is out; None = nothing that is known."""
     with contextlib.suppress(OSError):
-        maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+        maps = procfs.text(pid, "maps")
         return next((frail for mark, frail in FRAIL.items() if mark in maps), None)
     return None
 

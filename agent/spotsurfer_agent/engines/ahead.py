@@ -79,7 +79,11 @@ class Ahead:
         self._pid, self._pages = pid, pages
         self.map_name = f"pagemap-{procfs.number_inside(pid)}.img"
         self._watch = WriteWatch(pid)
-        self._areas = [Area(*a) for a in self._watch.areas]
+        try:
+            self._areas = [Area(*a) for a in self._watch.areas]
+        except BaseException:  # there is no memory for them
+            self._watch.close()
+            raise
         self._file: PageFile | None = None
         self.read_seconds = 0.0  # spent on copying, without waiting for memory
 
@@ -204,6 +208,9 @@ class Aheads:
                     self._each.append(Ahead(pid, pages))
             except OSError as e:  # the freeze is longer, and that is all
                 log.info("memory of process %d is copied in the freeze: %s", pid, e)
+            except BaseException:
+                self.close()
+                raise
 
     def copy(self) -> Copied:
         """While the job runs."""

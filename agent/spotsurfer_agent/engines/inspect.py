@@ -259,13 +259,12 @@ def _outside(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def _mappings(_: _Tree, p: Process) -> Iterator[str]:
-    for line in procfs.text(p.pid, "maps").splitlines():
-        at = line.find("/")
-        if at >= 0 and line.startswith(SECRET, at):
+    for m in procfs.mappings(procfs.text(p.pid, "maps")):
+        if m.name.startswith(SECRET):
             yield "has memory that the kernel shows to nobody else (memfd_secret): do without it, as most programs can"
             return
-        if at >= 0 and HUGE.match(line, at):
-            yield f"has mapped huge pages ({line[at:].strip()}), which a target may lack: use transparent huge pages instead"
+        if HUGE.match(m.name):
+            yield f"has mapped huge pages ({m.name}), which a target may lack: use transparent huge pages instead"
             return
 
 
@@ -273,9 +272,9 @@ def _system_v(_: _Tree, p: Process) -> Iterator[str]:
     """Segments inside an own namespace travel along; in the machine's they don't."""
     if _link(f"/proc/{p.pid}/ns/ipc") != _link("/proc/self/ns/ipc"):
         return
-    for line in procfs.text(p.pid, "maps").splitlines():
-        if "/SYSV" in line:
-            name = line.split(None, 5)[-1].removesuffix(" (deleted)")
+    for m in procfs.mappings(procfs.text(p.pid, "maps")):
+        if m.name.startswith("/SYSV"):
+            name = m.name.removesuffix(" (deleted)")
             yield f"has mapped the System V segment {name} of the machine: give the job an IPC namespace of its own"
             return
 

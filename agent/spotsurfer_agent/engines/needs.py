@@ -107,10 +107,9 @@ def _cap(pid: int) -> str:
 
 def _mapped(pid: int) -> set[str]:
     try:
-        lines = procfs.text(pid, "maps").splitlines()
+        names = [m.name for m in procfs.mappings(procfs.text(pid, "maps"))]
     except OSError:
         return set()
-    names = (fields[5] for line in lines if len(fields := line.split(None, 5)) == 6)
     return {name for name in names if name.startswith("/") and not name.endswith(" (deleted)")}
 
 
