@@ -23,6 +23,10 @@ KEPT_THERE = [
     (AWS, "s3://lab/fleet/runtime/x.tar.gz"),
     (AWS, "s3://lab/fleet/controller/00000001.json"),
     (AWS, "s3://lab/fleet/spotsurfer.json"),
+    (AWS, "s3://lab/fleet/pulse"),
+    (AWS, "s3://lab/fleet/puls*"),
+    (AWS, "s3://lab/fleet/pulse*"),
+    (AWS, "https://s3.amazonaws.com/lab/fleet/pulse?versionId=1"),
     (AWS, "s3://lab//fleet///jobs//other/x"),
     (AWS, "s3://lab/data/../fleet/jobs/other/x"),
     (AWS, "s3://lab/./fleet/jobs/other/x"),
@@ -57,6 +61,10 @@ ELSEWHERE = [
     (AWS, "s3://lab/fleet-data/jobs/x"),
     (AWS, "s3://lab/fleet/reads/*.fq"),
     (AWS, "s3://lab/reads/"),
+    (AWS, "s3://lab/fleet/pulse-ox/x.csv"),
+    (AWS, "s3://lab/fleet/pulse-ox/*.csv"),
+    (AWS, "s3://lab/fleet/spotsurfer.json.txt"),
+    (TOP, "s3://lab/pulses/"),
     (AWS, "s3://other/fleet/jobs/x"),
     (AWS, "s3://lab/jobs/x"),
     (AWS, "gs://other/jobs/x"),
@@ -82,6 +90,14 @@ def test_what_lies_elsewhere_is_not_taken_for_it(store: OwnStore, source: str) -
     assert not store.holds(source)
 
 
+@pytest.mark.parametrize(
+    "name", ["endpoint", "aws_endpoint", "endpoint_url", "aws_endpoint_url", "AWS_ENDPOINT_URL", "aws_endpoint_url_s3"]
+)
+def test_the_stores_own_service_is_known_by_each_of_its_names(name: str) -> None:
+    store = OwnStore.of("s3://lab/fleet", {"region": "eu-west-1", name: "https://storage.example.org:9000"})
+    assert store == OURS
+
+
 @pytest.mark.parametrize("scheme", ["S3", "s3a", "S3A", "file", "HTTPS"])
 def test_other_spellings_of_a_scheme_are_no_addresses_at_all(scheme: str) -> None:
     with pytest.raises(ValueError, match="unknown beginning"):
@@ -90,7 +106,8 @@ def test_other_spellings_of_a_scheme_are_no_addresses_at_all(scheme: str) -> Non
 
 @given(st.sampled_from(KEPT), st.text(st.characters(codec="ascii"), max_size=8), st.integers(0, 3), st.booleans())
 def test_no_way_of_writing_it_gets_past(kept: str, tail: str, coded: int, up: bool) -> None:
-    text = ("reads/../" if up else "") + "fleet/" + kept + tail.replace("\0", "").replace(".", "").replace("%", "")
+    inside = tail.replace("\0", "").replace(".", "").replace("%", "") if kept.endswith("/") else ""
+    text = ("reads/../" if up else "") + "fleet/" + kept + inside
     for _ in range(coded):
         text = "".join(c if c.isalnum() and i % 2 else f"%{ord(c):02x}" for i, c in enumerate(text))
     assert AWS.holds(f"s3://lab/{text}")

@@ -20,6 +20,7 @@ SERVICES = (
     "googleapis.com",
     "storage.cloud.google.com",
 )  # where buckets are read as pages
+# What is kept there: folders, which end with a slash, and single objects.
 KEPT = (
     objectkeys.jobs_prefix(),
     objectkeys.live_prefix(),
@@ -29,6 +30,13 @@ KEPT = (
     objectkeys.pulse_key(),
     objectkeys.store_key(),
 )
+_ENDPOINTS = (
+    "endpoint",
+    "endpoint_url",
+    "endpoint_url_s3",
+    "google_base_url",
+    "base_url",
+)  # what obstore calls it, but for aws_
 _UNQUOTED_MAX = 5  # how often an address may have been coded: nobody does it more than twice by mistake
 
 
@@ -42,7 +50,8 @@ class OwnStore:
     @classmethod
     def of(cls, url: str, options: Mapping[str, str]) -> OwnStore:
         """`options`: of the store, in obstore's names."""
-        return cls(url, options.get("endpoint") or options.get("aws_endpoint") or "")
+        given = (value for name, value in options.items() if name.lower().removeprefix("aws_") in _ENDPOINTS)
+        return cls(url, next((value for value in given if value), ""))
 
     def holds(self, source: str) -> bool:
         """Whether an input of this address could be something that the store keeps. Raises ValueError for no address."""
@@ -93,4 +102,5 @@ def _plain(key: str) -> str:
 
 def _meets(text: str, is_many: bool, kept: str) -> bool:
     """Whether one object of this key, or any whose key begins like it, is something kept."""
-    return text.startswith(kept) or (is_many and kept.startswith(text))
+    inside = text.startswith(kept) if kept.endswith("/") else text == kept
+    return inside or (is_many and kept.startswith(text))
