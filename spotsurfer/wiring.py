@@ -215,8 +215,17 @@ def _renewals(base: _Base, machines: Machines, reports: Reports) -> Renewals:
     def heard(job: str, attempt: int) -> bool:
         return reports.word(job, attempt) is not None
 
-    secret_of, lead = base.key.access_secret_of, base.leadership.check
-    return Renewals(Desk(base.engine, base.clock, base.store, base.provider, secret_of, lead, machines.left_out, heard))
+    desk = Desk(
+        engine=base.engine,
+        clock=base.clock,
+        store=base.store,
+        provider=base.provider,
+        secret_of=base.key.access_secret_of,
+        lead=base.leadership.check,
+        left_out=machines.left_out,
+        heard=heard,
+    )
+    return Renewals(desk)
 
 
 def _front(settings: Settings, base: _Base, parts: tuple[Observer, Loop, Commands]) -> Front:

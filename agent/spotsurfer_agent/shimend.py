@@ -31,7 +31,7 @@ class Ending:
         if self.code is None or not self._output.is_kept():
             return False
         try:
-            told = {"exit_code": self.code, "step": step, "log": self._output.positions, "cpu_seconds": cpu_seconds}
+            told = {"exit_code": self.code, "step": step, "log": self._output.positions(), "cpu_seconds": cpu_seconds}
             shimwire.write_durably(self._folder / shimwire.EXIT, told)
         except OSError:
             self._retry_at = time.monotonic() + RETRY_SECONDS

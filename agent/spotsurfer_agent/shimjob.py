@@ -89,7 +89,7 @@ class Job:
             "held": self._held,
             "pressed": self._guard.pressed,
             "root_pid": self._root_pid,
-            "log": self._output.positions,
+            "log": self._output.positions(),
             "pipes": self._output.names,
             "net": self._net.number,
             "cpu_baseline": self._cpu_baseline,
@@ -295,7 +295,7 @@ class Job:
         if d.owner is None and not d.final:
             self._answer_hook(d, False)
         elif d.owner is not None:
-            self._send(d.owner, {"log": self._output.positions})
+            self._send(d.owner, {"log": self._output.positions()})
 
     def _answer_hook(self, d: Dump, good: bool) -> None:
         d.verdict, d.answered_at = good, time.monotonic()

@@ -113,10 +113,9 @@ class Output:
         """What CRIU calls the pipes."""
         return {name: s.name for name, s in self._spools.items()}
 
-    @property
     def positions(self) -> dict[str, int]:
         """Bytes of each stream since the job's beginning, and of the record of times; the last of them may be on their way to
-        the disk still.
+        the disk still. Ends the open row of the record: what the job prints later is no part of what was told here.
         """
         found = {name: s.position for name, s in self._spools.items()}
         if self._times is not None:

@@ -135,7 +135,7 @@ def test_a_disk_that_hangs_holds_up_neither_the_job_nor_the_loop(tmp_path, disk,
     mine.until(mine.output.is_kept)
     text = b"".join(b"line %d\n" % n for n in range(200))
     assert segments.read(tmp_path, "out", 0, 1 << 20) == text
-    assert {s: mine.output.positions[s] for s in ("out", "err")} == {"out": len(text), "err": 0}
+    assert {s: mine.output.positions()[s] for s in ("out", "err")} == {"out": len(text), "err": 0}
 
 
 def test_what_is_held_is_bounded_then_the_job_waits_at_its_pipe(tmp_path, disk, loop, monkeypatch):
@@ -147,16 +147,16 @@ def test_what_is_held_is_bounded_then_the_job_waits_at_its_pipe(tmp_path, disk, 
         while written < 1 << 21:
             written += os.write(end, b"x" * 4096)
             mine.turn()
-    assert mine.output.positions["out"] <= (1 << 17) + spool.READ_BYTES
+    assert mine.output.positions()["out"] <= (1 << 17) + spool.READ_BYTES
     disk.open.set()
-    mine.until(lambda: mine.output.positions["out"] == written and mine.output.is_kept())
+    mine.until(lambda: mine.output.positions()["out"] == written and mine.output.is_kept())
     assert segments.read(tmp_path, "out", 0, 1 << 22) == b"x" * written
 
 
 def test_a_full_disk_loses_no_output_and_is_said_at_a_freeze(tmp_path, disk, loop):
     mine, end = loop
     os.write(end, b"first")
-    mine.until(lambda: mine.output.positions["out"] == 5 and mine.output.is_kept())
+    mine.until(lambda: mine.output.positions()["out"] == 5 and mine.output.is_kept())
     disk.full = True
     os.write(end, b"second")
     mine.until(lambda: disk.refused > 2)
@@ -172,7 +172,7 @@ def test_who_waits_for_the_disk_is_called(disk, loop):
     mine, end = loop
     disk.open.clear()
     os.write(end, b"the last words")
-    mine.until(lambda: mine.output.positions["out"] == 14)
+    mine.until(lambda: mine.output.positions()["out"] == 14)
     assert not mine.output.is_kept()
     mine.turn(0.05)
     assert mine.moved == 0
@@ -195,12 +195,12 @@ def test_the_record_says_which_line_was_printed_between_which(tmp_path: Path) ->
         os.write(ends[stream], b"a line\n")
         written[stream] += 7
         told.append((written["out"], written["err"]))
-        mine.until(lambda: {s: mine.output.positions[s] for s in written} == written)
+        mine.until(lambda: {s: mine.output.positions()[s] for s in written} == written)
     mine.until(mine.output.is_kept)
     found = rows_of(tmp_path)
     assert [(r.out, r.err) for r in found] == [(0, 0), *told]
     assert [r.milliseconds for r in found] == sorted(r.milliseconds for r in found)
-    assert mine.output.positions[times.NAME] == len(found) * times.ROW_BYTES
+    assert mine.output.positions()[times.NAME] == len(found) * times.ROW_BYTES
     for fd in ends.values():
         os.close(fd)
     mine.output.close()
