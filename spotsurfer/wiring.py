@@ -259,7 +259,7 @@ def _submission(settings: Settings, base: _Base, observer: Observer) -> Submissi
     spool = settings.controller.data_dir / "uploads"
     there = base.provider.store_access("any", 1)  # as machines see it
     addresses = (OwnStore.of(settings.store_url, settings.store.options), OwnStore.of(there.url, there.options))
-    places = Places(base.store, spool, Vault(base.key.keys_of, cloudsecrets.SOURCES), addresses)
+    places = Places(base.store, spool, Vault(base.key.keys_of, cloudsecrets.SOURCES), base.provider.check_inputs, addresses)
     return Submission(
         base.engine,
         base.clock,

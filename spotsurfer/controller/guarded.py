@@ -137,6 +137,10 @@ class Guarded:
         """See Provider."""
         return self._provider.store_access(job, attempt)
 
+    def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
+        """See Provider."""
+        self._provider.check_inputs(job, inputs)
+
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
         """See Provider."""
         return self.call("credentials", lambda: self._provider.credentials(job, attempt, inputs))

@@ -7,7 +7,7 @@ import secrets
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -21,11 +21,12 @@ from spotsurfer_agent.store import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
 from spotsurfer.controller.events import Kind
+from spotsurfer.controller.renewals import inputs_of
 from spotsurfer.controller.vault import Vault
 from spotsurfer.core import gpus
 from spotsurfer.core.placement import barred, fits, too_little
 from spotsurfer.jobcheck import unstorable
-from spotsurfer.model.errors import Conflict, DiskFull, InputMissing, JobFileError, NotFound, StoreUnwritable
+from spotsurfer.model.errors import Conflict, DiskFull, InputMissing, Invalid, JobFileError, NotFound, StoreUnwritable
 from spotsurfer.model.ids import JOB_ID, JobId
 from spotsurfer.model.job import Job, JobSpec, JobState
 from spotsurfer.model.market import Offer
@@ -45,12 +46,14 @@ NO_LIMITS = Limits()
 class Places:
     """Where what comes with a job goes: the store, a folder for uploads under way, and who seals secrets.
 
-    `addresses` are those of the store, as this host and as machines see it: no input is read from there.
+    `addresses` are those of the store, as this host and as machines see it: no input is read from there. `check_inputs`: of the
+    provider.
     """
 
     store: FileStore
     spool_dir: Path
     vault: Vault
+    check_inputs: Callable[[str, Sequence[str]], None]
     addresses: tuple[OwnStore, ...] = ()
 
 
@@ -74,6 +77,7 @@ class Submission:
         self._spool_dir = places.spool_dir
         self._vault = places.vault
         self._addresses = places.addresses
+        self._check_rights = places.check_inputs
         self._limits = limits
         self._settling = threading.Lock()  # a job is submitted or discarded, whichever comes first
         self._discarded: deque[JobId] = deque(maxlen=DISCARDED_MAX)
@@ -125,7 +129,7 @@ class Submission:
         spec = spec if spec.user is not None else replace(spec, user=protocol.UNPRIVILEGED)
         self._check_id(job)
         self._check_size(spec)
-        self._check_inputs(spec)
+        self._check_inputs(job, spec)
         bag = self._vault.sealed(job, spec, secrets)
         with self._settling:
             return self._submit(job, spec, modes, bag)
@@ -191,7 +195,7 @@ class Submission:
         if not self._store.create(protocol.spec_key(job), protocol.encode(wire)):
             raise Conflict(f"job {job} exists already")
 
-    def _check_inputs(self, spec: JobSpec) -> None:
+    def _check_inputs(self, job: JobId, spec: JobSpec) -> None:
         for fetch in spec.fetches:
             if any(store.holds(fetch.source) for store in self._addresses):
                 raise JobFileError(
@@ -199,6 +203,10 @@ class Submission:
                     "what other jobs keep there is no input; copy it to another folder or bucket (`spotsurfer outputs` "
                     "fetches results), and name the folder"
                 )
+        try:
+            self._check_rights(job, inputs_of(Job(job, spec, JobState.QUEUED, 1, self._clock.now())))
+        except Invalid as e:
+            raise JobFileError(str(e)) from e
 
     def _check_size(self, spec: JobSpec) -> None:
         offers = self._offers()

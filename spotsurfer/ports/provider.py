@@ -162,6 +162,13 @@ class Provider(Protocol):
         """
         ...
 
+    def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
+        """Whether credentials that read all these inputs can be made for attempts of this job: asked before it is taken.
+
+        Makes no call. Raises Invalid with the remedy where they can't.
+        """
+        ...
+
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
         """New credentials for this attempt. Asked for only where its `store_access` is `renewed`; never cached.
 

@@ -13,7 +13,7 @@ from support.ec2.client import TestEC2
 from support.iam.document import read
 from support.iam.evaluate import Request, decide
 
-from spotsurfer.model.errors import ConfigError
+from spotsurfer.model.errors import ConfigError, Invalid
 
 URL = "s3://store/fleet"
 
@@ -76,6 +76,61 @@ def test_no_input_opens_anything_of_the_store(inputs: list[str]) -> None:
         wanted = f"arn:aws:s3:::{address.removeprefix('s3://')}"
         theirs = OwnStore(URL).holds(address)
         assert decide(Request("s3:GetObject", wanted), [policy]).allowed is not theirs, address
+
+
+LONGEST = f"s3://{'b' * 63}/{'p' * 20}"
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_eight_buckets_with_the_longest_names_fit(files: int) -> None:
+    """STS refused it each time, so a job that ran got no renewal and stood still."""
+    inputs = [f"s3://{i}{'a' * 62}/{'k' * 300}/{n}.fq" for i in range(8) for n in range(files)]
+    text = session_policy(LONGEST, "aws", "j" * 41 + "-abc123", 999_999, inputs)
+    assert len(text) <= POLICY_CHARACTERS_MAX
+    policy = read("session", text)
+    for address in inputs:
+        assert decide(Request("s3:GetObject", f"arn:aws:s3:::{address.removeprefix('s3://')}"), [policy]).allowed
+        assert decide(Request("s3:ListBucket", f"arn:aws:s3:::{address[5:68]}"), [policy]).allowed
+    for key in ("jobs/other/x", "live/other.000001", "access/other.000001", "runtime/x", "pulse"):
+        own = f"arn:aws:s3:::{LONGEST.removeprefix('s3://')}/{key}"
+        assert not decide(Request("s3:GetObject", own), [policy]).allowed, key
+
+
+def test_six_buckets_of_a_usual_job_are_not_even_summed_up() -> None:
+    inputs = [f"s3://{i}{'b' * 19}/project-of-the-lab/reads/" for i in range(6)]
+    text = session_policy(f"s3://{'b' * 20}/store", "aws", "j" * 24 + "-abc123", 2, inputs)
+    *_, listing, reading = json.loads(text)["Statement"]
+    assert reading["Resource"] == [f"arn:aws:s3:::{x.removeprefix('s3://')}*" for x in inputs]
+    assert len(listing["Resource"]) == 7
+
+
+def test_more_than_fits_is_refused_with_the_remedy() -> None:
+    inputs = [f"s3://{i:02d}{'a' * 61}/x" for i in range(12)]
+    with pytest.raises(Invalid, match=r"12 buckets besides that of the store.*bring the inputs together in fewer buckets"):
+        session_policy(LONGEST, "aws", "j" * 48, 1, inputs)
+
+
+def test_a_denial_knows_a_job_by_the_end_of_its_id() -> None:
+    """What it refuses is the same as with the whole id, for ids that are shorter than that, too."""
+    for job in ("j", "jobs", "live", "assembly-of-reads-abc123"):
+        policy = read("session", session_policy(URL, "aws", job, 2, []))
+        absent = {"s3:if-none-match": "*"}
+        for verb, key, given, allowed in (
+            ("PutObject", f"jobs/{job}/chunks/ab/x", absent, True),
+            ("PutObject", f"jobs/{job}/chunks/ab/x", {}, False),
+            ("PutObject", f"jobs/{job}/head/00000001.json", {}, False),
+            ("PutObject", f"jobs/{job}/log/000002/out-0-1", {}, True),
+            ("PutObject", f"jobs/{job}/log/000001/out-0-1", {}, False),
+            ("PutObject", f"jobs/{job}/in/log/000002/x", {}, False),
+            ("PutObject", f"jobs/{job}/out/000003/log/000002/x", {}, False),
+            ("PutObject", f"jobs/{job}/desired/000002.json", absent, False),
+            ("PutObject", f"jobs/{job}/out/000002/desired/x", absent, True),
+            ("PutObject", f"live/{job}.000002", {}, True),
+            ("DeleteObject", f"jobs/{job}/log/000002/out-0-1", {}, True),
+            ("DeleteObject", f"jobs/{job}/in/log/000002/x", {}, False),
+        ):
+            asked = Request(f"s3:{verb}", f"arn:aws:s3:::store/fleet/{key}", given)
+            assert decide(asked, [policy]).allowed is allowed, (job, verb, key)
 
 
 def test_the_longest_names_fit() -> None:

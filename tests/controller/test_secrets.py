@@ -111,7 +111,8 @@ class Desk:
         self.engine = open_database(path / "state.db")
         self.store = open_store((path / "store").as_uri())
         self.keys = Keys.derive(b"k" * 32, JOB)
-        places = Places(self.store, path / "spool", Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), sources or {}))
+        vault = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), sources or {})
+        places = Places(self.store, path / "spool", vault, lambda *_: None)
         self.submission = Submission(self.engine, ManualClock(NOW), places, lambda: (an_offer(),), 600.0)
 
     def submit(self, given: dict[str, bytes], **spec: Any) -> None:

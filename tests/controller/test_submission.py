@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,17 @@ def store(tmp_path: Path) -> ObstoreStore:
     return open_store((tmp_path / "store").as_uri())
 
 
+def many_inputs(job: str, inputs: Sequence[str]) -> None:
+    """A provider that has room for one input."""
+    if len(inputs) > 1:
+        raise e.Invalid(f"the rights of job {job} do not fit: bring its inputs together in fewer buckets")
+
+
 @pytest.fixture
 def submission(tmp_path: Path, store: ObstoreStore) -> Submission:
     clock = ManualClock(NOW)
     vault = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {})
-    places = Places(store, tmp_path / "spool", vault, (OwnStore("file:///x"), OwnStore("s3://bucket/fleet")))
+    places = Places(store, tmp_path / "spool", vault, many_inputs, (OwnStore("file:///x"), OwnStore("s3://bucket/fleet")))
     return Submission(open_database(None), clock, places, lambda: (an_offer(),), 600.0)
 
 
@@ -128,6 +135,15 @@ def test_what_was_never_submitted_can_be_thrown_away(submission: Submission, sto
 def test_more_than_any_machine_has_is_said_at_once(submission: Submission) -> None:
     with pytest.raises(e.JobFileError, match="64 processors"):
         submission.submit(JOB, spec(cpus=64), {})
+
+
+def test_inputs_that_no_credentials_can_open_are_said_at_once(submission: Submission, store: ObstoreStore) -> None:
+    """Such a job began, and then each renewal was refused: it stood still and cost."""
+    far = tuple(InputFetch(f"s3://lab-{i}/reads/", "reads") for i in range(2))
+    with pytest.raises(e.JobFileError, match="job-1 do not fit: bring its inputs together in fewer buckets"):
+        submission.submit(JOB, JobSpec(name="job", command=("work",), fetches=far), {})
+    assert store.list("jobs/") == []
+    submission.submit(JOB, JobSpec(name="job", command=("work",), fetches=far[:1]), {})
 
 
 def test_a_store_that_fails_is_said(submission: Submission, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def ended(code: int | None, reason: str = "exited", undelivered: str = "") -> li
 
 def test_a_job_comes_back_but_for_what_only_the_controller_knew(tmp_path: Path, old: Host, new: Host) -> None:
     store = open_for(new.settings)
-    places = Places(store, tmp_path / "spool", Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {}))
+    places = Places(store, tmp_path / "spool", Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {}), lambda *_: None)
     plain = {f.name for f in dataclasses.fields(JobSpec) if getattr(FULL, f.name) == getattr(JobSpec("", ()), f.name)}
     assert plain == LOST.keys() | {"inputs", "secrets"}, "a new field of a job: is it lost, or does the store tell it?"
     submission = Submission(open_database(None), ManualClock(NOW), places, lambda: (), 600.0)

@@ -8,7 +8,7 @@ learn the names of other jobs' objects, and nothing of what is in them.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from urllib.parse import urlsplit
 
@@ -16,10 +16,12 @@ from spotsurfer_agent import keyrights
 from spotsurfer_agent.inputs.ownstore import KEPT, OwnStore
 from spotsurfer_agent.keyrights import KeyRights
 
-from spotsurfer.model.errors import ConfigError
+from spotsurfer.model.errors import ConfigError, Invalid
 
 POLICY_CHARACTERS_MAX = 2048  # of STS AssumeRole, session policy
 _WILD = ("*", "?", "[")
+_TAIL_LETTERS = 8  # of a job's id, by which denials know it: more than its six random ones
+_ANY = "*"
 
 
 def bucket_and_prefix(url: str) -> tuple[str, str]:
@@ -34,28 +36,36 @@ def bucket_and_prefix(url: str) -> tuple[str, str]:
 def session_policy(url: str, partition: str, job: str, attempt: int, inputs: Sequence[str]) -> str:
     """The policy of one attempt, as JSON that STS takes.
 
-    Inputs that would make it too long are summed up by what their addresses begin with: the job role bounds them anyway. None
-    of them opens anything of the store.
+    Inputs that would make it too long are summed up as far as it takes: by what their addresses begin with, at last to whole
+    buckets, all of which may be listed. The job role bounds them anyway. None of them opens anything of the store. Raises
+    Invalid where that is too long still.
     """
     bucket, prefix = bucket_and_prefix(url)
     store = OwnStore(url)
     read = [_input(x) for x in inputs if x.startswith("s3://") and not store.holds(x)]
-    own = _own(f"arn:{partition}:s3:::", f"{bucket}/{prefix}", keyrights.of_attempt(job, attempt))
-    text = _policy(partition, bucket, own, read)
-    if len(text) <= POLICY_CHARACTERS_MAX:
-        return text
-    return _policy(partition, bucket, own, _summed_up(read, bucket, prefix))
+    arn = f"arn:{partition}:s3:::"
+    own = _own(arn, f"{bucket}/{prefix}", job, keyrights.of_attempt(job, attempt))
+    texts = [_policy(arn, own, *wider) for wider in _ever_wider(read, bucket, prefix)]
+    for text in texts:
+        if len(text) <= POLICY_CHARACTERS_MAX:
+            return text
+    raise Invalid(
+        f"the rights of job {job} do not fit into a session of AWS: its inputs lie in {len({b for b, _ in read} - {bucket})} "
+        f"buckets besides that of the store, and the shortest policy for them has {len(texts[-1])} characters of at most "
+        f"{POLICY_CHARACTERS_MAX}; bring the inputs together in fewer buckets, or shorten the prefix in store.url"
+    )
 
 
-def _own(arn: str, home: str, rights: KeyRights) -> list[dict[str, object]]:
+def _own(arn: str, home: str, job: str, rights: KeyRights) -> list[dict[str, object]]:
     """What `keyrights` says. The conditions: S3 User Guide, "Enforce conditional writes on Amazon S3 buckets".
 
     What begins an upload in parts, and its parts, carries no If-None-Match; so only what may be overwritten comes in parts.
-    Denials leave bucket and prefix out, for a session policy is short: they can only take of what the first statement gives.
+    A session policy is short, so denials leave out bucket, prefix and how the job's id begins: they can only take of what the
+    first statement gives, which is this job's alone.
     """
 
     def ends(patterns: Sequence[str]) -> list[str]:
-        return [f"{arn}*{p}" for p in patterns]
+        return [f"{arn}*{p[p.index(job) + max(0, len(job) - _TAIL_LETTERS) :]}" for p in patterns]
 
     verbs = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
     absent = {"Null": {"s3:if-none-match": "true"}}
@@ -67,10 +77,8 @@ def _own(arn: str, home: str, rights: KeyRights) -> list[dict[str, object]]:
     ]
 
 
-def _policy(partition: str, bucket: str, own: Sequence[dict[str, object]], read: Sequence[tuple[str, str]]) -> str:
-    arn = f"arn:{partition}:s3:::"
-    buckets = sorted({bucket, *(b for b, _ in read)})
-    statements = [*own, {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": [f"{arn}{b}" for b in buckets]}]
+def _policy(arn: str, own: Sequence[dict[str, object]], listed: Sequence[str], read: Sequence[tuple[str, str]]) -> str:
+    statements = [*own, {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": [f"{arn}{b}" for b in listed]}]
     if read:
         objects = sorted({f"{arn}{b}/{key}" for b, key in read})
         statements.append({"Effect": "Allow", "Action": ["s3:GetObject", "s3:GetObjectVersion"], "Resource": objects})
@@ -84,6 +92,19 @@ def _input(address: str) -> tuple[str, str]:
     begin = min((key.index(mark) for mark in _WILD if mark in key), default=len(key))
     whole = begin == len(key) and key != "" and not key.endswith("/")
     return parts.netloc, key if whole else f"{key[:begin]}*"
+
+
+def _ever_wider(
+    read: Sequence[tuple[str, str]], own: str, prefix: str
+) -> Iterator[tuple[Sequence[str], Sequence[tuple[str, str]]]]:
+    """Buckets that may be listed and patterns that may be read, the closest first; `own` and `prefix` are the store's."""
+    buckets = sorted({own, *(bucket for bucket, _ in read)})
+    summed = _summed_up(read, own, prefix)
+    whole = {(bucket, pattern if bucket == own else _ANY) for bucket, pattern in summed}
+    yield buckets, read
+    yield buckets, summed
+    yield [_ANY], summed
+    yield [_ANY], sorted(whole)
 
 
 def _summed_up(read: Sequence[tuple[str, str]], own: str, prefix: str) -> list[tuple[str, str]]:

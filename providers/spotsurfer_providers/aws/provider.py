@@ -158,6 +158,10 @@ class AwsProvider:
         del job, attempt
         return StoreAccess(self._host.store_url, self._settings.machines_store, renewed=True)
 
+    def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
+        """Whether the policy of a session has room for them; it is as long for each attempt."""
+        access.session_policy(self._host.store_url, self._settings.partition, job, 1, inputs)
+
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
         """A session of the job role, cut down to this attempt."""
         policy = access.session_policy(self._host.store_url, self._settings.partition, job, attempt, inputs)

@@ -215,6 +215,9 @@ class LocalProvider:
         }
         return StoreAccess(f"s3://{BUCKET}", options, {"s3://": options} if self._settings.buckets else {})
 
+    def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
+        """Boxes get no credentials: nothing of them can be too much."""
+
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
         """A box's link to the gateway is its credential: there is nothing to renew."""
         raise ProviderError(f"boxes get no credentials: {job}.{attempt} asked, with {len(inputs)} inputs")
