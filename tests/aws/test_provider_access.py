@@ -148,8 +148,12 @@ def test_another_store_is_said_at_the_start(url: str) -> None:
 
 @pytest.mark.real
 def test_what_sts_is_asked(cloud: TestEC2, family: str, tmp_path: Path) -> None:
-    given = aws.provider(cloud, family, tmp_path).credentials("asm-1", 2, ())
-    asked = cloud.log("sts:AssumeRole")[0]["parameters"]
+    provider = aws.provider(cloud, family, tmp_path)
+    provider.check_inputs("asm-1", ["s3://lab/reads/"])
+    with pytest.raises(Invalid, match="40 buckets"):
+        provider.check_inputs("asm-1", [f"s3://lab-of-somebody-{i}/reads/" for i in range(40)])
+    given = provider.credentials("asm-1", 2, ())
+    [asked] = [call["parameters"] for call in cloud.log("sts:AssumeRole")]
     assert asked["RoleArn"] == aws.ROLE
     assert asked["RoleSessionName"] == "asm-1.000002"
     assert int(asked["DurationSeconds"]) == 3600
