@@ -9,6 +9,7 @@ from pathlib import Path
 
 from spotsurfer_agent import __version__, linux, netns, respawn
 from spotsurfer_agent.access.opening import Way, wait_for_first
+from spotsurfer_agent.access.voucher import REPORTED
 from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.keys import WrongKey as WrongKey
@@ -33,7 +34,6 @@ from spotsurfer_agent.usage.gpus import Gpus
 from spotsurfer_agent.usage.sampler import Sampler
 
 log = logging.getLogger(__name__)
-REPORTED = "reported"  # its existence keeps the machine from ending itself (the controller's boot.sh)
 CACHE = "cache"  # of objects fetched ahead, in the agent's folder
 
 

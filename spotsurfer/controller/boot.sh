@@ -142,10 +142,11 @@ ln -s "$runtime" "$base/runtime/current" || end "$base/runtime/current can't be 
 cat >"$base/agent.json.new" <<'END_OF_CONFIGURATION' || end "the configuration can't be written"
 @CONFIG@
 END_OF_CONFIGURATION
-# What it leaves out is fetched once: from then on it is on this disk alone, and what this program carries opens nothing.
+# What it leaves out is fetched once: from then on it is on this disk alone, and what this program carries opens nothing. The
+# agent knows whether what lies there is of this attempt, or of a machine whose disk became the image of this one.
 if [ -z "$redeem" ]; then
   mv "$base/agent.json.new" "$base/agent.json" || end "the configuration can't be written"
-elif [ ! -e "$base/agent.json" ]; then
+else
   n=0
   until "$base/runtime/current/bin/spotsurfer-agent" --redeem --config "$base/agent.json.new" --base "$base"; do
     n=$((n + 1))

@@ -175,6 +175,16 @@ def test_it_is_fetched_once_before_the_agent_starts(tmp_path: Path, cloud: RoleS
     assert not (base / "host_key").exists(), "what is on the disk already is not asked for again: it is gone from the store"
 
 
+def test_what_an_image_holds_of_another_machine_is_not_taken_for_its_own(tmp_path: Path, cloud: RoleStore) -> None:
+    """Each machine of an image that was made of one with an agent began as the job and attempt of that one."""
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "agent.json").write_bytes(protocol.encode(dataclasses.replace(LEAVES_OUT, job="job-0", voucher="")))
+    assert run(redeems(cloud, base), tmp_path).returncode == 0
+    started_with(base, SHA)
+    assert protocol.decode(AgentConfig, (base / "agent.json").read_bytes()) == LEAVES_OUT
+
+
 def test_a_machine_that_can_not_have_it_is_ended(tmp_path: Path, cloud: RoleStore) -> None:
     base, off = tmp_path / "base", tmp_path / "off"
     text = redeems(cloud, base, power_off=f"touch {off}").replace(

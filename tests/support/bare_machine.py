@@ -9,6 +9,7 @@ from pathlib import Path
 
 AGENT = b"""#!/bin/sh
 if [ "$1" = --redeem ]; then
+  [ "$(cat "$3")" != "$(cat "$5/agent.json" 2>/dev/null)" ] || exit 0
   echo "redeemed" >"$5/host_key"
   exec cat "$3" >"$5/agent.json"
 fi

@@ -16,10 +16,11 @@ from pathlib import Path
 from spotsurfer_agent import objectkeys, protocol
 from spotsurfer_agent.access.handout import Handout, seal, unseal
 from spotsurfer_agent.access.opening import role_options
-from spotsurfer_agent.protocol import AgentConfig
+from spotsurfer_agent.protocol import AgentConfig, ProtocolError
 from spotsurfer_agent.store import StoreError, open_store
 
 CONFIG, HOST_KEY = "agent.json", "host_key"  # in the agent's folder
+REPORTED = "reported"  # likewise: its existence keeps the machine from ending itself (the controller's boot.sh)
 
 
 def split(config: AgentConfig, voucher: bytes) -> tuple[AgentConfig, dict[str, str]]:
@@ -36,9 +37,14 @@ def sealed(kept: Mapping[str, str], voucher: bytes, job: str, attempt: int) -> b
 def redeem(config: AgentConfig, folder: Path) -> None:
     """Fetch what user-data left out, with the machine's own role, and write it below `folder`, for root alone and durably.
 
-    The configuration is written last: where it is, everything is. Raises StoreError where the object can't be had (yet),
-    BadHandout for one of another machine, OSError.
+    The configuration is written last: where that of this attempt is, everything is, and nothing is fetched. One of another
+    attempt is of the machine whose disk this one's was made from: it goes first, with what else that machine left. Raises
+    StoreError where the object can't be had (yet), BadHandout for one of another machine, OSError.
     """
+    if _is_here(config, folder):
+        return
+    for name in (CONFIG, HOST_KEY, REPORTED):
+        (folder / name).unlink(missing_ok=True)
     key = objectkeys.voucher_key(config.job, config.attempt)
     data = open_store(config.store_url, role_options(config.store_options, config.metadata_url)).get(key)
     if data is None:
@@ -49,6 +55,14 @@ def redeem(config: AgentConfig, folder: Path) -> None:
     if kept.get(HOST_KEY):
         _write(folder / HOST_KEY, kept[HOST_KEY].encode())
     _write(folder / CONFIG, protocol.encode(whole))
+
+
+def _is_here(config: AgentConfig, folder: Path) -> bool:
+    try:
+        there = protocol.decode(AgentConfig, (folder / CONFIG).read_bytes())
+    except (FileNotFoundError, ProtocolError):
+        return False
+    return (there.job, there.attempt) == (config.job, config.attempt)
 
 
 def _write(path: Path, data: bytes) -> None:
