@@ -43,8 +43,9 @@ class Mount:
 DEV = Mount("dev", "", "/dev", True)
 RUN = Mount("run", "", "/run", True)
 SECRETS = Mount("secrets", "", "/run/secrets", True)
-# Of the job's own /proc, what is the machine's: root may write there, whatever its capabilities. Each kernel has these.
-PROC_OF_MACHINE = ("sys", "bus", "fs", "irq")
+# Of the job's own /proc, what is the machine's: to write there takes root's rights over files and no capability. A write to
+# `sysrq-trigger` restarts the machine, one to `scsi` takes its disks away, one to `driver` puts its GPUs to sleep.
+PROC_OF_MACHINE = ("sys", "bus", "fs", "irq", "driver", "sysrq-trigger", "scsi", "acpi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,11 @@ def on_machine(path: str, plan: Sequence[Mount], image: str = "") -> str:
     return image + path
 
 
+def proc_of_machine(proc: str = "/proc") -> list[str]:
+    """Those of PROC_OF_MACHINE that this kernel has: mounts of the job, which a machine that restores it must have, too."""
+    return [name for name in PROC_OF_MACHINE if Path(proc, name).exists()]
+
+
 def make_folder(path: Path) -> None:
     """Make a folder that the job's user may enter, and what lacks above it; the agent's umask keeps all else to itself."""
     if not path.is_dir():
@@ -150,22 +156,25 @@ def make_folder(path: Path) -> None:
 
 
 def build(root: str, plan: Sequence[Mount], image: str = "") -> None:
-    """Put the tree together below the folder `root`, in a private mount namespace of the caller."""
-    linux.bind(image or "/", root, read_only=True)
+    """Put the tree together below the folder `root`, in a private mount namespace of the caller.
+
+    A device that lies on a disk, in an image or among files that were brought can't be opened: the job's are in its /dev.
+    """
+    linux.bind(image or "/", root, linux.MS_RDONLY | linux.MS_NODEV)
     for m in plan:
         if m is DEV:
             jobdev.mount(root + m.target)
         elif m is RUN:
             jobrun.mount(root + m.target, (Path(SECRETS.target).name,))
         elif m is not SECRETS:
-            linux.bind(m.source, root + m.target, read_only=m.read_only)
+            linux.bind(m.source, root + m.target, linux.MS_NODEV | (linux.MS_RDONLY if m.read_only else 0))
 
 
 def enter(root: str) -> None:
     """Make the built tree the root, with a /proc and terminals of the caller's own pid namespace."""
     linux.mount("proc", root + "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
-    for name in PROC_OF_MACHINE:
-        linux.bind(f"{root}/proc/{name}", f"{root}/proc/{name}", read_only=True)
+    for name in proc_of_machine(root + "/proc"):
+        linux.bind(f"{root}/proc/{name}", f"{root}/proc/{name}", linux.MS_RDONLY)
     linux.mount("devpts", root + "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
     linux.bind(root + "/dev/pts/ptmx", root + "/dev/ptmx")  # CRIU sets its owner anew: it must be the job's, not the machine's
     linux.pivot_root(root)

@@ -86,12 +86,12 @@ def umount(target: str, flags: int = MNT_DETACH) -> None:
     _checked(_libc.umount2(os.fsencode(target), flags), f"umount {target}")
 
 
-def bind(source: str, target: str, *, read_only: bool = False) -> None:
-    """Bind-mount one folder or file, without what is mounted below it."""
+def bind(source: str, target: str, flags: int = 0) -> None:
+    """Bind-mount one folder or file, without what is mounted below it; `flags` (MS_RDONLY …) come on top of its source's."""
     mount(source, target, flags=MS_BIND)
-    if read_only:
-        keep = os.statvfs(target).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
-        mount("", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | keep)
+    if flags:
+        keep = os.statvfs(target).f_flag & (MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+        mount("", target, flags=MS_REMOUNT | MS_BIND | flags | keep)
 
 
 def private_mounts() -> None:

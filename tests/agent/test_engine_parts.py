@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import cgroup, launch
+from spotsurfer_agent import cgroup, jobdev, jobroot, jobrun, launch, linux
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines import criu_call, needs
 from spotsurfer_agent.engines.none import NoneEngine
 from spotsurfer_agent.engines.port import EngineError
-from spotsurfer_agent.jobroot import MountLine, carried, mount_lines
+from spotsurfer_agent.jobroot import Mount, MountLine, carried, mount_lines
 from spotsurfer_agent.shimwire import ShimRefused
 from spotsurfer_agent.tools import ToolMissing, Tools
 
@@ -39,6 +39,7 @@ HERE = {
     "CRIU": "4.2.1",
     "folder": "/var/lib/spotsurfer",
     "mounts": "/dev /tmp",
+    "kernel's switches in /proc": "bus sys sysrq-trigger",
     "kernel": "6.18",
 }
 
@@ -56,6 +57,8 @@ HERE = {
         ({"machine": "aarch64"}, "aarch64"),
         ({"page size": "65536"}, "65536"),
         ({"mounts": "/data /dev /tmp"}, "/data"),
+        ({"kernel's switches in /proc": "bus sys"}, None),
+        ({"kernel's switches in /proc": "bus scsi sys"}, "everything but scsi"),
         ({"file /no/such/file": "12 bytes"}, "absent"),
         ({"file /no/such/file": "absent"}, None),
         ({"something new": "whatever"}, None),
@@ -105,6 +108,35 @@ TABLE = """\
 32 31 0:9 / /home rw - tmpfs over rw
 33 22 254:7 / /var/lib/spotsurfer rw - btrfs /dev/vdh rw
 """
+
+
+@pytest.fixture
+def bound(monkeypatch):
+    """What is bound: source, target and flags; nothing is mounted."""
+    found = []
+    monkeypatch.setattr(linux, "bind", lambda source, target, flags=0: found.append((source, target, flags)))
+    for what in ((linux, "mount"), (linux, "pivot_root"), (jobdev, "mount"), (jobrun, "mount"), (jobroot.os, "chdir")):
+        monkeypatch.setattr(*what, lambda *_: None)
+    return found
+
+
+def test_a_device_opens_in_the_jobs_dev_alone(bound):
+    disk, scratch = Mount("disk-data", "/data", "/data", True), Mount("scratch", "/s", "/base")
+    jobroot.build("/r", [jobroot.DEV, disk, jobroot.RUN, scratch, jobroot.SECRETS])
+    fixed = linux.MS_RDONLY | linux.MS_NODEV
+    assert bound == [("/", "/r", fixed), ("/data", "/r/data", fixed), ("/s", "/r/base", linux.MS_NODEV)]
+
+
+def test_the_kernels_switches_are_read_only_in_a_jobs_proc(bound, tmp_path):
+    """A root without any capability may write to them: the kernel asks for rights over files alone."""
+    (tmp_path / "proc").mkdir()
+    for name in ("sys", "bus", "fs", "irq", "driver", "scsi", "1", "tty"):
+        (tmp_path / "proc" / name).mkdir()
+    (tmp_path / "proc" / "sysrq-trigger").touch()
+    jobroot.enter(str(tmp_path))
+    fixed = [target for _, target, flags in bound if flags == linux.MS_RDONLY]
+    switches = ("sys", "bus", "fs", "irq", "driver", "sysrq-trigger", "scsi")  # this kernel has no /proc/acpi
+    assert sorted(fixed) == sorted(f"{tmp_path}/proc/{name}" for name in switches)
 
 
 def test_only_disks_that_the_job_can_reach_are_carried():

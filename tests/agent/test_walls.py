@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from spotsurfer_agent.jobroot import proc_of_machine
 from spotsurfer_agent.privileges import Privileges
 from support.minibox import minibox
 
@@ -54,6 +55,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "namespaces",
         "setuid_program",
         "kernel_settings",
+        "device_on_disk",
+        "mounts_with_devices",
         "file_by_handle",
         "raw_network",
         "network_settings",
@@ -74,6 +77,15 @@ def test_a_job_is_who_it_should_be_and_stays_that_in_a_restore(told: Any, user: 
     assert {int(me[name], 16) for name in ("CapPrm", "CapEff", "CapBnd")} == {capabilities}
     assert (int(me["CapInh"], 16), int(me["CapAmb"], 16), me["NoNewPrivs"], me["Seccomp"]) == (0, 0, "1", "2")
     assert Privileges.of_user(uid).capabilities == capabilities
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_its_mounts_are_as_closed_after_a_restore(told: Any, user: str) -> None:
+    seen = told(f"breaks_out {user}")
+    assert seen["then"]["mounts"] == seen["first"]["mounts"]
+    switches = {point: flags for point, flags in seen["first"]["mounts"].items() if point.startswith("/proc/")}
+    assert set(switches) == {f"/proc/{name}" for name in proc_of_machine()}, "this kernel's, in the job's own /proc"
+    assert all("ro" in flags for flags in switches.values())
 
 
 @pytest.mark.parametrize("user", USERS)

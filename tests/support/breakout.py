@@ -1,7 +1,7 @@
 # ruff: noqa: PTH108, PTH110, PTH116, PTH118, PTH123, PTH207, PTH208, SIM115 -- a program as a job would bring it
 """A job that tries to break out, and one that only wants to work: see `wall_scenes`. Standard library only.
 
-Waits for a file `go-N`, does everything, prints a line of JSON: what it is, and what each attempt reached ("" = nothing).
+Waits for a file `go-N`, does everything, prints a line of JSON: what it is and sees, and what attempts reached ("" = nothing).
 Argument: number of the agent's process on the machine.
 """
 
@@ -130,14 +130,31 @@ def setuid_program():
 
 
 def kernel_settings():
+    """Of /proc, each file that is no process's and may be written to. It is only opened: a write to some ends the machine."""
+    of_processes = ("self", "thread-self", "net", "mounts", "pressure")  # whoever asks `pressure` changes nothing
     found = []
-    for name in ("sys/kernel/core_pattern", "sys/vm/drop_caches", "sys/kernel/hostname", "irq/default_smp_affinity"):
-        try:
-            os.close(os.open(f"/proc/{name}", os.O_WRONLY))
-            found.append(name)
-        except OSError:
-            continue
+    for top in (f"/proc/{x}" for x in os.listdir("/proc") if not x.isdigit() and x not in of_processes):
+        for path in [os.path.join(folder, x) for folder, _, files in os.walk(top) for x in files] or [top]:
+            try:
+                mode = os.stat(path).st_mode
+                if stat.S_ISREG(mode) and mode & 0o222:
+                    os.close(os.open(path, os.O_WRONLY))
+                    found.append(path)
+            except OSError:
+                continue
     return f"may write {found}" if found else ""
+
+
+def device_on_disk():
+    """One that whoever made the disk put there. It is /dev/null under another name."""
+    os.close(os.open("null-on-disk", os.O_RDWR))
+    return "opened a device that lies on a disk"
+
+
+def mounts_with_devices():
+    fields = [line.split(" ") for line in open("/proc/self/mountinfo")]
+    found = [f[4] for f in fields if "nodev" not in f[5].split(",") and f[4] not in ("/dev", "/dev/pts", "/dev/ptmx")]
+    return f"devices may be opened on {found}" if found else ""
 
 
 def file_by_handle():
@@ -168,7 +185,7 @@ def load_module():
 ATTEMPTS = (
     metadata_ipv4, metadata_ipv6, machine_by_link_local, agent_memory, agent_socket, agent_folder, machine_socket, machine_run,
     disk_by_mknod, disk_in_dev, kernel_in_dev, write_in_dev, mounts, namespaces, setuid_program, kernel_settings,
-    file_by_handle, raw_network, network_settings, load_module,
+    device_on_disk, mounts_with_devices, file_by_handle, raw_network, network_settings, load_module,
 )  # fmt: skip
 
 
@@ -239,12 +256,17 @@ def identity():
     return {name: " ".join(lines[name].split()) for name in names}
 
 
+def mount_flags():
+    fields = [line.split(" ") for line in open("/proc/self/mountinfo")]
+    return {f[4]: sorted({"ro", "nosuid", "nodev", "noexec"} & set(f[5].split(","))) for f in fields}
+
+
 held = [open("/dev/null", "r+b", buffering=0), open("/dev/urandom", "rb", buffering=0)]
 turn = 0
 while True:
     while not os.path.exists(f"go-{turn}"):
         time.sleep(0.05)
-    told = {"identity": identity(), "work": {w.__name__: worked(w) for w in WORK}}
+    told = {"identity": identity(), "mounts": mount_flags(), "work": {w.__name__: worked(w) for w in WORK}}
     print(json.dumps({**told, "attempts": {a.__name__: tried(a) for a in ATTEMPTS}}), flush=True)
     held[0].write(held[1].read(1))
     turn += 1

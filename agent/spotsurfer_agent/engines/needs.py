@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from spotsurfer_agent import procfs
+from spotsurfer_agent import jobroot, procfs
 from spotsurfer_agent.engines import cpucap, gpufacts
 from spotsurfer_agent.steps import StepRun
 
@@ -44,6 +44,7 @@ def machine(criu: str, base: str, mounts: Iterable[str], image: str = "") -> dic
         "folder": base,
         "container image": image or NO_IMAGE,
         "mounts": " ".join(sorted(mounts)),
+        "kernel's switches in /proc": " ".join(jobroot.proc_of_machine()),
     }
 
 
@@ -198,6 +199,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "folder": _same,
     "container image": _same,
     "mounts": _same,
+    "kernel's switches in /proc": _within,
     gpufacts.CHIP: _same,
     gpufacts.COUNT: _same,
     gpufacts.DRIVER: _same,  # its library is mapped by name and build-id
