@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent import hugepages, protocol
+from spotsurfer_agent import hugepages, jobroot, protocol
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.cuda import moving, processes
 from spotsurfer_agent.engines import cuda
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.ladder import Ladder
 from spotsurfer_agent.engines.restoring import Origin
+from spotsurfer_agent.inputs import mounting
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
@@ -35,19 +36,24 @@ SENT_ABOVE_SHARE = 0.03
 NODES = "null zero full random urandom tty ptmx loop-control"
 MACHINE = f"""
 set -e
-mkdir -p /tmp/dev && mount -t tmpfs -o size=900m dev /tmp/dev
+mkdir -p /tmp/dev && mount -t tmpfs -o size=1m dev /tmp/dev
 for n in {NODES}; do cp -a /dev/$n /tmp/dev/; done
 cp -a /dev/net /tmp/dev/
 mkdir /tmp/dev/pts /tmp/dev/shm && mount -t devpts -o newinstance,ptmxmode=0666 devpts /tmp/dev/pts
 mknod -m 666 /tmp/dev/nvidia0 c 10 237
 mount --move /tmp/dev /dev
+mount -t tmpfs -o size=900m cards {cuda_standin.CARDS}
 """
 
 
 def machine(**more: object) -> None:
-    """Cards, and a device that CRIU can't save: it has the number of the loop devices' controller."""
+    """Cards, and a device that CRIU can't save: it has the number of the loop devices' controller. Jobs see the folder of cards:
+    memory of a real one is nowhere among files.
+    """
     subprocess.run(["sh", "-c", MACHINE], check=True)
     cuda_standin.lay(cuda_standin.CARDS, **more)  # type: ignore[arg-type]
+    brought, cards = mounting.mounts, jobroot.Mount("cards", str(cuda_standin.CARDS), str(cuda_standin.CARDS))
+    mounting.mounts = lambda spec, base: [*brought(spec, base), cards]
 
 
 def ladder(spec: Spec) -> Ladder:

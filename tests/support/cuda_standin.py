@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-CARDS = Path(os.environ.get("CUDA_STANDIN", "/dev/nvidia-cards"))
+CARDS = Path(os.environ.get("CUDA_STANDIN", "/media"))
 SHARED = Path("/dev/shm")
 LOOK_SECONDS = 0.002
 CHIP, DRIVER = "NVIDIA H200", "580.159.04"
