@@ -10,7 +10,7 @@ import io
 import logging
 import sys
 from enum import StrEnum
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -101,7 +101,7 @@ class _Lasting(io.TextIOBase):
 
 def set_up(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
     """Send logs to `stream` (stderr): JSON lines, or text for people; "auto" is text on a terminal only."""
-    out = _Lasting(stream or sys.stderr)
+    out = cast("TextIO", _Lasting(stream or sys.stderr))
     text = form == "text" or (form == "auto" and out.isatty())
     plain = structlog.dev.plain_traceback  # the default draws every local variable, which takes seconds
     renderer: Any = structlog.processors.JSONRenderer()

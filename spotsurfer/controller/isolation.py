@@ -12,11 +12,10 @@ import structlog
 from spotsurfer_agent.store import StoreError
 from sqlalchemy.exc import SQLAlchemyError
 
-from spotsurfer.model.errors import SpotsurferError
+from spotsurfer.model.errors import IllegalTransition, SpotsurferError
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import JobSpec
 from spotsurfer.model.snapshot import JobSeen, Snapshot
-from spotsurfer.model.transitions import IllegalTransition
 
 log = structlog.get_logger()
 # What these say is of the store, the database or the host: no job is to blame, and the next tick tries again.

@@ -47,8 +47,9 @@ mount -t tmpfs -o size=900m cards {cuda_standin.CARDS}
 
 
 def machine(**more: object) -> None:
-    """Cards, and a device that CRIU can't save: it has the number of the loop devices' controller. Jobs see the folder of cards:
-    memory of a real one is nowhere among files.
+    """Cards, and a device that CRIU can't save: it has the number of the loop devices' controller.
+
+    Jobs see the folder of the cards, for the memory of each is a file there.
     """
     subprocess.run(["sh", "-c", MACHINE], check=True)
     cuda_standin.lay(cuda_standin.CARDS, **more)  # type: ignore[arg-type]
