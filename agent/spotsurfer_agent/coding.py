@@ -1,7 +1,8 @@
 """Frozen dataclasses to JSON objects and back: tolerant of fields that are new, strict about everything else.
 
 Whoever can write an object can try to stop its reader. So a reader takes finite numbers that fit into 64 bits and text that is
-valid UTF-8, and no more depth than any object of ours has; everything else is a ProtocolError.
+valid UTF-8, and no more depth than any object of ours has; everything else is a ProtocolError. Text of agents up to 0.2 may
+hold lone surrogates (of a file name that is no UTF-8): it is read as newer agents write it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PROTOCOL = 1
 DEPTH_MAX = 32  # levels of objects and lists in each other
 TEXT_SHOWN = 100  # of what is quoted in an error
 _INTEGER_MAX = 2**63 - 1
-_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F]")  # pairs of them are one character; json.loads has joined those
+_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F]")  # json.loads makes one character of each pair, and leaves lone ones
 
 
 class ProtocolError(ValueError):
@@ -67,18 +68,16 @@ def decode(kind: type[T], data: bytes) -> T:
 def parse(what: str, data: bytes, sealed: bool = False) -> Any:
     """JSON with finite numbers that fit into 64 bits, valid text and little depth. Raises ProtocolError, which names `what`.
 
-    `sealed`: only who has the job's key could write it. It may hold names of files that are no UTF-8, and times after 2262,
-    which don't fit into 64 bits as nanoseconds.
+    Lone surrogates are written out, as `encode` does. `sealed`: only who has the job's key could write it. It may hold names of
+    files that are no UTF-8 (they stay as they are), and times after 2262, which don't fit into 64 bits as nanoseconds.
     """
     try:
         raw = json.loads(data.decode(), parse_constant=_refuse, parse_float=_float, parse_int=int if sealed else _integer)
-        if not sealed and _SURROGATES.search(data):
-            json.dumps(raw, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as e:  # UnicodeError is a ValueError
         raise ProtocolError(f"{what} is not JSON that we take: {e}") from e
     if not _shallow(raw, DEPTH_MAX):
         raise ProtocolError(f"{what} is nested more than {DEPTH_MAX} levels deep")
-    return raw
+    return _clean(raw) if not sealed and _SURROGATES.search(data) else raw
 
 
 def _refuse(constant: str) -> Any:

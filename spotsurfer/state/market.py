@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import structlog
 from spotsurfer_agent import protocol
-from spotsurfer_agent.protocol import Report
+from spotsurfer_agent.protocol import ProtocolError, Report
 from sqlalchemy import Connection, and_, delete, insert, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
@@ -20,6 +21,7 @@ from spotsurfer.state.schema import cooldown as C
 from spotsurfer.state.schema import price as P
 from spotsurfer.state.schema import usage as U
 
+log = structlog.get_logger()
 RUNG = "rung"  # beside a report: its protection, or what that was when the job last ran there
 USAGE_TOLD = 2  # windows: the last whole one and the one that grows
 NEW = upsert(U)
@@ -88,7 +90,8 @@ def last_reports(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[st
 def last_words(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[str, int], tuple[datetime, Report]]:
     """The last report of each attempt of these jobs, and when it came."""
     rows = connection.execute(select(U.c.job, U.c.attempt, U.c.at, U.c.doc).where(U.c.job.in_(list(jobs))))
-    return {(row.job, row.attempt): (datetime.fromisoformat(row.at), _report(row.doc)) for row in rows}
+    known = ((row, report) for row in rows if (report := _report(row.doc)) is not None)
+    return {(row.job, row.attempt): (datetime.fromisoformat(row.at), report) for row, report in known}
 
 
 def last_report(connection: Connection, job: str, attempt: int) -> Report | None:
@@ -109,5 +112,10 @@ def _rung(connection: Connection, job: str, attempt: int) -> str:
     return "" if doc is None else str(doc.get(RUNG, ""))
 
 
-def _report(doc: dict[str, Any]) -> Report:
-    return protocol.decode(Report, json.dumps({"protocol": protocol.PROTOCOL, **doc}).encode())
+def _report(doc: dict[str, Any]) -> Report | None:
+    """None for one that an older version took and this one does not: it is as good as none, and hinders no other."""
+    try:
+        return protocol.decode(Report, json.dumps({"protocol": protocol.PROTOCOL, **doc}).encode())
+    except ProtocolError as e:
+        log.warning("report.passed_over", job=doc.get("job"), attempt=doc.get("attempt"), error=str(e))
+        return None

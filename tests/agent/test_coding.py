@@ -39,8 +39,6 @@ def test_a_value_comes_back() -> None:
         {"sequence": "-9223372036854775809"},
         {"sequence": "1" * 5000},
         {"cpu_seconds": "1" * 400},
-        {"error": '"\\udcf6"'},
-        {"error": '"\\uD83D"'},
         {"unknown": "[" * 100_000 + "]" * 100_000},
         {"unknown": "[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1)},
         {"unknown": "NaN"},
@@ -67,6 +65,13 @@ def test_names_that_are_no_utf_8_are_written_so_that_all_can_read_them() -> None
     name = b"Gr\xf6\xdfe.dat".decode(errors="surrogateescape")
     said = replace(REPORT, error=f"can't save {name}")
     assert decode(Report, encode(said)).error == "can't save Gr\\udcf6\\udcdfe.dat"
+
+
+@pytest.mark.parametrize(("text", "read"), [("Gr\\udcf6\\udcdfe.dat", "Gr\\udcf6\\udcdfe.dat"), ("\\uD83D!", "\\ud83d!")])
+def test_agents_up_to_0_2_wrote_them_as_they_are(text: str, read: str) -> None:
+    """Refused, they held each job that has such a file open, at the upgrade of its controller."""
+    report = decode(Report, _with(error=f'"{text}"'))
+    assert report.error == read
 
 
 JSON = st.recursive(

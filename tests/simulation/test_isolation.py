@@ -159,6 +159,14 @@ def test_an_agent_that_can_not_be_understood_keeps_its_machine_until_its_job_is_
     assert [a.drained for a in world.attempts["job-0"]] == [True], "it is saved, not given up"
 
 
+def test_an_agent_up_to_0_2_that_writes_names_that_are_no_utf_8_runs_on() -> None:
+    """From the upgrade of the controller on each such job was held."""
+    world = running()
+    spoken(world, 60, lambda data: data.replace(b'"protocol": 1', b'"protocol": 1, "protection": "\\udcf6"'))
+    assert job(world, 0).wish is Wish.RUN
+    assert world.loop.last_error == ""
+
+
 def test_a_row_that_the_controller_can_not_deal_with_holds_its_job_alone() -> None:
     """As an API of an earlier version let in: each tick failed, for all jobs, across restarts."""
     world = running(jobs=3)
