@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from enum import StrEnum
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import bounded, protocol
 from spotsurfer_agent.protocol import Head, ProtocolError
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.store import ObjectStore, StoreError
+
+HEAD_BYTES_MAX = 32 << 20  # the entry that ends a job names its outputs: room for more than 100,000
 
 
 class Appended(StrEnum):
@@ -15,6 +17,10 @@ class Appended(StrEnum):
 
     OURS = "ours"  # it is in the log, by this call or an earlier one whose answer was lost
     LOST = "lost"  # somebody else's entry has that number: read again
+
+
+class Unfinished(StoreError):
+    """The log has more entries than were to be read at once: those read are kept, and the next call reads on."""
 
 
 class HeadLog:
@@ -34,14 +40,18 @@ class HeadLog:
         """The newest entry read so far."""
         return self.entries[-1] if self.entries else None
 
-    def refresh(self) -> Head | None:
-        """Read what was added; the newest entry or None for an empty log.
+    def refresh(self, most: int | None = None) -> Head | None:
+        """Read what was added; the newest entry or None for an empty log. It returns only when there is no newer one.
 
-        Raises StoreError, and ProtocolError for an entry that this version can't read.
+        `most`: so many entries at once, for who must go on soon whatever a log's writer does; None = all.
+        Raises StoreError (Unfinished where there may be more), and ProtocolError for an entry that this version can't read.
         """
+        end = None if most is None else len(self.entries) + most
         if not self.entries:
-            self._read_all()
-        while (data := self._store.get(self._key(number := len(self.entries) + 1))) is not None:
+            self._read_all(end)
+        while (data := self._read(self._key(number := len(self.entries) + 1))) is not None:
+            if end is not None and number > end:
+                raise Unfinished(f"the head log of {self._job} has more than {number - 1} entries: it is read on soon")
             self._learn(_decoded(number, data))
         return self.newest
 
@@ -51,7 +61,7 @@ class HeadLog:
         if self._store.create(self._key(head.number), data):
             self._learn(head)
             return Appended.OURS
-        there = self._store.get(self._key(head.number))
+        there = self._read(self._key(head.number))
         if there is not None and protocol.decode(Head, there).nonce == head.nonce:
             self._learn(head)
             return Appended.OURS
@@ -63,15 +73,18 @@ class HeadLog:
             if head.number == len(self.entries) + 1:
                 self.entries.append(head)
 
-    def _read_all(self) -> None:
+    def _read(self, key: str) -> bytes | None:
+        return bounded.read(self._store, key, HEAD_BYTES_MAX)
+
+    def _read_all(self, end: int | None) -> None:
         """One listing instead of a request for each entry of a long log. Raises ProtocolError where its beginning is gone."""
         there = self._store.list(protocol.head_prefix(self._job))
-        for listed in there:
+        for listed in there[:end]:
             number = len(self.entries) + 1
-            data = self._store.get(listed.key) if listed.key == self._key(number) else None
+            data = self._read(listed.key) if listed.key == self._key(number) else None
             if data is not None:
                 self._learn(_decoded(number, data))
-        if there and not self.entries and self._store.get(self._key(1)) is None:
+        if there and not self.entries and self._read(self._key(1)) is None:
             raise ProtocolError(f"the head log of {self._job} has {there[0].key} and lost what came before")
 
     def _key(self, number: int) -> str:

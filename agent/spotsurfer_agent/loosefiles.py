@@ -73,7 +73,8 @@ def read(root: Path, key: str, start: int = 0, length: int | None = None) -> byt
         return None
     fd = os.open(root / key, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        size = os.fstat(fd).st_size if length is None else length
+        left = max(os.fstat(fd).st_size - start, 0)
+        size = left if length is None else min(length, left)  # memory for all that was asked for is taken at once
         data = os.pread(fd, size, start)
         while len(data) < size and (more := os.pread(fd, size - len(data), start + len(data))):
             data += more

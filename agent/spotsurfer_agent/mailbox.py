@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from spotsurfer_agent import clock, protocol
-from spotsurfer_agent.headlog import Appended, HeadLog
+from spotsurfer_agent import bounded, clock, protocol
+from spotsurfer_agent.headlog import HEAD_BYTES_MAX, Appended, HeadLog
 from spotsurfer_agent.protocol import Desired, Head, HeadKind, ProtocolError, Spec
 from spotsurfer_agent.store import ObjectStore, StoreDenied, StoreError, StoreFull
 
@@ -103,6 +103,10 @@ class Heads:
             return self._own[nonce]
         base = self._base()
         wanted = dataclasses.replace(change(base), number=base.number + 1, nonce=nonce, at=clock.utc_text())
+        if (size := len(protocol.encode(wanted))) > HEAD_BYTES_MAX:
+            raise StoreFull(
+                f"the job has too many outputs: their list has {size} bytes, and nobody reads more than {HEAD_BYTES_MAX}"
+            )
         try:
             ours = self._log.append(wanted) is Appended.OURS
         except (StoreDenied, StoreFull):
@@ -130,7 +134,7 @@ class Heads:
         return newest.number if newest else 0
 
     def _read(self, number: int) -> Head | None:
-        data = self._store.get(protocol.head_key(self._job, number))
+        data = bounded.read(self._store, protocol.head_key(self._job, number), HEAD_BYTES_MAX)
         return protocol.decode(Head, data) if data is not None else None
 
     def _note(self, entry: Head | None) -> None:

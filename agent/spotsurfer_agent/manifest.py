@@ -22,12 +22,13 @@ import zstandard
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from spotsurfer_agent import coding
+from spotsurfer_agent import bounded, coding, objectkeys
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.extents import Extent as Extent
 from spotsurfer_agent.extents import Extents as Extents
 from spotsurfer_agent.steps import StepRun
+from spotsurfer_agent.store import ObjectStore
 
 MANIFEST_BYTES_MAX = 256 << 20  # a limit on what a hostile or torn object may unpack to
 CHUNK_BYTES_MAX = 16 << 20  # what a reader accepts from any writer
@@ -112,6 +113,11 @@ def encode(manifest: Manifest, keys: Keys) -> bytes:
         body, form = nonce + AESGCM(keys.cipher).encrypt(nonce, body, MARK), SECRET
     data = MARK + form + body
     return data + _seal(data, keys)
+
+
+def stored(store: ObjectStore, job: str, checkpoint: str) -> bytes | None:
+    """The bytes of one in the store, unchecked; None where there is none. Raises StoreError, ProtocolError (too large)."""
+    return bounded.read(store, objectkeys.manifest_key(job, checkpoint), MANIFEST_BYTES_MAX)
 
 
 def decode(data: bytes, keys: Keys, job: str, checkpoint: str | None = None) -> Manifest:

@@ -111,7 +111,7 @@ class Forks:
         lineage = parent.lineage or parent.id
         keys = self._shop.keys_of(lineage)
         keys = replace(keys, encrypts=keys.encrypts or parent.spec.must_encrypt)
-        data = self._store.get(protocol.manifest_key(parent.id, checkpoint))
+        data = manifest.stored(self._store, parent.id, checkpoint)
         if data is None:
             raise NotFound(f"checkpoint {checkpoint} of {parent.id} was removed; `spotsurfer checkpoints` lists what there is")
         image = manifest.decode(data, keys, parent.id, checkpoint)

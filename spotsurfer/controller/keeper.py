@@ -30,7 +30,7 @@ from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import market, timeline, usages
 from spotsurfer.store.collector import Asked, Collector, Step
-from spotsurfer.store.heads import Heads
+from spotsurfer.store.heads import ENTRIES_AT_ONCE, Heads
 
 log = structlog.get_logger()
 SWEEP_EVERY = 60  # looks: chunks that a failed save left behind are looked for so often where nothing changes
@@ -134,7 +134,7 @@ class Keeper:
         if (job.id, checkpoint) in self._proven:
             return
         key = protocol.proven_key(job.id, checkpoint)
-        if self._shop.store.get(protocol.manifest_key(job.id, checkpoint)) is not None:
+        if self._shop.store.get_range(protocol.manifest_key(job.id, checkpoint), 0, 1) is not None:
             mark = protocol.Proof(attempt or 0, why, self._shop.clock.now().isoformat())
             if self._shop.store.create(key, protocol.encode(mark)):
                 moment = Moment(
@@ -155,7 +155,7 @@ class Keeper:
         """What the collector is to do for a job now. Raises StoreError, ProtocolError."""
         log, over = self._shop.heads.log(job.id), self._over(job)
         if over:
-            log.refresh()
+            log.refresh(ENTRIES_AT_ONCE)
             self._check_known(job, log)
         wanted = {job.rewind.checkpoint: "its user goes back to it"} if job.rewind is not None else {}
         keys = self._shop.keys_of(job.lineage or job.id)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import bounded, protocol
+from spotsurfer_agent.headlog import HEAD_BYTES_MAX
 from spotsurfer_agent.protocol import Partial, ProtocolError, Report
 from spotsurfer_agent.store import FileStore, StoreError
 from sqlalchemy import Engine
@@ -63,7 +64,7 @@ class Partials:
         try:
             names = [x.key.removeprefix(prefix) for x in self._store.list(prefix)]
             lists = sorted(name for name in names if (m := LIST.fullmatch(name)) and int(m[1]) == number)
-            data = self._store.get(prefix + lists[-1]) if lists else None
+            data = bounded.read(self._store, prefix + lists[-1], HEAD_BYTES_MAX) if lists else None
             return protocol.decode(Partial, data) if data is not None else None
         except (StoreError, ProtocolError) as e:
             raise StoreUnwritable(f"the outputs of {job.id} so far can't be read: {e}") from e

@@ -69,7 +69,7 @@ class Shelf:
             why=v.why,
         )
         try:
-            data = self._shop.store.get(protocol.manifest_key(job.id, v.id))
+            data = manifest.stored(self._shop.store, job.id, v.id)
             image = manifest.decode(data or b"", self._shop.keys_of(job.lineage or job.id), job.id, v.id)
         except ProtocolError as e:
             return dataclasses.replace(plain, damage=str(e))
@@ -102,7 +102,7 @@ class Shelf:
     def has(self, job: str, checkpoint: str) -> bool:
         """Whether its manifest is still there."""
         with _told(f"checkpoint {checkpoint} of {job} can't be looked for"):
-            return self._shop.store.get(protocol.manifest_key(job, checkpoint)) is not None
+            return self._shop.store.get_range(protocol.manifest_key(job, checkpoint), 0, 1) is not None
 
     # ---------------------------------------------------------------- long commands
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+
+from spotsurfer_agent.clock import monotonic
 
 
 class Clock(Protocol):
@@ -16,18 +17,19 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """Steady within a process: the wall clock is read once, then only monotonic time is added.
+    """Steady within a process: the wall clock is read once, then only time that passed is added, also in a suspended host.
 
-    A wall clock that is set back or forward while the controller runs therefore moves no lease and no bill.
+    A wall clock that is set back or forward while the controller runs therefore moves no lease and no bill. While this host is
+    suspended, its machines run and cost money, and credentials lapse.
     """
 
     def __init__(self) -> None:
         self._origin = datetime.now(UTC)
-        self._start = time.monotonic()
+        self._start = monotonic()
 
     def now(self) -> datetime:
         """The time of day in UTC."""
-        return self._origin + timedelta(seconds=time.monotonic() - self._start)
+        return self._origin + timedelta(seconds=monotonic() - self._start)
 
 
 class ManualClock:

@@ -62,13 +62,13 @@ def check(store: ObjectStore, job: str, keys: Keys, result: Checked, progress: P
 
 def _is_gone(store: ObjectStore, found: Survey, checkpoint: str) -> bool:
     """Asks again: the head is read after the list of manifests, so it may name one that was written in between."""
-    return checkpoint not in found.manifests and store.get(objectkeys.manifest_key(found.job, checkpoint)) is None
+    return checkpoint not in found.manifests and store.get_range(objectkeys.manifest_key(found.job, checkpoint), 0, 1) is None
 
 
 def _manifest(store: ObjectStore, found: Survey, checkpoint: str, keys: Keys, result: Checked) -> Manifest | None:
     result.checkpoints += 1
     try:
-        return manifest.decode(store.get(objectkeys.manifest_key(found.job, checkpoint)) or b"", keys, found.job, checkpoint)
+        return manifest.decode(manifest.stored(store, found.job, checkpoint) or b"", keys, found.job, checkpoint)
     except ProtocolError as e:
         result.damage.append(Damage(found.job, checkpoint, str(e)))
         return None
@@ -154,7 +154,7 @@ def room(store: ObjectStore, job: str, keys: Keys) -> Room:
     for checkpoint in survey(store, job).manifests:
         found.checkpoints += 1
         try:
-            image = manifest.decode(store.get(objectkeys.manifest_key(job, checkpoint)) or b"", keys, job, checkpoint)
+            image = manifest.decode(manifest.stored(store, job, checkpoint) or b"", keys, job, checkpoint)
         except ProtocolError:
             continue
         found.image_bytes += image.image_bytes

@@ -10,11 +10,10 @@ to a manifest that the look sees, or to nobody), intents before the head (`surve
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from spotsurfer_agent import clock, manifest, protocol
+from spotsurfer_agent import bounded, clock, manifest, protocol
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.objectkeys import packs_prefix
@@ -59,7 +58,7 @@ class Collector:
     """One step of one job at a time; call it again until `clean`. `lead` raises when another controller leads."""
 
     def __init__(
-        self, store: ObjectStore, wait_seconds: float, lead: Callable[[], None], now: Callable[[], float] = time.monotonic
+        self, store: ObjectStore, wait_seconds: float, lead: Callable[[], None], now: Callable[[], float] = clock.monotonic
     ) -> None:
         self._store, self._wait_seconds, self._lead, self._now = store, wait_seconds, lead, now
         self._seen: dict[str, tuple[str, float]] = {}  # job -> when its list was made, when we first saw it
@@ -147,7 +146,7 @@ class Collector:
         return self._now() - since >= self._wait_seconds
 
     def _condemned(self, job: str) -> Condemned:
-        data = self._store.get(protocol.condemned_key(job))
+        data = bounded.read(self._store, protocol.condemned_key(job), manifest.MANIFEST_BYTES_MAX)
         return protocol.decode(Condemned, data) if data is not None else Condemned()
 
     def _write(self, job: str, condemned: Condemned) -> None:
@@ -161,7 +160,7 @@ class Collector:
     def _live(self, job: str, checkpoints: Iterable[str], keys: Keys) -> set[str]:
         live: set[str] = set()
         for checkpoint in checkpoints:
-            data = self._store.get(protocol.manifest_key(job, checkpoint))
+            data = manifest.stored(self._store, job, checkpoint)
             if data is None:
                 raise ProtocolError(f"the manifest of {job} {checkpoint} vanished: nothing is removed")
             live |= objects_of(manifest.decode(data, keys, job, checkpoint))

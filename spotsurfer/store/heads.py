@@ -12,6 +12,7 @@ from spotsurfer_agent.store import ObjectStore
 from spotsurfer.model.ids import AttemptNumber
 from spotsurfer.model.snapshot import HeadSeen
 
+ENTRIES_AT_ONCE = 1000  # of one log: all jobs wait for who reads it
 NONE = HeadSeen(0, AttemptNumber(0), None, 0, final=False, done=False)
 
 
@@ -30,11 +31,15 @@ class Heads:
         return self._logs.setdefault(job, HeadLog(self._store, job))
 
     def seen(self, job: str, now: datetime, fresh: bool) -> HeadSeen:
-        """The newest entry and the checkpoints; read again if `fresh` or old. Raises StoreError, ProtocolError."""
+        """The newest entry and the checkpoints; read again if `fresh` or old. Raises StoreError, ProtocolError.
+
+        Of a log with very many new entries nothing is told before all of them were read, over several calls.
+        """
         self._asked_at[job] = now  # before it is read: a tick may `keep` meanwhile
         log, read_at = self.log(job), self._read_at.get(job)
         if fresh or read_at is None or now - read_at >= self._every:
-            log.refresh()
+            self._read_at.pop(job, None)  # what was read of it is not all, until the end was seen
+            log.refresh(ENTRIES_AT_ONCE)
             self._read_at[job] = now
         return summary(log.entries)
 

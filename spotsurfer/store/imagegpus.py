@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from spotsurfer_agent import manifest, objectkeys
+from spotsurfer_agent import manifest
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines import gpufacts
 from spotsurfer_agent.protocol import ProtocolError
@@ -28,7 +28,7 @@ class ImageGpus:
         key = job, checkpoint.partition("-")[0]
         if key not in self._known:
             try:
-                data = self._store.get(objectkeys.manifest_key(job, checkpoint)) or b""
+                data = manifest.stored(self._store, job, checkpoint) or b""
                 facts = manifest.decode(data, self._keys_of(lineage or job), job, checkpoint).facts
             except (StoreError, ProtocolError):
                 return None

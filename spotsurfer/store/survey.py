@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import bounded, protocol
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import Head, HeadKind, Intent, ProtocolError
 from spotsurfer_agent.store import ObjectStore
 
 from spotsurfer.core.retention import Known
-from spotsurfer.store.heads import summary
+from spotsurfer.store.heads import ENTRIES_AT_ONCE, summary
 
 MANIFEST, PROVEN, PROTECTED = "MANIFEST", "PROVEN", "PROTECTED"
+INTENT_BYTES_MAX = 1 << 20  # an honest one has some hundred bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +101,18 @@ def survey(store: ObjectStore, job: str, log: HeadLog | None = None) -> Survey:
         if name == MANIFEST:
             sizes[checkpoint] = found.size
     intents = _intents(store, job)
-    log = HeadLog(store, job) if log is None else log
-    log.refresh()
+    if log is None:
+        log = HeadLog(store, job)
+        log.refresh()
+    else:
+        log.refresh(ENTRIES_AT_ONCE)
     return Survey(job, {c: frozenset(n) for c, n in marks.items()}, sizes, intents, tuple(log.entries))
 
 
 def _intents(store: ObjectStore, job: str) -> dict[str, Intent]:
     found: dict[str, Intent] = {}
     for listed in store.list(protocol.intents_prefix(job)):
-        data = store.get(listed.key)
+        data = bounded.read(store, listed.key, INTENT_BYTES_MAX)
         if data is not None:
             found[listed.key.rpartition("/")[2]] = protocol.decode(Intent, data)
     return found

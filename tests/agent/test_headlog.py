@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from spotsurfer_agent import protocol
-from spotsurfer_agent.headlog import Appended, HeadLog
+from spotsurfer_agent.headlog import Appended, HeadLog, Unfinished
 from spotsurfer_agent.protocol import Head, HeadKind, ProtocolError
 from spotsurfer_agent.store import ObjectStore, ObstoreStore, open_store
 
@@ -20,8 +20,8 @@ class Meeting(ObstoreStore):
     def __init__(self, inner: ObjectStore, entry: str) -> None:
         self._inner, self._entry, self._meet = inner, entry, threading.Barrier(2)
 
-    def get(self, key: str) -> bytes | None:
-        data = self._inner.get(key)
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        data = self._inner.get_range(key, start, length)
         if key == self._entry:
             self._meet.wait(10)
         return data
@@ -66,3 +66,19 @@ def test_a_log_that_lost_its_beginning_is_not_an_empty_one() -> None:
     store.delete([protocol.head_key("j", 1)])
     with pytest.raises(ProtocolError, match="lost what came before"):
         HeadLog(store, "j").refresh()
+
+
+def test_who_reads_some_entries_at_once_never_takes_a_stale_one_for_the_newest() -> None:
+    store = open_store("memory:///")
+    writer, reader = HeadLog(store, "j"), HeadLog(store, "j")
+    for number in range(1, 13):
+        writer.append(replace(GRANT, number=number, epoch=number, nonce=f"n{number}"))
+    for known in (5, 10):
+        with pytest.raises(Unfinished):
+            reader.refresh(5)
+        assert len(reader.entries) == known
+    newest = reader.refresh(5)
+    assert newest is not None and newest.number == 12
+    writer.append(replace(GRANT, number=13, epoch=13, nonce="n13"))
+    newest = reader.refresh(1)
+    assert newest is not None and newest.number == 13, "as many as were to be read are not too many"

@@ -25,6 +25,13 @@ def test_a_local_store_writes_once_and_whole(tmp_path, size):
     assert (store.get("jobs/a/no"), store.get_range("jobs/a/no", 0, 1)) == (None, None)
 
 
+def test_more_than_there_is_takes_no_memory(tmp_path):
+    """Who reads no more than an honest object has asks for all of that."""
+    store = open_store(tmp_path.as_uri())
+    store.put("jobs/a", b"data")
+    assert (store.get_range("jobs/a", 0, 1 << 45), store.get_range("jobs/a", 9, 1 << 45)) == (b"data", b"")
+
+
 @pytest.mark.parametrize("url", ["memory:///", "file"])
 @pytest.mark.parametrize("key", ["plain/key", "odd key/a b"])
 def test_every_store_and_key_has_the_same_rules(tmp_path, url, key):

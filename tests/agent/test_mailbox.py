@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import mailbox, protocol
 from spotsurfer_agent.gate import Gate, GateShut
 from spotsurfer_agent.mailbox import Fenced, Heads, InDoubt, Mailbox
 from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, Spec, Want
@@ -88,6 +88,18 @@ def test_nothing_follows_an_entry_that_is_not_ours_to_follow(store, more):
     with pytest.raises(Fenced):
         append(heads, saved(1))
     assert len(entries(store)) == 2
+
+
+def test_an_entry_that_nobody_would_read_is_not_written(store, monkeypatch):
+    """Nor is it tried for ever: it is known that it is not there."""
+    monkeypatch.setattr(mailbox, "HEAD_BYTES_MAX", 1000)
+    grant(store, 1, 1)
+    done = Done(0, "exited", {f"file-{n}": n for n in range(100)})
+    heads = Heads(store, JOB, 1)
+    with pytest.raises(StoreFull, match="too many outputs"):
+        append(heads, lambda base: dataclasses.replace(base, kind=HeadKind.DONE, done=done), patient=True)
+    assert len(entries(store)) == 1
+    assert append(heads, saved(1)).number == 2
 
 
 @pytest.mark.parametrize("patient", [True, False])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +38,7 @@ class _Interrupted:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
-        if name not in ("create", "put", "get", "list", "delete"):
+        if name not in ("create", "put", "get", "get_range", "list", "delete"):
             return value
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -199,6 +200,30 @@ def test_a_manifest_that_cant_be_read_or_is_anothers_stops_all_removal(data: byt
     with pytest.raises(ProtocolError, match=told):
         a_collector(store).step(ASKED)
     assert chunks(store) == {named("a").digest, named("x").digest}
+
+
+def test_time_in_which_the_host_was_suspended_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLOCK_MONOTONIC stands still in a suspended host: a look at who leads was good for hours, and a successor was at work."""
+    store, looks, at = Objects(), list[None](), [1000.0]
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: at[0] if clock == time.CLOCK_BOOTTIME else 1000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+    writer = Writer(store)
+    writer.grant()
+    writer.save_all(["a"])
+    for name in ("x", "y", "z"):
+        store.create(protocol.chunk_key(JOB, named(name).digest), b"left over")
+    collector = Collector(store, 60.0, lambda: looks.append(None))
+    assert collector.step(ASKED).condemned == 3
+    assert collector.step(ASKED).deleted == 0
+    at[0] += 61.0
+    looks.clear()
+
+    def delete(self: Objects, keys: Iterable[str]) -> None:
+        at[0] += 3600.0
+
+    monkeypatch.setattr(Objects, "delete", delete)
+    assert collector.step(ASKED).deleted == 3
+    assert len(looks) == 3, "before each it has to look again"
 
 
 def test_a_controller_that_does_not_lead_removes_nothing() -> None:

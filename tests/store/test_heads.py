@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 import pytest
 from simulation.objects import Objects
 from spotsurfer_agent import protocol
+from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import Done, Head, HeadKind
-from spotsurfer_agent.store import Listed
+from spotsurfer_agent.store import Listed, StoreError
 from support.saves import a_head
 
+from spotsurfer.store import heads as heads_of
 from spotsurfer.store.heads import Heads, summary
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -62,3 +64,19 @@ def test_a_tick_does_not_forget_the_log_of_an_ended_job_while_it_is_read() -> No
         store.put(protocol.head_key("old", entry.number), protocol.encode(entry))
     assert heads.seen("old", NOW, fresh=True).done
     assert [e.number for e in heads.log("old").entries] == [1, 2, 3]
+
+
+def test_nothing_is_told_of_a_log_that_was_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of it would say who owned the job a while ago, and that a job that went back had ended."""
+    monkeypatch.setattr(heads_of, "ENTRIES_AT_ONCE", 5)
+    store = Objects()
+    heads, writer = Heads(store), HeadLog(store, "job")
+    entries = log(*[None] * 6)
+    writer.append(entries[0])
+    assert heads.seen("job", NOW, fresh=True).number == 1
+    for e in entries[1:]:
+        writer.append(e)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="read on"):
+            heads.seen("job", NOW, fresh=len(heads.log("job").entries) == 1)
+    assert heads.seen("job", NOW, fresh=False).number == 12
