@@ -113,7 +113,7 @@ class Desk:
     secret_of: Callable[[str, int], bytes]  # of an attempt: seals what it is handed
     lead: Callable[[], None]
     left_out: Callable[[Attempt], bytes]  # of its user-data, sealed
-    heard: Callable[[str, int], bool]  # whether its agent has reported
+    heard: Callable[[str, int], bool | None]  # whether its agent has reported; None = nobody knows yet
 
 
 class Renewals:
@@ -171,7 +171,12 @@ class Renewals:
         if turn.hand_out or turn.remove:
             self._d.lead()
         for attempt in alive:
-            self._redeem(attempt)
+            try:
+                self._redeem(attempt)
+            except Superseded:
+                raise
+            except Exception as e:
+                log.warning("access.failed", job=attempt.job, attempt=attempt.number, error=f"{type(e).__name__}: {e}")
         for attempt in turn.hand_out:
             if self._stop.is_set():
                 return
@@ -188,18 +193,15 @@ class Renewals:
     def _redeem(self, a: Attempt) -> None:
         """What user-data leaves out is there until the agent has reported: then it has that on its disk."""
         key, object_key = (a.job, a.number), protocol.voucher_key(a.job, a.number)
-        wanted = a.state in UNHEARD and not self._d.heard(*key)
-        if a.state is AttemptState.PLANNED or self._redeemable.get(key) is wanted:
+        reported = a.state not in UNHEARD or self._d.heard(*key)
+        wanted = not reported
+        if a.state is AttemptState.PLANNED or reported is None or self._redeemable.get(key) is wanted:
             return
-        try:
-            self._d.lead()
-            if wanted:
-                self._d.store.put(object_key, self._d.left_out(a))
-            else:
-                self._d.store.delete([object_key])
-        except StoreError as e:
-            log.warning("access.failed", job=a.job, attempt=a.number, error=str(e))
-            return
+        self._d.lead()
+        if wanted:
+            self._d.store.put(object_key, self._d.left_out(a))
+        else:
+            self._d.store.delete([object_key])
         self._redeemable[key] = wanted
 
     def _serve(self, a: Attempt) -> None:
@@ -207,7 +209,9 @@ class Renewals:
         before = self._issued.get(key)
         try:
             self._issued[key] = self._hand_out(a, before, now)
-        except (ProviderError, StoreError) as e:
+        except Superseded:
+            raise
+        except Exception as e:
             self._issued[key] = failed(before, e, now)
             log.warning("access.failed", job=a.job, attempt=a.number, error=str(e))
             if before is None or before.said != str(e):

@@ -124,8 +124,8 @@ class Case:
         """The machine has ended: the cloud says so, or it is missing from a complete listing and its agent says nothing."""
         if self.instance is not None:
             return self.instance.gone
-        if not self.listing_complete or (self.spoke and not self.quiet):
-            return False  # who speaks is there, whatever a listing leaves out
+        if not self.listing_complete or not self.quiet:
+            return False  # who speaks, or might have spoken before we could hear, is there, whatever a listing leaves out
         appeared = self.attempt.launched_at or self.attempt.planned_at
         if self.attempt.state is AttemptState.RELEASING:
             appeared = max(appeared, self.attempt.since)

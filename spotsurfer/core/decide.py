@@ -32,7 +32,7 @@ from spotsurfer.model.actions import (
     Sweep,
     Terminate,
 )
-from spotsurfer.model.job import HOLDS, OVER, WAITS, JobState, Wish
+from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.model.transitions import ATTEMPT, JobEvent, advance
@@ -91,14 +91,16 @@ def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: dateti
 
 def _of_trouble(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
     """It is held, so that its user hears of it and can try again. Its machine is told to save it and gets its time for that;
-    what is cancelled, or was not saved by then, costs no more.
+    what is cancelled, or was not saved by then, costs no more. Of what has ended only its machines are left to be ended.
     """
     job, own = seen.job, cases(snapshot, seen, now)
     why = f"the controller can't deal with it ({seen.trouble}): report that, and `resume` it to try again"
     planner.note(job.id, why)
-    if job.wish is Wish.RUN:
+    if job.wish is Wish.RUN and job.state not in ENDED:
         return [SetWish(job.id, Wish.HOLD, why)]
     actions = [a for c in own if c.state not in OVER and (a := _to_leave(c, why)) is not None]
+    if job.state in ENDED:
+        return actions
     if job.wish is Wish.CANCEL and all(c.state in OVER for c in own):
         actions.append(EndJob(job.id, JobEvent.CANCELLED, job.reason or "cancelled"))
     elif job.wish is Wish.HOLD and (held := _of_hold(seen, own)) is not None:

@@ -61,11 +61,18 @@ def _ordered_after(case: Case, at: datetime) -> bool:
 
 
 def _awaited(snapshot: Snapshot, quiet: Sequence[Case], since: datetime, now: datetime) -> bool:
-    """A machine that can tell is on its way, or came a while ago and said nothing either."""
+    """A machine that can tell is on its way, or came a while ago and said nothing either.
+
+    One that stood by before they fell silent, and speaks, tells nothing.
+    """
     told = {(c.attempt.job, c.attempt.number) for c in quiet}
-    new = [a for seen in snapshot.jobs for a in seen.attempts if (a.job, a.number) not in told]
+    new = [(seen, a) for seen in snapshot.jobs for a in seen.attempts if (a.job, a.number) not in told]
     lately = max(since, now - AGAIN)
-    return any(a.state in WAITS or (a.launched_at is not None and a.launched_at > lately) for a in new)
+    return any(
+        (a.state in WAITS and a.number not in seen.agents and a.number not in seen.unread)
+        or (a.launched_at is not None and a.launched_at > lately)
+        for seen, a in new
+    )
 
 
 def _left_lately(snapshot: Snapshot, now: datetime) -> bool:
@@ -75,7 +82,7 @@ def _left_lately(snapshot: Snapshot, now: datetime) -> bool:
 
 def _asking(quiet: Sequence[Case]) -> JobId | None:
     """The job that a machine more is ordered for, the next time another one: whoever had the fewest."""
-    able = [c.seen for c in quiet if c.state in HOLDS and wanted(c.seen)]  # nobody waits for a machine now: see `_awaited`
+    able = [c.seen for c in quiet if c.state in HOLDS and wanted(c.seen) and not any(a.state in WAITS for a in c.seen.attempts)]
     chosen = min(able, key=lambda seen: (len(seen.attempts), seen.job.submitted_at, seen.job.id), default=None)
     return None if chosen is None else chosen.job.id
 

@@ -19,7 +19,7 @@ from support.dict_store import DictStore
 from spotsurfer.controller.renewals import SERVED, SWEEP_SECONDS, Desk, Issued, Key, Renewals, due, failed, renewed
 from spotsurfer.model.errors import ProviderDenied, ProviderError, Superseded, Throttled
 from spotsurfer.model.goods import InputFetch
-from spotsurfer.model.job import AttemptState
+from spotsurfer.model.job import Attempt, AttemptState
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.ports.provider import Credentials, StoreAccess
 from spotsurfer.state import jobs as rows
@@ -50,7 +50,8 @@ class Cloud:
 class Scene:
     def __init__(self, path: Path) -> None:
         self.engine, self.clock, self.store = open_database(path / "state.db"), ManualClock(NOW), DictStore()
-        self.cloud, self.leads, self.heard = Cloud(self.clock), True, True
+        self.cloud, self.leads = Cloud(self.clock), True
+        self.heard: bool | None = True
         self.renewals = self.restarted()
         with self.engine.begin() as c:
             rows.add_job(c, a_job({"fetches": (InputFetch("s3://in/x", "x"), InputFetch("https://h/y", "y"))}))
@@ -269,6 +270,53 @@ def test_it_is_there_again_after_a_restart_only_for_who_may_still_need_it(scene:
     scene.heard = True
     scene.restarted().look()
     assert not [k for k in scene.store.objects if k.endswith(".once")], "removed by whoever leads when the agent reports"
+
+
+def test_it_is_not_put_there_again_before_it_is_known_who_has_reported(scene: Scene) -> None:
+    """Keys that were spent long ago lay in the store again after each restart, for who waits for that."""
+    scene.add(1)
+    scene.heard = None
+    scene.renewals.look()
+    assert ("put", protocol.voucher_key(JOB, 1)) not in scene.store.writes and scene.token()
+    scene.heard = True
+    scene.renewals.look()
+    assert ("put", protocol.voucher_key(JOB, 1)) not in scene.store.writes
+    scene.heard, there = False, protocol.voucher_key(JOB, 1)
+    scene.renewals.look()
+    assert there in scene.store.objects
+
+
+def test_trouble_with_what_one_leaves_out_keeps_nobody_from_credentials(scene: Scene) -> None:
+    """A job that can't be read any more: no other machine was handed anything from then on."""
+    scene.add(1)
+    scene.add(2)
+    scene.heard = False
+    left_out = scene.renewals._d.left_out
+
+    def fails(attempt: Attempt) -> bytes:
+        if attempt.number == 1:
+            raise ValueError("garbled")
+        return left_out(attempt)
+
+    scene.renewals._d = replace(scene.renewals._d, left_out=fails)
+    scene.renewals.look()
+    assert {scene.token(1), scene.token(2)} == {"t1", "t2"}
+    assert protocol.voucher_key(JOB, 2) in scene.store.objects
+
+
+def test_what_nobody_foresaw_in_handing_out_to_one_keeps_others_from_nothing(scene: Scene) -> None:
+    scene.add(1)
+    scene.add(2)
+    credentials = scene.cloud.credentials
+
+    def fails(job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+        if attempt == 1:
+            raise KeyError("AccessKeyId")
+        return credentials(job, attempt, inputs)
+
+    scene.cloud.credentials = fails  # type: ignore[method-assign]
+    scene.renewals.look()
+    assert scene.token(2) and len(scene.alerts()) == 1
 
 
 def test_a_removal_that_failed_is_tried_again(scene: Scene) -> None:

@@ -441,6 +441,15 @@ def test_a_machine_of_one_set_aside_that_is_gone_is_known_to_be(state: A) -> Non
     ]
 
 
+@pytest.mark.parametrize("wish", [Wish.RUN, Wish.HOLD, Wish.CANCEL])
+@pytest.mark.parametrize(("since", "expected"), [(5, []), (1e6, [Terminate])])
+def test_of_an_ended_job_that_is_set_aside_only_the_machine_is_ended(wish: Wish, since: float, expected: list[Any]) -> None:
+    """Each tick it was to be held, which no job is that has ended."""
+    job = a_job(state=JobState.SUCCEEDED, wish=wish)
+    world = seen([an_attempt(1, A.RELEASING, since=ago(since))], None, agents={}, job=job, trouble="ValueError: bad")
+    assert [type(a) for a in actions(world)] == expected
+
+
 def test_who_is_set_aside_is_held_first_with_what_to_do() -> None:
     world = seen([an_attempt(1)], None, agents={}, trouble="ValueError: bad")
     (held,) = actions(world)

@@ -16,7 +16,7 @@ from spotsurfer.model.actions import Mark, Plan, Terminate
 from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import Attempt, Wish
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.snapshot import JobSeen, Limits
+from spotsurfer.model.snapshot import Hearing, JobSeen, Limits
 from spotsurfer.model.transitions import AttemptEvent as E
 
 LONG = 10 * GIVES_UP_SECONDS  # for so long all these machines run
@@ -77,6 +77,22 @@ def test_who_speaks_is_there_whatever_a_listing_leaves_out(silent: float, expect
     assert [m.event for m in acts(Mark, [said])] == [E.INSTANCE_GONE], "the cloud says that it ended"
 
 
+@pytest.mark.parametrize(("heard", "expected"), [(5, []), (LAPSED, [E.INSTANCE_GONE])])
+def test_who_may_have_spoken_before_we_could_hear_is_there_all_the_same(heard: float, expected: list[E]) -> None:
+    """A controller that was just started, and could not list the reports, ended all machines after one such listing."""
+    world = a_holder("job-0", 1.0, instances={}, agents={})
+    hearing = Hearing(((ago(10 * LONG), ago(heard)),))
+    found = decide(a_snapshot(world, hearing=hearing), Cheapest(60, 0.2), NOW).actions
+    assert [a.event for a in found if isinstance(a, Mark)] == expected
+
+
+def test_a_machine_that_ended_while_it_booted_is_known_to_be_gone() -> None:
+    for since, expected in ((29.0, []), (31.0, [E.INSTANCE_GONE])):
+        attempt = an_attempt(1, A.BOOTING, since=ago(since), launched_at=ago(since), planned_at=ago(since))
+        world = seen([attempt], a_head(epoch=0), instances={}, agents={})
+        assert [m.event for m in acts(Mark, [world])] == expected
+
+
 # ---- how a doubt ends
 
 
@@ -126,6 +142,20 @@ def test_where_no_machine_can_be_ordered_the_one_with_the_least_to_lose_is_given
     assert given_up(fleet) == [("job-1", 1)]
     assert given_up(a_fleet(LAPSED + GIVES_UP_SECONDS - 1)) == []
     assert given_up(fleet, Limits()) == [("job-1", 1)], "there was room for hours, and none was ordered: no offer fits, say"
+
+
+def test_an_older_machine_that_stands_by_and_speaks_tells_nothing() -> None:
+    """It waited for a grant that the doubt forbids, and the doubt for it: for ever."""
+    waiter = an_attempt(2, A.READY, since=ago(LONG), planned_at=ago(LONG), launched_at=ago(LONG))
+    for silent, asked, ended in (
+        (LAPSED + ASKS_SECONDS + 1, ["job-1"], []),
+        (LAPSED + GIVES_UP_SECONDS + 1, ["job-1"], [("job-1", 1)]),
+    ):
+        agents = {1: an_agent(silent=silent), 2: an_agent("standby")}
+        fleet = a_fleet(silent, 3, at_risk_seconds=20.0)
+        fleet[0] = a_holder("job-0", silent, others=[waiter], agents=agents, at_risk_seconds=500.0)
+        assert [p.job for p in acts(Plan, fleet, Limits())] == asked, "the one with a waiter needs no other machine"
+        assert given_up(fleet) == ended
 
 
 def test_suspended_jobs_stand_in_doubt_no_longer_than_others() -> None:
