@@ -266,6 +266,16 @@ class Settings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _tick_is_short_enough(self) -> Settings:
+        tick, lease = self.controller.tick_seconds, self.limits.lease_seconds
+        if 2 * tick > lease:
+            raise ValueError(
+                f"[controller] tick_seconds is {tick:g}, but must be at most half of [limits] lease_seconds ({lease:g}): "
+                "machines that fell silent would be noticed too late"
+            )
+        return self
+
     @property
     def socket_path(self) -> Path:
         """Where the API answers on this host."""

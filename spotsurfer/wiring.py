@@ -148,7 +148,7 @@ def _limits(settings: Settings, base: _Base) -> Limits:
 
 
 def _assemble(settings: Settings, base: _Base) -> Controller:
-    heads, reports = Heads(base.store), Reports(base.store, base.clock.now)
+    heads, reports = Heads(base.store), Reports(base.store, base.clock.now, settings.controller.tick_seconds)
     limits = _limits(settings, base)
     observer = _observer(settings, base, (heads, reports), limits)
     logins = _logins(settings, base, observer)
@@ -212,8 +212,8 @@ def _assemble(settings: Settings, base: _Base) -> Controller:
 
 
 def _renewals(base: _Base, machines: Machines, reports: Reports) -> Renewals:
-    def heard(job: str, attempt: int) -> bool:
-        return reports.word(job, attempt) is not None
+    def heard(job: str, attempt: int) -> bool | None:
+        return reports.word(job, attempt) is not None if reports.listed else None
 
     desk = Desk(
         engine=base.engine,

@@ -30,6 +30,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("[limits]\ninstances_max = 'x'\n", ["line 2", "instances_max", "integer"]),
         ("[limits]\nbudget_usd = '25 EUR'\n", ["line 2", "budget_usd", "US dollars"]),
         ("[limits]\nlease_seconds = 3\n", ["lease_seconds is 3", "twice", "60"]),
+        ("[controller]\ntick_seconds = 31\n", ["tick_seconds is 31", "half", "60"]),
         ("limits = 3\n", ["line 1", "expected a table"]),
         ("[agent]\npoll_seconds = 0\n", ["line 2", "poll_seconds is 0", "at least"]),
         ("[controller]\ndata_dir = 'data'\n", ["line 2", "data_dir", "absolute path"]),

@@ -239,7 +239,12 @@ class Observer:
         return {a.number: _instance(v) for a in living if (v := self.instance_of(a.token, a.instance)) is not None}
 
     def _ahead(self, attempts: Mapping[JobId, Sequence[Attempt]], now: datetime) -> str:
-        """Agents that speak for attempts that this database has never heard of: it is older than the store."""
+        """Agents that speak for attempts that this database has never heard of: it is older than the store.
+
+        Before this process has seen who speaks, nobody knows.
+        """
+        if not self.reports.listed:
+            return "the reports of agents were not listed yet"
         known = {(str(a.job), int(a.number)) for some in attempts.values() for a in some}
         lately = (k for k, w in self.reports.words().items() if w.version and k not in known and now - w.at < RECENT)
         with self._engine.connect() as connection:

@@ -84,7 +84,8 @@ class UnreadSeen:
 class Hearing:
     """When agents could not be heard: the store did not answer us or took nothing from us, or this process did not run.
 
-    `deaf` are times on our clock, oldest first; the first one ends when this process first saw all reports listed.
+    `deaf` are times on our clock, oldest first, and none touches another. The first one ends when this process first saw all
+    reports listed.
     """
 
     deaf: tuple[tuple[datetime, datetime], ...] = ()
@@ -92,7 +93,9 @@ class Hearing:
     def seconds(self, since: datetime, now: datetime) -> float:
         """Of the time from `since` to `now`, that in which whoever spoke would have been heard."""
         heard = now - since
-        for begin, end in self.deaf:
+        for begin, end in reversed(self.deaf):
+            if end <= since:
+                break
             heard -= max(min(end, now) - max(begin, since), timedelta(0))
         return max(heard.total_seconds(), 0.0)
 

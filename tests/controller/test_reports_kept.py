@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import AgentState, Report, SaveFacts
 from spotsurfer_agent.store import StoreError
+from sqlalchemy import text as sql
 from support.builders import JOB, NOW, a_job, a_snapshot, an_attempt, seen
 from support.desk import Versions
 
@@ -88,9 +93,51 @@ def test_a_report_that_can_not_be_read_hinders_no_other(desk: Desk) -> None:
     assert desk.reports.unread == {}
 
 
+def test_a_store_that_lists_and_gives_nothing_stops_a_look_for_three_reads_and_no_longer(desk: Desk) -> None:
+    """Each may take half a minute: with a hundred machines no tick ended within the hour."""
+    asked = []
+
+    def fails(verb: str, key: str) -> None:
+        if verb == "get":
+            asked.append(key)
+            raise StoreError("no answer")
+
+    desk.say(*(replace(FIRST, attempt=number) for number in range(1, 11)))
+    desk.store.before = fails
+    desk.reports.listen(NOW)
+    assert len(asked) == 3
+    assert all(word.at == NOW for word in desk.reports.words().values()), "they have spoken"
+    for _ in range(3):
+        desk.reports.listen(NOW)
+    assert len(set(asked)) == 10, "nobody waits for who is never read"
+    desk.say(OTHER)
+    asked.clear()
+    desk.store.before = lambda verb, key: asked.append(key) if verb == "get" else None
+    desk.reports.listen(NOW)
+    assert len(asked) == 10 and not desk.reports.unread
+
+
+def test_three_reports_that_are_never_given_hinder_no_other(desk: Desk) -> None:
+    desk.say(*(replace(FIRST, attempt=number) for number in range(1, 7)))
+
+    def fails(verb: str, key: str) -> None:
+        if verb == "get" and key in [protocol.live_key(JOB, n) for n in (1, 2, 3)]:
+            raise StoreError("denied")
+
+    desk.store.before = fails
+    for sequence in (8, 9, 10):
+        desk.say(*(replace(FIRST, attempt=number, sequence=sequence) for number in range(1, 7)))
+        desk.reports.listen(NOW)
+        desk.reports.listen(NOW)
+        for number in (4, 5, 6):
+            heard = desk.reports.heard(JOB, number)
+            assert heard is not None and heard.report.sequence == sequence
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
+        (b"", "empty"),
         (protocol.encode(FIRST).replace(b"10.0", b"NaN"), "NaN is no number"),
         (b"x" * 2_000_000, "too large"),
         (protocol.encode(OTHER), "another attempt"),
@@ -122,6 +169,43 @@ def test_a_report_that_the_database_did_not_take_is_written_down_at_the_next_tic
     assert desk.saved() == 1
     desk.tick()
     assert desk.saved() == 1, "once is enough"
+
+
+def test_a_report_that_can_not_be_written_down_leaves_the_one_before_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was as if the agent had never been understood, so its job was held at once."""
+    desk.say(FIRST)
+    desk.tick()
+    desk.say(LAST)
+    with monkeypatch.context() as m:
+        m.setattr(chronicle, "news", lambda *_: 1 / 0)
+        desk.tick(LATER)
+    word, heard = desk.reports.word(JOB, 1), desk.reports.heard(JOB, 1)
+    assert word is not None and word.garbled and word.at == LATER
+    assert heard is not None and (heard.report, heard.changed_at) == (FIRST, NOW)
+    third = replace(LAST, sequence=10)
+    desk.say(third)
+    desk.tick(LATER)
+    assert desk.known()[JOB, 1][1] == third
+
+
+@pytest.mark.parametrize(("text", "known"), [("NaN", []), ("\\udcf6", ["Gr\\udcf6"])], ids=["refused", "old"])
+def test_a_row_of_an_older_version_fails_no_tick(desk: Desk, text: str, known: list[str]) -> None:
+    """What 0.2 took from an agent, and this version may refuse: each tick failed after the upgrade, and `list`, too."""
+    desk.say(replace(FIRST, error="GrMARK"), OTHER)
+    desk.tick()
+    old, new = ('"GrMARK"', "NaN") if text == "NaN" else ("MARK", text)
+    with desk.database.begin() as c:
+        c.execute(sql("UPDATE usage SET doc = replace(doc, :old, :new) WHERE attempt = 1"), {"old": old, "new": new})
+    desk.begin()
+    desk.store.delete([protocol.live_key(JOB, 1)])
+    desk.tick(LATER)
+    with desk.database.connect() as c:
+        assert [r.error for k, (_, r) in desk.known().items() if k == (JOB, 1)] == known
+        assert [r.error for r in [market.last_report(c, JOB, 1)] if r is not None] == known
+    assert (JOB, 2) in desk.known()
+    desk.say(LAST)
+    desk.tick(LATER)
+    assert desk.known()[JOB, 1][1] == LAST
 
 
 def test_a_controller_that_comes_back_does_not_take_an_old_report_for_a_new_one(desk: Desk) -> None:
@@ -181,6 +265,45 @@ def test_while_this_process_stood_still_nobody_was_silent(desk: Desk) -> None:
     assert desk.reports.hearing(LATER).seconds(NOW, LATER) == 0
 
 
+def test_looks_that_are_meant_to_be_far_apart_hear_all_the_same(desk: Desk) -> None:
+    """With a tick of more than half a minute silence never counted, and no machine that died was given up."""
+    reports = Reports(desk.store, tick_seconds=40.0)
+    for n in range(4):
+        reports.listen(NOW + timedelta(seconds=40 * n))
+    now = NOW + timedelta(seconds=120)
+    assert reports.hearing(now).seconds(NOW, now) == 120
+    later = NOW + timedelta(seconds=220)
+    reports.listen(later)
+    assert reports.hearing(later).seconds(NOW, later) == 120, "it was to be there at 160"
+
+
+def test_a_store_that_comes_and_goes_leaves_one_gap_and_not_thousands(desk: Desk) -> None:
+    """Each of them was gone through for each machine, in each tick of the next day."""
+    for n in range(100):
+        desk.store.before = _away if n % 2 else lambda verb, key: None
+        with contextlib.suppress(StoreError):
+            desk.reports.listen(NOW + timedelta(seconds=4 * n))
+    now = NOW + timedelta(seconds=400)
+    assert len(desk.reports.hearing(now).deaf) == 1
+    assert desk.reports.hearing(now).seconds(NOW, now) == 0
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.sampled_from(["well", "away", "full"])), max_size=20), st.integers(0, 200))
+def test_gaps_are_apart_and_in_order_and_count_once(looks: list[tuple[int, str]], since: int) -> None:
+    store, now = Versions(), NOW
+    reports = Reports(store)
+    for seconds, how in looks:
+        now += timedelta(seconds=seconds)
+        store.before = {"well": lambda *_: None, "away": _away, "full": _full}[how]
+        with contextlib.suppress(StoreError):
+            reports.listen(now)
+    gaps = reports.hearing(now).deaf
+    assert all(first[0] < first[1] < second[0] for first, second in itertools.pairwise(gaps))
+    begin = NOW + timedelta(seconds=since)
+    whole = [begin + timedelta(seconds=n) for n in range(max(0, int((now - begin).total_seconds())))]
+    assert reports.hearing(now).seconds(begin, now) == sum(not any(a <= t < b for a, b in gaps) for t in whole)
+
+
 def test_a_report_that_is_gone_was_there_until_now(desk: Desk) -> None:
     desk.say(FIRST)
     desk.reports.listen(NOW)
@@ -212,6 +335,11 @@ def test_before_its_first_look_a_controller_has_heard_nothing(desk: Desk) -> Non
 
 def _away(verb: str, key: str) -> None:
     raise StoreError("away")
+
+
+def _full(verb: str, key: str) -> None:
+    if verb == "put":
+        raise StoreError("full")
 
 
 def test_a_report_under_the_key_of_another_attempt_is_not_believed(desk: Desk) -> None:

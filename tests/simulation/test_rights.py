@@ -11,6 +11,7 @@ from simulation.fallible import copied
 from simulation.trouble import Trouble, mend
 from simulation.virtual import POOLS, Machine
 from simulation.world import LIMITS, World
+from spotsurfer_agent import protocol
 
 from spotsurfer.controller.leadership import Leadership
 from spotsurfer.model.errors import Superseded
@@ -99,6 +100,25 @@ def test_a_job_that_the_backup_has_never_heard_of_keeps_its_machine() -> None:
     world.run(limit=60)
     assert alive(world) == ours
     assert "attempt 1 of job-1, and this database does not" in world.loop.last_error
+
+
+def test_an_old_database_ends_nothing_before_it_has_seen_who_speaks() -> None:
+    """The first listing of the reports failed, all else went well: each machine that it did not know was ended at once."""
+    world = world_with(1)
+    world.until_running()
+    backup = copied(world.engine)
+    world.submit()
+    world.until_running()
+    ours = alive(world)
+    world.engine, world.ids = backup, world.ids[:1]
+    Trouble(lambda who, verb, key: (who, verb, key) == ("controller", "list", protocol.live_prefix())).strike(world.store)
+    world.restart()
+    for _ in range(20):
+        world.run(limit=1)
+        assert alive(world) == ours
+    mend(world.store)
+    world.run(limit=60)
+    assert alive(world) == ours
 
 
 def test_a_machine_that_the_backup_does_not_know_keeps_its_lease() -> None:

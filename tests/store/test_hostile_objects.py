@@ -9,16 +9,23 @@ from typing import Any
 
 import pytest
 import zstandard
-from spotsurfer_agent import manifest, objectkeys, protocol
+from spotsurfer_agent import headlog, manifest, objectkeys, protocol
 from spotsurfer_agent.headlog import HeadLog
+from spotsurfer_agent.mailbox import Heads
 from spotsurfer_agent.protocol import Done, Head, HeadKind, Intent, OutputObject, Partial, ProtocolError
 from spotsurfer_agent.store import StoreError, open_store
+from support.builders import NOW
 from support.dict_store import DictStore
 from support.fuzz import mutated
 from support.saves import JOB, KEYS, a_head, a_manifest
 
+from spotsurfer.core.retention import Rules
+from spotsurfer.state import jobs as rows
+from spotsurfer.state.db import open_database
+from spotsurfer.store.collector import Asked, Collector
 from spotsurfer.store.heads import summary
 from spotsurfer.store.output import Output, chain, published
+from spotsurfer.store.reports import Reports
 from spotsurfer.store.survey import survey
 
 SEEDS = [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 100))]
@@ -117,6 +124,64 @@ def test_pieces_of_output_with_odd_names_hinder_nobody(odd: str) -> None:
     store.objects[f"{objectkeys.attempt_log_prefix(JOB, 1)}out-{odd}"] = b"forged"
     store.objects[f"{protocol.log_prefix(JOB)}x/log/000001/out-{6:016d}"] = b"forged"
     assert Output(store).read(JOB, "out", [1], 0, 100) == b"hello world"
+
+
+@pytest.mark.parametrize("odd", [*ODD_KEYS, "9" * 13, "9" * 20])
+def test_reports_with_odd_names_hinder_nobody(odd: str) -> None:
+    """A number that is too large for the database failed each tick for a day, and anew after each restart."""
+    store: Any = DictStore()
+    for name in (odd, f"{JOB}.{odd}"):
+        store.objects[f"{protocol.live_prefix()}{name}"] = b"forged"
+    reports = Reports(store)
+    reports.listen(NOW)
+    with open_database(None).connect() as c:
+        assert [key for key in reports.words() if rows.has_attempt(c, *key)] == []
+    assert all(number < 10**12 for _, number in reports.words())
+
+
+class Huge(DictStore):
+    """Where each object is larger than memory: nobody may ask for all of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    def get(self, key: str) -> bytes | None:
+        raise MemoryError(key)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        self.asked.append(length)
+        return bytes(length) if key in self.objects else None
+
+
+HUGE: list[tuple[str, Callable[[Any], object]]] = [
+    (protocol.head_key(JOB, 1), lambda store: HeadLog(store, JOB).refresh()),
+    (protocol.head_key(JOB, 1), lambda store: HeadLog(store, JOB).append(GRANT)),
+    (protocol.head_key(JOB, 1), lambda store: Heads(store, JOB, 1).refresh()),
+    (protocol.manifest_key(JOB, "000001-000001"), lambda store: manifest.stored(store, JOB, "000001-000001")),
+    (protocol.intent_key(JOB, "000001-000001"), lambda store: survey(store, JOB)),
+    (protocol.condemned_key(JOB), lambda store: Collector(store, 0.0, lambda: None).step(Asked(JOB, Rules(1), KEYS))),
+]
+
+
+@pytest.mark.parametrize(("key", "look"), HUGE, ids=lambda x: x if isinstance(x, str) else "")
+def test_what_is_too_large_is_not_read(key: str, look: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever had the credentials of one machine could end the controller, and again whenever it came back."""
+    monkeypatch.setattr(manifest, "MANIFEST_BYTES_MAX", 1 << 20)
+    store = Huge()
+    store.objects[key] = b"?"
+    with pytest.raises(ProtocolError, match="more than"):
+        look(store)
+    assert max(store.asked) <= headlog.HEAD_BYTES_MAX + 1
+
+
+def test_a_report_that_grows_after_it_was_listed_is_not_read() -> None:
+    store = Huge()
+    store.objects[protocol.live_key(JOB, 1)] = b"small"
+    reports = Reports(store)
+    reports.listen(NOW)
+    word = reports.word(JOB, 1)
+    assert word is not None and word.garbled and "more than" in word.unread
 
 
 @pytest.mark.parametrize("name", ["../../../other/out/000001/x", "a/../../../../other/out/000001/x", "./x", "a//x", "a/\0"])
