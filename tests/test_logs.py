@@ -65,14 +65,13 @@ def test_an_exception_is_logged_with_its_place_and_without_variables(lines: io.S
 
 def test_who_logs_to_a_terminal_that_was_closed_goes_on() -> None:
     """An action that was done, and a thread that renews credentials, ended at the line that told of it."""
-    terminal, ours = os.openpty()
+    (terminal, ours), lived = os.openpty(), False
     with contextlib.suppress(OSError), os.fdopen(ours, "w") as stream:  # closing it fails
         logs.set_up("info", "text", stream)
         Log("room").info(Event.HOOK_DONE)
         os.close(terminal)
         with pytest.raises(OSError, match="Input/output"):
             print("gone", file=stream, flush=True)
-        lived = False
         try:
             Log("room").info(Event.HOOK_DONE)
             lived = True
