@@ -38,6 +38,7 @@ class Event(StrEnum):
     ACTION_REFUSED = "action.refused"
     JOB_SET_ASIDE = "job.set-aside"
     REPORT_REFUSED = "report.refused"
+    REPORT_PASSED_OVER = "report.passed-over"
     POLICY_FAILED = "policy.failed"
     HOOK_DONE = "hook.done"
     JOURNAL_OPEN = "journal.open"

@@ -117,5 +117,5 @@ def _report(doc: dict[str, Any]) -> Report | None:
     try:
         return protocol.decode(Report, json.dumps({"protocol": protocol.PROTOCOL, **doc}).encode())
     except ProtocolError as e:
-        log.warning("report.passed_over", job=doc.get("job"), attempt=doc.get("attempt"), error=str(e))
+        log.warning("report.passed-over", job=doc.get("job"), attempt=doc.get("attempt"), error=str(e))
         return None
