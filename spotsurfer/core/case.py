@@ -124,8 +124,9 @@ class Case:
         """The machine has ended: the cloud says so, or it is missing from a complete listing and its agent says nothing."""
         if self.instance is not None:
             return self.instance.gone
-        if not self.listing_complete or not self.quiet:
-            return False  # who speaks, or might have spoken before we could hear, is there, whatever a listing leaves out
+        said_nothing = self.quiet if self.spoke else self.unheard_seconds > 0
+        if not self.listing_complete or not said_nothing:
+            return False  # who speaks, or may have spoken before we could hear, is there, whatever a listing leaves out
         appeared = self.attempt.launched_at or self.attempt.planned_at
         if self.attempt.state is AttemptState.RELEASING:
             appeared = max(appeared, self.attempt.since)

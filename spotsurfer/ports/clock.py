@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
-
-from spotsurfer_agent.clock import monotonic
 
 
 class Clock(Protocol):
@@ -25,11 +24,11 @@ class SystemClock:
 
     def __init__(self) -> None:
         self._origin = datetime.now(UTC)
-        self._start = monotonic()
+        self._start = time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def now(self) -> datetime:
         """The time of day in UTC."""
-        return self._origin + timedelta(seconds=monotonic() - self._start)
+        return self._origin + timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - self._start)
 
 
 class ManualClock:

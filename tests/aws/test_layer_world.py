@@ -116,7 +116,9 @@ def test_answers_can_be_spoilt(layer: TestEC2) -> None:
 
 
 def test_the_log_leads_from_a_session_back_to_its_role_and_policy(layer: TestEC2) -> None:
-    role, policy = f"arn:aws:iam::{ACCOUNT}:role/job", '{"Version": "2012-10-17", "Statement": []}'
+    role = f"arn:aws:iam::{ACCOUNT}:role/job"
+    allowed = {"Effect": "Allow", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::of-the-log/jobs/a/*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
     keys = session(layer, "job", policy)
     layer.client("s3").create_bucket(Bucket="of-the-log")
     layer.client("s3", **keys).put_object(Bucket="of-the-log", Key="jobs/a/x", Body=b"1")

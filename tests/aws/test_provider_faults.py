@@ -315,7 +315,7 @@ def test_a_machine_that_shows_after_its_attempt_is_over_is_ended(make: Make, clo
     desk.submit(market=MarketChoice.SPOT)
     desk.tick(2)  # ordered
     machine = of_family(cloud, family)[0]
-    desk.tick(4, seconds=40)  # longer than a listing may lag: believed gone
+    desk.tick(8, seconds=20)  # longer than a listing may lag: believed gone
     assert desk.attempts()[0].state is AttemptState.RELEASED
     time.sleep(2.1)
     cloud.order("set", unlisted_seconds=0)

@@ -196,8 +196,12 @@ def test_a_read_only_file_system_is_told(host: Hosts, file: Path, monkeypatch: p
 def test_ctrl_c_ends_the_copy_of_the_database(host: Hosts, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peek, "TICK_STEPS", 1)
     old = host("old").lived()
-    with pytest.raises(KeyboardInterrupt):
-        peek.copy(old.data / "state.db", file, lambda: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs many tests at once may ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            peek.copy(old.data / "state.db", file, lambda: signal.raise_signal(signal.SIGINT))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # ---------------------------------------------------------------- refusals of restore
