@@ -60,7 +60,7 @@ def restarted(world: Fleet, until: float) -> None:
 
 
 def test_a_store_that_fails_for_long_ends_no_machine(world: Fleet, outage: Outage) -> None:
-    jobs = [world.submit(600, 0.1) for _ in range(2)]
+    jobs = [world.submit(1000, 0.1) for _ in range(2)]
     for job in jobs:
         world.wait(lambda: world.moments(job, "saved"), "a checkpoint")  # noqa: B023 -- called at once
     machines = sorted(control.living(world.data))

@@ -39,7 +39,7 @@ signal.signal(signal.SIGUSR1, save)
 while True: time.sleep(1)
 """
 WRAPPED = f"/usr/bin/python3 -u -c '{PROGRAM.replace('SIGUSR1', 'SIGURG')}'"  # by a shell, which is told too and does not mind
-AGAINST_CRIU = "import socket; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)\n"
+AGAINST_CRIU = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_MPTCP)\n"
 WAYS = {
     "file": SelfSave(signal="USR1", done_file="state", deadline_seconds=10),
     "exit": SelfSave(signal="USR1", done_exit=85, deadline_seconds=10),

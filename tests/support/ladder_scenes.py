@@ -119,7 +119,7 @@ def deaf() -> None:
 def rungs() -> None:
     """`auto` takes CRIU while it can, tells what stands against it, and goes to the next rung; then back."""
     script = PROGRAM + "\n"
-    held = "import socket; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)\n"
+    held = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_MPTCP)\n"
     for own in (None, WAYS["signal"]):
         spec = Spec(JOB, ["/usr/bin/python3", "-u", "-c", held + script], app=own)
         e = ladder(spec)
@@ -128,13 +128,13 @@ def rungs() -> None:
         e.look()
         rung = e.protection()
         assert rung.rung == ("app" if own else "none"), rung
-        assert "socket of family AF_PACKET" in rung.reason
+        assert "socket of family MPTCP" in rung.reason
         assert "process 2 (/usr/bin/python3" in rung.reason
         if own:
             e.save(request(1, final=False))
             assert newest(open_store("file:///run/store")).engine == "app"
         else:
-            assert "AF_PACKET" in refused("save", lambda e=e: e.save(request(1, final=False)))
+            assert "MPTCP" in refused("save", lambda e=e: e.save(request(1, final=False)))
         assert e.status().state is W.RUNNING
         e.kill()
     spec = Spec(JOB, ["sleep", "1000"])

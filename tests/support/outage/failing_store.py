@@ -1,5 +1,5 @@
 """Read by each Python that starts with this folder in PYTHONPATH: the store of the controller, and that of the boxes, fail as a
-file beside it says: "writes" (all are refused), "reads" (all are refused), "some" (one call in five answers 503).
+file beside it says: "writes" (all are refused), "reads" (all are refused), "some" (one call in ten answers 503).
 """
 
 import random
@@ -13,7 +13,7 @@ WRITES = ("create", "create_later", "put", "put_file", "delete", "copy")
 
 def fails(*, write: bool) -> bool:
     mode = MODE.read_text() if MODE.exists() else ""
-    return mode == ("writes" if write else "reads") or (mode == "some" and random.random() < 0.2)
+    return mode == ("writes" if write else "reads") or (mode == "some" and random.random() < 0.1)
 
 
 def in_controller() -> None:
