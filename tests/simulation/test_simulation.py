@@ -63,7 +63,7 @@ def rough_world_of(seed: int) -> World:
 
 @pytest.mark.timeout(900)
 def test_pauses_crashes_and_every_edge_of_the_attempt_table_are_met() -> None:
-    """Rare edges (a command that ends just while it is drained) are in few worlds; where none of CHOSEN has one, more are played."""
+    """Rare edges (a command that ends just while it is drained) are in few worlds; more are played until all are met."""
     edges = {f"{state} -> {event}" for state, row in ATTEMPT.items() for event in row}
     taken = Counter[str]()
     crashes, pauses = 0, 0
