@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from collections import Counter
@@ -19,7 +20,8 @@ MOST = 29 * GIB  # the largest machine holds it
 SETTINGS = {"mem_lower": 60.0, "upper_seconds": 20.0, "lower_seconds": 20.0, "cool_down_seconds": 30.0}
 KINDS = ("surf", "threshold", "moody")
 WORK = 400
-MORE = 12  # worlds, where the first of each kind don't show all
+CHOSEN = (("surf", 4), ("threshold", 7), ("moody", 3))  # together they show all kinds of change
+MORE = 4  # seeds of each kind, where they don't
 
 
 def policy(kind: str, seed: int) -> Size:
@@ -49,9 +51,10 @@ def played(kind: str, seed: int) -> SizedWorld:
 
 def test_jobs_of_changing_size_end_within_their_moves() -> None:
     counted = Counter[str]()
-    for n in range(len(KINDS) + MORE):
-        counted += played(KINDS[n % len(KINDS)], n).counted
-        if n + 1 >= len(KINDS) and all(counted[what] for what in ("wish", "down", "near miss")):
+    more = ((kind, seed) for seed in range(MORE) for kind in KINDS)
+    for n, (kind, seed) in enumerate(itertools.chain(CHOSEN, more), start=1):
+        counted += played(kind, seed).counted
+        if n >= len(CHOSEN) and all(counted[what] for what in ("wish", "down", "near miss")):
             return
     raise AssertionError(counted)
 
