@@ -313,7 +313,7 @@ def open_store(url: str, options: Mapping[str, str] | None = None, rights: Right
     parts = urlsplit(url)
     if parts.scheme == "file":
         root = Path(unquote(parts.path))
-        root.mkdir(parents=True, exist_ok=True)
+        root.mkdir(0o700, parents=True, exist_ok=True)
         return ObstoreStore(LocalStore(prefix=str(root)), root)
     if parts.scheme == "memory":
         return ObstoreStore(MemoryStore())

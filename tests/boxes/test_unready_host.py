@@ -44,7 +44,7 @@ def test_a_full_disk(small_disk: Path) -> None:
 def test_no_root(tmp_path: Path) -> None:
     """In a user namespace that maps nobody to nobody: the files are readable, root is not there."""
     data = tmp_path / "data"
-    data.mkdir()
+    data.mkdir(0o700)
     shutil.chown(data, NOBODY, NOBODY)
     tmp_path.chmod(0o755)
     for parent in tmp_path.parents[:2]:

@@ -209,7 +209,7 @@ def refusals() -> None:
         if damage is not None:
             path.write_bytes(damage)
         told = refused("restore", lambda: e.restore(image, job()))
-        assert any(digest in told for digest in harmed)
+        assert any(digest in told for digest in harmed), (told, harmed)
         assert image.id in told
         assert e.status().state is W.ABSENT
         path.write_bytes(whole)
