@@ -86,10 +86,15 @@ class JobCgroup:
         return JobCgroup(folders)
 
     def create(self) -> None:
-        """Make the folders. Idempotent. Raises CgroupError."""
+        """Make the folders. Idempotent. Raises CgroupError.
+
+        Every user may look into them, whatever the umask: CRIU looks for the freezer with `access`, which asks for the real
+        user, and that may be the job's (`launch.lend_identity`).
+        """
         for folder in set(self.folders.values()):
             try:
                 Path(folder).mkdir(exist_ok=True)
+                Path(folder).chmod(0o755)
             except OSError as e:
                 raise CgroupError(e.errno, f"can't make the control group {folder}: {e.strerror}") from e
 

@@ -178,6 +178,16 @@ def test_a_v2_group_freezes_and_measures_by_its_files(tmp_path):
     assert group.entries() == [f"{tmp_path}/cgroup.procs"]
 
 
+def test_every_user_may_look_into_the_group_whatever_the_umask(tmp_path):
+    """CRIU looks for the freezer as the job's user, and can't save a job at the end of its memory when it does not find it."""
+    before = os.umask(0o077)
+    try:
+        JobCgroup({"freezer": str(tmp_path / "job")}).create()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "job").stat().st_mode & 0o777 == 0o755
+
+
 # ---------------------------------------------------------------- calls
 
 

@@ -46,6 +46,18 @@ def test_an_empty_home(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
     assert list(folder.iterdir()) == []
 
 
+def test_the_configuration_that_the_command_line_names_says_where_the_boxes_are(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPOTSURFER_CONTROLLER__DATA_DIR", raising=False)
+    (tmp_path / "fleet.toml").write_text(f'[controller]\ndata_dir = "{tmp_path / "elsewhere"}"\n')
+    asked: list[Path] = []
+    monkeypatch.setattr(control, "clean", lambda home, end_living: asked.append(home) or [])
+    call("--config", str(tmp_path / "fleet.toml"), "local", "clean")
+    call("--config", str(tmp_path / "fleet.toml"), "local", "clean", "--data-dir", str(tmp_path))
+    assert asked == [tmp_path / "elsewhere", tmp_path]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "part"),
     [

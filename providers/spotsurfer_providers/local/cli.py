@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli.common import examples
+from spotsurfer.cli.common import SESSION, examples
 from spotsurfer.model.errors import UsageError
 from spotsurfer.places import data_dir
 from spotsurfer.units import parse_seconds
@@ -91,7 +91,7 @@ def clean(
 
 
 def _home(folder: Path | None) -> Path:
-    return folder.resolve() if folder is not None else data_dir()
+    return folder.resolve() if folder is not None else data_dir(SESSION.config)
 
 
 def _done(answer: dict[str, Any], text: str, as_json: bool) -> None:
