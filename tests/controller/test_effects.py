@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from spotsurfer_agent.protocol import HeadKind
+from support import saves
 from support.builders import NOW, a_job, ago, an_attempt
 
-from spotsurfer.controller.effects import after, job_after
-from spotsurfer.model.ids import InstanceId
+from spotsurfer.controller.effects import after, job_after, recalled
+from spotsurfer.model.actions import Recall
+from spotsurfer.model.ids import AttemptNumber, InstanceId
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState, Wish
 from spotsurfer.model.snapshot import InstanceSeen
@@ -48,3 +51,12 @@ def test_a_job_that_is_to_be_held_keeps_its_reason_when_a_machine_of_it_turns_up
     """The store knew a machine that the database had lost: `show` said "held", and not why."""
     job = a_job(state=JobState.QUEUED, wish=wish, reason="adopted from the store")
     assert job_after(job, JobEvent.ATTEMPT_PLANNED, "recalled", None, NOW).reason == reason
+
+
+@pytest.mark.parametrize(("today", "taken"), [(30.0, 3600.0), (7200.0, 7200.0)])
+def test_a_machine_that_only_the_store_knows_is_taken_to_have_a_long_lease(today: float, taken: float) -> None:
+    """Its agent may be one that does not say which; today's may be shorter than the one that it was ordered with."""
+    job = a_job()
+    grant = saves.a_head(4, HeadKind.GRANT, 3, None, 0, at=ago(600).isoformat())
+    row = recalled(Recall(job.id, AttemptNumber(3), 1, "owns the job in the store"), grant, "token", None, today, NOW)
+    assert row.lease_seconds == taken
