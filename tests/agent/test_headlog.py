@@ -50,6 +50,15 @@ def test_two_threads_that_read_at_once_learn_each_entry_once() -> None:
     assert reader.append(replace(GRANT, number=3, epoch=2, nonce="n3")) is Appended.OURS
 
 
+def test_who_lost_the_answer_knows_its_own_entry_again() -> None:
+    """A controller that did not would take its grant for another's, and never start the job."""
+    log = HeadLog(open_store("memory:///"), "j")
+    log.append(GRANT)
+    assert log.append(GRANT) is Appended.OURS
+    assert log.append(replace(GRANT, nonce="n2")) is Appended.LOST
+    assert log.entries == [GRANT]
+
+
 def test_an_entry_under_a_wrong_number_is_refused() -> None:
     store = open_store("memory:///")
     store.put(protocol.head_key("j", 1), protocol.encode(replace(GRANT, number=2)))

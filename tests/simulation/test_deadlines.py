@@ -6,13 +6,13 @@ rests on. Where the cloud's API, the store or the controller are away, a job may
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from simulation.chances import Chances
 from simulation.moods import Always, MoodyInterval, MoodyPurchase
+from simulation.seeds import seeds
 from simulation.world import World
 from spotsurfer_policies.purchase import make_greedy
 from spotsurfer_policies.surf import make as make_surf
@@ -88,7 +88,7 @@ def test_the_deadline_is_kept_whatever_becomes_of_spot(kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SEEDS", "20"))))
+@pytest.mark.parametrize("seed", seeds(20))
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_calm_seeds(kind: str, seed: int) -> None:
     assert spare(played(kind, 1000 + seed, calm=True)) >= 0
@@ -96,7 +96,7 @@ def test_many_calm_seeds(kind: str, seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SEEDS", "20"))))
+@pytest.mark.parametrize("seed", seeds(20))
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_all_else_is_away_too_a_job_may_be_late_but_ends(kind: str, seed: int) -> None:
     spare(played(kind, 1000 + seed))

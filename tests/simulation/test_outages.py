@@ -8,7 +8,6 @@ Few seeds here. Ten thousand, in several processes:
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +15,7 @@ from dataclasses import replace
 import pytest
 from simulation.chances import calm
 from simulation.objects import WRITES
+from simulation.seeds import seeds
 from simulation.trouble import Hits, Trouble, every, mend
 from simulation.world import LIMITS, World
 from spotsurfer_agent.store import StoreDenied, StoreFull, StoreUnreachable
@@ -112,6 +112,6 @@ def test_an_outage_ends_no_machine(kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("seed", range(*map(int, os.environ.get("SEEDS", "0:60").split(":"))))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_many_outages_end_no_machine(seed: int) -> None:
     outlived(list(KINDS)[seed % len(KINDS)], seed)

@@ -5,7 +5,6 @@ The controller dies at any call, often. What must hold at each second is in the 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from simulation.chances import Chances
 from simulation.chances import calm as no_chances
+from simulation.seeds import seeds
 from simulation.world import LIMITS, World
 
 from spotsurfer.model.ids import JobId
@@ -87,7 +87,7 @@ def test_limits_hold_every_job_ends_and_nobody_is_suspended_twice_within_a_stay(
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SEEDS", "40"))))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_many_seeds(seed: int) -> None:
     played(1000 + seed)
 

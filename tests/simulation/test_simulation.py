@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 from collections import Counter
 
 import pytest
 from simulation.chances import calm
 from simulation.moods import Always
+from simulation.seeds import seeds
 from simulation.world import World
 
 from spotsurfer.core.case import FAILED_SECONDS
@@ -81,7 +81,7 @@ def test_pauses_crashes_and_every_edge_of_the_attempt_table_are_met() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SEEDS", "200"))))
+@pytest.mark.parametrize("seed", seeds(200))
 def test_many_seeds(seed: int) -> None:
     world = World(seed)
     assert world.run() == "ok"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections import Counter
 
 import pytest
 from simulation.moods import MoodySize
+from simulation.seeds import seeds
 from simulation.sizeworld import SizedWorld
 from support.loads import Load, noise, spikes, square
 from support.rides import GIB
@@ -73,7 +73,7 @@ def test_a_job_that_no_machine_holds_says_so_and_loses_nothing() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SEEDS", "40"))))
+@pytest.mark.parametrize("seed", seeds(40))
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_seeds(kind: str, seed: int) -> None:
     played(kind, 1000 + seed)
