@@ -20,6 +20,8 @@ def ready(settings: Settings, say: Callable[[str], None]) -> Runtime:
         found = find(out)
         if found is not None:
             return found
+        if settings.controller.data_dir in out.parents:  # whoever makes it first, it is its owner's alone
+            settings.controller.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         say(f"build the agent's runtime in {out}, once for each version: a minute or two, 100 MiB to fetch")
         return build(out, mirror=settings.runtime.mirror, say=say)
     except OSError as e:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotsurfer import privacy, wiring
+from spotsurfer import agentruntime, privacy, wiring
 from spotsurfer.settings import Settings
 
 
@@ -35,6 +35,15 @@ def test_what_it_makes_is_its_owners_alone(tmp_path: Path) -> None:
     assert mode(tmp_path / "data") == mode(tmp_path / "store") == 0o700
     for name in ("state.db", "store.key"):
         assert mode(tmp_path / "data" / name) == 0o600
+
+
+@pytest.mark.usefixtures("open_to_all")
+def test_a_runtime_that_comes_first_does_not_open_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`spotsurfer doctor` builds it before there is anything else."""
+    monkeypatch.setattr(agentruntime, "build", lambda out, **_: out.mkdir(parents=True))
+    monkeypatch.delenv("SPOTSURFER_RUNTIME__PATH", raising=False)
+    agentruntime.ready(Settings(controller={"data_dir": str(tmp_path / "data")}), print)  # type: ignore[arg-type]
+    assert mode(tmp_path / "data") == 0o700
 
 
 @pytest.mark.usefixtures("open_to_all")

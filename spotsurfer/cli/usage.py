@@ -36,7 +36,11 @@ def usage(
     page: Annotated[Path | None, typer.Option("--page", help="Draw it on a page of HTML.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a job used: processors, memory, waiting, disks, network, GPUs."""
+    """Show what a job used: processors, memory, waiting, disks, network, GPUs.
+
+    With control groups of version 1 the kernel counts waiting and disks for the whole machine. A box of the local provider
+    then shows what all of this host waited for, read and wrote.
+    """
     from spotsurfer.cli.client import job_path
 
     windows: list[Json] = SESSION.client().get(job_path(job, "usage"))["windows"]
