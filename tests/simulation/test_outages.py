@@ -3,7 +3,7 @@
 One more machine may come, after a quarter of an hour, to show whether the store takes reports: it is never given the job.
 
 Few seeds here. Ten thousand, in several processes:
-`SEEDS=0:10000 .venv/bin/python -m pytest -n 2 -m slow -k many_outages tests/simulation` (two hours).
+`SEEDS=0:10000 .venv/bin/python -m pytest -n 2 -m slow -k many_outages tests/simulation` (an hour and a half).
 """
 
 from __future__ import annotations
