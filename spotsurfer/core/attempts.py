@@ -13,7 +13,7 @@ from spotsurfer.core.contest import Way
 from spotsurfer.core.moves import Leaving
 from spotsurfer.core.pacing import Paced
 from spotsurfer.model.actions import Action, Ask, Launch, Mark, Pace, Terminate
-from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, Wish
+from spotsurfer.model.job import HOLDS, OVER, WAITS, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.transitions import AttemptEvent as E
 
@@ -170,7 +170,7 @@ def _is_unwhole(c: Case) -> bool:
 def ended(c: Case, _: Plans) -> Action | None:
     """The head says that the work is over."""
     if c.attempt.state in (A.RUNNING, A.DRAINING) and c.over_by_head:
-        return _mark(c, E.WORKLOAD_EXITED, "its command has ended")
+        return _mark(c, E.WORKLOAD_EXITED, "the job was cancelled" if _cancelled(c) else "its command has ended")
     return None
 
 
@@ -263,11 +263,14 @@ def release(c: Case, _: Plans) -> Action | None:
     said_all = c.agent is None or c.agent.workload_dead or c.gone
     if c.attempt.state is not A.LOST and not said_all and c.age_seconds < c.limits.last_report_seconds:
         return None
-    return _terminate(c, _release_reason(c.attempt))
+    finished = "cancelled" if _cancelled(c) else "finished"
+    reasons = {A.DRAINED: "drained", A.FINISHED: finished, A.LOST: c.attempt.reason or "lost"}
+    return _terminate(c, reasons[c.attempt.state])
 
 
-def _release_reason(a: Attempt) -> str:
-    return {A.DRAINED: "drained", A.FINISHED: "finished", A.LOST: a.reason or "lost"}[a.state]
+def _cancelled(c: Case) -> bool:
+    """Its user ended the job, not the job itself."""
+    return c.head is not None and c.head.cancelled
 
 
 def release_again(c: Case, _: Plans) -> Action | None:

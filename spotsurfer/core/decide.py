@@ -176,10 +176,10 @@ def _of_done(seen: JobSeen) -> Action | None:
             why = f"{exits.ended(head.exit_code, head.undelivered)}; retry {head.failures} of {job.spec.retries}"
             return Retry(job.id, head.exit_code or 0, why)
         return None
-    if job.state is JobState.HELD:
-        return EndJob(job.id, JobEvent.CANCELLED if head.cancelled else JobEvent.RESUMED, "its command has ended")
     if head.cancelled:
         return EndJob(job.id, JobEvent.CANCELLED, job.reason or "cancelled")
+    if job.state is JobState.HELD:
+        return EndJob(job.id, JobEvent.RESUMED, "its command has ended")
     if job.state is JobState.QUEUED:
         return EndJob(job.id, JobEvent.ATTEMPT_PLANNED, "its command has ended")
     event = JobEvent.SUCCEEDED if head.succeeded else JobEvent.FAILED

@@ -108,6 +108,18 @@ def test_marks(name: str, world: JobSeen, expected: E | None) -> None:
     assert event(about(world)) == expected
 
 
+@pytest.mark.parametrize(
+    ("cancelled", "last", "released"),
+    [(True, "the job was cancelled", "cancelled"), (False, "its command has ended", "finished")],
+)
+def test_the_machine_of_a_cancelled_job_says_so(cancelled: bool, last: str, released: str) -> None:
+    """It was said to have finished."""
+    head = a_head(1, 4, done=True, cancelled=cancelled, exit_code=None if cancelled else 0)
+    for state, why in ((A.RUNNING, last), (A.FINISHED, released)):
+        action = about(one(state, head))
+        assert isinstance(action, Mark | Terminate) and action.reason == why
+
+
 def test_a_plan_is_ordered_on_a_full_view_only() -> None:
     world = one(A.PLANNED)
     assert isinstance(about(world), Launch)

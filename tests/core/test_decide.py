@@ -176,6 +176,14 @@ def test_a_cancel_closes_the_head_first() -> None:
     assert find(EndJob, closed).event is JobEvent.CANCELLED
 
 
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.ACTIVE, JobState.HELD])
+def test_a_job_that_is_cancelled_says_by_whom_wherever_it_was(state: JobState) -> None:
+    """Of one that was held and never ran it was said that its command had ended."""
+    job = a_job(state=state, wish=Wish.CANCEL, reason="cancelled by its user")
+    end = find(EndJob, seen(head=a_head(0, 1, done=True, cancelled=True), job=job))
+    assert (end.event, end.reason) == (JobEvent.CANCELLED, "cancelled by its user")
+
+
 def test_a_suspended_job_drains_then_is_held() -> None:
     held = a_job(wish=Wish.HOLD)
     assert find(Ask, seen([an_attempt(1)], SAVED, job=held)).want == "drain"
