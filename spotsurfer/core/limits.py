@@ -10,11 +10,11 @@ from spotsurfer.core.placement import GIB
 from spotsurfer.model.job import OVER, Attempt, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Offer
-from spotsurfer.model.money import for_seconds, usd
+from spotsurfer.model.money import ROUND_CEILING, for_seconds, usd
 from spotsurfer.model.snapshot import JobSeen, Limits, Snapshot
 
 MEMORY_KILLS_MAX = 3  # each time the next machine has half as much memory again
-MORE_MONEY = "raise it with `spotsurfer budget` and resume"
+MORE_MONEY = "raise it with `spotsurfer budget`"
 MORE = "submit it with more in [resources] memory, or allow larger machines and resume"
 
 
@@ -39,7 +39,7 @@ def over_budget(snapshot: Snapshot, seen: JobSeen) -> str | None:
         return f"the budget of {usd(cap)} USD would be passed; raise limits.budget_usd and resume"
     own, mine = seen.job.spec.budget_usd_micros, seen.spent_usd_micros + reserve(seen.attempts, snapshot.limits)
     if own is not None and mine >= own:
-        return f"the job's budget of {usd(own)} USD would be passed; {MORE_MONEY}"
+        return f"the job's budget of {usd(own)} USD would be passed; {MORE_MONEY} and resume"
     return None
 
 
@@ -65,13 +65,20 @@ def out_of_memory(snapshot: Snapshot, seen: JobSeen) -> str | None:
 
 
 def no_money_left(snapshot: Snapshot, seen: JobSeen, offer: Offer, planned: Iterable[Offer]) -> str | None:
-    """Why the money would not last to start this machine, save the job and release it again, or None."""
+    """Why the money would not last to start this machine, save the job and release it again, how much would, and where it is
+    raised; or None."""
     limits = snapshot.limits
     costs = [for_seconds(o.price_usd_micros_per_hour, limits.drain_reserve_seconds) for o in (offer, *planned)]
     cap, own = limits.budget_usd_micros, seen.job.spec.budget_usd_micros
     total = snapshot.spent_usd_micros + reserve(machines(snapshot.jobs), limits) + sum(costs)
     if cap is not None and total > cap:
-        return f"the budget of {usd(cap)} USD leaves no room for {offer.pool}; raise limits.budget_usd and resume"
-    if own is not None and seen.spent_usd_micros + reserve(seen.attempts, limits) + costs[0] > own:
-        return f"the job's budget of {usd(own)} USD leaves no room for {offer.pool}; {MORE_MONEY}"
+        return f"the budget of {usd(cap)} USD leaves no room for {_short_of(total - cap, offer)}; raise limits.budget_usd"
+    mine = seen.spent_usd_micros + reserve(seen.attempts, limits) + costs[0]
+    if own is not None and mine > own:
+        return f"the job's budget of {usd(own)} USD leaves no room for {_short_of(mine - own, offer)}; {MORE_MONEY}"
     return None
+
+
+def _short_of(micros: int, offer: Offer) -> str:
+    """Rounded up, so that what is told is enough."""
+    return f"{offer.pool}, which needs at least {usd(micros, ROUND_CEILING)} USD more"

@@ -324,7 +324,9 @@ class Planner:
         money = hard.no_money_left(self._snapshot, seen, offer, self._planned)
         if money is not None:
             self.reject(seen.job.id, f"{offer.market} {offer.pool}", money)
-            return SetWish(seen.job.id, Wish.HOLD, money) if holder_of(own) is None else None
+            if holder_of(own) is None:
+                return SetWish(seen.job.id, Wish.HOLD, f"{money} and resume")
+            return SetWish(seen.job.id, None, f"the move failed, the job runs on: {money}", clear_move=True) if move else None
         self._planned.append(offer)
         known = [seen.head.epoch if seen.head is not None else 0, *(c.attempt.number for c in own), *seen.desired_heard]
         number = AttemptNumber(max(known) + 1)  # never one that was used: its machine and its fencing would be mistaken

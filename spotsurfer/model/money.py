@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, ROUND_HALF_UP, Decimal
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 
 MICROS = 1_000_000
 
@@ -12,9 +12,10 @@ def from_usd(text: str | Decimal | int) -> int:
     return int((Decimal(text) * MICROS).to_integral_value(ROUND_HALF_UP))
 
 
-def usd(micros: int) -> str:
-    """An amount for people, four decimals: the smallest machine costs 0.0001 USD in some minutes."""
-    return f"{Decimal(micros) / MICROS:.4f}"
+def usd(micros: int, rounding: str = ROUND_HALF_EVEN) -> str:
+    """An amount for people: four decimals, and two significant digits of one that is smaller. `rounding`: as in decimal."""
+    decimals = 4 if micros == 0 or abs(micros) >= 1_000 else 5 if abs(micros) >= 100 else 6
+    return f"{(Decimal(micros) / MICROS).quantize(Decimal(1).scaleb(-decimals), rounding):f}"
 
 
 def for_seconds(usd_micros_per_hour: int, seconds: float) -> int:

@@ -215,6 +215,18 @@ def test_a_move_to_a_type_that_is_not_offered_fails_with_a_sentence() -> None:
     assert "x9.huge" in wish.reason
 
 
+@pytest.mark.parametrize("limits", [Limits(), Limits(budget_usd_micros=9_000)])
+def test_a_move_that_no_budget_has_room_for_ends_at_once(limits: Limits) -> None:
+    """It was asked for again each tick, and who waited for it waited for ever."""
+    job = a_job({} if limits.budget_usd_micros else {"budget_usd_micros": 9_000}, move=MoveRequest(1, NOW))
+    world = seen([an_attempt(1)], SAVED, job=job, spent_usd_micros=5_000)
+    wish = find(SetWish, world, limits=limits, spent_usd_micros=5_000)
+    assert wish.clear_move and wish.wish is None
+    assert wish.reason.startswith("the move failed, the job runs on: the ")
+    assert "needs at least 0.0010 USD more" in wish.reason and "resume" not in wish.reason
+    assert find(Plan, replace(world, spent_usd_micros=4_000), limits=limits, spent_usd_micros=4_000).for_move == 1
+
+
 def test_a_failed_save_ends_the_move_and_gives_the_new_machine_back() -> None:
     failed = an_agent(drain_failed=4, error="disk full")
     drainer = an_attempt(1, A.DRAINING, desired_sequence=4)
@@ -268,9 +280,16 @@ def test_a_job_that_runs_is_held_before_its_own_budget_is_passed() -> None:
 
 
 def test_a_job_without_money_for_a_machine_is_held() -> None:
-    wish = find(SetWish, seen(job=a_job({"budget_usd_micros": 1_000})))
+    """It is told how much would do: 300 s of a 30,000 micro-dollar hour are 2,500 micro-dollars."""
+    poor = seen(job=a_job({"budget_usd_micros": 1_000}))
+    wish = find(SetWish, poor)
     assert wish.wish is Wish.HOLD
-    assert "raise it with `spotsurfer budget` and resume" in wish.reason
+    text = "the job's budget of 0.0010 USD leaves no room for {}, which needs at least 0.0015 USD more; raise it with {} and resume"
+    assert wish.reason == text.format(POOL, "`spotsurfer budget`")
+    assert find(Plan, seen(job=a_job({"budget_usd_micros": 2_500}))) is not None, "what it is told is enough"
+    wish = find(SetWish, seen(job=a_job()), limits=Limits(budget_usd_micros=40))
+    assert "the budget of 0.000040 USD" in wish.reason
+    assert "at least 0.0025 USD more; raise limits.budget_usd and resume" in wish.reason
 
 
 def test_a_command_that_failed_and_is_tried_again_is_said_to_have_failed() -> None:

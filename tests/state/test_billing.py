@@ -56,3 +56,5 @@ def test_money_is_exact() -> None:
     assert from_usd("0.096") == 96_000
     assert usd(96_000) == "0.0960"
     assert for_seconds(96_000, 0.5) == 14
+    small = (0, 4, 40, 449, 1_234, -449, 12_340_000)
+    assert [usd(m) for m in small] == ["0.0000", "0.000004", "0.000040", "0.00045", "0.0012", "-0.00045", "12.3400"]
