@@ -12,7 +12,7 @@ from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Wait, examples, 
 from spotsurfer.cli.screen import complain, money, put, put_json, say
 from spotsurfer.model.errors import MoveFailed, RestoreFailed, RestoreRefused, SpotsurferError, Unprotected, UsageError
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.job import JobState
+from spotsurfer.model.job import JobState, Wish
 from spotsurfer.model.market import Market
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def _moved(job: Json, moments: list[Json], number: int) -> str | None:
     settled = job["move"] is None or job["move"]["number"] > number
     if settled and not any(A(a["state"]) in UNDER_WAY for a in serving):
         said = [m["text"] for m in moments if m["kind"] == "wish" and "move" in m["text"] and "failed" in m["text"]]
-        reason = said[-1] if said else next((a["reason"] for a in reversed(serving) if a["reason"]), "the request was dropped")
+        held = f"it is suspended: {job['reason']}" if job["wish"] == Wish.HOLD else "the request was dropped"
+        reason = said[-1] if said else next((a["reason"] for a in reversed(serving) if a["reason"]), held)
         raise failure(serving)(f"{job['id']} did not move: {reason.removeprefix('the move failed: ').rstrip('.')}.")
     return None
 
@@ -147,6 +148,8 @@ def suspend(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_js
             if found["state"] == JobState.HELD:
                 return str(found["checkpoint"] or "") or "the beginning"
             _saved(found, moments, "It runs on and is tried again every minute, until `resume`")
+            if found["wish"] == Wish.RUN:
+                raise MoveFailed(f"{job} was not suspended: it was told to go on meanwhile.")
             return None
 
         kept = follow.until(client, job, look, limit, before)
@@ -197,19 +200,27 @@ def _resume(client: Client, job: str, origin: str | None, limit_seconds: float |
         answer, text = client.post(job_path(job, "resume")), "goes on"
     if limit_seconds is None:
         return answer, f"{answer['job']} {text} as soon as it has a machine."
-    where = follow.until(client, job, lambda found, moments: _resumed(found, moments, old), limit_seconds, before)
+    where = follow.until(
+        client, job, lambda found, moments: _resumed(found, moments, old, origin is None), limit_seconds, before
+    )
     return {**answer, "machine": where}, f"{answer['job']} runs on {where}."
 
 
-def _resumed(job: Json, moments: list[Json], old: int) -> str | None:
-    """Where it goes on; None while that is open. Raises what kind of failure it was when the job is held again instead."""
+def _resumed(job: Json, moments: list[Json], old: int, may_stay: bool = False) -> str | None:
+    """Where it goes on; None while that is open. Raises what kind of failure it was when the job is held again instead.
+
+    `old`: so many attempts it had before. `may_stay`: one that was not suspended yet goes on where it is.
+    """
+    from spotsurfer.cli.follow import was_held
+
     tried = job["attempts"][old:]
-    for attempt in tried:
+    stayed = [a for a in job["attempts"][:old] if may_stay and A(a["state"]) is A.RUNNING]
+    for attempt in [*tried, *stayed]:
         if A(attempt["state"]) in THERE:
             return f"{attempt['instance_type']} ({attempt['market']}, {attempt['zone']})"
     if dropped := [m["text"] for m in moments if m["kind"] == "wish" and m["text"].startswith("going back to")]:
         raise MoveFailed(f"{job['id']} did not go back: {dropped[-1].rstrip('.')}.")
-    if any(m["kind"] == "ended" and m["data"].get("state") == JobState.HELD for m in moments):
+    if any(map(was_held, moments)):
         raise failure(tried)(f"{job['id']} is held again: {job['reason'].rstrip('.')}.")
     return None
 

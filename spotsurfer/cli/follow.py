@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 
@@ -120,10 +121,19 @@ def verdict(job: Json) -> None:
     )
 
 
+def was_held(moment: Json) -> bool:
+    """Whether it tells that the job came to a stop that only its user, or what it waits for, ends."""
+    return moment["kind"] == "ended" and moment["data"].get("state") == JobState.HELD
+
+
 def until(client: Client, job: str, look: Callable[[Json, list[Json]], str | None], limit_seconds: float, after: int) -> str:
-    """Wait until `look` says a sentence about the job and its new moments; raises MoveFailed when it ends or time is over."""
+    """Wait until `look` says a sentence about the job and its new moments, telling on stderr what it waits for.
+
+    Raises MoveFailed when the job ends or is held, or time is over.
+    """
     end = time.monotonic() + limit_seconds
     seen: list[Json] = []
+    told = {""}
     while True:
         found = patiently(lambda: client.get(job_path(job)), tell)
         fresh = _after(client, job, after, wait=2.0)
@@ -133,6 +143,14 @@ def until(client: Client, job: str, look: Callable[[Json, list[Json]], str | Non
             return sentence
         if has_ended(found):
             raise MoveFailed(f"Job {job} ended first ({found['state']}).")
+        if found["state"] == JobState.HELD and any(map(was_held, seen)):
+            raise MoveFailed(
+                f"Job {job} is held: {clean(found['reason']).rstrip('.')}. `spotsurfer resume {job}` lets it go on."
+            )
+        note = str(found["note"]) if found["note"] != found["reason"] else ""
+        if (gist := re.sub(r"[0-9.]+", "", note)) not in told:  # a sentence that counts seconds is told once
+            told.add(gist)
+            tell(f"Job {job} waits: {note}")
         if time.monotonic() > end:
             raise MoveFailed(f"It has not happened within {limit_seconds:g} seconds; `spotsurfer show {job}` says why.")
         time.sleep(LOOK_SECONDS)

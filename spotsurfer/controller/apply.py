@@ -38,7 +38,7 @@ from spotsurfer.model.actions import (
 )
 from spotsurfer.model.errors import CredentialsExpired, ProviderError, Throttled
 from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId, launch_token
-from spotsurfer.model.job import Attempt, AttemptState, Job, JobState
+from spotsurfer.model.job import Attempt, AttemptState, Job, JobState, Wish
 from spotsurfer.model.snapshot import InstanceSeen
 from spotsurfer.model.transitions import ATTEMPT, AttemptEvent, JobEvent
 from spotsurfer.ports.clock import Clock
@@ -354,7 +354,7 @@ class Apply:
 
     def _wish(self, c: Connection, action: SetWish) -> str:
         job = rows.load_job(c, action.job)
-        changed = replace(job, move=None) if action.clear_move else job
+        changed = replace(job, move=None) if action.clear_move or action.wish is Wish.HOLD else job
         changed = replace(changed, rewind=None) if action.clear_rewind else changed
         if action.wish is not None:
             changed = replace(changed, wish=action.wish, reason=action.reason, held_by=action.held_by)

@@ -155,3 +155,71 @@ def test_a_suspension_whose_save_failed_is_not_waited_for(
     result = call("suspend", job, "--wait")
     assert result.code == code
     assert "tried again every minute, until `resume`: No space left." in result.err
+
+
+@pytest.mark.parametrize("order", ["move", "checkpoint"])
+def test_waiting_for_what_a_held_job_does_not_do_ends(order: str, job: str, controller: FakeService, call: Call) -> None:
+    """It stood for an hour."""
+
+    def held(name: str, _: int) -> None:
+        controller.change(name, state=JobState.HELD, wish=Wish.HOLD, reason="over its budget")
+        controller.say(name, "ended", "held: over its budget", state="held")
+
+    controller.on_move = controller.on_checkpoint = held
+    result = call(order, job, "--wait", "--timeout", "3")
+    assert result.code == 17
+    assert f"is held: over its budget. `spotsurfer resume {job}` lets it go on." in result.err
+
+
+def test_a_move_that_a_suspension_put_an_end_to_says_so(job: str, controller: FakeService, call: Call) -> None:
+    def suspended(name: str, _: int) -> None:
+        controller.change(name, move=None, wish=Wish.HOLD, reason="over its budget")
+        controller.say(name, "wish", "over its budget")
+
+    controller.on_move = suspended
+    result = call("move", job, "--wait", "--timeout", "3")
+    assert result.code == 17
+    assert "did not move: it is suspended: over its budget." in result.err
+
+
+def test_waiting_tells_why_it_is_not_done_yet_each_sentence_once(job: str, controller: FakeService, call: Call) -> None:
+    notes = [
+        "no room",
+        "no room",
+        "2 machines failed; the next one comes in 30 s",
+        "2 machines failed; the next one comes in 9 s",
+    ]
+
+    def asked(name: str, _: int) -> None:
+        for i, note in enumerate(notes):
+            threading.Timer(0.6 * i, noted, [name, note]).start()
+
+    def noted(name: str, note: str) -> None:
+        controller.statuses[name] = replace(controller.statuses[name], note=note)
+        controller.say(name, "wish", "something else")
+
+    controller.on_move = asked
+    result = call("move", job, "--wait", "--timeout", "2.5")
+    assert result.err.count("waits: no room") == 1
+    assert result.err.count("waits: 2 machines failed") == 1
+
+
+def test_a_suspension_that_was_undone_meanwhile_is_not_waited_for(
+    job: str, controller: FakeService, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(name: str) -> Job:
+        controller.say(name, "wish", "resume, asked by its user")
+        return controller.statuses[name].job
+
+    monkeypatch.setattr(controller, "hold", asked)
+    result = call("suspend", job, "--wait", "--timeout", "3")
+    assert result.code == 17
+    assert "was not suspended: it was told to go on meanwhile" in result.err
+
+
+def test_a_job_that_was_not_suspended_yet_goes_on_where_it_is() -> None:
+    here = {"state": "running", "instance_type": "t", "market": "spot", "zone": "z"}
+    job: dict[str, object] = {"id": "j", "attempts": [here], "reason": ""}
+    assert act._resumed(job, [], 1, may_stay=True) == "t (spot, z)"
+    assert act._resumed(job, [], 1) is None, "it goes back to a checkpoint: not there"
+    assert act._resumed({**job, "attempts": [{**here, "state": "draining"}]}, [], 1, may_stay=True) is None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from support.builders import JOB, NOW, POOL, a_job, an_attempt, an_offer
 from support.dict_store import DictStore
 
+from spotsurfer.controller.apply import Apply, Ports
 from spotsurfer.controller.commands import Commands
+from spotsurfer.model.actions import SetWish
 from spotsurfer.model.errors import Conflict, SpotsurferError, UsageError
-from spotsurfer.model.job import MarketChoice
+from spotsurfer.model.job import MarketChoice, MoveRequest, Wish
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import jobs as rows
@@ -52,3 +55,15 @@ def test_accepted(asked: tuple[str | None, Market | None]) -> None:
 
 def test_where_offers_are_not_known_yet_any_type_may_be_asked_for() -> None:
     assert commands(()).move(JOB, "r6i.nano", None) == 1
+
+
+def test_a_job_that_a_limit_holds_has_no_move_any_more() -> None:
+    """The order stood for a job that was held, and who waited for it waited for ever. So it is where its user holds it."""
+    engine, unused = open_database(None), cast("Any", None)
+    with engine.begin() as c:
+        rows.add_job(c, a_job(move=MoveRequest(1, NOW)))
+    ports = Ports(engine, unused, DictStore(), unused, ManualClock(NOW), "f", 1, unused, unused)
+    Apply(ports, lambda _token, _id: None).carry_out(SetWish(JOB, Wish.HOLD, "over its budget"))
+    with engine.connect() as c:
+        held = rows.load_job(c, JOB)
+    assert (held.wish, held.move) == (Wish.HOLD, None)

@@ -284,8 +284,8 @@ def test_a_job_without_money_for_a_machine_is_held() -> None:
     poor = seen(job=a_job({"budget_usd_micros": 1_000}))
     wish = find(SetWish, poor)
     assert wish.wish is Wish.HOLD
-    text = "the job's budget of 0.0010 USD leaves no room for {}, which needs at least 0.0015 USD more; raise it with {} and resume"
-    assert wish.reason == text.format(POOL, "`spotsurfer budget`")
+    short = f"the job's budget of 0.0010 USD leaves no room for {POOL}, which needs at least 0.0015 USD more"
+    assert wish.reason == f"{short}; raise it with `spotsurfer budget` and resume"
     assert find(Plan, seen(job=a_job({"budget_usd_micros": 2_500}))) is not None, "what it is told is enough"
     wish = find(SetWish, seen(job=a_job()), limits=Limits(budget_usd_micros=40))
     assert "the budget of 0.000040 USD" in wish.reason
