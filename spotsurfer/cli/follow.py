@@ -123,7 +123,7 @@ def verdict(job: Json) -> None:
 
 def was_held(moment: Json) -> bool:
     """Whether it tells that the job came to a stop that only its user, or what it waits for, ends."""
-    return moment["kind"] == "ended" and moment["data"].get("state") == JobState.HELD
+    return bool(moment["kind"] == "ended" and moment["data"].get("state") == JobState.HELD)
 
 
 def until(client: Client, job: str, look: Callable[[Json, list[Json]], str | None], limit_seconds: float, after: int) -> str:

@@ -46,7 +46,7 @@ from spotsurfer.ports.provider import InstanceState, InstanceView, LaunchPlan, P
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal, market, timeline
-from spotsurfer.store.heads import Heads
+from spotsurfer.store.heads import Heads, written_at
 
 UNKNOWN_MAX = 5  # answers that say nothing, before an order is given up
 Effect = Callable[[Connection], tuple[str, Callable[[], None] | None]]  # records; what it returns runs after the commit
@@ -277,7 +277,7 @@ class Apply:
             entries = self._p.heads.log(action.job).entries
             grant = next(e for e in entries if e.kind is HeadKind.GRANT and e.epoch == action.attempt)
             changes = {"from_checkpoint": grant.checkpoint, "head_number": grant.number}
-        pause = pauses.measure(c, attempt, self._p.clock.now()) if action.event is AttemptEvent.WORKLOAD_STARTED else None
+        pause = self._pause(c, attempt) if action.event is AttemptEvent.WORKLOAD_STARTED else None
         if pause is not None:
             changes = {"pause_seconds": pause.seconds}
         saved = self._step(c, attempt, action.event, action.reason, **changes)
@@ -286,6 +286,12 @@ class Apply:
         if saved.state is AttemptState.RELEASED:
             self._tidy(saved)
         return f"{action.event}: {action.reason}"
+
+    def _pause(self, c: Connection, attempt: Attempt) -> pauses.Pause | None:
+        """That ends as the attempt begins to run."""
+        now, entries = self._p.clock.now(), self._p.heads.log(attempt.job).entries
+        final = next((e for e in reversed(entries) if e.final and e.checkpoint == attempt.from_checkpoint), None)
+        return pauses.measure(c, attempt, written_at(final, now) if final is not None else None, now)
 
     def _tidy(self, a: Attempt) -> None:
         """An attempt that is over leaves no object that a listing would still show."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import ROUND_CEILING
 
 from spotsurfer.core import room
 from spotsurfer.core.ownership import tried_since
@@ -10,7 +11,7 @@ from spotsurfer.core.placement import GIB
 from spotsurfer.model.job import OVER, Attempt, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Offer
-from spotsurfer.model.money import ROUND_CEILING, for_seconds, usd
+from spotsurfer.model.money import for_seconds, usd
 from spotsurfer.model.snapshot import JobSeen, Limits, Snapshot
 
 MEMORY_KILLS_MAX = 3  # each time the next machine has half as much memory again

@@ -65,6 +65,19 @@ def stopped_since(connection: Connection, job: JobId, state: str, since: datetim
     return any(at >= since and entered == state for at, entered in found)
 
 
+def saved_at(connection: Connection, job: JobId, checkpoint: str) -> datetime | None:
+    """When it was first seen that this checkpoint of the job is durable."""
+    query = select(M.c.at, M.c.data).where(M.c.job == job, M.c.kind == "saved").order_by(M.c.number.desc()).limit(STEPS)
+    found = [datetime.fromisoformat(at) for at, data in connection.execute(query) if data.get("checkpoint") == checkpoint]
+    return min(found, default=None)
+
+
+def last_before(connection: Connection, job: JobId, at: datetime) -> datetime | None:
+    """When the last thing before `at` was told of this job."""
+    query = select(M.c.at).where(M.c.job == job).order_by(M.c.number.desc()).limit(STEPS)
+    return next((told for (text,) in connection.execute(query) if (told := datetime.fromisoformat(text)) < at), None)
+
+
 def add_decision(connection: Connection, job: JobId, why: Why) -> None:
     """Append what was decided about a job."""
     values = {
