@@ -98,7 +98,8 @@ def client_socket(explicit: Path | None = None, environment: Mapping[str, str] |
     if named := _controller_key("data_dir", explicit, environment):
         return Path(named).expanduser() / SOCKET_NAME
     own, system = usual_data_dir(environment), Path(DATA_SYSTEM)
-    return (own if (own / SOCKET_NAME).exists() or not system.is_dir() else system) / SOCKET_NAME
+    # Not Path.exists(), which raises for a folder that this user may not enter.
+    return (own if os.access(own / SOCKET_NAME, os.F_OK) or not system.is_dir() else system) / SOCKET_NAME
 
 
 def data_dir(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Path:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.closed import close
 
 from spotsurfer import places
 from spotsurfer.places import client_socket, find_config, usual_data_dir
@@ -52,7 +53,8 @@ def test_controller_and_client_look_at_the_same_place(home: Path) -> None:
 
 def test_a_user_without_a_controller_asks_the_systems(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is told whom to run as: its socket is root's."""
-    monkeypatch.setattr(os, "access", lambda *_: False)
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
     system, own = home / "system", home / ".local/share/spotsurfer"
     system.mkdir()
     assert usual_data_dir() == own
@@ -61,6 +63,15 @@ def test_a_user_without_a_controller_asks_the_systems(home: Path, monkeypatch: p
     (own / "api.sock").touch()
     assert client_socket() == own / "api.sock"
     assert client_socket(None, {"SPOTSURFER_CONTROLLER__DATA_DIR": "/srv/mine"}) == Path("/srv/mine/api.sock")
+
+
+def test_a_user_whose_data_folder_is_closed_asks_the_systems(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `sudo -u` does that keeps XDG_DATA_HOME."""
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
+    (home / "system").mkdir()
+    close(home / ".local", monkeypatch)
+    assert client_socket() == home / "system" / "api.sock"
 
 
 def test_the_nearest_configuration_wins(home: Path) -> None:

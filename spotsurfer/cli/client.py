@@ -37,10 +37,14 @@ class _UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """To the socket."""
+        """To the socket. Raises Denied where this user may not use it, or may not enter its folder."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
+        try:
+            self.sock.connect(str(self._path))
+        except PermissionError:
+            remedy = "run as its owner (sudo), or set SPOTSURFER_URL and SPOTSURFER_TOKEN"
+            raise e.Denied(f"You may not use {self._path}: {remedy}.") from None
 
 
 class Client:
@@ -140,9 +144,6 @@ class Client:
             connection.close()
 
     def _silent(self, reached: bool) -> e.SpotsurferError:
-        path = Path(self._place)
-        if path.is_socket() and not os.access(path, os.W_OK):
-            return e.Denied(f"You may not use {path}: run as its owner (sudo), or set SPOTSURFER_URL and SPOTSURFER_TOKEN.")
         remedy = "start one with `spotsurfer serve`, or set SPOTSURFER_URL to one that runs elsewhere"
         return e.NoController(
             f"No controller answers at {self._place}{' any more' if reached else ''}{self._read_from}: {remedy}."

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from spotsurfer.doctor import host, software
-from spotsurfer.doctor.finding import Finding, fail, ok
+from spotsurfer.doctor.finding import Finding, closed, fail, ok
 from spotsurfer.settings import Settings
 
 Check = Callable[[Settings], Finding]
@@ -43,9 +43,15 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]] = CHECKS) ->
             far = name in OF_BOXES and settings.provider.name != software.HERE
             found = ok(f"not needed: machines are those of {settings.provider.name}") if far else check(settings)
         except Exception as e:
-            found = fail(f"could not be checked: {type(e).__name__}: {e}", "report this")
+            found = _broken(e)
         findings.append(replace(found, check=name))
     return findings
+
+
+def _broken(error: Exception) -> Finding:
+    if isinstance(error, PermissionError) and error.filename:
+        return closed(error.filename)
+    return fail(f"could not be checked: {type(error).__name__}: {error}", "report this")
 
 
 __all__ = ["CHECKS", "OF_RUNTIME", "Finding", "examine"]

@@ -35,3 +35,8 @@ def warn(text: str, remedy: str) -> Finding:
 def fail(text: str, remedy: str) -> Finding:
     """It does not work."""
     return Finding("fail", text, remedy)
+
+
+def closed(path: str) -> Finding:
+    """This user may not look there."""
+    return fail(f"{path} is closed to this user", "run as its owner (sudo)")

@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from spotsurfer import plugins
-from spotsurfer.doctor.finding import Finding, fail, ok, warn
+from spotsurfer.doctor.finding import Finding, closed, fail, ok, warn
 from spotsurfer.doctor.host import existing
-from spotsurfer.model.errors import SpotsurferError
+from spotsurfer.model.errors import Denied, SpotsurferError
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.ports.provider import ProviderHost
 from spotsurfer.settings import Settings
@@ -174,6 +174,8 @@ def controller(settings: Settings) -> Finding:
     try:
         info = client.get("/v1/info")
         text = f"version {info['version']}, generation {info['generation']}, {', '.join(_in_use(info))}"
+    except Denied:
+        return closed(str(settings.socket_path))
     except (SpotsurferError, ValueError, KeyError, TypeError):
         return warn(f"none answers at {settings.socket_path}", "start one: spotsurfer serve")
     return warn(f"{text}; last tick: {info['last_error']}", "see its log") if info.get("last_error") else ok(text)

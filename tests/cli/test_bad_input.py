@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cli.conftest import Call
 from support.api import api
+from support.closed import close
 from support.fake_service import FakeService
 
 from spotsurfer.model import errors as e
@@ -124,6 +125,22 @@ def test_a_controller_that_died(call: Call, folder: Path, monkeypatch: pytest.Mo
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(folder / "api.sock"))
     assert call("list").code == 11
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["list"], ["show", "j"], ["logs", "j"], ["watch"], ["submit", "--", "prog"], ["suspend", "j"], ["cancel", "j"]],
+)
+def test_a_controller_of_another_user(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    """Its data folder may not be entered: the client failed inside."""
+    (folder / "data").mkdir()
+    monkeypatch.setenv("SPOTSURFER_CONTROLLER__DATA_DIR", str(folder / "data"))
+    close(folder / "data", monkeypatch)
+    result = call(*words)
+    assert (result.code, result.out) == (12, "")
+    assert result.err == (
+        f"You may not use {folder}/data/api.sock: run as its owner (sudo), or set SPOTSURFER_URL and SPOTSURFER_TOKEN.\n"
+    )
 
 
 def test_errors_of_the_controller_keep_their_code(controller: FakeService, call: Call) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cli.conftest import Call
 from spotsurfer_providers.local import control
+from support.closed import close
 
 
 def test_the_plugins_commands_are_there(call: Call) -> None:
@@ -82,3 +83,11 @@ def test_orders_go_to_the_right_box(call: Call, folder: Path, monkeypatch: pytes
     assert json.loads(call("local", "reclaim", "b", "--notice", "30s", "--data-dir", str(folder), "--json").out) == {"ok": True}
     assert call("local", "clean", "--all", "--data-dir", str(folder)).out == "removed mount x\n"
     assert seen == [(folder, "b", 30.0), (folder, True)]
+
+
+@pytest.mark.parametrize("words", [["list"], ["reclaim", "box-1"], ["cut", "box-1"]])
+def test_boxes_of_root(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    (tmp_path / "local" / "boxes").mkdir(parents=True)
+    close(tmp_path / "local", monkeypatch)
+    result = call("local", *words, "--data-dir", str(tmp_path))
+    assert (result.code, result.err) == (12, f"You may not look at the boxes in {tmp_path}: run as root (sudo).\n")

@@ -11,6 +11,7 @@ import pytest
 from spotsurfer_agent import protocol
 from spotsurfer_agent.store import open_store
 from support.api import api
+from support.closed import close
 from support.fake_service import FakeService
 
 from spotsurfer.cli.main import main
@@ -46,6 +47,19 @@ def test_of_a_controller_it_tells_how_much_of_its_operators_limits_is_in_use() -
     money = "0.0960 of 10.0000 USD an hour, 0.0012 USD spent"
     text = f"version 0.1.0, generation 1, 1 of 20 machines, {money}, 0 of 500 ports at 127.0.0.1"
     assert (found.level, found.text) == ("ok", text)
+
+
+def test_what_another_user_owns_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a data folder that may not be entered it said to report a defect."""
+    data = tmp_path / "data"
+    data.mkdir()
+    close(data, monkeypatch)
+    monkeypatch.delenv("SPOTSURFER_RUNTIME__PATH", raising=False)
+    names = ("CRIU", "store", "store's owner", "controller")
+    settings = Settings.model_validate({"controller": {"data_dir": data}})
+    for finding in examine(settings, [check for check in CHECKS if check[0] in names]):
+        assert (finding.level, finding.remedy) == ("fail", "run as its owner (sudo)")
+        assert finding.text.startswith(f"{data}/") and finding.text.endswith(" is closed to this user")
 
 
 def test_without_a_runtime_it_says_how_to_build_one(settings: Settings) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from spotsurfer.model.errors import Conflict, NotFound
+from spotsurfer.model.errors import Conflict, Denied, NotFound
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer_providers.local import orders, tidy
 from spotsurfer_providers.local.host import check_host
@@ -14,32 +15,32 @@ from spotsurfer_providers.local.records import BoxFolder, BoxState, Home, as_dic
 
 
 def reclaim(data_dir: Path, box: str, notice_seconds: float) -> dict[str, Any]:
-    """Take a box as the cloud would: with a notice, or (0) without a word. Raises NotFound or Conflict."""
+    """Take a box as the cloud would: with a notice, or (0) without a word. Raises NotFound, Conflict or Denied."""
     return _order(data_dir, box, {"order": "reclaim", "notice_seconds": notice_seconds})
 
 
 def rebalance(data_dir: Path, box: str) -> dict[str, Any]:
-    """Give a box the rebalance recommendation. Raises NotFound or Conflict."""
+    """Give a box the rebalance recommendation. Raises NotFound, Conflict or Denied."""
     return _order(data_dir, box, {"order": "rebalance"})
 
 
 def set_metadata(data_dir: Path, box: str, entries: Mapping[str, str]) -> dict[str, Any]:
-    """Change what a box's metadata service says, by paths below meta-data. Raises NotFound or Conflict."""
+    """Change what a box's metadata service says, by paths below meta-data. Raises NotFound, Conflict or Denied."""
     return _order(data_dir, box, {"order": "metadata", "entries": dict(entries)})
 
 
 def set_link_rate(data_dir: Path, box: str, bits_per_second: int | None) -> dict[str, Any]:
-    """Limit a box's link in both directions; None lifts the limit. Raises NotFound or Conflict."""
+    """Limit a box's link in both directions; None lifts the limit. Raises NotFound, Conflict or Denied."""
     return _order(data_dir, box, {"order": "link", "bits_per_second": bits_per_second})
 
 
 def set_link_up(data_dir: Path, box: str, up: bool) -> dict[str, Any]:
-    """Cut a box's link or mend it. The metadata service stays: it is inside. Raises NotFound or Conflict."""
+    """Cut a box's link or mend it. The metadata service stays: it is inside. Raises NotFound, Conflict or Denied."""
     return _order(data_dir, box, {"order": "link", "up": up})
 
 
 def box_status(data_dir: Path, box: str) -> dict[str, Any]:
-    """What a living box's supervisor says: `pid` of its process 1, `action_at`. Raises NotFound or Conflict."""
+    """What a living box's supervisor says: `pid` of its process 1, `action_at`. Raises NotFound, Conflict or Denied."""
     return _order(data_dir, box, {"order": "status"})
 
 
@@ -55,15 +56,27 @@ def _order(data_dir: Path, box: str, order: dict[str, Any]) -> dict[str, Any]:
 
 def _folder(data_dir: Path, box: str) -> BoxFolder:
     folder = Home(data_dir).boxes / box
-    if "/" in box or box.startswith(".") or not (folder / "box.json").exists():
-        raise NotFound(f"There is no box {box} in {data_dir}: `list` shows them")
+    with _looking_into(data_dir):
+        if "/" in box or box.startswith(".") or not (folder / "box.json").exists():
+            raise NotFound(f"There is no box {box} in {data_dir}: `list` shows them")
     return BoxFolder(folder)
 
 
+@contextmanager
+def _looking_into(data_dir: Path) -> Iterator[None]:
+    """Raises Denied where this user may not: boxes are root's."""
+    try:
+        yield
+    except PermissionError:
+        raise Denied(f"You may not look at the boxes in {data_dir}: run as root (sudo).") from None
+
+
 def list_boxes(data_dir: Path) -> list[dict[str, Any]]:
-    """Record and status of every box that is listed; a torn record shows as its error."""
+    """Record and status of every box that is listed; a torn record shows as its error. Raises Denied."""
     rows = []
-    for folder in Home(data_dir).folders():
+    with _looking_into(data_dir):
+        folders = Home(data_dir).folders()
+    for folder in folders:
         try:
             rows.append(as_dict(folder))
         except (OSError, ValueError, TypeError) as e:
