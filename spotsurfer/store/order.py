@@ -204,8 +204,8 @@ class _Record:
         return self._first(lambda row: row.out > at.out or row.err > at.err) * ROW_BYTES
 
     def since(self, seconds: float) -> LogPlace:
-        """How far the streams were at that time. Raises Conflict where nobody recorded it."""
-        if not self.count:
+        """How far the streams were at that time. Raises Conflict where there is output and nobody recorded it."""
+        if not self.count and any(self._printed.end(s) for s in STREAMS):
             raise Conflict("nobody recorded when it was printed: its machines ran an older agent. Leave --since out.")
         return self.after(self._first(lambda row: row.milliseconds >= seconds * 1000))
 

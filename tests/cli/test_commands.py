@@ -22,6 +22,7 @@ from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import JobState, MarketChoice
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.model.steps import JobStep
+from spotsurfer.ports.clock import SystemClock
 
 
 def test_options_make_the_job_they_say(controller: FakeService, call: Call, folder: Path) -> None:
@@ -232,6 +233,23 @@ def test_since_needs_a_record_of_times(job: str, controller: FakeService, call: 
     controller.logs[job, "out"] = b"one\n"
     told = call("logs", "--since", "10m", job)
     assert (told.code, "Leave --since out" in told.err) == (Conflict.exit_code, True)
+
+
+def test_a_job_so_young_that_nothing_is_printed_yet_has_nothing_since_a_time(
+    job: str, controller: FakeService, call: Call
+) -> None:
+    """It was told to be of an older agent."""
+    told = call("logs", "--since", "10s", job)
+    assert (told.code, told.out, told.err) == (0, "", "")
+
+    def prints() -> None:
+        controller.logs[job, "times"] = Row(int(SystemClock().now().timestamp() * 1000), 4, 0).packed()
+        controller.logs[job, "out"] = b"one\n"
+        controller.end(job, JobState.SUCCEEDED, 0)
+
+    threading.Timer(0.3, prints).start()
+    followed = call("logs", "-f", "--since", "10s", job)
+    assert (followed.code, followed.out) == (0, "one\n"), followed.err
 
 
 def test_checkpoint(job: str, controller: FakeService, call: Call) -> None:
