@@ -9,11 +9,20 @@ import typer
 
 from spotsurfer.cli.ask import current
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Wait, examples, known_jobs, timeout_seconds
-from spotsurfer.cli.screen import complain, money, put, put_json, say
-from spotsurfer.model.errors import MoveFailed, RestoreFailed, RestoreRefused, SpotsurferError, Unprotected, UsageError
+from spotsurfer.cli.screen import complain, money, say, tell
+from spotsurfer.model.errors import (
+    Conflict,
+    MoveFailed,
+    RestoreFailed,
+    RestoreRefused,
+    SpotsurferError,
+    Unprotected,
+    UsageError,
+)
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState, Wish
 from spotsurfer.model.market import Market
+from spotsurfer.units import counted
 
 if TYPE_CHECKING:
     from spotsurfer.cli.client import Client
@@ -41,7 +50,8 @@ def add(app: typer.Typer) -> None:
             "spotsurfer move assembly-3f9a1c --to r6i.xlarge --market on-demand --wait",
         )
     )(move)
-    app.command(epilog=examples("spotsurfer suspend assembly-3f9a1c", "spotsurfer suspend assembly-3f9a1c --wait"))(suspend)
+    suspends = ("spotsurfer suspend assembly-3f9a1c --wait", "spotsurfer suspend --tag run=7", "spotsurfer suspend --all")
+    app.command(epilog=examples(*suspends))(suspend)
     resumes = ("spotsurfer resume assembly-3f9a1c --wait", "spotsurfer resume job-1 --from 12", "spotsurfer resume --all")
     app.command(epilog=examples(*resumes))(resume)
     app.command(
@@ -133,33 +143,42 @@ def _moved(job: Json, moments: list[Json], number: int) -> str | None:
     return None
 
 
-def suspend(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_json: AsJson = False) -> None:
-    """Save the job, give its machine back, and keep it in storage until `resume`. One with engine "none" begins again then."""
+def suspend(
+    jobs: Jobs = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All jobs that are neither held, suspended nor ended.")] = False,
+    tags: Tags = None,
+    wait: Wait = False,
+    timeout: Timeout = "1h",
+    as_json: AsJson = False,
+) -> None:
+    """Save jobs, give their machines back, keep them in storage until `resume`. One with engine "none" begins again then."""
+    limit, chosen, client = timeout_seconds(timeout), _chosen(jobs, every, tags, wishes=[Wish.RUN]), SESSION.client()
+    _each(client, chosen, lambda job: _suspend(client, job, limit if wait else None), "suspended", not jobs, as_json)
+
+
+def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Json, str]:
+    """The answer and what to say of it; waited for unless there is no limit."""
     from spotsurfer.cli import follow
     from spotsurfer.cli.client import job_path
 
-    limit, client = timeout_seconds(timeout), SESSION.client()
     job = follow.id_of(client, job)
     before = follow.newest(client, job)
     answer = client.post(job_path(job, "hold"))
-    if wait:
+    until = f"held until `spotsurfer resume {answer['job']}`"
+    if limit_seconds is None:
+        return answer, f"{answer['job']} will be saved, and is {until}."
 
-        def look(found: Json, moments: list[Json]) -> str | None:
-            if found["state"] == JobState.HELD:
-                return str(found["checkpoint"] or "") or "the beginning"
-            _saved(found, moments, "It runs on and is tried again every minute, until `resume`")
-            if found["wish"] == Wish.RUN:
-                raise MoveFailed(f"{job} was not suspended: it was told to go on meanwhile.")
-            return None
+    def look(found: Json, moments: list[Json]) -> str | None:
+        if found["state"] == JobState.HELD:
+            return str(found["checkpoint"] or "") or "the beginning"
+        _saved(found, moments, "It runs on and is tried again every minute, until `resume`")
+        if found["wish"] == Wish.RUN:
+            raise MoveFailed(f"{job} was not suspended: it was told to go on meanwhile.")
+        return None
 
-        kept = follow.until(client, job, look, limit, before)
-        say(
-            as_json,
-            {**answer, "state": "held", "checkpoint": kept},
-            f"{answer['job']} is saved at {kept} and held until `spotsurfer resume {answer['job']}`.",
-        )
-        return
-    say(as_json, answer, f"{answer['job']} will be saved, and is held until `spotsurfer resume {answer['job']}`.")
+    kept = follow.until(client, job, look, limit_seconds, before)
+    return {**answer, "state": "held", "checkpoint": kept}, f"{answer['job']} is saved at {kept} and {until}."
 
 
 def resume(  # noqa: PLR0913 - one parameter an option
@@ -183,7 +202,7 @@ def resume(  # noqa: PLR0913 - one parameter an option
     if origin is not None and len(chosen) > 1:
         raise UsageError("--from is a checkpoint of one job: name one.")
     client = SESSION.client()
-    _each(chosen, lambda job: _resume(client, job, origin, limit if wait else None), "resumed", not jobs, as_json)
+    _each(client, chosen, lambda job: _resume(client, job, origin, limit if wait else None), "resumed", not jobs, as_json)
 
 
 def _resume(client: Client, job: str, origin: str | None, limit_seconds: float | None) -> tuple[Json, str]:
@@ -287,38 +306,67 @@ def cancel(
         answer = client.post(job_path(job, "cancel"))
         return answer, f"{answer['job']} is being cancelled."
 
-    _each(chosen, end, "cancelled", not jobs, as_json)
+    _each(client, chosen, end, "cancelled", not jobs, as_json)
 
 
-def _chosen(jobs: Sequence[str] | None, every: bool, tags: Sequence[str] | None, **which: object) -> list[str]:
-    """The jobs that were named, or the ids of those that are such and have not ended, nor will for a `cancel`. UsageError."""
+def _chosen(
+    jobs: Sequence[str] | None,
+    every: bool,
+    tags: Sequence[str] | None,
+    wishes: Sequence[Wish] = (Wish.RUN, Wish.HOLD),
+    **which: object,
+) -> list[str]:
+    """The jobs that were named, or the ids of those that are such, have not ended, and of which one of these is wanted.
+
+    Raises UsageError.
+    """
     if sum((bool(jobs), every, bool(tags))) != 1:
         raise UsageError("Name jobs, or say --all, or --tag name=value.")
     if jobs:
         return list(dict.fromkeys(jobs))
     found = SESSION.client().get("/v1/jobs", ended=False, tag=list(tags or []), **which)["jobs"]
-    return [str(job["id"]) for job in found if job["wish"] != "cancel"]
+    return [str(job["id"]) for job in found if job["wish"] in wishes]
 
 
-def _each(jobs: Sequence[str], act: Callable[[str], tuple[Json, str]], done: str, looked_up: bool, as_json: bool) -> None:
-    """One after the other; what is refused for one is told, and raised when all others had their turn."""
+def _each(
+    client: Client,
+    jobs: Sequence[str],
+    act: Callable[[str], tuple[Json, str]],
+    done: str,
+    looked_up: bool,
+    as_json: bool,
+) -> None:
+    """One after the other; what is refused for one is told, and raised when all others had their turn.
+
+    Of jobs that were looked up some may have ended meanwhile, which is no failure.
+    """
     if len(jobs) == 1 and not looked_up:
         say(as_json, *act(jobs[0]))
         return
-    answers, refused = list[Json](), list[SpotsurferError]()
+    answers, refused, ended = list[Json](), list[SpotsurferError](), 0
     for job in jobs:
         try:
             answer, text = act(job)
         except SpotsurferError as e:
+            if looked_up and isinstance(e, Conflict) and _has_ended(client, job):
+                ended += 1
+                continue
             refused.append(e)
             complain(str(e))
         else:
             answers.append(answer)
             if not as_json:
                 say(False, answer, text)
-    if as_json:
-        put_json({"jobs": answers})
-    elif not jobs:
-        put("There is no such job.")
+    if as_json or not jobs:
+        say(as_json, {"jobs": answers}, "There is no such job.")
+    if ended:
+        tell(f"{ended} of {counted(len(jobs), 'job')} had ended meanwhile.")
     if refused:
-        raise type(refused[0])(f"{len(refused)} of {len(jobs)} jobs could not be {done}.")
+        raise type(refused[0])(f"{len(refused)} of {counted(len(jobs), 'job')} could not be {done}.")
+
+
+def _has_ended(client: Client, job: str) -> bool:
+    from spotsurfer.cli.client import job_path
+    from spotsurfer.cli.follow import has_ended
+
+    return has_ended(client.get(job_path(job)))

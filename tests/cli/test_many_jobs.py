@@ -8,7 +8,7 @@ import pytest
 from cli.conftest import Call
 from support.fake_service import FakeService
 
-from spotsurfer.model.job import JobState, Wish
+from spotsurfer.model.job import Job, JobState, Wish
 
 
 @pytest.fixture
@@ -67,6 +67,53 @@ def test_held_jobs_are_resumed_together(
     assert result.code == 0, result.err
     assert [i for i in range(3) if f"{jobs[i]} goes on" in result.out] == resumed
     assert (controller.statuses[jobs[0]].job.state == "active") == bool(resumed)
+
+
+@pytest.mark.parametrize(
+    ("words", "suspended"),
+    [(["--all"], [2]), (["--tag", "run=7"], [2]), (["--tag", "run=8"], []), (["other", "asm-a"], [2, 0])],
+)
+def test_jobs_are_suspended_together(
+    jobs: list[str], controller: FakeService, call: Call, words: list[str], suspended: list[int]
+) -> None:
+    """One that is held, or has ended, is left alone unless it is named."""
+    result = call("suspend", *words, "--json")
+    assert result.code == 0, result.err
+    assert [x["job"] for x in json.loads(result.out)["jobs"]] == [jobs[i] for i in suspended]
+    assert (controller.statuses[jobs[2]].job.wish is Wish.HOLD) == (2 in suspended)
+
+
+def test_who_is_being_cancelled_or_suspended_already_is_not_suspended(
+    jobs: list[str], controller: FakeService, call: Call
+) -> None:
+    for wish in (Wish.CANCEL, Wish.HOLD):
+        controller.change(jobs[2], wish=wish)
+        assert call("suspend", "--all").out == "There is no such job.\n"
+    assert call("suspend").code == call("suspend", "other", "--all").code == 2
+
+
+@pytest.mark.parametrize("command", ["cancel", "suspend", "resume"])
+def test_a_job_that_ends_while_its_order_is_on_the_way_is_no_failure(
+    jobs: list[str], controller: FakeService, call: Call, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Between the list of jobs with a tag and the order to one of them it may end by itself."""
+    wish = Wish.HOLD if command == "resume" else Wish.RUN
+    for job in (jobs[0], jobs[2]):
+        controller.change(job, state=JobState.HELD if command == "resume" else JobState.ACTIVE, wish=wish)
+    name = "hold" if command == "suspend" else command
+    order = getattr(controller, name)
+
+    def ends_first(job: str) -> Job:
+        if job == jobs[2]:
+            controller.end(job, JobState.SUCCEEDED, 0)
+        return order(job)
+
+    monkeypatch.setattr(controller, name, ends_first)
+    result = call(command, "--tag", "run=7", "--json")
+    assert (result.code, result.err) == (0, "1 of 2 jobs had ended meanwhile.\n")
+    assert [x["job"] for x in json.loads(result.out)["jobs"]] == [jobs[0]]
+    named = call(command, jobs[1], jobs[2])
+    assert (named.code, "2 of 2 jobs could not be" in named.err) == (14, True), "who is named must be there"
 
 
 def test_who_can_not_be_resumed_keeps_none_of_the_others(jobs: list[str], controller: FakeService, call: Call) -> None:
