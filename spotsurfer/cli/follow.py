@@ -6,10 +6,11 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from spotsurfer.cli import words
 from spotsurfer.cli.client import LONG_POLL_SECONDS, Client, Json, job_path, patiently
-from spotsurfer.cli.screen import clean, paragraph, put_json, tell, when
+from spotsurfer.cli.screen import clean, complain, paragraph, put_json, tell, when
 from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, WaitOver
 from spotsurfer.model.job import ENDED, JobState
 
@@ -86,11 +87,26 @@ def _print(batch: list[Json], with_job: bool, as_json: bool) -> None:
             paragraph(text)
 
 
+@contextmanager
+def _in_spite_of_ctrl_c(what: str, job: str) -> Iterator[None]:
+    """Who ends a wait is told that this ended the wait alone."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        complain(f"{what}: `spotsurfer watch {job}` follows it.")
+        raise
+
+
 def until_ended(client: Client, job: str, quiet: bool, limit_seconds: float | None = None) -> Json:
     """Wait for the end of a job, telling its timeline on stderr unless `quiet`.
 
     Raises JobHeld for one that only its user lets go on, WaitOver after `limit_seconds`.
     """
+    with _in_spite_of_ctrl_c(f"Job {job} goes on", job):
+        return _until_ended(client, job, quiet, limit_seconds)
+
+
+def _until_ended(client: Client, job: str, quiet: bool, limit_seconds: float | None) -> Json:
     end = math.inf if limit_seconds is None else time.monotonic() + limit_seconds
     after = 0
     while True:
@@ -131,6 +147,11 @@ def until(client: Client, job: str, look: Callable[[Json, list[Json]], str | Non
 
     Raises MoveFailed when the job ends or is held, or time is over.
     """
+    with _in_spite_of_ctrl_c(f"The order to {job} stands", job):
+        return _until(client, job, look, limit_seconds, after)
+
+
+def _until(client: Client, job: str, look: Callable[[Json, list[Json]], str | None], limit_seconds: float, after: int) -> str:
     end = time.monotonic() + limit_seconds
     seen: list[Json] = []
     told = {""}

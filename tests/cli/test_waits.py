@@ -12,7 +12,7 @@ import pytest
 from cli.conftest import Call
 from support.fake_service import FakeService, an_attempt
 
-from spotsurfer.cli import act
+from spotsurfer.cli import act, follow
 from spotsurfer.model.errors import MoveFailed, RestoreRefused
 from spotsurfer.model.job import AttemptState, HeldBy, Job, JobState, Wish
 
@@ -223,3 +223,27 @@ def test_a_job_that_was_not_suspended_yet_goes_on_where_it_is() -> None:
     assert act._resumed(job, [], 1, may_stay=True) == "t (spot, z)"
     assert act._resumed(job, [], 1) is None, "it goes back to a checkpoint: not there"
     assert act._resumed({**job, "attempts": [{**here, "state": "draining"}]}, [], 1, may_stay=True) is None
+
+
+@pytest.mark.parametrize("command", ["checkpoint", "move", "suspend", "resume"])
+def test_ctrl_c_ends_the_wait_and_not_the_order(
+    command: str, job: str, controller: FakeService, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if command == "resume":
+        controller.change(job, wish=Wish.HOLD, state=JobState.HELD)
+    monkeypatch.setattr(follow, "patiently", interrupted)
+    result = call(command, job, "--wait")
+    assert (result.code, result.out) == (130, "")
+    assert result.err == f"The order to {job} stands: `spotsurfer watch {job}` follows it.\nInterrupted.\n"
+
+
+def test_ctrl_c_ends_the_wait_and_not_the_job(controller: FakeService, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "patiently", interrupted)
+    result = call("submit", "--wait", "--", "prog")
+    job = next(iter(controller.statuses))
+    assert (result.code, result.out) == (130, "")
+    assert result.err == f"Submitted {job}.\nJob {job} goes on: `spotsurfer watch {job}` follows it.\nInterrupted.\n"
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
