@@ -38,7 +38,8 @@ def init(
         Path | None, typer.Option(metavar="DIR", help="Write Terraform's modules into this folder.", show_default=False)
     ] = None,
     systemd: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Write a systemd unit, a file or into a folder.", show_default=False)
+        Path | None,
+        typer.Option(metavar="PATH", help="Write a systemd unit: NAME.service, or a folder that is there.", show_default=False),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
     as_json: AsJson = False,
@@ -54,6 +55,9 @@ def init(
 
     files: dict[Path, str | bytes] = {}
     said: list[str] = []
+    if systemd is not None and not systemd.is_dir() and systemd.suffix != ".service":
+        remedy = "name one that ends in .service"
+        raise UsageError(f"--systemd {systemd} is neither a folder that is there nor a unit file: {remedy}.")
     if SESSION.config is not None and systemd is None:
         raise UsageError(f"--config names a configuration to read; to write one: spotsurfer init {file or SESSION.config}")
     config = file or (find_config(SESSION.config) if systemd is not None else None)

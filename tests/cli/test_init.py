@@ -127,3 +127,13 @@ def test_a_place_that_can_not_be_written_is_named(folder: Path, capfd: pytest.Ca
     (folder / "file").write_text("")
     assert main(["init", "file/c.toml"]) == 2
     assert "file can't be made" in capfd.readouterr().err
+
+
+def test_a_unit_is_a_file_that_systemd_takes_for_one(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of a folder that is not there it made a file of that name."""
+    assert main(["init", "c.toml", "--systemd", "sysd"]) == 2
+    said = "--systemd sysd is neither a folder that is there nor a unit file: name one that ends in .service.\n"
+    assert capfd.readouterr() == ("", said)
+    assert list(folder.iterdir()) == []
+    assert main(["init", "--systemd", "made/surf.service"]) == 0
+    assert "systemctl enable --now surf.service\n" in capfd.readouterr().out
