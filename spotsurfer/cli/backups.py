@@ -17,6 +17,7 @@ from spotsurfer.cli.common import SESSION, AsJson, Config, examples
 from spotsurfer.cli.screen import put, put_json, table, when
 from spotsurfer.model.errors import InputMissing, UsageError
 from spotsurfer.model.job import Job, JobState, Wish
+from spotsurfer.units import counted
 
 if TYPE_CHECKING:
     from spotsurfer.settings import Settings
@@ -81,7 +82,7 @@ def backup(
     from spotsurfer.units import size as text_of
 
     names = ", ".join(m.name for m in about.members)
-    put(f"{to} ({text_of(size)}) holds {names} of the controller family {about.family}, with {about.jobs} jobs.")
+    put(f"{to} ({text_of(size)}) holds {names} of the controller family {about.family}, with {counted(about.jobs, 'job')}.")
     if about.store_url.startswith(HERE):
         put(f"The store {about.store_url} is on this host and no part of it: copy it as well, after each backup.")
 
@@ -113,7 +114,8 @@ def restore(
     if as_json:
         put_json({"data_dir": str(folder), "kept_token": done.kept_token, **dataclasses.asdict(about)})
         return
-    put(f"{folder} is that of the controller family {about.family} as it was at {when(about.made_at)}, with {about.jobs} jobs.")
+    jobs = counted(about.jobs, "job")
+    put(f"{folder} is that of the controller family {about.family} as it was at {when(about.made_at)}, with {jobs}.")
     if done.kept_token:
         put(f"{settings.token_path} was there already and stays.")
     if about.store_url != settings.store_url:
@@ -156,7 +158,8 @@ def adopt(
         table(["job", "state", "why"], [[j["job"], j["state"], j["reason"]] for j in jobs])
     for job, why in done.unread.items():
         put(f"{job} can't be read and is left alone: {why}")
-    put(f"{settings.controller.data_dir} is that of the controller family {done.family}, with {len(jobs)} jobs more.")
+    more = f"{counted(len(jobs), 'job')} more"
+    put(f"{settings.controller.data_dir} is that of the controller family {done.family}, with {more}.")
     put("Next: `spotsurfer serve`.")
 
 

@@ -22,7 +22,7 @@ from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import leaves_folder
 from spotsurfer.model.errors import DISK_FULL, Conflict, NotFound, SpotsurferError, StoreDamaged, UsageError
 from spotsurfer.model.steps import MAIN
-from spotsurfer.units import size
+from spotsurfer.units import counted, size
 
 if TYPE_CHECKING:
     from spotsurfer.cli.client import Client
@@ -216,7 +216,7 @@ def outputs(
         there = {} if force else _there(found, to)
         wanted = [file for file in found if file["path"] not in there]
         if (total := sum(f["size"] for f in wanted)) > TELL_BYTES:
-            tell(f"Downloading {len(wanted)} files, {size(total)} …")
+            tell(f"Downloading {counted(len(wanted), 'file')}, {size(total)} …")
         for file in found:
             file["to"] = str(there.get(file["path"]) or _download(client, place, file, to))
     if as_json:
@@ -225,7 +225,7 @@ def outputs(
     if partial:
         put(f"As they were at {when(told['at'])} in the step {told['step']}; the job runs on.")
     if to is not None:
-        say(False, found, f"{len(found)} files, {size(sum(f['size'] for f in found))}, are in {to}{_checked(found)}.")
+        say(False, found, f"In {to}: {counted(len(found), 'file')}, {size(sum(f['size'] for f in found))}{_checked(found)}.")
     elif not found:
         put(_why_none(client.get(job_path(job)), partial))
     else:
@@ -285,7 +285,7 @@ def _there(found: list[dict[str, Any]], to: Path) -> dict[str, Path]:
             raise UsageError(f"{target} is there already and {why}: name another folder, or overwrite with --force.")
         there[str(file["path"])] = target
     if there:
-        tell(f"{len(there)} of {len(found)} files are in {to} already.")
+        tell(f"Already in {to}: {len(there)} of {counted(len(found), 'file')}.")
     return there
 
 

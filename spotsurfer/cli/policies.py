@@ -13,6 +13,7 @@ from spotsurfer.cli.common import CONTEXT, AsJson, examples, write
 from spotsurfer.cli.screen import put, put_json, table, tell
 from spotsurfer.model.errors import UsageError
 from spotsurfer.plugins import KINDS, plugin, plugins
+from spotsurfer.units import counted
 
 TRAIN = (
     "spotsurfer policies train --availability A.csv.gz --tick-seconds 600 --out bank.json",
@@ -83,5 +84,5 @@ def train(  # noqa: PLR0913 - one parameter an option
     if as_json:
         put_json({"bank": str(out), "markets": made.names})
     else:
-        put(f"{out}: {len(made.names)} markets.")
+        put(f"{out}: {counted(len(made.names), 'market')}.")
         tell('Put it to use by `[policy.surf] bank = "…"` in the configuration.')

@@ -15,7 +15,7 @@ from spotsurfer.cli.ask import OptionalJob
 from spotsurfer.cli.common import SESSION, AsJson, examples, write
 from spotsurfer.cli.screen import money, pairs, put, put_json, table, tell, when
 from spotsurfer.model.errors import UsageError
-from spotsurfer.units import duration
+from spotsurfer.units import counted, duration
 
 Json = dict[str, Any]
 ALL_SAVED = ("drained", "finished")  # what an agent says last when nothing is lost with its machine
@@ -70,7 +70,7 @@ def report(
     groups = grouped(lines, by) if by is not None else []
     if csv_file is not None:
         write(csv_file, as_csv(lines))
-        tell(f"{csv_file}: {len(lines)} machines.")
+        tell(f"{csv_file}: {counted(len(lines), 'machine')}.")
     if as_json:
         put_json({"attempts": lines, **summary, **({"groups": groups} if by is not None else {})})
     elif csv_file is None:

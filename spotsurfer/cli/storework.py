@@ -41,9 +41,8 @@ def check(
         put(f"{things}, {found['objects']} chunks and packs{verified}.")
     if damage:
         hurt = len({(d["job"], d["checkpoint"]) for d in damage})
-        raise StoreDamaged(
-            f"{len(damage)} faults in {hurt} checkpoints: jobs go on from the newest that is whole, or `resume --from` one."
-        )
+        faults = f"{counted(len(damage), 'fault')} in {counted(hurt, 'checkpoint')}"
+        raise StoreDamaged(f"{faults}: jobs go on from the newest that is whole, or `resume --from` one.")
 
 
 def stats(job: JobOption = None, as_json: AsJson = False) -> None:
@@ -96,7 +95,7 @@ def _said(step: dict[str, Any], dry_run: bool) -> list[str]:
         )
         lines.append(f"{step['condemned']} chunks ({size(step['condemned_bytes'])}) {what}")
     if step["deleted"]:
-        lines.append(f"{step['deleted']} chunks removed")
+        lines.append(f"{counted(step['deleted'], 'chunk')} removed")
     if step["waits"] and not step["condemned"]:
         lines.append(f"waits: {step['waits']}")
     return lines

@@ -14,6 +14,7 @@ from spotsurfer.cli.common import SESSION, AsJson, examples, timeout_seconds
 from spotsurfer.cli.gpunotes import about_nccl
 from spotsurfer.cli.screen import complain, console, is_quiet, put, put_json, tell
 from spotsurfer.model.errors import Conflict, InputMissing, SpotsurferError, UsageError
+from spotsurfer.units import counted
 from spotsurfer.units import size as human_size
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ def _progress(inputs: list[InputFile]) -> Iterator[_Moved]:
         yield _Moved()
         return
     if not sys.stderr.isatty():
-        tell(f"Uploading {len(inputs)} files, {human_size(total)} …")
+        tell(f"Uploading {counted(len(inputs), 'file')}, {human_size(total)} …")
         yield _Moved()
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn

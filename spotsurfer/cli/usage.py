@@ -12,7 +12,7 @@ import typer
 
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples, write
 from spotsurfer.cli.screen import pairs, put, put_json, tell
-from spotsurfer.units import duration, size
+from spotsurfer.units import counted, duration, size
 
 Json = dict[str, Any]
 COLUMNS = ("t_s", "rss_mib", "cpu_cores", "read_mb_s", "write_mb_s", "processes")  # what `backtest size --usage` reads
@@ -50,7 +50,7 @@ def usage(
         tell(f"{csv}: {sum(w['seconds'] for w in windows):.0f} s of {job}.")
     if page is not None:
         write(page, drawn(job, windows))
-        tell(f"{page}: {len(windows)} windows of {job}.")
+        tell(f"{page}: {counted(len(windows), 'window')} of {job}.")
     if as_json:
         put_json({"windows": windows})
     elif not windows:

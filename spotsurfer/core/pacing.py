@@ -17,7 +17,7 @@ from spotsurfer.model.job import AttemptState, rehearses
 from spotsurfer.model.lives import Fates
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.ports.interval import Interval, SaveView
-from spotsurfer.units import duration
+from spotsurfer.units import counted, duration
 
 LEAST_SECONDS, MOST_SECONDS = 30.0, 7 * 86400.0  # whatever a policy says
 GUESS_SECONDS = 10.0  # that a save stops a job for, as long as none was made
@@ -131,8 +131,10 @@ def explained(seconds: float, view: SaveView, alarm: str) -> str:
     if alarm:
         return f"saved every {duration(seconds)}, as usual: {alarm}"
     watched = sum(view.lives.watched)
-    lost = f"of machines like this one, which ran for {duration(watched)} in all, {view.lives.losses:.0f} were lost"
-    lost += f" ({view.noticed} jobs were saved in time, {view.unnoticed} not)" if view.noticed + view.unnoticed else ""
+    losses, saved = round(view.lives.losses), counted(view.noticed, "job")
+    were = "was" if losses == 1 else "were"
+    lost = f"of machines like this one, which ran for {duration(watched)} in all, {losses} {were} lost"
+    lost += f" ({saved} saved in time, {view.unnoticed} not)" if view.noticed + view.unnoticed else ""
     fits = "leaves time for a final save" if view.final_seconds <= view.notice_seconds else "leaves no time for a final save"
     notice = f"a notice {fits}" if view.notice_seconds > 0 else "machines may go without notice"
     left = "" if view.left_seconds is None else f"; {duration(view.left_seconds)} of work are left"

@@ -40,7 +40,7 @@ from spotsurfer.state import peek, timeline
 from spotsurfer.state.db import become, lock_state, open_database
 from spotsurfer.store.heads import summary, written_at
 from spotsurfer.storeway import open_for
-from spotsurfer.units import size
+from spotsurfer.units import counted, size
 
 ROOM = (
     1.25  # a machine must have so much more memory than the image of the job's processes: the agent needs some, and they grow
@@ -95,8 +95,8 @@ def _adopt(settings: Settings, least: Least, now: datetime, progress: Progress) 
             found = peek.look(database, f"Restore a backup; without one, {without}.")
             if found.jobs and found.family != family:
                 raise Conflict(
-                    f"{database} has {found.jobs} jobs of the controller family {found.family}, and the store is that of "
-                    f"{family}: use another data_dir, or the store of that family."
+                    f"{database} has {counted(found.jobs, 'job')} of the controller family {found.family}, and the store is "
+                    f"that of {family}: use another data_dir, or the store of that family."
                 )
             engine = open_database(database)
             with engine.begin() as connection:

@@ -20,6 +20,7 @@ from spotsurfer.recovery.envelope import Reader
 from spotsurfer.settings import Settings
 from spotsurfer.state import peek
 from spotsurfer.state.db import lock_state, newest_version
+from spotsurfer.units import counted
 
 OPENED, COMPLETE = ".restore", ".restored"  # folders in the data folder: being filled, and to be put in its place
 
@@ -120,8 +121,8 @@ def _check_places(there: dict[str, Path], same: set[str]) -> None:
     found = peek.look(database, f"If the backup is to count instead, {away}, then restore.")
     if found.jobs:
         raise Conflict(
-            f"{database} is there already, with {found.jobs} jobs, the last change at {found.newest_at}: if the backup is to "
-            f"count instead, {away}."
+            f"{database} is there already, with {counted(found.jobs, 'job')}, the last change at {found.newest_at}: "
+            f"if the backup is to count instead, {away}."
         )
     if key.exists() and KEY not in same:
         raise Conflict(f"{key} is there already and holds another key than the backup: move it elsewhere, then restore.")

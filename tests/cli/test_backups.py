@@ -121,7 +121,7 @@ def test_a_store_is_adopted(call: Call, data: Path, monkeypatch: pytest.MonkeyPa
     assert (done.code, done.err) == (0, "")
     assert "asm-0a1b2c  held" in done.out and "at least 4 processors and 16.0 GiB" in done.out
     assert "bad-0a1b2c can't be read and is left alone: Spec is not JSON" in done.out
-    assert f"{data} is that of the controller family fam, with 1 jobs more.\nNext: `spotsurfer serve`.\n" in done.out
+    assert f"{data} is that of the controller family fam, with 1 job more.\nNext: `spotsurfer serve`.\n" in done.out
     again = json.loads(call("adopt", "--json").out)
     assert (again["family"], again["jobs"], list(again["unread"])) == ("fam", [], ["bad-0a1b2c"])
 

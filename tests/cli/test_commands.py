@@ -280,7 +280,8 @@ def test_outputs(job: str, controller: FakeService, call: Call, folder: Path) ->
     controller.end(job, JobState.SUCCEEDED, 0)
     controller.results[job] = {"a/contigs.fa": b">1\nACGT\n"}
     assert json.loads(call("outputs", job, "--json").out) == [{"path": "a/contigs.fa", "size": 8, "sha256": DIGEST}]
-    assert call("outputs", job, "--to", "results").code == 0
+    told = call("outputs", job, "--to", "results")
+    assert (told.code, told.out) == (0, "In results: 1 file, 8 B, each as its machine published it (SHA-256).\n")
     assert (folder / "results" / "a" / "contigs.fa").read_bytes() == b">1\nACGT\n"
     (folder / "a-file").touch()
     blocked = call("outputs", job, "--to", str(folder / "a-file"))
@@ -311,7 +312,7 @@ def test_a_download_that_was_interrupted_is_completed(job: str, controller: Fake
     controller.output = counted  # type: ignore[method-assign]
     again = call("outputs", job, "--to", "results")
     assert (again.code, asked) == (0, ["b.txt", "c.txt"]), again.err
-    assert "1 of 3 files are in results already" in again.err
+    assert "Already in results: 1 of 3 files.\n" in again.err
     assert {x.name: x.read_bytes() for x in (folder / "results").iterdir()} == controller.results[job]
 
 

@@ -205,8 +205,11 @@ def test_why_tells_the_numbers() -> None:
     past = {KIND: Fates(Lives.of([(HOUR, True)] * 3), noticed=2, unnoticed=1)}
     made = pace(Says(700.0), running(an_agent(saves=2, frozen_seconds=5.0)), past=past)
     assert made is not None
-    for part in ("every 11m40s", "for 2.5 s", "3 were lost", "2 jobs were saved in time, 1 not"):
+    for part in ("every 11m40s", "for 2.5 s", "3 were lost", "2 jobs saved in time, 1 not"):
         assert part in made.reason
+    one = pace(Says(700.0), running(an_agent()), past={KIND: Fates(Lives.of([(HOUR, True)]), noticed=1, unnoticed=0)})
+    assert one is not None
+    assert "1 was lost (1 job saved in time, 0 not)" in one.reason
 
 
 def test_fates_tell_losses_that_cost_work() -> None:
