@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 # What a job is doing (`controller.phases`).
@@ -21,6 +22,14 @@ PHASES = {
     "succeeded": "its command ended well",
     "failed": "its command failed, or its results could not be had",
     "cancelled": "it was ended without results",
+}
+# Columns of `list` of which the name alone does not say what they hold.
+COLUMNS = {
+    "cpu": "processor time that the job used, on all its machines",
+    "saved by": "how its checkpoints are made; with none there are none, and `why` says the reason",
+    "unsaved": "work since the newest checkpoint, which it would do again if its machine were lost now",
+    "spent": "US dollars",
+    "age": "time since it was submitted",
 }
 # Kinds of moments of the timeline (`controller.events`) that are said otherwise.
 KINDS = {
@@ -74,5 +83,10 @@ def of_moment(moment: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def glossary() -> str:
-    """The phases with what they mean, for a help text."""
-    return "\n".join(["\b", "Phases:", *(f"  {name:<11} {meaning}" for name, meaning in PHASES.items())])
+    """The phases and columns with what they mean, for a help text."""
+    titled = {"Phases": PHASES, "Columns": {name.upper(): meaning for name, meaning in COLUMNS.items()}}
+    return "\n\n".join("\n".join(["\b", f"{title}:", *_told(words)]) for title, words in titled.items())
+
+
+def _told(words: dict[str, str]) -> Iterator[str]:
+    return (f"  {name:<11} {meaning}" for name, meaning in words.items())

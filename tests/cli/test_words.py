@@ -22,6 +22,13 @@ def test_no_word_is_left_out() -> None:
     assert set(words.WANTS) <= set(Want)
 
 
+def test_columns_are_explained(job: str, call: Call) -> None:
+    told, header = call("list", "--help").out, call("list").out.splitlines()[0]
+    assert "UNSAVED     work since the newest checkpoint" in told
+    for name in words.COLUMNS:
+        assert name.upper() in header
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "data", "said"),
     [
