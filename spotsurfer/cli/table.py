@@ -30,7 +30,7 @@ TABLE = {
     "act": {
         "checkpoint": "Save the job while it runs on.",
         "move": "Take the job to another machine; if that fails it runs on where it is.",
-        "suspend": "Save the job, give its machine back, and keep it in storage until `resume`.",
+        "suspend": "Save jobs, give their machines back, keep them in storage until `resume`.",
         "resume": "Let suspended or held jobs go on; with --from, any job from a checkpoint of your choice.",
         "priority": "Change how much the job counts: where limits leave no room for all, a higher one suspends a lower one.",
         "budget": "Change what the job may cost in all; it is held before that is passed.",
