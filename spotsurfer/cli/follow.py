@@ -148,30 +148,26 @@ def until(client: Client, job: str, look: Callable[[Json, list[Json]], str | Non
     Raises MoveFailed when the job ends or is held, or time is over.
     """
     with _in_spite_of_ctrl_c(f"The order to {job} stands", job):
-        return _until(client, job, look, limit_seconds, after)
-
-
-def _until(client: Client, job: str, look: Callable[[Json, list[Json]], str | None], limit_seconds: float, after: int) -> str:
-    end = time.monotonic() + limit_seconds
-    seen: list[Json] = []
-    told = {""}
-    while True:
-        found = patiently(lambda: client.get(job_path(job)), tell)
-        fresh = _after(client, job, after, wait=2.0)
-        after = fresh["next"]
-        seen += fresh["moments"]
-        if sentence := look(found, seen):
-            return sentence
-        if has_ended(found):
-            raise MoveFailed(f"Job {job} ended first ({found['state']}).")
-        if found["state"] == JobState.HELD and any(map(was_held, seen)):
-            raise MoveFailed(
-                f"Job {job} is held: {clean(found['reason']).rstrip('.')}. `spotsurfer resume {job}` lets it go on."
-            )
-        note = str(found["note"]) if found["note"] != found["reason"] else ""
-        if (gist := re.sub(r"[0-9.]+", "", note)) not in told:  # a sentence that counts seconds is told once
-            told.add(gist)
-            tell(f"Job {job} waits: {note}")
-        if time.monotonic() > end:
-            raise MoveFailed(f"It has not happened within {limit_seconds:g} seconds; `spotsurfer show {job}` says why.")
-        time.sleep(LOOK_SECONDS)
+        end = time.monotonic() + limit_seconds
+        seen: list[Json] = []
+        told = {""}
+        while True:
+            found = patiently(lambda: client.get(job_path(job)), tell)
+            fresh = _after(client, job, after, wait=2.0)
+            after = fresh["next"]
+            seen += fresh["moments"]
+            if sentence := look(found, seen):
+                return sentence
+            if has_ended(found):
+                raise MoveFailed(f"Job {job} ended first ({found['state']}).")
+            if found["state"] == JobState.HELD and any(map(was_held, seen)):
+                raise MoveFailed(
+                    f"Job {job} is held: {clean(found['reason']).rstrip('.')}. `spotsurfer resume {job}` lets it go on."
+                )
+            note = str(found["note"]) if found["note"] != found["reason"] else ""
+            if (gist := re.sub(r"[0-9.]+", "", note)) not in told:  # a sentence that counts seconds is told once
+                told.add(gist)
+                tell(f"Job {job} waits: {note}")
+            if time.monotonic() > end:
+                raise MoveFailed(f"It has not happened within {limit_seconds:g} seconds; `spotsurfer show {job}` says why.")
+            time.sleep(LOOK_SECONDS)
