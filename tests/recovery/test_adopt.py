@@ -320,7 +320,7 @@ def test_a_database_with_jobs_of_another_family_is_left_alone(old: Host, new: Ho
     with engine.begin() as c:
         rows.add_job(c, a_job())
     engine.dispose()
-    with pytest.raises(e.Conflict, match=f"has 1 jobs of the controller family {mine}"):
+    with pytest.raises(e.Conflict, match=f"has 1 job of the controller family {mine}"):
         adopted(new)
     assert peek.look(new.data / "state.db").family == mine
 
