@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from spotsurfer import privacy
 from spotsurfer.model.errors import DISK_FULL, DiskFull, HostUnfit
 from spotsurfer.runtime import Runtime, build, find
 from spotsurfer.settings import Settings
@@ -21,7 +22,7 @@ def ready(settings: Settings, say: Callable[[str], None]) -> Runtime:
         if found is not None:
             return found
         if settings.controller.data_dir in out.parents:  # whoever makes it first, it is its owner's alone
-            settings.controller.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            privacy.make(settings.controller.data_dir)
         say(f"build the agent's runtime in {out}, once for each version: a minute or two, 100 MiB to fetch")
         return build(out, mirror=settings.runtime.mirror, say=say)
     except OSError as e:

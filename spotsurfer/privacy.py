@@ -10,6 +10,11 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 SECRET = ("state.db", "state.db-wal", "state.db-shm", "store.key", "token")
 
 
+def make(folder: Path) -> None:
+    """Make our own folder, for its owner alone, unless it is there."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def close(folder: Path) -> list[Path]:
     """Take every right on our own folder and on the secrets in it from others; what was open until now.
 

@@ -103,27 +103,25 @@ def until_ended(client: Client, job: str, quiet: bool, limit_seconds: float | No
     Raises JobHeld for one that only its user lets go on, WaitOver after `limit_seconds`.
     """
     with _in_spite_of_ctrl_c(f"Job {job} goes on", job):
-        return _until_ended(client, job, quiet, limit_seconds)
-
-
-def _until_ended(client: Client, job: str, quiet: bool, limit_seconds: float | None) -> Json:
-    end = math.inf if limit_seconds is None else time.monotonic() + limit_seconds
-    after = 0
-    while True:
-        left = end - time.monotonic()
-        answer = _after(client, job, after, wait=max(min(left, LONG_POLL_SECONDS), 0.0))
-        after = answer["next"]
-        for moment in [] if quiet else answer["moments"]:
-            if (text := line(moment, with_job=False)) is not None:
-                tell(text)
-        found = patiently(lambda: client.get(job_path(job)), tell)
-        if has_ended(found):
-            return found
-        if found["state"] == JobState.HELD and not found["held_by"]:
-            raise JobHeld(f"Job {job} is held: {clean(found['reason']).rstrip('.')}. `spotsurfer resume {job}` lets it go on.")
-        if time.monotonic() >= end:
-            over = f"Job {job} has not ended within {limit_seconds:g} seconds; it goes on"
-            raise WaitOver(f"{over}, and `spotsurfer watch {job}` follows it.")
+        end = math.inf if limit_seconds is None else time.monotonic() + limit_seconds
+        after = 0
+        while True:
+            left = end - time.monotonic()
+            answer = _after(client, job, after, wait=max(min(left, LONG_POLL_SECONDS), 0.0))
+            after = answer["next"]
+            for moment in [] if quiet else answer["moments"]:
+                if (text := line(moment, with_job=False)) is not None:
+                    tell(text)
+            found = patiently(lambda: client.get(job_path(job)), tell)
+            if has_ended(found):
+                return found
+            if found["state"] == JobState.HELD and not found["held_by"]:
+                raise JobHeld(
+                    f"Job {job} is held: {clean(found['reason']).rstrip('.')}. `spotsurfer resume {job}` lets it go on."
+                )
+            if time.monotonic() >= end:
+                over = f"Job {job} has not ended within {limit_seconds:g} seconds; it goes on"
+                raise WaitOver(f"{over}, and `spotsurfer watch {job}` follows it.")
 
 
 def verdict(job: Json) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 # What a job is doing (`controller.phases`).
@@ -85,8 +84,7 @@ def of_moment(moment: dict[str, Any]) -> tuple[str, str] | None:
 def glossary() -> str:
     """The phases and columns with what they mean, for a help text."""
     titled = {"Phases": PHASES, "Columns": {name.upper(): meaning for name, meaning in COLUMNS.items()}}
-    return "\n\n".join("\n".join(["\b", f"{title}:", *_told(words)]) for title, words in titled.items())
-
-
-def _told(words: dict[str, str]) -> Iterator[str]:
-    return (f"  {name:<11} {meaning}" for name, meaning in words.items())
+    blocks = (
+        ["\b", f"{title}:", *(f"  {name:<11} {meaning}" for name, meaning in words.items())] for title, words in titled.items()
+    )
+    return "\n\n".join("\n".join(block) for block in blocks)

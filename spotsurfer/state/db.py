@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, create_engine, delete, event, insert,
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import StaticPool
 
+from spotsurfer import privacy
 from spotsurfer.model.errors import ControllerRunning, DiskFull, SpotsurferError
 from spotsurfer.state import schema
 
@@ -26,7 +27,7 @@ def open_database(path: Path | None) -> Engine:
     if path is None:
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
     else:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        privacy.make(path.parent)
         path.touch(mode=0o600)  # the files that SQLite makes beside it get the same rights
         engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
     event.listen(engine, "connect", _prepare)
@@ -82,7 +83,7 @@ def newest_version() -> str:
 
 def lock_state(folder: Path) -> int:
     """Hold the state folder for this process; the descriptor must stay open. Raises ControllerRunning."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    privacy.make(folder)
     fd = os.open(folder / "controller.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
