@@ -35,6 +35,9 @@ CHUNK_BYTES_MAX = 16 << 20  # what a reader accepts from any writer
 PACK_BYTES_MAX = 64 << 20
 MARK, PLAIN, SECRET = b"SSM3", b"p", b"e"
 SEAL_BYTES, NONCE_BYTES = 32, 12
+_COUNTS_END = 1 << 63  # what the kernel takes for a size or an offset
+_TIMES_END = _COUNTS_END * 10**9  # the same for seconds, in nanoseconds
+_NO_ID = (1 << 32) - 1  # to chown(2) it means "as it is"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -177,12 +180,23 @@ def sizes(table: list[Stored]) -> npt.NDArray[np.uint64]:
 
 
 def check(image: Manifest) -> None:
-    """Raises ProtocolError for chunks and extents that no writer makes."""
+    """Raises ProtocolError for numbers, chunks and extents that no writer makes."""
+    counts = {"epoch": image.epoch, "sequence": image.sequence, "image_bytes": image.image_bytes, **image.log}
+    if wrong := [f"{name} {n}" for name, n in counts.items() if not 0 <= n < _COUNTS_END]:
+        raise ProtocolError(f"the manifest says {wrong[0]}")
     for c in image.chunks:
         check_stored(c)
     known = sizes(image.chunks)
     for e in image.entries():
+        _check_numbers(e)
         e.extents.validate(e.size, known)
+
+
+def _check_numbers(e: Entry) -> None:
+    """Of hundreds of thousands of files, so without a loop."""
+    owned = 0 <= e.mode < 1 << 32 and 0 <= e.uid < _NO_ID and 0 <= e.gid < _NO_ID
+    if not (owned and 0 <= e.size < _COUNTS_END and -_TIMES_END < e.mtime_ns < _TIMES_END):
+        raise ProtocolError(f"{e.path!r} is said to have a mode, owner, size or time that no file has")
 
 
 def check_stored(c: Stored) -> None:

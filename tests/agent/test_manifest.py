@@ -101,6 +101,25 @@ HOSTILE = {
 }
 
 
+WIDE = 123456789012345678901234567890
+NUMBERS = [
+    *({"scratch": [dataclasses.replace(FILE, **{name: n})]} for name in ("mode", "uid", "gid", "size") for n in (-1, WIDE)),
+    {"scratch": [Entry("d", "dir", mtime_ns=WIDE)]},
+    {"scratch": [Entry("d", "dir", size=WIDE)]},
+    {"log": {"out": -1}},
+    {"log": {"out": WIDE}},
+    {"sequence": WIDE},
+    {"epoch": -1},
+    {"image_bytes": WIDE},
+]
+
+
+@pytest.mark.parametrize("changes", NUMBERS, ids=lambda c: next(iter(c)))
+def test_numbers_that_the_kernel_would_not_take_are_refused_even_when_sealed(changes):
+    with pytest.raises(ProtocolError):
+        manifest.decode(manifest.encode(image(**changes), KEYS), KEYS, "j")
+
+
 @pytest.mark.parametrize("changes", HOSTILE.values(), ids=HOSTILE)
 def test_what_no_writer_makes_is_refused_even_when_sealed(changes):
     data = manifest.encode(image(**changes), KEYS)
