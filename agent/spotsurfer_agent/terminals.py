@@ -27,6 +27,7 @@ DATA, INFO, FILES = "tty-data.img", "tty-info.img", "files.img"
 LINES = "terminal-lines.json"
 KEPT = "terminals.json"
 SECONDS = 1.0  # for one terminal; more than it holds can't be in it, so nothing is to wait for
+_LOOK_MS = 5  # the kernel makes room in its own time, and wakes nobody who waits for it
 _PIECE = 64  # a descriptor that the job shares may wait for room: there is room for so much
 _PEER = 0x5441  # TIOCGPTPEER of ioctl_tty(2)
 _FAR, _NEAR_MAJORS = os.makedev(5, 2), range(136, 144)  # Documentation/admin-guide/devices.txt
@@ -160,7 +161,7 @@ def _fill(fd: int, data: bytes) -> None:
     ready, end = select.poll(), time.monotonic() + SECONDS
     ready.register(fd, select.POLLOUT)
     while data and time.monotonic() < end:
-        if ready.poll(SECONDS * 1000):
+        if ready.poll(_LOOK_MS):
             data = data[os.write(fd, data[:_PIECE]) :]
 
 

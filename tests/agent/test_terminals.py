@@ -19,6 +19,8 @@ from spotsurfer_agent.pager import images
 from spotsurfer_agent.pager.images import BadImage, Unread
 from support.criu_images import MAGIC, image, message
 
+QUIET_SECONDS = 0.2
+
 
 class Terminal:
     """Both ends, and what CRIU's dump does to them."""
@@ -29,11 +31,10 @@ class Terminal:
         self.index = int(os.ttyname(self.near).removeprefix("/dev/pts/"))
 
     def read(self, fd: int) -> bytes:
-        """All that is there, as one who reads gets it."""
-        found, end = b"", time.monotonic() + 0.2
-        while time.monotonic() < end:
-            if select.select([fd], [], [], 0.02)[0]:
-                found += os.read(fd, 4096)
+        """All that is there, as one who reads gets it; the kernel brings it up in its own time."""
+        found = b""
+        while select.select([fd], [], [], QUIET_SECONDS)[0]:
+            found += os.read(fd, 4096)
         return found
 
     def dumped(self, *, writes: bool) -> Unread:
