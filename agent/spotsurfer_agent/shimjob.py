@@ -258,7 +258,7 @@ class Job:
     def _resumes(self) -> None:
         """CRIU is about to let the job run, which it does whatever the answer."""
         if self._cgroup is not None:
-            self._net.abort_outside()
+            self._net.abort_severed()
             if self._restore is not None:
                 self._output.give(*self._restore.account())
                 terminals.restored(self._restore.pidfile.parent, self._cgroup.pids())

@@ -42,9 +42,9 @@ class Net:
         if self._tools is not None:
             netns.unlock(self._tools, self.fd)
 
-    def abort_outside(self) -> None:
-        """Abort the connections that leave it. Never raises."""
-        tcp.abort_outside(self.fd, netns.INSIDE)
+    def abort_severed(self) -> None:
+        """Abort the connections whose other end is not in it. Never raises."""
+        tcp.abort_severed(self.fd, netns.INSIDE)
 
     def close(self) -> None:
         """Let it go. Idempotent."""

@@ -26,7 +26,8 @@ LIMITS = """
 
 A system call that waits with a timeout (`poll`, `nanosleep`, a futex with a limit) may return `EINTR` once after a save, as it
 may after a signal. Programs that wait on are not disturbed; one that takes it for the end is: `script` of util-linux 2.38 kills
-what it records. A connection out of the job breaks at a move: the program sees a network error.
+what it records. A connection out of the job breaks at a move: the program sees a network error. So does a TCP connection that
+waits to be accepted; its client connects anew. Whoever waits on a Unix socket comes along if he has not written to it yet.
 
 A job runs as `nobody` (65534) unless its user names another one, and as root only with `user = "root"`. Either way no setuid
 program gains rights (`sudo`, `su` and `ping` with a setuid bit fail), nothing can be mounted or traced from another user, and

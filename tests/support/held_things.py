@@ -55,6 +55,14 @@ THINGS = (
           "c=socket.create_connection(s[0].getsockname()); a=s[0].accept()"),
     Thing("unaccepted", "s=socket.socket(socket.AF_UNIX); s.bind('\\0here-%d' % os.getpid()); s.listen(); "
           "c=socket.socket(socket.AF_UNIX); c.connect(s.getsockname())"),
+    Thing("unaccepted, with data", "s=socket.socket(socket.AF_UNIX); s.bind('\\0here-%d' % os.getpid()); s.listen(); "
+          "c=socket.socket(socket.AF_UNIX); c.connect(s.getsockname()); c.send(b'x')",
+          "was written to over its Unix socket @here-", True),
+    Thing("unaccepted, closed", "s=socket.socket(socket.AF_UNIX); s.bind('\\0here-%d' % os.getpid()); s.listen(); "
+          "c=socket.socket(socket.AF_UNIX); c.connect(s.getsockname()); c.close()",
+          "was written to over its Unix socket @here-", True),
+    Thing("unaccepted, TCP", "s=socket.create_server(('127.0.0.1',0)); c=socket.create_connection(s.getsockname()); "
+          "c.send(b'x')"),
     Thing("own child", "a,b=socket.socketpair()\nif os.fork()==0:\n  a.close(); time.sleep(1000)\nb.close()"),
     Thing("nested process numbers", "done(libc.unshare(0x20000000))\nif os.fork()==0: time.sleep(1000)",
           "a namespace of its own for process numbers", True),

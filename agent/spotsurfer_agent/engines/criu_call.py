@@ -14,6 +14,7 @@ GHOST_MEGABYTES = 512  # on a disk, of a deleted file in use; CRIU's default of 
 COMMON = (
     "--manage-cgroups=ignore",  # the agent puts the tree into the job's control group
     "--tcp-established",  # connections inside the job's own network survive …
+    "--skip-in-flight",  # … but for one that nobody has accepted yet: its client gets an error, see `tcp`
     "--network-lock", "nftables",  # … and nothing is delivered there while their queues are read
     "--file-locks",
     "--ext-unix-sk",
@@ -86,6 +87,10 @@ SENTENCES = (
     (
         r"Can't dump (ghost|unlinked) file.* of (\d+) size",
         r"a deleted file of \2 bytes is still open, more than can be carried",
+    ),
+    (
+        r"Non-empty write queue on an in-flight socket|Found a closed in-flight socket",
+        "something was written over a Unix socket to a program that has not accepted the connection yet",
     ),
     (r"unix: .*external", "the job talks over a Unix socket to a program outside of it"),
     (r"Unsupported|not supported|Can't dump", "the job uses something that can't be saved"),

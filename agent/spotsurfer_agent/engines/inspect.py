@@ -106,6 +106,7 @@ def connections(job: Job) -> list[str]:
         p = _process(pid)
         if p is not None:
             found += [f"{p} is connected to {there}" for _, there in _outside(p.pid)]
+            found += [f"{p} has a connection from {there} that it has not accepted yet" for _, there in _waiting(p.pid)]
     return list(dict.fromkeys(found))
 
 
@@ -233,11 +234,16 @@ def _sockets(tree: _Tree, p: Process) -> Iterator[str]:
     held = [(fd, _socket_inode(name)) for fd, name in procfs.descriptors(p.pid) if name.startswith("socket:[")]
     if not held:
         return
-    peers = sockets.unix_peers(p.pid)
+    unix = sockets.unix_sockets(p.pid)
     for fd, inode in held:
         if (odd := sockets.odd_kind(p.pid, fd)) is not None:
             yield f"holds, as descriptor {fd}, a socket of family {odd}, which can't be saved: make it use TCP or UDP"
-        peer = peers.get(inode)
+        if unix.lost(inode):
+            yield (
+                f"was written to over its Unix socket {sockets.unix_name(p.pid, fd)} (descriptor {fd}), but has not accepted "
+                "that connection yet: let it accept, and it can be saved"
+            )
+        peer = unix.peers.get(inode)
         if peer is not None and peer not in tree.own_sockets:
             name = sockets.unix_name(p.pid, fd) or "without a name"
             yield (
@@ -250,6 +256,22 @@ def _tcp(tree: _Tree, p: Process) -> Iterator[str]:
     if tree.job.tcp == "forbid":
         for fd, there in _outside(p.pid):
             yield f'is connected to {there} (descriptor {fd}), which tcp = "forbid" rules out: close it, or say tcp = "close"'
+
+
+def _unaccepted(tree: _Tree, p: Process) -> Iterator[str]:
+    if tree.job.tcp == "forbid":
+        for fd, there in _waiting(p.pid):
+            yield (
+                f"has a connection from {there} that it has not accepted yet (descriptor {fd}), which "
+                'tcp = "forbid" rules out: accept and close it, or say tcp = "close"'
+            )
+
+
+def _waiting(pid: int) -> Iterator[tuple[int, str]]:
+    held = {inode: fd for fd, name in procfs.descriptors(pid) if (inode := _socket_inode(name))}
+    for inode, there in sockets.unaccepted(pid) if held else ():
+        if inode in held:
+            yield held[inode], there
 
 
 def _outside(pid: int) -> Iterator[tuple[int, str]]:
@@ -280,7 +302,18 @@ def _system_v(_: _Tree, p: Process) -> Iterator[str]:
 
 
 Check = Callable[[_Tree, Process], Iterable[str]]
-CHECKS: tuple[Check, ...] = (_anonymous, _files, _undelivered, _sockets, _tcp, _traced, _nested, _mappings, _system_v)
+CHECKS: tuple[Check, ...] = (
+    _anonymous,
+    _files,
+    _undelivered,
+    _sockets,
+    _tcp,
+    _unaccepted,
+    _traced,
+    _nested,
+    _mappings,
+    _system_v,
+)
 
 
 def _fuse(root: int) -> list[str]:

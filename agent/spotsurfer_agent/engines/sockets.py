@@ -7,15 +7,19 @@ import ipaddress
 import os
 import socket
 import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from spotsurfer_agent import linux, netns, sockdiag
+from spotsurfer_agent import linux, netns, sockdiag, tcp
 
 # Families that CRIU saves; for the internet ones, the protocols.
 FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK})
 PROTOCOLS = frozenset({socket.IPPROTO_TCP, socket.IPPROTO_UDP, socket.IPPROTO_ICMP, socket.IPPROTO_ICMPV6, 136, 255, 0})
 NAMES = {132: "SCTP", 262: "MPTCP", 33: "DCCP"}
 SO_DOMAIN, SO_PROTOCOL = 39, 38
-UDIAG_SHOW_PEER, UNIX_DIAG_PEER = 4, 2
+# Of linux/unix_diag.h: what to show, and the numbers of what is shown.
+UDIAG_SHOW_PEER, UDIAG_SHOW_ICONS, UDIAG_SHOW_RQLEN = 4, 8, 16
+UNIX_DIAG_PEER, UNIX_DIAG_ICONS, UNIX_DIAG_RQLEN = 2, 3, 4
 
 
 def odd_kind(pid: int, fd: int) -> str | None:
@@ -64,40 +68,84 @@ class _borrowed:
 
 
 def unix_name(pid: int, fd: int) -> str:
-    """The name at either end of a connected Unix socket; an abstract one begins with @."""
+    """The name at either end of a Unix socket; an abstract one begins with @."""
     with contextlib.suppress(OSError), _borrowed(pid, fd) as s:
-        for name in (s.getpeername(), s.getsockname()):
+        for name in (_peer(s), s.getsockname()):
             text = name.decode(errors="replace").replace("\0", "@") if isinstance(name, bytes) else str(name)
             if text:
                 return text
     return ""
 
 
-def unix_peers(pid: int) -> dict[int, int]:
-    """Connected Unix sockets of a process's network namespace: inode -> inode of the other end.
+def _peer(s: socket.socket) -> object:
+    with contextlib.suppress(OSError):
+        return s.getpeername()
+    return ""  # it listens
 
-    A connection that waits for its server to accept it has no other end yet and is not among them.
+
+@dataclass(frozen=True, slots=True)
+class UnixSockets:
+    """The Unix sockets of a network namespace, by inode."""
+
+    peers: dict[int, int]  # of connected ones, the other end
+    unaccepted: dict[int, list[int]]  # of listening ones, those that wait to be accepted; 0 = closed since
+    unread: dict[int, int]  # bytes that were written and wait for their reader
+
+    def lost(self, listening: int) -> int:
+        """How many connections wait there of which CRIU can't carry what was written."""
+        return sum(client == 0 or bool(self.unread.get(client)) for client in self.unaccepted.get(listening, ()))
+
+
+def unix_sockets(pid: int) -> UnixSockets:
+    """Those of a process's network namespace; none where the kernel does not tell.
+
+    A connection that waits for its server to accept it has no other end yet.
     """
-    peers: dict[int, int] = {}
-    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, UDIAG_SHOW_PEER, 0, 0)
-    try:
-        net = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            with sockdiag.opened(net) as s:
-                for entry in sockdiag.entries(s, request):
-                    _entry(entry, peers)
-        finally:
-            os.close(net)
-    except OSError:
-        return {}
-    return {inode: peer for inode, peer in peers.items() if peer}
+    found = UnixSockets({}, {}, {})
+    show = UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS | UDIAG_SHOW_RQLEN
+    with contextlib.suppress(OSError):
+        for entry in _asked(pid, struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, show, 0, 0)):
+            inode = struct.unpack_from("=I", entry, 4)[0]
+            for kind, words in _attributes(entry):
+                if kind == UNIX_DIAG_PEER and words[0]:
+                    found.peers[inode] = words[0]
+                elif kind == UNIX_DIAG_ICONS:
+                    found.unaccepted[inode] = list(words)
+                elif kind == UNIX_DIAG_RQLEN and words[1]:
+                    found.unread[inode] = words[1]
+    return found
 
 
-def _entry(message: bytes, peers: dict[int, int]) -> None:
-    inode = struct.unpack_from("=I", message, 4)[0]
+def _attributes(message: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
     at = 16  # family, type, state, pad, inode, two words of cookie
     while at + 4 <= len(message):
         length, kind = struct.unpack_from("=HH", message, at)
-        if kind == UNIX_DIAG_PEER:
-            peers[inode] = struct.unpack_from("=I", message, at + 4)[0]
+        if kind in (UNIX_DIAG_PEER, UNIX_DIAG_ICONS, UNIX_DIAG_RQLEN):
+            yield kind, struct.unpack_from(f"={(length - 4) // 4}I", message, at + 4)
         at += max((length + 3) // 4 * 4, 4)
+
+
+def unaccepted(pid: int) -> list[tuple[int, str]]:
+    """TCP connections from outside that wait to be accepted: inode of the socket that listens, and who waits."""
+    with contextlib.suppress(OSError):
+        with _diagnosis(pid) as s:
+            found = tcp.table(s)
+        listening = {c.here[1]: c.inode for c in found if c.state == tcp.LISTENING}
+        waiting = (c for c in found if c.state == tcp.ESTABLISHED and not c.inode and not c.stays_inside(netns.INSIDE))
+        return [(listening.get(c.here[1], 0), "{} port {}".format(*c.there)) for c in waiting]
+    return []
+
+
+@contextlib.contextmanager
+def _diagnosis(pid: int) -> Iterator[socket.socket]:
+    net = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with sockdiag.opened(net) as s:
+            yield s
+    finally:
+        os.close(net)
+
+
+def _asked(pid: int, request: bytes) -> list[bytes]:
+    with _diagnosis(pid) as s:
+        return list(sockdiag.entries(s, request))
