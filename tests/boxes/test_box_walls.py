@@ -69,6 +69,18 @@ cd /var/lib/spotsurfer; stat -f -c %T .; ls -A; dd if=/dev/zero of=x bs=1M count
     assert not list(here.folder(first.id).glob("disk*"))
 
 
+def test_a_box_with_an_ext4_disk_may_choose_its_inode_numbers_and_write_nothing_else_of_sys(tmp_path: Path) -> None:
+    with yard(tmp_path, disk_kind="ext4") as here:
+        box = here.launch("""
+cd /var/lib/spotsurfer; stat -f -c %T .; d=/sys/fs/ext4/$(basename $(findmnt -no SOURCE .))
+echo 4000 > $d/inode_goal && touch x && echo number $(stat -c %i x)
+echo 1 > $d/max_writeback_mb_bump || echo other refused
+for g in /sys/fs/ext4/*/inode_goal; do [ $g = $d/inode_goal ] || ( echo 4000 > $g ) && echo of $g; done; echo end""")
+        text = here.wait_console(box.id, "end")
+        assert "ext2/ext3" in text and "number 4000" in text and "other refused" in text
+        assert len(re.findall("^of ", text, re.MULTILINE)) == 1
+
+
 def test_clocks_can_differ_from_box_to_box(tmp_path: Path) -> None:
     with yard(tmp_path, clock_offset_seconds_max=10**8) as here:
         boxes = [here.launch("echo up $(cut -d. -f1 /proc/uptime)") for _ in range(2)]

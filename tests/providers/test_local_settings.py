@@ -28,6 +28,7 @@ def host(path: Path, url: str = "") -> ProviderHost:
         ({"disk": 1}, "unknown key 'disk'"),
         ({"disk_bytes": "20 GiB"}, "disk_bytes is '20 GiB'; it must be a whole number"),
         ({"disk_bytes": 1}, "disk_bytes must be at least"),
+        ({"disk_kind": "ntfs"}, "disk_kind must be one of btrfs, ext4, xfs"),
         ({"notice_seconds": -1}, "notice_seconds must be 0 or more"),
         ({"instances_max": 0}, "instances_max must be at least 1"),
         ({"pools": ["local-a"]}, "write zone/instance-type"),

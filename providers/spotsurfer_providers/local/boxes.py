@@ -60,7 +60,7 @@ def start_box(record: BoxRecord, group: BoxGroup, folder: Path, hidden: list[str
     _make_disk_point(record.root)
     group.create(Limits(record.cpus, record.memory_bytes))
     try:
-        disk = make_disk(folder, record.disk_bytes)
+        disk = make_disk(folder, record.disk_bytes, record.disk_kind)
         try:
             box = _spawn(group, record.clock_offset_seconds)
             try:

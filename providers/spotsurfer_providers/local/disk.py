@@ -24,10 +24,15 @@ _LO_FLAGS_AUTOCLEAR = 4
 _LOOP_CONFIG_BYTES = 304  # struct loop_config
 _LOOP_FLAGS_AT = 8 + 52  # fd, block_size, then lo_flags within struct loop_info64
 _TRIES = 50
+_PACKAGES = {"btrfs": "btrfs-progs", "ext4": "e2fsprogs", "xfs": "xfsprogs"}
 
+# Of machines that boot one image, so that a folder's entries come in one order on all of them.
+HASH_SEED = "9b5a6c1e-0d53-4b5f-8a07-5e1c7c1f0a44"
+USUAL = ("btrfs", "ext4")  # the first that can be made here
 MAKERS: dict[str, list[str]] = {
     "btrfs": ["mkfs.btrfs", "-q", "-K", "-f", "-m", "single"],
-    "ext4": ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,nodiscard", "-m", "0"],
+    "ext4": ["mkfs.ext4", "-q", "-F", "-E", f"lazy_itable_init=1,nodiscard,hash_seed={HASH_SEED}", "-m", "0"],
+    "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
 }
 
 
@@ -40,14 +45,16 @@ class Disk:
     kind: str
 
 
-def make_disk(folder: Path, size_bytes: int) -> Disk:
-    """A fresh disk, its bytes in the file system of `folder`.
+def make_disk(folder: Path, size_bytes: int, wanted: str = "") -> Disk:
+    """A fresh disk, its bytes in the file system of `folder`; `wanted`: of this kind ("" = a usual one).
 
-    Raises HostUnfit where loop devices or both file system makers are missing, DiskFull where it doesn't fit.
+    Raises HostUnfit where loop devices or the file system makers are missing, DiskFull where it doesn't fit.
     """
-    kind = next((k for k, command in MAKERS.items() if shutil.which(command[0])), None)
+    kinds = (wanted,) if wanted else USUAL
+    kind = next((k for k in kinds if shutil.which(MAKERS[k][0])), None)
     if kind is None:
-        raise HostUnfit("No mkfs.btrfs and no mkfs.ext4 here: install btrfs-progs (apt-get install btrfs-progs)")
+        lacks = " and no ".join(MAKERS[k][0] for k in kinds)
+        raise HostUnfit(f"No {lacks} here: install {_PACKAGES[kinds[0]]} (apt-get install {_PACKAGES[kinds[0]]})")
     backing = _nameless_file(folder)
     try:
         os.ftruncate(backing, size_bytes)

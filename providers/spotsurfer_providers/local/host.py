@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from spotsurfer.model.errors import HostUnfit, NotRoot
 from spotsurfer_providers.local.cgroups import Hierarchy, host_hierarchies
-from spotsurfer_providers.local.disk import MAKERS
+from spotsurfer_providers.local.disk import MAKERS, USUAL
 
 if TYPE_CHECKING:
     from spotsurfer.ports.provider import ProviderHost
@@ -29,7 +29,7 @@ def check_host() -> list[Hierarchy]:
     for tool, package in _TOOLS.items():
         if shutil.which(tool) is None:
             raise HostUnfit(f"Boxes need the program {tool}: apt-get install {package}")
-    if not any(shutil.which(command[0]) for command in MAKERS.values()):
+    if not any(shutil.which(MAKERS[kind][0]) for kind in USUAL):
         raise HostUnfit("Boxes need mkfs.btrfs for their disks: apt-get install btrfs-progs")
     if not Path("/dev/loop-control").exists():
         raise HostUnfit("Boxes need loop devices for their disks: modprobe loop")

@@ -138,6 +138,7 @@ class LocalProvider:
             cpus=min(kind.cpus, os.cpu_count() or 1),
             memory_bytes=kind.memory_bytes,
             disk_bytes=settings.disk_bytes,
+            disk_kind=settings.disk_kind or "",
             link_bits_per_second=settings.link_bits_per_second,
             notice_seconds=settings.notice_seconds,
             store_root=_store_root(self._host.store_url) if job_and_attempt(plan.tags) else None,

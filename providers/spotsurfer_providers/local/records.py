@@ -64,6 +64,7 @@ class BoxRecord:
     notice_seconds: float
     store_root: str | None  # the folder behind the gateway
     scenario: str | None
+    disk_kind: str = ""  # its file system; "" = a usual one
     clock_offset_seconds: int = 0  # its monotonic clock against the host's
     sockets: dict[str, str] = field(default_factory=dict)  # ports of the cloud's side that lead to Unix sockets of the host
     buckets: dict[str, str] = field(default_factory=dict)  # folders of the host that its gateway serves to be read

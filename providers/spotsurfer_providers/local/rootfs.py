@@ -67,7 +67,7 @@ def build(view: View) -> None:
     if view.runtimes:  # before private and hidden folders cover it
         _bake_in(Path(view.runtimes), Path(top + DISK_AT) / "runtime")
     _mount_proc(top + "/proc")
-    _mount_sys(view.cgroups, top)
+    _mount_sys(view, top)
     for folder, mode in PRIVATE.items():
         if os.path.isdir(top + folder) and not os.path.islink(top + folder):  # noqa: PTH112,PTH114 - as the kernel sees them
             kernel.mount("tmpfs", top + folder, "tmpfs", _OPEN, f"mode={mode}")
@@ -104,9 +104,16 @@ def _bind(path: Path, *, read_only: bool) -> None:
     kernel.mount(None, str(path), None, kernel.MS_REMOUNT | kernel.MS_BIND | _PLAIN | (kernel.MS_RDONLY if read_only else 0))
 
 
-def _mount_sys(cgroups: Sequence[CgroupMount], top: str) -> None:
-    """A fresh /sys shows the box's own network devices; below it only the box's own part of the control groups."""
-    kernel.mount("sysfs", top + "/sys", "sysfs", _PLAIN | kernel.MS_RDONLY)
+def _mount_sys(view: View, top: str) -> None:
+    """A fresh /sys shows the box's own network devices; below it only the box's own part of the control groups.
+
+    Of an ext4 disk, as root of any machine may, the box writes where the next inode number is looked for.
+    """
+    cgroups = view.cgroups
+    kernel.mount("sysfs", top + "/sys", "sysfs", _PLAIN)
+    if (goal := Path(f"{top}/sys/fs/ext4/{Path(view.device).name}/inode_goal")).exists():
+        _bind(goal, read_only=False)
+    kernel.mount(None, top + "/sys", None, kernel.MS_REMOUNT | kernel.MS_BIND | _PLAIN | kernel.MS_RDONLY)
     if [c.path for c in cgroups] == [_CGROUP_ROOT]:
         kernel.mount("cgroup2", top + _CGROUP_ROOT, "cgroup2", _PLAIN)
         return

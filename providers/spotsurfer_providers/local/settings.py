@@ -10,6 +10,7 @@ from pathlib import Path
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.market import Pool
 from spotsurfer_providers.catalog import instance_types
+from spotsurfer_providers.local.disk import MAKERS
 from spotsurfer_providers.local.gateway import BUCKET
 from spotsurfer_providers.local.network import GATEWAY_PORT
 from spotsurfer_providers.local.strict import build
@@ -29,6 +30,7 @@ class LocalSettings:
 
     scenario: str | None = None
     disk_bytes: int = 20 * _GIB
+    disk_kind: str | None = None  # "btrfs", "ext4" or "xfs"; None: btrfs where mkfs.btrfs is there, else ext4
     notice_seconds: float = 120.0
     link_bits_per_second: int | None = None
     instances_max: int = 16
@@ -58,6 +60,7 @@ def read_settings(table: Mapping[str, object]) -> LocalSettings:
     settings = build(LocalSettings, table, "provider.local")
     checks = (
         ("disk_bytes", settings.disk_bytes >= _DISK_BYTES_MIN, f"at least {_DISK_BYTES_MIN}"),
+        ("disk_kind", settings.disk_kind in (None, *MAKERS), f"one of {', '.join(MAKERS)}"),
         ("notice_seconds", settings.notice_seconds >= 0, "0 or more"),
         ("link_bits_per_second", (settings.link_bits_per_second or 8000) >= 8000, "at least 8000"),
         ("clock_offset_seconds_max", 0 <= settings.clock_offset_seconds_max <= _CLOCK_OFFSET_MAX, f"0 to {_CLOCK_OFFSET_MAX}"),
