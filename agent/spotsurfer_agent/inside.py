@@ -14,7 +14,7 @@ from pathlib import Path
 from spotsurfer_agent import launch, linux, procfs
 from spotsurfer_agent.privileges import Privileges
 
-ALL = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWTIME
+ALL = launch.OWN | linux.CLONE_NEWNS | linux.CLONE_NEWNET
 
 
 def main(argv: list[str]) -> int:

@@ -24,8 +24,9 @@ DISKS = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "nfs", "nfs4", "lustre", "ceph", "overlay", "squashfs", "erofs"}
 )
 # Never carried: they belong to the machine, not to the programs on it.
-NAMES = "names"  # folder of the job: what a program of an image looks names up in, written anew on each machine
-NAME_FILES = ("hosts", "resolv.conf")
+NAMES = "names"  # folder of the job: what its programs look names up in, written anew on each machine
+NAME_FILES = ("hosts", "resolv.conf")  # a job with the machine's root gets the first alone
+HOSTS = "/etc/hosts"
 OWN = ("/boot", "/dev", "/proc", "/run", "/snap", "/sys", "/tmp", "/var/tmp")  # noqa: S108
 
 
@@ -121,7 +122,13 @@ def _of_machine(base: str) -> tuple[list[Mount], list[Mount]]:
     disks = [
         Mount("disk" + point.replace("/", "-"), point, point, True) for point in carried(table, base) if Path(point).is_dir()
     ]
-    return disks, [RUN]
+    own = [Mount("hosts", f"{base}/job/{NAMES}/hosts", HOSTS, True)] if has_hosts() else []
+    return [*disks, *own], [RUN]
+
+
+def has_hosts() -> bool:
+    """Whether the machine has a file to mount one on; through a link CRIU would see it elsewhere than we say."""
+    return Path(HOSTS).is_file() and not Path(HOSTS).is_symlink()
 
 
 def _of_image(base: str, scratch: str) -> tuple[list[Mount], list[Mount]]:

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from spotsurfer_agent import jobroot, linux, secretmount
+from spotsurfer_agent import hostname, jobroot, linux, secretmount
 from spotsurfer_agent.privileges import Privileges
 
 FAILED = 127
+# Namespaces that a job gets at its start; those of mounts and network are made for it.
+OWN = linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS | linux.CLONE_NEWTIME
 _CAP_SYS_RESOURCE = 24
 
 
@@ -36,6 +38,7 @@ class LaunchPlan:
     root: str  # an empty folder of the agent; the job's tree is mounted there
     base: str
     scratch: str
+    host: str  # what it takes for its machine's name
     cgroups: list[str] = field(default_factory=list)  # files to write the pid into
     image: str = ""  # the unpacked tree of its container image; "" = the machine's own root
     extra: list[dict[str, Any]] = field(default_factory=list)  # jobroot.Mounts beyond the usual ones
@@ -106,7 +109,8 @@ def guard(tell: int, body: Callable[[], None]) -> NoReturn:
 def _middle(plan: LaunchPlan, net: int, streams: tuple[int, int], tell: int) -> NoReturn:
     enter_cgroups(plan.cgroups)
     linux.setns(net, linux.CLONE_NEWNET)
-    linux.unshare(linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWTIME)
+    linux.unshare(OWN)
+    hostname.take(plan.host)
     pid = os.fork()  # the first one in the new namespaces; when we exit, the shim inherits it
     if pid == 0:
         guard(tell, lambda: _first(plan, streams, tell))

@@ -9,6 +9,7 @@ import struct
 
 CLONE_NEWTIME = 0x00000080
 CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
@@ -73,6 +74,12 @@ def unshare(flags: int) -> None:
 def setns(fd: int, flags: int) -> None:
     """Enter the namespace behind a descriptor."""
     _checked(_libc.setns(fd, flags), "setns")
+
+
+def setdomainname(name: str) -> None:
+    """setdomainname(2)."""
+    raw = name.encode()
+    _checked(_libc.setdomainname(raw, ctypes.c_size_t(len(raw))), "setdomainname")
 
 
 def mount(source: str, target: str, fstype: str = "", flags: int = 0, data: str = "") -> None:

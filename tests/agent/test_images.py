@@ -161,7 +161,7 @@ def test_an_account_that_the_machine_lacks_is_an_unknown_user():
 def test_root_is_only_who_asks_for_it(tmp_path, image, user, uid, name):
     """`image`: the user that its image names; None = it has none."""
     images = Images(tmp_path, "j", open_store(tmp_path.as_uri()), Tools((), (), (), (), "", ()))
-    world, root = World(tmp_path, images), tmp_path / "root"
+    world, root = World(tmp_path, "j", images), tmp_path / "root"
     (root / "etc").mkdir(parents=True)
     (root / "etc/passwd").write_text("me:x:12:34::/:/x\n")
     if image is not None:

@@ -236,12 +236,12 @@ class Fleet:
         """A process of a box by its command line: the oldest one."""
         inner = control.box_status(self.data, box)["pid"]
         try:
-            space = Path(f"/proc/{inner}/ns/uts").readlink()
+            space = Path(f"/proc/{inner}/ns/cgroup").readlink()
         except OSError as e:
             raise LookupError(f"{box} has just ended") from e
         for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda p: int(p.name)):
             with suppress(OSError):
-                same = (folder / "ns" / "uts").readlink() == space
+                same = (folder / "ns" / "cgroup").readlink() == space
                 if same and wanted((folder / "cmdline").read_text().split("\0")):
                     return int(folder.name)
         raise LookupError(f"no such process in {box}")

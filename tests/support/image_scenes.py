@@ -344,7 +344,7 @@ def devices() -> None:
 
 TELLS = (
     "i=0; while :; do i=$((i+1)); "
-    'echo "turn $i $TOKEN $(cat /run/secrets/key) $(cat /run/mine) $(cat /etc/hosts | wc -l)"; sleep 0.02; done'
+    "echo turn $i $TOKEN $(cat /run/secrets/key) $(cat /run/mine /proc/sys/kernel/hostname /etc/hosts); sleep 0.02; done"
 )
 
 
@@ -362,7 +362,7 @@ def given() -> None:
     e.restore(newest(open_store(STORE)), spec)
     turns_pass(e, 20)
     told = {x.split(maxsplit=2)[2] for x in output(e).decode().splitlines()[1:-1]}
-    assert told == {"t0ken k3y own 2"}, told
+    assert told == {"t0ken k3y own j1 10.201.0.2 j1 127.0.0.1 localhost ::1 localhost"}, told
     e.kill()
 
 

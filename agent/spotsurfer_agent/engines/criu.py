@@ -107,7 +107,7 @@ class CriuEngine(Hosted):
             )
         if (why := needs.refusal(manifest.facts, here, None)) is not None:
             raise EngineError("refused", why)
-        self.world.bring(spec)
+        self.world.bring(spec, manifest.facts.get(needs.HOST, ""))
         if (why := needs.refusal(manifest.facts, here, self.world.place(self._mounts()))) is not None:
             raise EngineError("refused", why)
         try:

@@ -62,7 +62,7 @@ class Hosted(abc.ABC):
             (self._folder / name).mkdir(exist_ok=True)
         self._scratch = scratch.Scratch(base, tools.btrfs)
         self._scratch.make()
-        self.world = World(base, Images(base, job, store, tools, self._registry_auth))
+        self.world = World(base, job, Images(base, job, store, tools, self._registry_auth))
         self._keeper = Keeper(base, tools)
         self.marks = Marks(self._folder)
         self._bases = Bases(self._folder, store, job, self._keys)
@@ -316,6 +316,7 @@ class Hosted(abc.ABC):
             root=str(self._folder / "root"),
             base=str(self._base),
             scratch=str(self._scratch.path),
+            host=self.world.host,
             cgroups=[],
             image=self.world.path,
             extra=[dataclasses.asdict(m) for m in self.world.brought()],

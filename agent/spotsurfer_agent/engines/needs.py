@@ -5,6 +5,7 @@ Each fact is a line of text. Names tell how it is compared: `needs` below is the
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -14,7 +15,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from spotsurfer_agent import jobroot, procfs
+from spotsurfer_agent import hostname, jobroot, procfs
 from spotsurfer_agent.engines import cpucap, gpufacts
 from spotsurfer_agent.steps import StepRun
 
@@ -27,6 +28,7 @@ INSTRUCTIONS = re.compile(
 # Each one is a part of the register state that is saved and brought back; its layout must be the same.
 REGISTERS = ("fpu", "sse", "avx", "avx512f", "pku", "ospke", "amx_tile", "xsaves", "xsavec", "user_shstk")
 NO_IMAGE = "none: the machine's own root"
+HOST = "host name"  # that the job goes by
 HIDDEN = ("/dev/", "/proc/", "/sys/", "/run/", "/tmp/", "/var/tmp/", "/memfd:", "/SYSV", "/anon_hugepage")  # noqa: S108
 
 
@@ -71,6 +73,14 @@ def plain(base: str, image: str = "") -> dict[str, str]:
 def step(runs: Sequence[StepRun]) -> dict[str, str]:
     """For people: which step of the job an image is of."""
     return {"step": f"{runs[-1].number + 1}: {runs[-1].name}"} if runs else {}
+
+
+def host(pids: Iterable[int]) -> dict[str, str]:
+    """What the job goes by: all of its processes share it."""
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it ends
+            return {HOST: hostname.of_process(pid)}
+    return {}
 
 
 def _cpu_flags(text: str) -> set[str]:
@@ -178,6 +188,11 @@ def _same(theirs: str, ours: str) -> bool:
     return theirs == ours
 
 
+def _same_mounts(theirs: str, ours: str) -> bool:
+    """Images of before jobs had a host name have no mount for it."""
+    return set(ours.split()) - {jobroot.HOSTS} == set(theirs.split()) - {jobroot.HOSTS} and _within(theirs, ours)
+
+
 def _within(theirs: str, ours: str) -> bool:
     return set(theirs.split()) <= set(ours.split())
 
@@ -198,7 +213,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "CRIU": _not_older,
     "folder": _same,
     "container image": _same,
-    "mounts": _same,
+    "mounts": _same_mounts,
     "kernel's switches in /proc": _within,
     gpufacts.CHIP: _same,
     gpufacts.COUNT: _same,

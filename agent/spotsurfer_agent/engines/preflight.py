@@ -62,7 +62,7 @@ def _namespaces() -> str | None:
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        flags = linux.CLONE_NEWPID | linux.CLONE_NEWNS | linux.CLONE_NEWIPC | linux.CLONE_NEWNET | linux.CLONE_NEWTIME
+        flags = launch.OWN | linux.CLONE_NEWNS | linux.CLONE_NEWNET
 
         def body() -> None:
             linux.unshare(flags)

@@ -275,7 +275,7 @@ class Saving:
         at = self._at
         capture = at.scratch.capture(self._request.checkpoint, self._base.known, stays_frozen=self._request.final)
         facts = needs.machine(at.criu_version, str(at.base), jobroot.compared(at.mounts), at.root)
-        facts |= at.device.facts()
+        facts |= at.device.facts() | needs.host(at.cgroup.pids())
         facts |= needs.files(at.cgroup.pids(), str(at.base), at.place, shares.written(at.mounts))
         cpu = at.cgroup.used_since(told.number(status["cpu_baseline"])) + self._request.cpu_seconds_before
         return Instant(told.counts(frozen["log"]), cpu, facts, capture, told.texts(status["pipes"]), at.scratch.now_ns())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent import jobroot, jobrun, shimwire, trees
+from spotsurfer_agent import hostname, jobroot, jobrun, shimwire, trees
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.images import cdi, tree
 from spotsurfer_agent.images.accounts import NOBODY, ROOT, Account, UnknownUser, unprivileged
@@ -40,27 +40,37 @@ class Beginning:
 class World:
     """The surroundings of the job of one base folder."""
 
-    def __init__(self, base: Path, images: Images) -> None:
-        self.images = images
+    def __init__(self, base: Path, job: str, images: Images) -> None:
+        self.images, self.host = images, hostname.of(job)
         self._base, self._folder = base, base / "job"
 
-    def prepare(self, spec: Spec, progress: Callable[[str], None] = lambda _: None) -> Root | None:
-        """Have the job's root on this machine; None where that is the machine's own. Raises EngineError, StoreError."""
+    def prepare(self, spec: Spec, progress: Callable[[str], None] = lambda _: None, host: str = "") -> Root | None:
+        """Have the job's root on this machine; None where that is the machine's own. `host`: see `bring`.
+
+        Raises EngineError, StoreError.
+        """
         try:
             root = self.images.ready(spec, progress)
         except ImageError as e:
             raise EngineError(e.kind, str(e)) from e
-        if root is not None:
-            names = self._folder / jobroot.NAMES
-            names.mkdir(exist_ok=True)
-            for name, text in (("hosts", HOSTS), ("resolv.conf", jobrun.resolver())):
-                (names / name).write_text(text)
-                (names / name).chmod(0o644)  # for the job's user, too
+        self._lay_names(machine=root is None, hosts=(self.host, host))
         return root
 
-    def bring(self, spec: Spec) -> None:
-        """The same, and note that it is this job's, with what is mounted there. Raises EngineError, StoreError."""
-        root, extra = self.prepare(spec), self.brought(spec)
+    def _lay_names(self, *, machine: bool, hosts: tuple[str, ...]) -> None:
+        """What the job looks names up in; `machine`: it has the machine's root, and so what the machine knows."""
+        names = self._folder / jobroot.NAMES
+        names.mkdir(exist_ok=True)
+        known = Path(jobroot.HOSTS).read_text(errors="surrogateescape") if machine and jobroot.has_hosts() else HOSTS
+        for name, text in (("hosts", hostname.hosts(known, hosts)), ("resolv.conf", jobrun.resolver())):
+            (names / name).write_text(text, errors="surrogateescape")
+            (names / name).chmod(0o644)  # for the job's user, too
+
+    def bring(self, spec: Spec, host: str = "") -> None:
+        """The same, and note that it is this job's, with what is mounted there. Raises EngineError, StoreError.
+
+        `host`: what an image takes for the machine's name; that of a copy is the name of the job that it is a copy of.
+        """
+        root, extra = self.prepare(spec, host=host), self.brought(spec)
         shimwire.write_durably(self._folder / MOUNTS, {"mounts": [asdict(m) for m in extra]})
         if root is None:
             (self._folder / FILE).unlink(missing_ok=True)

@@ -1,0 +1,48 @@
+"""What a process sees of itself, before and after a save and a move."""
+
+from __future__ import annotations
+
+import pytest
+from spotsurfer_agent import hostname
+from spotsurfer_agent.engines import needs
+from spotsurfer_agent.engines.world import World
+from spotsurfer_agent.images.bringing import Images
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.tools import Tools
+from support.minibox import minibox
+
+SCENES = "support.self_scenes"
+
+
+@pytest.mark.parametrize(
+    ("job", "name"),
+    [("train-7f3a", "train-7f3a"), ("My_Job.2", "my-job-2"), ("-x-", "x"), ("..", "job"), ("a" * 62 + "-b", "a" * 62)],
+)
+def test_a_name_that_every_program_takes_for_a_machines(job, name):
+    assert hostname.of(job) == name
+
+
+def test_a_copy_finds_itself_by_the_name_that_its_programs_have_read(tmp_path):
+    images = Images(tmp_path, "other", open_store(tmp_path.as_uri()), Tools((), (), (), (), "", ()))
+    world, names = World(tmp_path, "other", images), tmp_path / "job/names/hosts"
+    (tmp_path / "job").mkdir()
+    for host, told in (("", "10.201.0.2 other\n"), ("first", "10.201.0.2 other first\n"), ("other", "10.201.0.2 other\n")):
+        world.bring(Spec("other", []), host)
+        assert names.read_text().startswith(told)
+        assert "localhost" in names.read_text()
+        assert names.stat().st_mode & 0o777 == 0o644
+
+
+def test_images_of_before_jobs_had_a_name_of_their_own_are_not_refused():
+    here = {"mounts": "/dev /etc/hosts /tmp"}
+    assert needs.refusal({"mounts": "/dev /tmp"}, here) is None
+    assert needs.refusal({"mounts": "/dev /tmp"}, {"mounts": "/dev /etc/hosts"}) is not None
+    assert needs.refusal(here, {"mounts": "/dev /tmp"}) is not None, "a machine that has none to mount ours on"
+
+
+@pytest.mark.real
+def test_a_job_goes_by_one_name_wherever_it_is(tmp_path):
+    for machine in ("first", "second"):
+        with minibox(tmp_path / machine, tmp_path / "store", module=SCENES) as box:
+            box.run("named", machine)
