@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
+from spotsurfer_agent import cgroup, procfs
 from support.fleet import MARKS, Fleet, Json, fleet, with_pools
 
 pytestmark = MARKS
@@ -23,6 +26,15 @@ for i in range(steps):
 doubles.close()
 assert all(b == b[:32] * 32768 for b in blocks)
 open("result.txt", "w").write(blocks[-1][:32].hex() + "\\n")
+"""
+# Takes what memory is left in the group of a process, until it is killed. A file in memory is no process's: who made it lives.
+TAKES = """\
+import contextlib, os, pathlib, sys
+group, victim = pathlib.Path(sys.argv[1]), pathlib.Path("/proc", sys.argv[2], "statm")
+(group / "cgroup.procs").write_text("0")
+file = os.memfd_create("takes")
+with contextlib.suppress(OSError):  # it is gone
+    while victim.read_text().split()[0] != "0": os.write(file, b"x" * (4 << 20))
 """
 
 
@@ -62,6 +74,24 @@ def test_one_without_checkpoints_is_killed_and_begins_again_where_there_is_more(
     assert killed["data"]["used_bytes"] > 700 << 20
     assert "the kernel killed it" in next(a["reason"] for a in ended["attempts"] if a["instance_type"] == SMALL)
     assert not world.moments(job, "retry")
+
+
+def test_one_with_a_checkpoint_that_is_killed_goes_on_from_it(world: Fleet) -> None:
+    """The machine's memory ends, though the job took little of it: other programs of the machine did."""
+    job = world.submit(500, pause=0.05, text=GROWS)
+    world.wait_line(job, 100)
+    world.client.post(f"/v1/jobs/{job}/checkpoint")
+    [saved] = world.wait(lambda: world.moments(job, "saved"), "a checkpoint")
+    world.wait_line(job, 300)
+    box = world.box(job, 1)
+    agent, program = world.agent_pid(box), world.job_pid(box)
+    groups = cgroup.places(procfs.text(agent, "cgroup"), procfs.text("self", "mountinfo"))
+    folder, _ = groups.get("memory") or groups[cgroup.UNIFIED]
+    subprocess.run([sys.executable, "-c", TAKES, str(folder), str(program)], check=True)
+    grown(world, job)
+    assert len(world.moments(job, "out of memory")) == 1
+    assert [m["data"]["checkpoint"] for m in world.moments(job, "granted")] == [None, saved["data"]["checkpoint"]]
+    assert not world.moments(job, "near miss")
 
 
 def test_it_ends_identical_on_a_larger_machine(world: Fleet) -> None:
