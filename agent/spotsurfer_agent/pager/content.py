@@ -11,7 +11,7 @@ from spotsurfer_agent import terminals
 from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.extents import Extent
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
-from spotsurfer_agent.pager import images, ticking
+from spotsurfer_agent.pager import changes, images
 from spotsurfer_agent.pager.images import Pagemap
 from spotsurfer_agent.pager.layout import Layout, in_order
 
@@ -89,8 +89,8 @@ class Content:
         if (data := self._instead.get(name)) is not None:
             return iter([memoryview(data)])
         entry = self.files.get(name)
-        if entry is not None and ticking.concerned(name):
-            return iter([memoryview(ticking.ticking(name, self._small(name)))])
+        if entry is not None and (change := changes.change(name)) is not None:
+            return iter([memoryview(change(name, self._small(name)))])
         return None if entry is None else self.pieces(entry, [(0, entry.size)])
 
     def pieces(self, entry: Entry, parts: Iterable[tuple[int, int]]) -> Iterator[memoryview]:

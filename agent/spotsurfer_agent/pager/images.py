@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -23,6 +23,10 @@ _ID, _PACKET, _RDEV, _PTY, _INDEX, _OF, _DATA = 1, 5, 8, 12, 1, 1, 2  # of image
 _TTY, _TTY_INFO, _TTY_FLAGS = 19, 2, 3  # of images/fdinfo.proto and images/tty.proto
 _PTMX = os.makedev(5, 2)
 _VSYSCALL, _VDSO, _VVAR = 1 << 2, 1 << 3, 1 << 12  # criu/include/image.h
+
+
+# What a message says in plain numbers, by field -> what it is to say of these instead; None takes a field out.
+Change = Callable[[dict[int, int]], Mapping[int, "int | None"]]
 
 
 class BadImage(Exception):
@@ -260,19 +264,55 @@ def _fields(message: bytes) -> dict[int, int]:
 
 def _walk(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int | bytes]]:
     """Fields, where their values begin, and these: plain numbers, and what has a length; others are passed over."""
+    for number, _, begin, value, _ in _spans(data, at, end):
+        if value is not None:
+            yield number, begin, value
+
+
+def _spans(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int | bytes | None, int]]:
+    """Each field: its number, where it begins, where its value does, that value (None = of another kind), where it ends."""
     while at < end:
-        key, at = _varint(data, at)
+        key, begin = _varint(data, at)
         wire = key & 7
+        value: int | bytes | None = None
         if wire == 0:
-            value, after = _varint(data, at)
-            yield key >> 3, at, value
-            at = after
+            value, after = _varint(data, begin)
         elif wire == 2:
-            length, at = _varint(data, at)
-            yield key >> 3, at, data[at : at + length]
-            at += length
+            length, begin = _varint(data, begin)
+            after = begin + length
+            value = data[begin:after]
         else:
-            at += 8 if wire == 1 else 4
+            after = begin + (8 if wire == 1 else 4)
+        yield key >> 3, at, begin, value, after
+        at = after
+
+
+def changed(data: bytes, path: Sequence[int], change: Change) -> bytes:
+    """The same image with other plain numbers in the messages at this path of fields.
+
+    Raises BadImage, and what broken bytes raise: IndexError, struct.error.
+    """
+    out = [data[:_MAGIC]]
+    for message in _messages(data):
+        body = _changed(message, path, change)
+        out += [struct.pack("=I", len(body)), body]
+    return b"".join(out)
+
+
+def _changed(message: bytes, path: Sequence[int], change: Change) -> bytes:
+    spans = list(_spans(message, 0, len(message)))
+    instead = {} if path else change({number: value for number, _, _, value, _ in spans if isinstance(value, int)})
+    out = []
+    for number, begin, at, value, after in spans:
+        whole = message[begin:after]
+        if path and number == path[0] and isinstance(value, bytes):
+            body = _changed(value, path[1:], change)
+            whole = whole if body == value else _number(number << 3 | 2) + _number(len(body)) + body
+        elif number in instead and isinstance(value, int):
+            other = instead[number]
+            whole = b"" if other is None else message[begin:at] + _number(other)
+        out.append(whole)
+    return b"".join(out)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
