@@ -16,7 +16,6 @@ import ctypes
 import fcntl
 import functools
 import os
-import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from spotsurfer_agent import linux, procfs, ptrace
+from spotsurfer_agent import kernelversion, linux, procfs, ptrace
 
 AREA_BYTES_MIN = 1 << 20  # smaller ones are read as fast as they are asked about
 _SYS_CLOSE, _SYS_USERFAULTFD = 3, 323  # x86-64
@@ -36,7 +35,6 @@ _KERNEL_CLEAN = (6, 12, 11)  # earlier ones do where memory moves while it is wa
 _PAGEMAP_SCAN, _ARM, _MUST_BE_WATCHED = 0xC0606610, 1, 2
 _WATCHED, _WRITTEN, _PRESENT, _EMPTY, _HUGE = 1, 2, 8, 32, 64
 _REGIONS = 1 << 14
-SIGNATURE = Path("/proc/version_signature")  # "Ubuntu 6.8.0-51.52-generic 6.8.12"
 _OWN = ("[stack", "[vdso]", "[vvar", "[vsyscall]", "[uprobes]")
 
 Ranges = npt.NDArray[np.uint64]  # rows of start and end, in bytes
@@ -61,7 +59,7 @@ class _Scan(ctypes.Structure):
 @functools.cache
 def available() -> bool:
     """Whether this kernel has it."""
-    if os.uname().machine != "x86_64" or _kernel() < _KERNEL_MIN:
+    if os.uname().machine != "x86_64" or kernelversion.version() < _KERNEL_MIN:
         return False
     try:
         fd = linux.userfaultfd(_USER_MODE_ONLY)
@@ -69,15 +67,6 @@ def available() -> bool:
         return False
     with contextlib.closing(os.fdopen(fd, "rb", buffering=0)):
         return _introduced(fd)
-
-
-@functools.cache
-def _kernel() -> tuple[int, ...]:
-    """Ubuntu's own release says nothing of the one that it was made from: `/proc/version_signature` does."""
-    release = os.uname().release
-    with contextlib.suppress(OSError):
-        release = SIGNATURE.read_text().split()[-1]
-    return tuple(int(x) for x in re.findall(r"\d+", release)[:3])
 
 
 class WriteWatch:
@@ -173,7 +162,7 @@ def _registered(fd: int, start: int, end: int) -> bool:
     plain = np.array([start, end - start, 0], dtype=np.uint64)
     if linux.ioctl(fd, _UFFDIO_REGISTER, words.ctypes.data) != 0:
         return False
-    return _kernel() >= _KERNEL_CLEAN or linux.ioctl(fd, _UFFDIO_WRITEPROTECT, plain.ctypes.data) == 0
+    return kernelversion.version() >= _KERNEL_CLEAN or linux.ioctl(fd, _UFFDIO_WRITEPROTECT, plain.ctypes.data) == 0
 
 
 def _areas(pid: int) -> Iterator[tuple[int, int]]:

@@ -21,12 +21,18 @@ end() {
 }
 
 # Nothing may change files that a job has mapped: an image of it would find them changed.
+# Timers go first, and are waited for: one that is there when its service is masked fails, and the machine is degraded.
 still() {
-  for unit in apt-daily.timer apt-daily-upgrade.timer unattended-upgrades.service apt-daily.service \
-    apt-daily-upgrade.service dnf-automatic.timer dnf-automatic-install.timer dnf-makecache.timer \
-    packagekit.service snapd.refresh.timer update-notifier-download.timer fwupd-refresh.timer; do
-    systemctl mask --now --no-block --quiet "$unit" >/dev/null 2>&1 || :
-  done
+  timers="apt-daily.timer apt-daily-upgrade.timer dnf-automatic.timer dnf-automatic-install.timer dnf-makecache.timer
+    snapd.refresh.timer update-notifier-download.timer fwupd-refresh.timer"
+  services="unattended-upgrades.service apt-daily.service apt-daily-upgrade.service packagekit.service"
+  # shellcheck disable=SC2086 # lists of words
+  {
+    systemctl stop --quiet $timers
+    systemctl mask --quiet $timers
+    systemctl mask --now --no-block --quiet $services
+    systemctl reset-failed --quiet $timers
+  } >/dev/null 2>&1 || :
 }
 
 # The machine's own credentials (IMDSv2) into id, secret, token. They are never arguments of a program: others could read them there.

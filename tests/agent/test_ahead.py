@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from spotsurfer_agent import writewatch
+from spotsurfer_agent import kernelversion, writewatch
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.prints import PRINT
@@ -304,15 +304,15 @@ RELEASES += [("Ubuntu 6.8.0-31.31-generic 6.8.1", False), ("Ubuntu 6.8.0-51.52-g
 def test_kernels_that_leave_protection_behind_are_not_trusted(monkeypatch, tmp_path, release, can):
     other = os.uname_result(("Linux", "host", release, "#1 SMP", "x86_64"))
     writewatch.available.cache_clear()
-    writewatch._kernel.cache_clear()
+    kernelversion.version.cache_clear()
     monkeypatch.setattr(os, "uname", lambda: other)
-    monkeypatch.setattr(writewatch, "SIGNATURE", tmp_path / "signature")
+    monkeypatch.setattr(kernelversion, "SIGNATURE", tmp_path / "signature")
     if "Ubuntu" in release:
-        writewatch.SIGNATURE.write_text(f"{release}\n")
+        kernelversion.SIGNATURE.write_text(f"{release}\n")
     assert writewatch.available() is can
     monkeypatch.undo()
     writewatch.available.cache_clear()
-    writewatch._kernel.cache_clear()
+    kernelversion.version.cache_clear()
 
 
 HUGE = """
