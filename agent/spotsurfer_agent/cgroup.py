@@ -1,6 +1,7 @@
 """The job's control group: made below the agent's own, frozen, thawed, killed and measured as one. Knows v1, v2, their mix.
 
-CRIU is told to ignore control groups; whatever is in this one is the job.
+CRIU is told to ignore control groups; whatever is in this one is the job. For want of memory the kernel kills one process of
+it and not the group (`memory.oom.group` stays 0): a program may do without a child.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent import procfs
+from spotsurfer_agent import cgroup2, procfs
 from spotsurfer_agent.jobroot import mount_lines
 
 CONTROLLERS = ("freezer", "cpuacct", "memory")
@@ -78,7 +79,9 @@ class JobCgroup:
         Nothing is made yet. Raises CgroupError, and FileNotFoundError where there is no such process.
         """
         found = places(Path(f"/proc/{process}/cgroup").read_text(), procfs.text("self", "mountinfo"))
-        folders = {c: str(where / name) for c, (where, _) in found.items() if c in CONTROLLERS or c == UNIFIED}
+        folders = {c: str(where / name) for c, (where, _) in found.items() if c in CONTROLLERS}
+        if UNIFIED in found:
+            folders[UNIFIED] = str(cgroup2.home(found[UNIFIED][0]) / name)
         if "freezer" in folders and UNIFIED in folders:
             del folders[UNIFIED]  # the mix: the old freezer and meters are the ones that work
         if not folders:
@@ -86,13 +89,15 @@ class JobCgroup:
         return JobCgroup(folders)
 
     def create(self) -> None:
-        """Make the folders. Idempotent. Raises CgroupError.
+        """Make the folders. On v2 who is in the group above goes into its leaf. Idempotent. Raises CgroupError.
 
         Every user may look into them, whatever the umask: CRIU looks for the freezer with `access`, which asks for the real
         user, and that may be the job's (`launch.lend_identity`).
         """
-        for folder in set(self.folders.values()):
+        for name, folder in self.folders.items():
             try:
+                if name == UNIFIED:
+                    cgroup2.delegate(Path(folder).parent)
                 Path(folder).mkdir(exist_ok=True)
                 Path(folder).chmod(0o755)
             except OSError as e:

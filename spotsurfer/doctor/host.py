@@ -7,9 +7,12 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+
+from spotsurfer_agent import grouplook
 
 from spotsurfer.doctor.finding import Finding, fail, ok, warn
 from spotsurfer.ports.clock import SystemClock
@@ -18,6 +21,7 @@ from spotsurfer.units import size
 
 NAMESPACES = ("--pid", "--mount", "--ipc", "--net", "--uts", "--time")
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "nsenter": "util-linux", "mount": "mount", "tar": "tar"}
+CGROUPS = Path("/sys/fs/cgroup")
 CONTROLLERS = frozenset({"cpu", "memory", "freezer"})
 MEMORY_FEW_BYTES = 2 << 30
 DISK_LEAST_BYTES, DISK_FEW_BYTES = 1 << 30, 10 << 30
@@ -54,13 +58,14 @@ def namespaces(_: Settings) -> Finding:
 
 
 def control_groups(_: Settings) -> Finding:
-    """CPU, memory and freezer, in either version."""
-    second = Path("/sys/fs/cgroup/cgroup.controllers")
+    """CPU, memory and freezer, in either version; in the second, whether a group of our own really gets them."""
+    second = CGROUPS / "cgroup.controllers"
     unified = _words(second) | {"freezer"} if second.exists() else set[str]()  # version 2 can always freeze
     old = {word for options in _mounted("cgroup") for word in options.split(",")}
     for version, controllers in ((2, unified), (1, old)):
         if controllers >= CONTROLLERS:
-            return ok(f"version {version}, with {', '.join(sorted(CONTROLLERS))}")
+            found = grouplook.look([sys.executable]) if version == 2 and os.geteuid() == 0 else None
+            return fail(found.what, found.remedy) if found else ok(f"version {version}, with {', '.join(sorted(CONTROLLERS))}")
     missing = ", ".join(sorted(CONTROLLERS - unified - old))
     return fail(
         f"control groups lack {missing}", "mount /sys/fs/cgroup as a stock distribution does (systemd, or a host kernel)"

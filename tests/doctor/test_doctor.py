@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import grouplook, protocol
 from spotsurfer_agent.store import open_store
 from support.api import api
 from support.closed import close
@@ -67,6 +68,21 @@ def test_without_a_runtime_it_says_how_to_build_one(settings: Settings) -> None:
         found = check(settings)
         assert found.level == "fail"
         assert "agent-runtime build" in found.remedy
+
+
+@pytest.mark.parametrize(("found", "level"), [(None, "ok"), (grouplook.Trouble("no memory is counted", "boot well"), "fail")])
+def test_under_v2_a_group_of_our_own_is_tried_for_a_list_says_little(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: grouplook.Trouble | None, level: str
+) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    monkeypatch.setattr(host, "CGROUPS", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(grouplook, "look", lambda _python: found)
+    finding = host.control_groups(settings)
+    assert finding.level == level
+    assert (finding.text, finding.remedy) == (
+        (found.what, found.remedy) if found else ("version 2, with cpu, freezer, memory", "")
+    )
 
 
 def test_a_broken_check_is_a_finding(settings: Settings) -> None:

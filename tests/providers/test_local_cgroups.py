@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from spotsurfer_agent.cgroup2 import LEAF, lacking
 from spotsurfer_providers.local.cgroups import BoxGroup, Limits, hierarchies
+from support.kernel_v2 import KernelV2
 
 from spotsurfer.model.errors import HostUnfit
 
@@ -47,15 +49,36 @@ def test_controllers_mounted_together_share_a_folder(tmp_path: Path) -> None:
     assert len(group.folders()) == 3
 
 
-def test_the_unified_tree(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_a_container", [False, True])
+def test_the_unified_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_a_container: bool) -> None:
+    kernel = KernelV2(tmp_path, "cpu io memory pids", monkeypatch, real_top=not of_a_container)
+    kernel.enter(tmp_path, 4, 5)
     trees = hierarchies(v2(tmp_path, "cpuset cpu io memory pids"))
-    assert [(t.unified, t.controllers) for t in trees] == [(True, ("cpu", "memory", "pids"))]
+    assert [(t.unified, t.controllers) for t in trees] == [(True, ("memory", "cpu", "io", "pids"))]
     BoxGroup(trees, "box-1").create(LIMITS)
     box = tmp_path / "spotsurfer/box-1"
     assert (box / "cpu.max").read_text() == "150000 100000"
     assert (box / "memory.max").read_text() == str(1 << 30)
-    assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
-    assert (tmp_path / "spotsurfer/cgroup.subtree_control").read_text() == "+cpu +memory +pids"
+    kernel.sync()
+    assert (box / "memory.high").exists()
+    assert kernel.pids(tmp_path / LEAF if of_a_container else tmp_path) == [4, 5]
+
+
+def test_a_job_in_a_box_has_controllers_and_process_1_a_leaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = KernelV2(tmp_path, "cpu io memory pids", monkeypatch)
+    group = BoxGroup(hierarchies(v2(tmp_path, "cpu io memory pids")), "box-1")
+    group.create(LIMITS)
+    box = tmp_path / "spotsurfer/box-1"
+    kernel.enter(box, 70)
+    group.delegate()
+    (box / "job").mkdir()
+    kernel.sync()
+    assert kernel.pids(box / LEAF) == [70]
+    assert lacking(box / "job") == []
+    kernel.unseen.add(box)
+    (box / "cgroup.subtree_control").write_text("")
+    with pytest.raises(HostUnfit, match="hand on controllers to a box"):
+        group.delegate()
 
 
 @pytest.mark.parametrize("groups", [(), ("cpu", "memory"), ("name=systemd",)])

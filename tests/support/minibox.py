@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from spotsurfer_agent import cgroup2
 from support import levels
 from support.runtime import unpacked_runtime
 from support.tree import ROOT
@@ -82,16 +83,26 @@ class Minibox:
         )
         prefix = unpacked_runtime() / "prefix"
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}", "SPOTSURFER_PREFIX": str(prefix)}
-        enter = "".join(f"echo 0 > {d}/cgroup.procs\n" for d in self._cgroups)
+        enter = "".join(f"echo 0 > {self._entered(d)}/cgroup.procs\n" for d in self._cgroups)
         argv = ["unshare", "--pid", "--fork", "--mount", "--net", "--ipc", "--uts", "--kill-child", "bash", "-c", text]
         done = subprocess.run(
             ["bash", "-c", enter + 'exec "$@"', "-", *argv],
             env=environment, capture_output=True, text=True, timeout=timeout_seconds, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{scene} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
-        left = [str(p) for d in self._cgroups for p in d.iterdir() if p.is_dir()]
+        left = [str(p) for d in self._cgroups for p in d.iterdir() if p.is_dir() and p.name != cgroup2.LEAF]
         assert not left, f"control groups left behind: {left}"
         return done.stdout
+
+    @staticmethod
+    def _entered(folder: Path) -> Path:
+        """Where the machine's first process is: on v2 in a leaf, for what is inside can't move the one that started it."""
+        if not (folder / "cgroup.controllers").exists():
+            return folder
+        cgroup2.delegate(folder)
+        leaf = folder / cgroup2.LEAF
+        leaf.mkdir(exist_ok=True)
+        return leaf
 
     def close(self) -> None:
         """Give everything back."""

@@ -84,7 +84,7 @@ class Hosted(abc.ABC):
 
     def preflight(self) -> list[str]:
         """Why this machine can't keep a job, one sentence each."""
-        return preflight.hosting(self._base)
+        return preflight.hosting(self._base, self._tools)
 
     @abc.abstractmethod
     def save(self, request: SaveRequest) -> SaveFacts:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from spotsurfer_agent import hints, protocol, shimwire, stepping
-from spotsurfer_agent.engines import hooks, inspect, needs, preflight
+from spotsurfer_agent.engines import hooks, inspect, needs
 from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.cuda import CudaEngine
@@ -112,9 +112,8 @@ class Ladder:
     def preflight(self) -> list[str]:
         """Why this machine is of no use to the job: one that CRIU does not run on may do for another rung."""
         spec = self._specification()
-        if spec is not None and spec.engine in ("app", "none"):
-            return preflight.hosting(self._base)
-        return self._engines["criu"].preflight()
+        kind = spec.engine if spec is not None and spec.engine in ("app", "none") else "criu"
+        return self._engines[kind].preflight()
 
     def expect(self, manifest: Manifest) -> None:
         """Have ready what the engine that made it can have ready."""

@@ -9,8 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent import launch, linux
-from spotsurfer_agent.cgroup import CgroupError, JobCgroup
+from spotsurfer_agent import grouplook, launch, linux
 from spotsurfer_agent.tools import Tools
 
 CRIU_AT_LEAST = (4, 2)
@@ -19,16 +18,16 @@ FREE_BYTES_AT_LEAST = 256 << 20
 
 def problems(base: Path, tools: Tools) -> list[str]:
     """Why not; empty = it can."""
-    found = hosting(base)
+    found = hosting(base, tools)
     criu = _criu(tools) if os.geteuid() == 0 else None
     return [*([criu] if criu else []), *found]
 
 
-def hosting(base: Path) -> list[str]:
+def hosting(base: Path, tools: Tools) -> list[str]:
     """Why this machine can't even run a job, saved or not; empty = it can."""
     if os.geteuid() != 0:
         return ["The agent is not root, and keeping a job apart needs root: start it as root."]
-    checks: list[Callable[[], str | None]] = [_namespaces, _control_groups, lambda: _disk(base)]
+    checks: list[Callable[[], str | None]] = [_namespaces, lambda: _control_groups(tools), lambda: _disk(base)]
     return [found for check in checks if (found := check()) is not None]
 
 
@@ -80,18 +79,9 @@ def _namespaces() -> str | None:
     return None
 
 
-def _control_groups() -> str | None:
-    try:
-        group = JobCgroup.below_own(f"spotsurfer-check-{os.getpid()}")
-        group.create()
-        try:
-            group.freeze()
-            group.thaw()
-        finally:
-            group.remove()
-    except (CgroupError, OSError) as e:
-        return f"Control groups can't be used ({e.strerror or e}): mount cgroup2 writable on /sys/fs/cgroup."
-    return None
+def _control_groups(tools: Tools) -> str | None:
+    found = grouplook.look(tools.python)
+    return f"{found.what[0].upper()}{found.what[1:]}: {found.remedy}." if found is not None else None
 
 
 def _disk(base: Path) -> str | None:

@@ -124,6 +124,7 @@ def _boot(box: Box, record: BoxRecord, disk: Disk, hidden: list[str], serve: Cal
     }
     _say(box.line, how)
     _expect(said.readline(), "up")
+    box.group.delegate()  # not before: what process 1 took for the top of its control groups is where it was
     serve(box.pid)
     _say(box.line, "run")
 

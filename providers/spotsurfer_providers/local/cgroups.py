@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from spotsurfer_agent import cgroup2
+
 from spotsurfer.model.errors import HostUnfit
 
 PARENT = "spotsurfer"
 NEEDED = ("cpu", "memory", "pids")
 WANTED_V1 = ("cpu", "cpuacct", "memory", "freezer", "pids")
-WANTED_V2 = ("cpu", "memory", "pids")
 CPU_PERIOD_MICROS = 100_000
 MOUNT_TABLE = Path("/proc/self/mountinfo")
 
@@ -59,7 +60,7 @@ def hierarchies(table: str) -> list[Hierarchy]:
     if unified is not None and not have:
         offered = (unified / "cgroup.controllers").read_text().split()
         if set(NEEDED).issubset(offered):
-            return [Hierarchy(unified, WANTED_V2, unified=True)]
+            return [Hierarchy(unified, tuple(c for c in cgroup2.CONTROLLERS if c in offered), unified=True)]
     raise HostUnfit("Can't limit CPU, memory and pids here: mount control groups (v1 or v2) with those controllers")
 
 
@@ -104,9 +105,11 @@ class BoxGroup:
         try:
             for tree in self.trees:
                 folder = tree.path / PARENT / self.name
+                folder.parent.mkdir(exist_ok=True)
                 if tree.unified:
-                    _delegate(tree)
-                folder.mkdir(parents=True, exist_ok=True)
+                    cgroup2.delegate(tree.path)  # of a container, processes are in it
+                    cgroup2.delegate(folder.parent)
+                folder.mkdir(exist_ok=True)
                 for file, value in _settings(tree, limits).items():
                     (folder / file).write_text(value)
         except OSError as e:
@@ -116,6 +119,15 @@ class BoxGroup:
         """Move a process in."""
         for folder in self.folders():
             (folder / "cgroup.procs").write_text(str(pid))
+
+    def delegate(self) -> None:
+        """Groups that are made inside have controllers, too: on v2 process 1 goes into a leaf for that. Raises HostUnfit."""
+        for tree in self.trees:
+            if tree.unified:
+                try:
+                    cgroup2.delegate(tree.path / PARENT / self.name)
+                except OSError as e:
+                    raise HostUnfit(f"Can't hand on controllers to a box ({e}): mount cgroup2 writable on {tree.path}") from e
 
     def pids(self) -> set[int]:
         """Everything that runs in it, groups below included."""
@@ -178,12 +190,6 @@ def _settings(tree: Hierarchy, limits: Limits) -> Mapping[str, str]:
         "pids": {"pids.max": str(limits.pids)},
     }
     return {file: value for c in tree.controllers for file, value in each.get(c, {}).items()}
-
-
-def _delegate(tree: Hierarchy) -> None:
-    (tree.path / PARENT).mkdir(exist_ok=True)
-    for folder in (tree.path, tree.path / PARENT):
-        (folder / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in tree.controllers))
 
 
 def _tree(top: Path) -> list[Path]:

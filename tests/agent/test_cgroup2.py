@@ -1,0 +1,211 @@
+"""Under control groups v2 a job's group has its controllers, wherever the processes are that would be in their way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+from spotsurfer_agent import cgroup2, oomguard
+from spotsurfer_agent.cgroup import UNIFIED, CgroupError, JobCgroup
+from spotsurfer_agent.grouplook import COUNTED, WRITABLE, Trouble, look, tried
+from spotsurfer_agent.usage.meters import Meters
+from support import usage_trees
+from support.kernel_v2 import KernelV2
+
+GUARD, AGENT, SHIM = 1, 20, 30
+
+
+@pytest.fixture
+def top(tmp_path):
+    return tmp_path / "cgroup"
+
+
+@pytest.fixture
+def kernel(top, monkeypatch):
+    return KernelV2(top, "cpu io memory pids", monkeypatch)
+
+
+def group_of(scope: Path) -> JobCgroup:
+    return JobCgroup({UNIFIED: str(cgroup2.home(scope) / "job")})
+
+
+def test_the_shim_goes_into_a_leaf_of_its_scope_and_the_job_is_guarded(kernel, top):
+    scope = top / "spotsurfer.slice/job.scope"
+    scope.mkdir(parents=True)
+    kernel.enter(scope, SHIM, SHIM + 1)
+    group = group_of(scope)
+    group.create()
+    kernel.sync()
+    assert kernel.pids(scope) == []
+    assert kernel.pids(scope / cgroup2.LEAF) == [SHIM, SHIM + 1]
+    assert cgroup2.lacking(scope / "job") == []
+    assert oomguard.kernel(group.folders) is not None
+    assert sorted((scope / "cgroup.subtree_control").read_text().split()) == ["cpu", "io", "memory", "pids"]
+
+
+def test_from_its_leaf_the_same_place_is_seen_and_nothing_moves_again(kernel, top):
+    scope = top / "job.scope"
+    scope.mkdir()
+    kernel.enter(scope, SHIM)
+    group_of(scope).create()
+    again = group_of(scope / cgroup2.LEAF)
+    again.create()
+    assert again == group_of(scope)
+    assert kernel.pids(scope / cgroup2.LEAF) == [SHIM]
+    assert not (scope / cgroup2.LEAF / cgroup2.LEAF).exists()
+
+
+def test_a_machine_that_is_a_container_is_its_own_top(top, monkeypatch):
+    kernel = KernelV2(top, "cpu io memory pids", monkeypatch, real_top=False)
+    kernel.enter(top, GUARD, AGENT, SHIM)
+    group_of(top).create()
+    kernel.sync()
+    assert kernel.pids(top / cgroup2.LEAF) == [GUARD, AGENT, SHIM]
+    assert cgroup2.lacking(top / "job") == []
+
+
+def test_the_top_of_a_machine_keeps_its_processes(kernel, top):
+    kernel.enter(top, GUARD, AGENT)
+    group_of(top).create()
+    kernel.sync()
+    assert kernel.pids(top) == [GUARD, AGENT]
+    assert cgroup2.lacking(top / "job") == []
+
+
+def test_strangers_above_are_left_where_they_are(top, monkeypatch):
+    kernel = KernelV2(top, "memory", monkeypatch)
+    scope = top / "theirs/ours"
+    scope.mkdir(parents=True)
+    kernel.enter(top / "theirs", 7)
+    kernel.enter(scope, SHIM)
+    group = group_of(scope)
+    group.create()
+    kernel.sync()
+    assert kernel.pids(top / "theirs") == [7]
+    assert "memory.high" in cgroup2.lacking(scope / "job")
+
+
+def test_who_cannot_be_seen_cannot_be_moved_and_is_named(kernel, top):
+    scope = top / "outer"
+    scope.mkdir()
+    kernel.enter(scope, SHIM)
+    kernel.unseen.add(scope)
+    with pytest.raises(CgroupError, match="memory, cpu, io, pids can't be handed on"):
+        group_of(scope).create()
+
+
+def test_a_process_that_never_goes_ends_the_wait(kernel, top, monkeypatch):
+    scope = top / "outer"
+    scope.mkdir()
+    kernel.enter(scope, SHIM)
+    writes = cgroup2.write
+    monkeypatch.setattr(cgroup2, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(cgroup2, "write", lambda file, value: None if value == str(SHIM) else writes(file, value))
+    with pytest.raises(CgroupError, match="processes 30 can't be moved into its leaf"):
+        group_of(scope).create()
+
+
+def test_usage_is_measured_once_the_controllers_are_there(kernel, top):
+    scope = top / "job.scope"
+    scope.mkdir()
+    kernel.enter(scope, SHIM)
+    group = group_of(scope)
+    group.create()
+    kernel.sync()
+    for name, text in usage_trees.V2.items():
+        if (file := scope / "job" / Path(name).name).exists():
+            file.write_text(text)
+    sample = Meters(group.folders).sample()
+    assert sample is not None
+    assert sample.memory_bytes == 640167936
+
+
+# ---------------------------------------------------------------- the look
+
+
+def answers(group: JobCgroup, kernel: KernelV2) -> JobCgroup:
+    """A group whose kernel freezes as it is told, and lets go of an empty folder."""
+    made = Path(group.freezer)
+
+    class Answering(JobCgroup):
+        def freeze(self) -> None:
+            kernel.sync()
+
+        def thaw(self) -> None: ...
+
+        def remove(self) -> None:
+            for file in made.iterdir():
+                file.unlink()
+            made.rmdir()
+
+    return Answering(group.folders)
+
+
+def test_a_look_leaves_nothing_and_finds_nothing_wrong(kernel, top):
+    assert tried(answers(group_of(top), kernel)) is None
+    assert not (top / "job").exists()
+
+
+def test_where_memory_is_not_counted_the_look_says_what_and_why(top, monkeypatch):
+    kernel = KernelV2(top, "cpu io pids", monkeypatch)
+    found = tried(answers(group_of(top), kernel))
+    lacks = "memory.high, memory.current, memory.stat, memory.events"
+    assert found == Trouble(
+        f"control groups don't count memory, so its end would end the job (groups in {top} lack {lacks})", COUNTED
+    )
+    assert not (top / "job").exists()
+
+
+def test_a_group_that_cannot_be_made_is_said(top):
+    found = tried(JobCgroup({UNIFIED: str(top / "gone/job")}))
+    assert found is not None
+    assert found.what.startswith(f"control groups can't be used (can't make the control group {top}/gone/job: ")
+    assert found.remedy == WRITABLE
+
+
+def test_a_look_that_says_nothing_is_said(tmp_path):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho once; echo no such module >&2; exit 1\n")
+    program.chmod(0o755)
+    assert look([str(program)]) == Trouble("control groups could not be tried (no such module)", WRITABLE)
+    found = look([str(tmp_path / "gone")])
+    assert found is not None
+    assert found.what.startswith("control groups could not be tried (")
+
+
+@pytest.mark.real
+def test_this_machine_passes_the_look():
+    assert look([sys.executable]) is None
+
+
+@pytest.mark.real
+def test_the_kernel_itself_refuses_and_hands_on(monkeypatch):
+    """With a controller that v1 has left to v2, if there is one: else this host's own."""
+    top = next(p for p in (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup")) if (p / "cgroup.controllers").exists())
+    free = [c for c in ("hugetlb", "memory") if c in (top / "cgroup.controllers").read_text().split()]
+    assert free, "no controller is left to v2 here"
+    monkeypatch.setattr(cgroup2, "CONTROLLERS", (free[0],))
+    scope = top / f"spotsurfer-test-{uuid.uuid4().hex[:8]}"
+    scope.mkdir()
+    group = group_of(scope)
+    try:
+        with subprocess.Popen(["/bin/sleep", "600"]) as sleeper:
+            try:
+                (scope / "cgroup.procs").write_text(str(sleeper.pid))
+                cgroup2.delegate(scope.parent)
+                with pytest.raises(OSError, match="busy"):
+                    (scope / "cgroup.subtree_control").write_text(f"+{free[0]}")
+                group.create()
+                assert (scope / cgroup2.LEAF / "cgroup.procs").read_text().split() == [str(sleeper.pid)]
+                assert list((scope / "job").glob(f"{free[0]}.*"))
+                own = JobCgroup.below_own("job", str(sleeper.pid)).folders.get(UNIFIED, str(scope / "job"))
+                assert own == str(scope / "job")
+            finally:
+                sleeper.kill()
+    finally:
+        group.remove()
+        (scope / cgroup2.LEAF).rmdir()
+        scope.rmdir()
