@@ -69,6 +69,15 @@ def mount_lines(text: str) -> list[MountLine]:
     return found
 
 
+def kind_at(path: Path) -> str:
+    """Kind of the file system that holds an absolute path of this machine."""
+    found = ("", "")
+    for line in mount_lines(procfs.text("self", "mountinfo")):
+        if _below(str(path), line.point) and len(line.point) >= len(found[0]):
+            found = (line.point, line.kind)
+    return found[1]
+
+
 def _unescape(text: str) -> str:
     for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, char)

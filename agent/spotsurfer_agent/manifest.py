@@ -36,8 +36,10 @@ PACK_BYTES_MAX = 64 << 20
 MARK, PLAIN, SECRET = b"SSM3", b"p", b"e"
 SEAL_BYTES, NONCE_BYTES = 32, 12
 _COUNTS_END = 1 << 63  # what the kernel takes for a size or an offset
+_NUMBERS_END = 1 << 64  # of inodes
 _TIMES_END = _COUNTS_END * 10**9  # the same for seconds, in nanoseconds
 _NO_ID = (1 << 32) - 1  # to chown(2) it means "as it is"
+HELD, KNOWN = 1, 2  # a process had the file open; and it goes wrong where the file gets another number
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -66,6 +68,8 @@ class Entry:
     target: str = ""  # of a symlink, or the path a hardlink repeats
     xattrs: dict[str, str] = field(default_factory=dict)  # values in base64
     extents: Extents = field(default_factory=Extents)
+    inode: int = 0  # its number; 0 = not known
+    held: int = 0  # `HELD`, `KNOWN`; 0 = no process had it open
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +199,8 @@ def check(image: Manifest) -> None:
 def _check_numbers(e: Entry) -> None:
     """Of hundreds of thousands of files, so without a loop."""
     owned = 0 <= e.mode < 1 << 32 and 0 <= e.uid < _NO_ID and 0 <= e.gid < _NO_ID
-    if not (owned and 0 <= e.size < _COUNTS_END and -_TIMES_END < e.mtime_ns < _TIMES_END):
-        raise ProtocolError(f"{e.path!r} is said to have a mode, owner, size or time that no file has")
+    if not (owned and 0 <= e.inode < _NUMBERS_END and 0 <= e.size < _COUNTS_END and -_TIMES_END < e.mtime_ns < _TIMES_END):
+        raise ProtocolError(f"{e.path!r} is said to have a mode, owner, number, size or time that no file has")
 
 
 def check_stored(c: Stored) -> None:

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent import filecopy, jobroot, linux, procfs, trees
+from spotsurfer_agent import filecopy, identity, jobroot, linux, procfs, trees
 from spotsurfer_agent.chunks.table import Content, Table
 from spotsurfer_agent.files import FULL
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
 
 FOLDERS = {"work": 0o755, "home": 0o755, "tmp": 0o1777, "shm": 0o1777, ".spotsurfer": 0o755, "hints": 0o755}
-SUBVOLUME_INODE = 256  # of the root of every btrfs subvolume
 # Where a write to a mapped file always changes its times once the file was written back.
 STAMPED = frozenset({"btrfs", "ext4", "xfs"})
 RACY_NS = 200_000_000  # two writes within it may leave the same times: a tick of the kernel is 10 ms at most
@@ -69,10 +68,7 @@ class Scratch:
     def make(self) -> None:
         """Create it with its folders where it is not there. Raises ScratchError."""
         if not self.path.is_dir():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            if self._run("subvolume", "create", str(self.path)):
-                self.path.mkdir()
-            self.path.chmod(0o755)
+            self._create()
         for name, mode in FOLDERS.items():
             (self.path / name).mkdir(exist_ok=True)
             (self.path / name).chmod(mode)
@@ -81,15 +77,19 @@ class Scratch:
         """Start over with nothing in it. Raises ScratchError."""
         self._remove(self.path)
         self.index = {}
+        self._create()
+
+    def _create(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self._run("subvolume", "create", str(self.path)):
-            self.path.mkdir()
+            with identity.apart(self.path.parent):
+                self.path.mkdir()
         self.path.chmod(0o755)
 
     @property
     def is_subvolume(self) -> bool:
         """Whether an instant of it can be kept without copying."""
-        return self._kind() == "btrfs" and self.path.stat().st_ino == SUBVOLUME_INODE
+        return self._kind() == "btrfs" and self.path.stat().st_ino == identity.SUBVOLUME_INODE
 
     def sync(self) -> int:
         """Write everything back, so that what follows while the job is frozen is short.
@@ -249,17 +249,12 @@ class Scratch:
             self._remove(folder)
 
     def _kind(self) -> str:
-        best = ("", "")
-        for line in jobroot.mount_lines(procfs.text("self", "mountinfo")):
-            inside = str(self.path).startswith(line.point.rstrip("/") + "/")
-            if inside and len(line.point) >= len(best[0]):
-                best = (line.point, line.kind)
-        return best[1]
+        return jobroot.kind_at(self.path)
 
     def _remove(self, path: Path) -> None:
         if not path.exists():
             return
-        if path.stat().st_ino == SUBVOLUME_INODE:
+        if path.stat().st_ino == identity.SUBVOLUME_INODE:
             self._run("property", "set", "-ts", str(path), "ro", "false")
             if not self._run("subvolume", "delete", str(path)):
                 return

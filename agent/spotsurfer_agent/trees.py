@@ -11,11 +11,13 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spotsurfer_agent import identity
 from spotsurfer_agent.chunks import reader
 from spotsurfer_agent.chunks.pool import Pool
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.manifest import Entry, Extent, Stored, sizes
+from spotsurfer_agent.identity import Numbers, NumberTaken
+from spotsurfer_agent.manifest import KNOWN, Entry, Extent, Stored, sizes
 
 # Attributes that carry meaning on another machine; the rest belongs to the file system they lie on.
 XATTRS = ("user.", "security.capability", "system.posix_acl_")
@@ -86,7 +88,7 @@ def stamp(st: os.stat_result) -> Stamp:
 
 def top(root: Path) -> Entry:
     """The folder itself."""
-    return dataclasses.replace(_entry(root, "", root.lstat(), {}), path=TOP)
+    return dataclasses.replace(_entry(root, "", root.lstat(), {}), path=TOP, inode=0)
 
 
 def _entry(root: Path, path: str, st: os.stat_result, links: dict[tuple[int, int], str]) -> Entry:
@@ -102,7 +104,7 @@ def _entry(root: Path, path: str, st: os.stat_result, links: dict[tuple[int, int
     if kind == "file":
         size = st.st_size
     mode = stat.S_IMODE(st.st_mode)
-    return Entry(path, kind, mode, st.st_uid, st.st_gid, st.st_mtime_ns, size, target, _xattrs(root / path))
+    return Entry(path, kind, mode, st.st_uid, st.st_gid, st.st_mtime_ns, size, target, _xattrs(root / path), inode=st.st_ino)
 
 
 def _xattrs(path: Path) -> dict[str, str]:
@@ -145,17 +147,17 @@ def check(entries: list[Entry], table: list[Stored]) -> None:
 
 
 def build(root: Path, entries: list[Entry], table: list[Stored], source: Reader) -> None:
-    """Make the tree below the existing, empty folder `root`. Raises UnsafePath, BadChunk, StoreError and OSError."""
+    """Make the tree below the existing, empty folder `root`, with the inode numbers that its files had where this can be done.
+
+    Raises UnsafePath, BadChunk, StoreError and OSError; among them NumberTaken.
+    """
     own = entries[0] if entries and (entries[0].path, entries[0].kind) == (TOP, "dir") else None
     entries = entries[1:] if own is not None else entries
     check(entries, table)
     top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        with Pool() as pool:
-            place = _Filling(table, source, pool)
-            for e in entries:
-                with _parent(top, e.path) as (folder, name):
-                    _make(e, folder, name, top, place)
+        with Pool() as pool, identity.numbers(root, top, entries) as numbers:
+            _Building(top, entries, _Filling(table, source, pool), numbers).run()
         for e in reversed(entries):  # folders last, deepest first: making things in them changed their times
             if e.kind == "dir":
                 with _parent(top, e.path) as (folder, name):
@@ -214,12 +216,68 @@ class _Filling:
     pool: Pool
 
 
-def _make(e: Entry, folder: int, name: str, top: int, filling: _Filling) -> None:
+class _Building:
+    """Files are made in the order of their numbers. One whose folder is not there yet waits in the top folder."""
+
+    def __init__(self, top: int, entries: list[Entry], filling: _Filling, numbers: Numbers) -> None:
+        self._top, self._entries, self._filling, self._numbers = top, entries, filling, numbers
+        self._ready = {""}  # folders in their places
+        self._waiting: dict[str, str] = {}  # names in the top folder, by path
+        self._prefix = ".making-"
+        while any(e.path.startswith(self._prefix) for e in entries):
+            self._prefix += "-"
+
+    def run(self) -> None:
+        """All of it, but what folders are dressed with."""
+        late = [e for e in identity.in_order(e for e in self._entries if e.kind != "hardlink") if not self._made(e, e.inode)]
+        for e in late:
+            self._made(e, 0)
+        for e in self._entries:
+            if e.kind == "hardlink" or e.path in self._waiting:
+                self._put(e)
+
+    def _made(self, e: Entry, number: int) -> bool:
+        above = e.path.rpartition("/")[0]
+        if above in self._ready:
+            with _parent(self._top, e.path) as (folder, name):
+                made = self._make(e, folder, name, number)
+            if made and e.kind == "dir":
+                self._ready.add(e.path)
+            return made
+        waits = f"{self._prefix}{len(self._waiting)}"
+        if made := self._make(e, self._top, waits, number):
+            self._waiting[e.path] = waits
+        return made
+
+    def _make(self, e: Entry, folder: int, name: str, wanted: int) -> bool:
+        """Whether it has the number, or may have another one."""
+        self._numbers.wish(wanted)
+        file = _make(e, folder, name)
+        number = os.stat(name, dir_fd=folder, follow_symlinks=False).st_ino
+        self._numbers.got(number)
+        if self._numbers.again(wanted, number):
+            (os.rmdir if e.kind == "dir" else os.unlink)(name, dir_fd=folder)
+            return False
+        if e.held == KNOWN and number != e.inode:
+            what = f"{e.path} was file number {e.inode} where the job ran, and a program knows it by that"
+            raise NumberTaken(0, f"{what}; on this machine's disk the number can't be had")
+        if file is not None:
+            file.fill(self._filling)
+        return True
+
+    def _put(self, e: Entry) -> None:
+        with _parent(self._top, e.path) as (folder, name):
+            if e.kind == "hardlink":
+                with _parent(self._top, e.target) as (there, first):
+                    os.link(first, name, src_dir_fd=there, dst_dir_fd=folder, follow_symlinks=False)
+            else:
+                os.rename(self._waiting[e.path], name, src_dir_fd=self._top, dst_dir_fd=folder)
+
+
+def _make(e: Entry, folder: int, name: str) -> _File | None:
+    """The file that is to be filled, of those that are."""
     if e.kind == "dir":
         os.mkdir(name, 0o700, dir_fd=folder)
-    elif e.kind == "hardlink":
-        with _parent(top, e.target) as (there, first):
-            os.link(first, name, src_dir_fd=there, dst_dir_fd=folder, follow_symlinks=False)
     elif e.kind == "symlink":
         os.symlink(e.target, name, dir_fd=folder)
         os.chown(name, e.uid, e.gid, dir_fd=folder, follow_symlinks=False)
@@ -236,7 +294,8 @@ def _make(e: Entry, folder: int, name: str, top: int, filling: _Filling) -> None
         os.close(fd)
     else:
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
-        _File(e, fd).fill(filling)
+        return _File(e, fd)
+    return None
 
 
 class _File:

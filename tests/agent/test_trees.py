@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import stat
@@ -50,7 +51,8 @@ def test_everything_comes_back(tmp_path):
     (a / "deep").chmod(0o1710)
     b = tmp_path / "b"
     copy(a, b)
-    assert copy(b, tmp_path / "c") == copy(a, tmp_path / "d")
+    again, before = copy(b, tmp_path / "c"), copy(a, tmp_path / "d")
+    assert [dataclasses.replace(e, inode=0) for e in again] == [dataclasses.replace(e, inode=0) for e in before]
     assert (b / "zzz-same").stat().st_ino == (b / "deep" / "file").stat().st_ino
     st = (b / "deep" / "file").stat()
     assert (stat.S_IMODE(st.st_mode), st.st_uid, st.st_gid) == (0o4751, 1234, 4321)

@@ -13,7 +13,20 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hints, jobroot, launch, netns, scratch, sealed, secretbag, segments, shimwire, stepping, trees
+from spotsurfer_agent import (
+    hints,
+    identity,
+    jobroot,
+    launch,
+    netns,
+    scratch,
+    sealed,
+    secretbag,
+    segments,
+    shimwire,
+    stepping,
+    trees,
+)
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
@@ -145,7 +158,8 @@ class Hosted(abc.ABC):
     def machine_facts(self, spec: Spec | None = None) -> dict[str, str]:
         """What is compared before an image of this engine is continued here. Raises StoreError."""
         mounts = jobroot.compared(self.world.mounts(str(self._scratch.path), spec))
-        return needs.machine(preflight.criu_version(self._tools), str(self._base), mounts, self.world.digest(spec))
+        facts = needs.machine(preflight.criu_version(self._tools), str(self._base), mounts, self.world.digest(spec))
+        return {**facts, needs.NUMBERS: identity.fact(self._scratch.path)}
 
     def plain_facts(self, spec: Spec | None = None) -> dict[str, str]:
         """What is compared before the job is started anew from its files here. Raises StoreError."""

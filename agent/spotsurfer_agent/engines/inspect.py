@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent import procfs, shimwire
+from spotsurfer_agent import identity, procfs, shimwire
 from spotsurfer_agent.cuda.processes import DEVICES as GPUS
 from spotsurfer_agent.engines import sockets
 from spotsurfer_agent.engines.criu_call import GHOST_MEGABYTES
@@ -69,6 +69,7 @@ class Job:
     base: str
     tcp: str = "close"
     root: int = 0  # the first process; 0 = the one that is number 1 inside, else the first of `pids`
+    scratch: str = ""  # the job's files on this machine; "" = they are not looked at
     own: tuple[str, ...] = ()  # further folders of the job's own disk, and what it declared, as it sees them
 
 
@@ -221,6 +222,19 @@ def _deleted(fd: int, name: str, st: os.stat_result) -> Iterator[str]:
         )
 
 
+def _numbered(tree: _Tree, p: Process) -> Iterator[str]:
+    """Who goes on with a file of another number would fail at the next write."""
+    if not tree.job.scratch:
+        return
+    scratch = Path(tree.job.scratch)
+    for fd, name, number in identity.databases(p.pid, scratch.stat().st_dev):
+        if why := identity.why_not(scratch, number):
+            yield (
+                f"has the SQLite database {name} open (descriptor {fd}) and knows it by its inode number {number}, "
+                f"which {why}: {identity.REMEDY}"
+            )
+
+
 def _device(fd: int, name: str, st: os.stat_result) -> Iterator[str]:
     if name.startswith(GPUS):  # the driver closes them before a save, or says why it can't: see `engines.cuda`
         return
@@ -305,6 +319,7 @@ Check = Callable[[_Tree, Process], Iterable[str]]
 CHECKS: tuple[Check, ...] = (
     _anonymous,
     _files,
+    _numbered,
     _undelivered,
     _sockets,
     _tcp,

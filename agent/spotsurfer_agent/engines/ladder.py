@@ -90,7 +90,8 @@ class Ladder:
         pids = self._here.pids()
         users, against = self._cuda.gpu_processes(pids)
         self._on_gpu = bool(users)
-        return [*against, *inspect.findings(inspect.Job(pids, str(self._base), spec.tcp if spec else "close", own=own))]
+        job = inspect.Job(pids, str(self._base), spec.tcp if spec else "close", scratch=self.scratch(), own=own)
+        return [*against, *inspect.findings(job)]
 
     def _specification(self) -> Spec | None:
         """Immutable, so it is read once. None while the store can't give it."""

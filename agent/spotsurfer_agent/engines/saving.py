@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent import clock, jobroot, linux, manifest, protocol, shimwire, terminals, trees
+from spotsurfer_agent import clock, identity, jobroot, linux, manifest, protocol, shimwire, terminals, trees
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
 from spotsurfer_agent.engines import criu_call, needs, reserve, stall, told
@@ -28,7 +28,7 @@ from spotsurfer_agent.engines.place import Place
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, plainly
 from spotsurfer_agent.engines.reserve import Reserve
 from spotsurfer_agent.inputs import shares
-from spotsurfer_agent.manifest import Entry, Manifest
+from spotsurfer_agent.manifest import KNOWN, Entry, Manifest
 from spotsurfer_agent.memory import first_to_go
 from spotsurfer_agent.pager.images import BadImage
 from spotsurfer_agent.protocol import SaveFacts
@@ -67,6 +67,7 @@ class Instant:
     capture: Callable[[], Capture]
     pipes: dict[str, str]
     at_ns: int
+    held: dict[int, int]  # numbers of the files that processes had open, see `Entry.held`
 
 
 class Saving:
@@ -276,9 +277,13 @@ class Saving:
         capture = at.scratch.capture(self._request.checkpoint, self._base.known, stays_frozen=self._request.final)
         facts = needs.machine(at.criu_version, str(at.base), jobroot.compared(at.mounts), at.root)
         facts |= at.device.facts() | needs.host(at.cgroup.pids())
+        held = identity.held(at.cgroup.pids(), at.scratch.path.stat().st_dev)
+        if KNOWN in held.values():
+            facts[needs.NUMBERS] = _numbers(at.scratch.path, held)
         facts |= needs.files(at.cgroup.pids(), str(at.base), at.place, shares.written(at.mounts))
         cpu = at.cgroup.used_since(told.number(status["cpu_baseline"])) + self._request.cpu_seconds_before
-        return Instant(told.counts(frozen["log"]), cpu, facts, capture, told.texts(status["pipes"]), at.scratch.now_ns())
+        pipes = told.texts(status["pipes"])
+        return Instant(told.counts(frozen["log"]), cpu, facts, capture, pipes, at.scratch.now_ns(), held)
 
     def _resume(self, talk: shimwire.Conversation, *, good: bool) -> None:
         self._request.progress("resume")
@@ -306,7 +311,7 @@ class Saving:
         self._prints = intake.pages.prints()
         prints = [sender.begin_bytes(kept_as(name), data) for name, data in self._prints]
         self._writer.flush()
-        scratch = kept()
+        scratch = [_marked(e, instant.held) for e in kept()]
         self._new_share = intake.pages.new_share if self._base.index is not None else None
         self._at.scratch.remember(capture, scratch, self._writer.table, instant.at_ns)
         images = sorted([*small(), *intake.pages.entries(), *(entry() for entry in prints)], key=lambda e: e.path)
@@ -386,3 +391,16 @@ class Saving:
         """For people: what CRIU said about the last failure; None where it said nothing."""
         log, kept = self._work / "dump.log", self._at.folder / "failed-dump.log"
         return log.replace(kept) if log.exists() else None
+
+
+def _marked(e: Entry, held: dict[int, int]) -> Entry:
+    return dataclasses.replace(e, held=held[e.inode]) if e.inode in held else e
+
+
+def _numbers(scratch: Path, held: dict[int, int]) -> str:
+    """The fact. Raises EngineError where a database was opened since the job was looked at, and the disk can't do it."""
+    for number, how in held.items():
+        if how == KNOWN and (why := identity.why_not(scratch, number)):
+            told = f"it has an SQLite database open whose inode number {number} {why}: {identity.REMEDY}"
+            raise EngineError("save", f"the save failed, the job runs on: {told}")
+    return identity.fact(scratch)
