@@ -93,7 +93,7 @@ def test_who_cannot_be_seen_cannot_be_moved_and_is_named(kernel, top):
     scope.mkdir()
     kernel.enter(scope, SHIM)
     kernel.unseen.add(scope)
-    with pytest.raises(CgroupError, match="memory, cpu, io, pids can't be handed on"):
+    with pytest.raises(CgroupError, match="a process of another pid namespace is in it"):
         group_of(scope).create()
 
 

@@ -1,7 +1,8 @@
 """Control groups v2 in files: what the kernel does with what is written, where `spotsurfer_agent.cgroup2` reads and writes.
 
-A group has a controller's files only if the one above hands it on; a group with processes of its own hands on none (EBUSY), the
-top of all excepted. Files of a group that was made are there from the next read or write on.
+A group has a controller's files only if the one above hands it on; a group with processes of its own, the top of all excepted,
+hands on none (EBUSY) but threaded ones: that makes it threaded, and groups in it take no process. A group that was made has its
+files from the next read or write on.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pytest
 from spotsurfer_agent import cgroup2
 
 PLAIN = ("cgroup.freeze", "cgroup.events", "cgroup.procs", "cgroup.controllers", "cgroup.subtree_control", "cpu.stat")
+THREADED = ("cpu", "pids")
 OF = {
     "memory": ("memory.high", "memory.current", "memory.stat", "memory.events", "memory.max"),
     "cpu": ("cpu.max",),
@@ -28,6 +30,7 @@ class KernelV2:
     def __init__(self, top: Path, controllers: str, monkeypatch: pytest.MonkeyPatch, *, real_top: bool = True) -> None:
         self.top, self._controllers, self._real_top = top, controllers.split(), real_top
         self.unseen: set[Path] = set()
+        self._threaded: set[Path] = set()
         top.mkdir(parents=True, exist_ok=True)
         self._read, self._write = cgroup2.read, cgroup2.write
         monkeypatch.setattr(cgroup2, "read", self._reads)
@@ -38,7 +41,7 @@ class KernelV2:
         """Each folder has the files that it would have."""
         for folder in (self.top, *sorted(p for p in self.top.rglob("*") if p.is_dir())):
             have = self._controllers if folder == self.top else self._words(folder.parent, "cgroup.subtree_control")
-            names = [*PLAIN, *(f for c in have if folder != self.top or not self._real_top for f in OF[c])]
+            names = [*PLAIN, *(() if self._top(folder) else ("cgroup.type", *(f for c in have for f in OF[c])))]
             for name in names:
                 if not (folder / name).exists():
                     (folder / name).write_text("")
@@ -70,6 +73,8 @@ class KernelV2:
         elif file.name == "cgroup.procs":
             if self._words(folder, "cgroup.subtree_control") and not self._top(folder):
                 raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(file))
+            if folder.parent in self._threaded:
+                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), str(file))
             for procs in self.top.rglob("cgroup.procs"):
                 procs.write_text("\n".join(x for x in procs.read_text().split() if x != value))
             self.enter(folder, int(value))
@@ -82,7 +87,9 @@ class KernelV2:
         if value[1:] not in self._words(folder, "cgroup.controllers"):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
         if not self._top(folder) and (self.pids(folder) or folder in self.unseen):
-            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(folder))
+            if value[1:] not in THREADED:
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(folder))
+            self._threaded.add(folder)
         control = folder / "cgroup.subtree_control"
         control.write_text(" ".join([*control.read_text().split(), value[1:]]))
 
