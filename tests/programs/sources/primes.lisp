@@ -1,0 +1,20 @@
+;; primes.lisp ROUNDS: threads with a mutex, bignums, hash tables and conses for the collector.
+(defvar *rounds* (parse-integer (second sb-ext:*posix-argv*)))
+(defvar *lock* (sb-thread:make-mutex))
+(defvar *sum* 0)
+(defun work (task)
+  (let ((table (make-hash-table)) (x (+ task 1)))
+    (dotimes (i 20000)
+      (setf x (mod (+ (* x 6364136223846793005) 1442695040888963407) 18446744073709551616))
+      (push x (gethash (mod x 4001) table)))
+    (let ((sum 0))
+      (maphash (lambda (k v) (incf sum (* k (reduce #'logxor v)))) table)
+      sum)))
+(dotimes (round *rounds*)
+  (let ((threads (loop for w below 3 collect
+                   (let ((task (+ (* round 3) w)))
+                     (sb-thread:make-thread
+                      (lambda () (let ((s (work task))) (sb-thread:with-mutex (*lock*) (incf *sum* s)))))))))
+    (mapc #'sb-thread:join-thread threads)
+    (setf *sum* (mod *sum* 340282366920938463463374607431768211456))
+    (when (zerop (mod round 20)) (format t "~d ~x~%" round *sum*) (finish-output))))
