@@ -20,7 +20,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test-quick test test-all durations test-faults test-programs checkov check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-memory bench-gpu demo-gpu
+.PHONY: help setup runtime demo test-quick test test-all durations test-faults test-programs test-zdtm checkov check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-memory bench-gpu demo-gpu
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -113,6 +113,11 @@ test-faults: setup ## plants faults that break safety, one after the other, in a
 
 test-programs: setup ## real programs saved and moved, writes docs/compatibility.md; PROGRAMS="ngspice r": only these (root; 40 minutes)
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m programs.run $(PROGRAMS)
+
+# By hand, and not in test-all: it needs a mirror that still has the source of the runtime's CRIU. GO_ON=1: go on with an interrupted run.
+test-zdtm: setup ## CRIU's own suite as jobs of the engine, writes docs/zdtm.md; ONLY="pty00 pipe*": only these (root; half an hour)
+	@EXTRA_PACKAGES="make pkg-config libaio-dev libcap-dev libnl-3-dev libnl-route-3-dev" sh scripts/host.sh
+	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m zdtm.run -j $(WORKERS) $(if $(ONLY),--only "$(ONLY)") $(if $(GO_ON),--go-on)
 
 checkov: $(STAMPS)/host # static checks of Terraform files; 300 MB and its own old libraries, so in a place of its own
 	@test -x build/checkov/bin/checkov || { echo "== install checkov" && $(SYSTEM_PYTHON) -m venv --clear build/checkov && \

@@ -86,7 +86,7 @@ class Minibox:
         enter = "".join(f"echo 0 > {self._entered(d)}/cgroup.procs\n" for d in self._cgroups)
         argv = ["unshare", "--pid", "--fork", "--mount", "--net", "--ipc", "--uts", "--kill-child", "bash", "-c", text]
         done = subprocess.run(
-            ["bash", "-c", enter + 'exec "$@"', "-", *argv],
+            ["bash", "-c", enter + 'exec setpriv --pdeathsig KILL "$@"', "-", *argv],  # it ends with who waits for it
             env=environment, capture_output=True, text=True, timeout=timeout_seconds, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{scene} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
