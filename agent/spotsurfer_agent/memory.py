@@ -18,6 +18,14 @@ def free_bytes() -> int:
     return min([_machine("MemAvailable:"), *(_left(folder) for folder in _own_folders())])
 
 
+def lacking(needed_bytes: int) -> str:
+    """That there is less memory than this, as a sentence; "" = there is enough."""
+    free = free_bytes()
+    if free >= needed_bytes:
+        return ""
+    return f"the machine has too little memory: {needed_bytes >> 20} MiB are needed, {free >> 20} MiB are free"
+
+
 def whole_bytes() -> int:
     """Memory of this machine, or as much of it as the control groups of this process allow."""
     limits = [n for folder in _own_folders() for h in _HIERARCHIES if (n := _number(folder / h.limit)) is not None]

@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import cgroup, jobdev, jobroot, jobrun, launch, linux
+from spotsurfer_agent import cgroup, jobdev, jobroot, jobrun, launch, linux, memory
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines import criu_call, needs
+from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.none import NoneEngine
-from spotsurfer_agent.engines.port import EngineError
+from spotsurfer_agent.engines.port import EngineError, blame
 from spotsurfer_agent.jobroot import Mount, MountLine, carried, mount_lines
 from spotsurfer_agent.shimwire import ShimRefused
 from spotsurfer_agent.tools import ToolMissing, Tools
@@ -213,6 +214,45 @@ def test_criu_errors_become_sentences(tmp_path, log, told):
     path = tmp_path / "log"
     path.write_text(log + "\n")
     assert told.split(":")[0] in criu_call.sentence(path, "fallback")
+
+
+SHORT = "the machine has too little memory: 9 MiB are needed, 3 MiB are free"
+MAP = "(00.01)  7: Error (criu/mem.c:964): Unable to map ANON_VMA: Cannot allocate memory"
+
+
+@pytest.mark.parametrize(
+    ("log", "fallback", "lacks", "told"),
+    [
+        (MAP, "", SHORT, SHORT),
+        (MAP, "", "", "the kernel refused a mapping of the job's memory: compare vm.overcommit_memory"),
+        ("(00.01) Error (x): Can't fork for 9: Cannot allocate memory", "", "", "for which there is memory"),
+        ("", "criu restore ended with -9", SHORT, SHORT),
+        ("", "criu restore ended with -9", "", "ended with -9"),
+        ("", "criu restore ended with 1", SHORT, "ended with 1"),
+        ("(00.01) Error (criu/x.c:1): Can't open file usr/lib/x.so: No such", "", SHORT, "the file usr/lib/x.so"),
+    ],
+)
+def test_too_little_memory_is_said_only_where_it_lacks(tmp_path, log, fallback, lacks, told):
+    path = tmp_path / "log"
+    path.write_text(log + "\n")
+    assert told in criu_call.sentence(path, fallback, lacks)
+    assert lacks != "" or "too little" not in criu_call.sentence(path, fallback, lacks)
+
+
+def test_what_lacks_is_said_with_both_numbers(monkeypatch):
+    monkeypatch.setattr("spotsurfer_agent.memory.free_bytes", lambda: 3 << 20)
+    assert memory.lacking(9 << 20) == SHORT
+    assert memory.lacking(3 << 20) == ""
+
+
+@pytest.mark.parametrize(("lacks", "kind"), [(SHORT, "refused"), ("", "restore")])
+def test_a_machine_without_memory_is_to_blame_and_no_image(tmp_path, monkeypatch, lacks, kind):
+    engine = object.__new__(CriuEngine)
+    engine._folder = tmp_path
+    (tmp_path / "images/restore.work").mkdir(parents=True)
+    (tmp_path / "images/restore.work/restore.log").write_text(MAP + "\n")
+    assert blame(engine._cause(ShimRefused("criu restore ended with 1"), lacks)) == kind
+    assert (tmp_path / "failed-restore.log").exists()
 
 
 def test_tools_come_from_the_prefix_first_and_are_named_when_missing(tmp_path, monkeypatch):

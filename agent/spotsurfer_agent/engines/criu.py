@@ -19,6 +19,7 @@ from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, Work
 from spotsurfer_agent.engines.restoring import Bringing, CantBring
 from spotsurfer_agent.engines.saving import Incomplete, Saving
 from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.memory import lacking
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.protocol import SaveFacts, Spec
 from spotsurfer_agent.store import StoreError
@@ -110,12 +111,13 @@ class CriuEngine(Hosted):
         self.world.bring(spec, manifest.facts.get(needs.HOST, ""))
         if (why := needs.refusal(manifest.facts, here, self.world.place(self._mounts()))) is not None:
             raise EngineError("refused", why)
+        short = lacking(manifest.memory_bytes)
         try:
             self._restore(manifest, spec)
         except (CantBring, OSError, StoreError, BadChunk, trees.UnsafePath, shimwire.ShimGone, shimwire.ShimRefused) as e:
-            why = self._restore_log(str(e)) if isinstance(e, shimwire.ShimRefused) else plainly(e)
+            cause = self._cause(e, short) if isinstance(e, shimwire.ShimRefused) else e
             self.kill()
-            raise EngineError(blame(e), f"checkpoint {manifest.id} can't be restored: {why}") from e
+            raise EngineError(blame(cause), f"checkpoint {manifest.id} can't be restored: {plainly(cause)}") from e
 
     def _restore(self, image: Manifest, spec: Spec) -> None:
         plan = self._bare_plan(spec)
@@ -179,12 +181,14 @@ class CriuEngine(Hosted):
                 **resources,
             )
 
-    def _restore_log(self, told: str) -> str:
+    def _cause(self, e: shimwire.ShimRefused, short: str) -> Exception:
+        """Why CRIU did not restore. Where it was for want of memory, that is the machine's fault: an OSError."""
         log, kept = self._folder / "images" / "restore.work" / "restore.log", self._folder / "failed-restore.log"
-        if not log.exists():
-            return told
-        log.replace(kept)  # for people: what CRIU said about the last failure
-        return criu_call.sentence(kept, told)
+        told = str(e)
+        if log.exists():
+            log.replace(kept)  # for people: what CRIU said about the last failure
+            told = criu_call.sentence(kept, told, short)
+        return OSError(0, told) if short and told.startswith(short) else shimwire.ShimRefused(told)
 
     def _stays(self, image: Manifest) -> bool:  # noqa: ARG002 -- an engine with devices asks the image
         """Whether a job that is restored must not run yet when CRIU is done: memory of its devices is still out."""

@@ -73,7 +73,12 @@ def restore(
 SENTENCES = (
     (r"io_uring", "the job uses io_uring, which can't be saved"),
     (r"No space left", "the machine's disk is full"),
-    (r"Cannot allocate memory|Out of memory", "the machine has too little memory"),
+    (
+        r"Unable to map|Unable to remap|an't map|an't remap|mmap.*Cannot allocate",
+        "the kernel refused a mapping of the job's memory: compare vm.overcommit_memory and vm.max_map_count with the machine "
+        "that it comes from",
+    ),
+    (r"Cannot allocate memory|Out of memory", "the kernel refused CRIU something for which there is memory"),
     (r"has bad size (\d+) \(expect (\d+)\)", r"a file outside the job's folder changed its size: \1 bytes, \2 expected"),
     (r"File (\S+) has bad build-ID", r"the program file \1 is another version here"),
     (r"Can't lookup mount=\S+ for fd=(-?\d+) path=(\S+)", r"the job holds \2 open, which lies on a mount that it does not own"),
@@ -110,15 +115,25 @@ def is_leftover(log: Path) -> bool:
         return False
 
 
-def sentence(log: Path, fallback: str) -> str:
-    """CRIU's first error as a sentence, its own words behind it."""
+# What a kernel says that has no more memory to give, and what a shim says where it ended CRIU for that.
+NO_MEMORY = re.compile(r"Cannot allocate memory|Out of memory")
+KILLED = re.compile(r"ended with -9\b")
+
+
+def sentence(log: Path, fallback: str, short: str = "") -> str:
+    """CRIU's first error as a sentence, its own words behind it.
+
+    `short`: what to say where CRIU failed for want of memory; "" = the machine has enough, so whatever failed is told.
+    """
     try:
         lines = [x for x in log.read_text(errors="replace").splitlines() if ERROR.match(x) and not HARMLESS.search(x)]
     except OSError:
         lines = []
     if not lines:
-        return fallback
+        return short if short and KILLED.search(fallback) else fallback
     raw = re.sub(r"^\(\d+\.\d+\)\s+", "", lines[0]).strip()
+    if short and any(NO_MEMORY.search(line) for line in lines):
+        return f"{short} (CRIU: {raw})"
     for pattern, text in SENTENCES:
         for line in lines:
             if found := re.search(pattern, line):

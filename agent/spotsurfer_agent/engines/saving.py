@@ -29,7 +29,7 @@ from spotsurfer_agent.engines.port import EngineError, SaveRequest, plainly
 from spotsurfer_agent.engines.reserve import Reserve
 from spotsurfer_agent.inputs import shares
 from spotsurfer_agent.manifest import KNOWN, Entry, Manifest
-from spotsurfer_agent.memory import first_to_go
+from spotsurfer_agent.memory import first_to_go, lacking
 from spotsurfer_agent.pager.images import BadImage
 from spotsurfer_agent.protocol import SaveFacts
 from spotsurfer_agent.scratch import LATE, Capture
@@ -47,6 +47,7 @@ UNKEPT = (
     "the save failed, the job runs on: its output can't be kept, or something of it does not stop; a full disk of the machine "
     "may be the reason"
 )
+CRIU_BYTES = 64 << 20  # with less memory left, a save fails for want of it
 NOT_PART = ("stats-",)  # CRIU writes these after the hook
 FAILURES = (
     EngineError, StoreError, Cancelled, reserve.Closed, BadImage, OSError, trees.Unsavable, subprocess.SubprocessError,
@@ -385,7 +386,7 @@ class Saving:
 
     def _why(self, told: str) -> str:
         log = self._keep_log()
-        return told if log is None else criu_call.sentence(log, told)
+        return told if log is None else criu_call.sentence(log, told, lacking(CRIU_BYTES))
 
     def _keep_log(self) -> Path | None:
         """For people: what CRIU said about the last failure; None where it said nothing."""
