@@ -20,7 +20,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test-quick test test-all durations test-faults test-programs test-zdtm checkov check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-memory bench-gpu demo-gpu
+.PHONY: help setup runtime demo test-quick test test-all durations test-faults test-programs test-zdtm test-vm checkov check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-memory bench-gpu demo-gpu
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -65,12 +65,13 @@ test-quick: setup check ## lints, types and pure tests (6 minutes)
 test: setup check ## the same, and a share of the tests with CRIU, boxes and servers; SEED=abc repeats a share (root; 25 minutes)
 	@$(call in_two_parts,--level default)
 
-test-all: setup check ## everything: all tests, the long ones, the programs; with PYTEST_ARGS these tests alone (root, terraform; hours)
+test-all: setup check ## everything: all tests, the long ones, the programs, a booted machine; with PYTEST_ARGS these tests alone (root, terraform; hours)
 	@EXTRA_PACKAGES="megahit samtools r-base-core ngspice" sh scripts/host.sh
 	@$(MAKE) --no-print-directory checkov
 	@$(if $(PYTEST_ARGS),,rm -f build/durations.json)
 	@$(call in_two_parts,--level all $(if $(PYTEST_ARGS),,--record=build/durations.json))
 	@$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory test-programs)
+	@$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory test-vm VM=lab)
 
 durations: ## take over what the last whole test-all measured: shares are chosen by it
 	@cp build/durations.json tests/durations.json
@@ -118,6 +119,10 @@ test-programs: setup ## real programs saved and moved, writes docs/compatibility
 test-zdtm: setup ## CRIU's own suite as jobs of the engine, writes docs/zdtm.md; ONLY="pty00 pipe*": only these (root; half an hour)
 	@EXTRA_PACKAGES="make pkg-config libaio-dev libcap-dev libnl-3-dev libnl-route-3-dev" sh scripts/host.sh
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m zdtm.run -j $(WORKERS) $(if $(ONLY),--only "$(ONLY)") $(if $(GO_ON),--go-on)
+
+test-vm: setup ## trials on machines that boot under QEMU, writes docs/vms.md; VM="lab": only these groups (root; an hour or two)
+	@EXTRA_PACKAGES="qemu-system-x86 qemu-utils mmdebstrap openssh-client" sh scripts/host.sh
+	@PYTHONPATH=tests $(PYTHON) -m vm.run $(VM)
 
 checkov: $(STAMPS)/host # static checks of Terraform files; 300 MB and its own old libraries, so in a place of its own
 	@test -x build/checkov/bin/checkov || { echo "== install checkov" && $(SYSTEM_PYTHON) -m venv --clear build/checkov && \

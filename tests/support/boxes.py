@@ -16,6 +16,7 @@ from spotsurfer_providers.local.provider import LocalProvider
 from spotsurfer_providers.local.records import Home
 from spotsurfer_providers.local.settings import read_settings
 from support import levels
+from support.patience import FACTOR
 
 from spotsurfer.model.market import Market
 from spotsurfer.ports.clock import SystemClock
@@ -102,9 +103,9 @@ class Yard:
     @staticmethod
     def wait_for(good: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
         """Return as soon as `good`; fail with `what` when that takes too long."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + seconds * FACTOR
         while not good():
-            assert time.monotonic() < until, f"waited {seconds} s in vain for {what}"
+            assert time.monotonic() < until, f"waited {seconds * FACTOR} s in vain for {what}"
             time.sleep(0.02)
 
     def leftovers(self) -> list[str]:
@@ -119,7 +120,7 @@ class Yard:
 
     def assert_clean(self, seconds: float = 5.0) -> None:
         """Fail where anything is left; the kernel may take a moment to free a disk."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + seconds * FACTOR
         while left := self.leftovers():
             assert time.monotonic() < until, f"left behind: {left}"
             time.sleep(0.02)

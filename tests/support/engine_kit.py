@@ -22,6 +22,7 @@ from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import ObjectStore, open_store
 from spotsurfer_agent.tools import Tools
+from support.patience import FACTOR
 
 STORE = "file:///run/store"
 BASE, JOB = Path("/var/lib/spotsurfer"), "j1"
@@ -64,7 +65,7 @@ def file_of(chunk: Stored) -> Path:
 
 
 def until(what: Callable[[], object], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * FACTOR
     while not what():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.02)

@@ -24,6 +24,7 @@ from spotsurfer_agent.store import open_store
 from spotsurfer_providers.local import control
 from support import levels
 from support.boxes import Yard
+from support.patience import FACTOR, patient
 from support.runtime import unpacked_runtime
 from support.tree import ROOT
 
@@ -178,14 +179,14 @@ class Fleet:
 
     def wait(self, good: Callable[[], Any], what: object, seconds: float = 60.0) -> Any:
         """The first true answer of `good`; a controller that is just away is borne. `what` is printed as it is in the end."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + seconds * FACTOR
         while True:
             with suppress(SpotsurferError, LookupError):  # the controller, or a process, is just away
                 found = good()
                 if found:
                     return found
             if time.monotonic() > until:
-                raise AssertionError(f"waited {seconds:.0f} s in vain for {what}\n{self.explain()}")
+                raise AssertionError(f"waited {seconds * FACTOR:.0f} s in vain for {what}\n{self.explain()}")
             time.sleep(0.05)
 
     def wait_state(self, job: str, state: str, number: int | None = None, seconds: float = 60.0) -> Json:
@@ -317,7 +318,7 @@ def fleet(path: Path, interval: float = 3, config: str = CONFIG, environment: di
     levels.only_for_real_tests("boxes")
     path.mkdir(parents=True, exist_ok=True)
     file = path / "spotsurfer.toml"
-    file.write_text(config.format(data=path / "data", interval=interval, runtimes=baked_runtimes(path)))
+    file.write_text(patient(config).format(data=path / "data", interval=interval, runtimes=baked_runtimes(path)))
     made = Fleet(path, file, environment)
     try:
         made.start()
@@ -325,7 +326,7 @@ def fleet(path: Path, interval: float = 3, config: str = CONFIG, environment: di
     finally:
         if made.controller is not None and made.controller.poll() is None:
             made.controller.terminate()
-            made.controller.wait(20)
+            made.controller.wait(20 * FACTOR)
         control.clean(made.data, end_living=True)
         yard = Yard(made.data, None)  # type: ignore[arg-type]
         yard.assert_clean()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from spotsurfer_agent import cgroup2
 from support import levels
+from support.patience import FACTOR
 from support.runtime import unpacked_runtime
 from support.tree import ROOT
 
@@ -87,7 +88,7 @@ class Minibox:
         argv = ["unshare", "--pid", "--fork", "--mount", "--net", "--ipc", "--uts", "--kill-child", "bash", "-c", text]
         done = subprocess.run(
             ["bash", "-c", enter + 'exec setpriv --pdeathsig KILL "$@"', "-", *argv],  # it ends with who waits for it
-            env=environment, capture_output=True, text=True, timeout=timeout_seconds, check=False,
+            env=environment, capture_output=True, text=True, timeout=timeout_seconds * FACTOR, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{scene} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
         left = [str(p) for d in self._cgroups for p in d.iterdir() if p.is_dir() and p.name != cgroup2.LEAF]

@@ -1,0 +1,16 @@
+"""How many times longer than elsewhere tests wait: a guest of `make test-vm` emulates its processor."""
+
+from __future__ import annotations
+
+import os
+import re
+
+FACTOR = float(os.environ.get("SPOTSURFER_TESTS_PATIENCE", "1"))
+# What a controller and its agents are given for one thing, by the names of their settings.
+SETTINGS = ("lease_seconds", "lease_margin_seconds", "last_report_seconds", "drain_margin_seconds", "notice_seconds")
+
+
+def patient(config: str, factor: float = FACTOR) -> str:
+    """A configuration for a host that is so many times slower."""
+    names = "|".join(SETTINGS)
+    return re.sub(rf"(?m)^({names}) = ([\d.]+)$", lambda m: f"{m[1]} = {float(m[2]) * factor:g}", config)
