@@ -54,7 +54,7 @@ class Guest:
         run("ip", "netns", "add", self.namespace)
         run("ip", "-n", self.namespace, "link", "set", "lo", "up")
         with (self.folder / "qemu.log").open("wb") as log:
-            command = [*self._inside(), *self._command(disk)]
+            command = [*self._inside(), "setpriv", "--pdeathsig", "KILL", *self._command(disk)]  # it ends with us
             self._qemu = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
     def _command(self, disk: Path) -> list[str]:

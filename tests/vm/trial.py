@@ -19,6 +19,7 @@ ENVIRONMENT = {
     "GOOGLE_APPLICATION_CREDENTIALS": "/dev/null",
     "SPOTSURFER_RUNTIME__PATH": f"{ROOT}/build/runtime",
     "SPOTSURFER_TESTS_PATIENCE": str(PATIENCE),
+    "SEED": "guest",  # there is no git to ask
     "TMPDIR": "/var/tmp",
     "PATH": f"{ROOT}/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 }
@@ -77,6 +78,10 @@ LAB = Group(
         ),
         tests("the limits of a box are in force", "boxes/test_box_walls.py::test_limits_are_in_force"),
         tests("a job that tries to break out gets nowhere", "agent/test_walls.py"),
+        Trial(
+            "README's first job is saved, moved, and ends identical",
+            f"cd $(mktemp -d) && bash {ROOT}/tests/vm/first_job.sh {ROOT}",
+        ),
         Trial("no unit of systemd has failed", 'systemctl --failed; test -z "$(systemctl --failed --quiet --plain)"'),
     ),
 )
