@@ -69,6 +69,7 @@ class Entry:
     xattrs: dict[str, str] = field(default_factory=dict)  # values in base64
     extents: Extents = field(default_factory=Extents)
     inode: int = 0  # its number; 0 = not known
+    position: int = 0  # in its folder, where a process was listing that; 0 = any
     held: int = 0  # `HELD`, `KNOWN`; 0 = no process had it open
 
 
@@ -199,8 +200,9 @@ def check(image: Manifest) -> None:
 def _check_numbers(e: Entry) -> None:
     """Of hundreds of thousands of files, so without a loop."""
     owned = 0 <= e.mode < 1 << 32 and 0 <= e.uid < _NO_ID and 0 <= e.gid < _NO_ID
-    if not (owned and 0 <= e.inode < _NUMBERS_END and 0 <= e.size < _COUNTS_END and -_TIMES_END < e.mtime_ns < _TIMES_END):
-        raise ProtocolError(f"{e.path!r} is said to have a mode, owner, number, size or time that no file has")
+    known = 0 <= e.inode < _NUMBERS_END and 0 <= e.position < _COUNTS_END
+    if not (owned and known and 0 <= e.size < _COUNTS_END and -_TIMES_END < e.mtime_ns < _TIMES_END):
+        raise ProtocolError(f"{e.path!r} is said to have a mode, owner, number, position, size or time that no file has")
 
 
 def check_stored(c: Stored) -> None:

@@ -90,6 +90,13 @@ def flags(pid: int, fd: int) -> int:
     return 0
 
 
+def position(pid: int, fd: int) -> int:
+    """Where its next read begins; 0 where it is closed by now."""
+    with contextlib.suppress(OSError):
+        return int(next(x for x in lines(text(pid, f"fdinfo/{fd}")) if x.startswith("pos:")).split()[1])
+    return 0
+
+
 def written_aside(pids: Iterable[int]) -> set[int]:
     """Numbers of files that these may write without a call for each write: through mappings, or past the page cache."""
     found: set[int] = set()

@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent import identity
+from spotsurfer_agent import identity, listing
 from spotsurfer_agent.chunks import reader
 from spotsurfer_agent.chunks.pool import Pool
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
@@ -24,6 +24,10 @@ XATTRS = ("user.", "security.capability", "system.posix_acl_")
 KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "symlink", stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket"}
 EMPTY_SUBVOLUME_INODE = 2  # in a snapshot: BTRFS_EMPTY_SUBVOL_DIR_OBJECTID
 TOP = "."  # the folder itself, as the first entry where its owner and mode matter
+
+
+class Disordered(OSError):
+    """The entries of a folder don't come in their order; a sentence."""
 
 
 class UnsafePath(Exception):
@@ -149,7 +153,7 @@ def check(entries: list[Entry], table: list[Stored]) -> None:
 def build(root: Path, entries: list[Entry], table: list[Stored], source: Reader) -> None:
     """Make the tree below the existing, empty folder `root`, with the inode numbers that its files had where this can be done.
 
-    Raises UnsafePath, BadChunk, StoreError and OSError; among them NumberTaken.
+    Raises UnsafePath, BadChunk, StoreError and OSError; among them NumberTaken and Disordered.
     """
     own = entries[0] if entries and (entries[0].path, entries[0].kind) == (TOP, "dir") else None
     entries = entries[1:] if own is not None else entries
@@ -222,6 +226,7 @@ class _Building:
     def __init__(self, top: int, entries: list[Entry], filling: _Filling, numbers: Numbers) -> None:
         self._top, self._entries, self._filling, self._numbers = top, entries, filling, numbers
         self._ready = {""}  # folders in their places
+        self._listed = {_above(e) for e in entries if e.position}  # whose entries have their places, and get them last
         self._waiting: dict[str, str] = {}  # names in the top folder, by path
         self._prefix = ".making-"
         while any(e.path.startswith(self._prefix) for e in entries):
@@ -232,13 +237,38 @@ class _Building:
         late = [e for e in identity.in_order(e for e in self._entries if e.kind != "hardlink") if not self._made(e, e.inode)]
         for e in late:
             self._made(e, 0)
+        last = dict[str, list[Entry]]()
         for e in self._entries:
             if e.kind == "hardlink" or e.path in self._waiting:
+                last.setdefault(_above(e), []).append(e)
+        for folder, found in last.items():
+            if folder in self._listed:
+                self._put_in_order(folder, found)
+            else:
+                for e in found:
+                    self._put(e)
+
+    def _put_in_order(self, folder: str, entries: list[Entry]) -> None:
+        """Each at its position, see `listing`. Raises Disordered."""
+        with _parent(self._top, f"{folder}/x") as (path, _):
+            fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=path)
+        try:
+            at = listing.FIRST
+            for e in sorted(entries, key=lambda e: e.position):
+                for _ in range(e.position - at):
+                    os.mknod(self._prefix, dir_fd=fd)
+                    os.unlink(self._prefix, dir_fd=fd)
                 self._put(e)
+                at = e.position + 1
+            if listing.positions(f"/proc/self/fd/{fd}/.") != {e.path.rpartition("/")[2]: e.position for e in entries}:
+                what = f"a program was listing {folder}"
+                raise Disordered(0, f"{what}, and this machine's disk can't give it the order that it had")
+        finally:
+            os.close(fd)
 
     def _made(self, e: Entry, number: int) -> bool:
-        above = e.path.rpartition("/")[0]
-        if above in self._ready:
+        above = _above(e)
+        if above in self._ready and above not in self._listed:
             with _parent(self._top, e.path) as (folder, name):
                 made = self._make(e, folder, name, number)
             if made and e.kind == "dir":
@@ -268,10 +298,17 @@ class _Building:
     def _put(self, e: Entry) -> None:
         with _parent(self._top, e.path) as (folder, name):
             if e.kind == "hardlink":
-                with _parent(self._top, e.target) as (there, first):
+                with self._where(e.target) as (there, first):
                     os.link(first, name, src_dir_fd=there, dst_dir_fd=folder, follow_symlinks=False)
             else:
-                os.rename(self._waiting[e.path], name, src_dir_fd=self._top, dst_dir_fd=folder)
+                os.rename(self._waiting.pop(e.path), name, src_dir_fd=self._top, dst_dir_fd=folder)
+
+    def _where(self, path: str) -> _parent:
+        return _parent(self._top, self._waiting.get(path, path))
+
+
+def _above(e: Entry) -> str:
+    return e.path.rpartition("/")[0]
 
 
 def _make(e: Entry, folder: int, name: str) -> _File | None:

@@ -28,6 +28,16 @@ TABLE = {
         {"container image": SECOND},
         f"{CANT}container image was {FIRST!r} where it was made and is {SECOND!r} here",
     ),
+    "a way to inode numbers": (
+        {"inode numbers": "btrfs"},
+        {"inode numbers": "any, on xfs"},
+        f"{CANT}inode numbers was 'btrfs' where it was made and is 'any, on xfs' here",
+    ),
+    "an order of folders": (
+        {"order of folders": "ext4 24aeed8d57e8"},
+        {"order of folders": "ext4 adcbf56a128a"},
+        f"{CANT}order of folders was 'ext4 24aeed8d57e8' where it was made and is 'ext4 adcbf56a128a' here",
+    ),
     "a mount": (
         {"mounts": "/ /data"},
         {"mounts": "/"},

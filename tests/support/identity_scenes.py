@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from unittest import mock
 
-from spotsurfer_agent import trees
+from spotsurfer_agent import listing, trees
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.reader import Reader
 from spotsurfer_agent.engines import inspect
+from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.manifest import Entry
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.scratch import Scratch
@@ -18,7 +21,8 @@ from spotsurfer_agent.store import open_store
 from support.engine_kit import BASE, JOB, STORE, engine, newest, refused, request, until
 
 DATABASE = Path(__file__).with_name("database_job.py")
-ROWS = 400
+LISTING = Path(__file__).with_name("listing_job.py")
+ROWS, NAMES = 400, 4000
 
 
 def numbers() -> None:
@@ -70,14 +74,74 @@ def database(act: str) -> None:
         e.restore(newest(open_store(STORE)), spec)
     rows_pass(e, 5)
     if act == "end":
-        until(lambda: e.status().exit_code is not None, 60)
-        assert e.status().exit_code == 0, e.read_log("err", 0, 4000)
-        e.kill()
+        ended_well(e)
         return
     e.save(request(1 if act == "begin" else 3, final=False))
     rows_pass(e, 5)
     e.save(request(2 if act == "begin" else 4, final=True))
     e.kill()
+
+
+def lists(act: str) -> None:
+    """One machine's part: a folder is listed from one machine to the next; entries went and came before."""
+    e, spec = engine(), Spec(JOB, ["/usr/bin/python3", "listing_job.py", str(NAMES)])
+    if act == "begin":
+        begin_listing(e, spec)
+    else:
+        e.restore(newest(open_store(STORE)), spec)
+    if act == "end":
+        allow(e, 10**6)
+        ended_well(e)
+        return
+    number = 1 if act == "begin" else 3
+    allow(e, 10 * number)
+    e.save(request(number, final=False))
+    allow(e, 10 * number + 10)
+    e.save(request(number + 1, final=True))
+    e.kill()
+
+
+def waits() -> None:
+    """One that takes long is told, and the job runs on to its end; one that ends in time is no matter."""
+    e = engine()
+    begin_listing(e, Spec(JOB, ["/usr/bin/python3", "listing_job.py", str(NAMES)]))
+    said = refused("save", lambda: e.save(request(1, final=False)))
+    assert "in the middle of listing /var/lib/spotsurfer/work/many" in said and "btrfs or ext4" in said, said
+    allow(e, 10)
+    real, looks = listing.under_way, [0]
+
+    def ends(pids: Iterable[int], device: int) -> list[listing.Listing]:
+        looks[0] += 1
+        if looks[0] == 2:
+            Path(e.scratch(), "work/calls").write_text(str(10**6))
+            ended_well(e, kill=False)
+        return real(pids, device)
+
+    with mock.patch.object(listing, "under_way", ends):
+        gone = refused("save", lambda: e.save(request(2, final=False)))
+    assert "ended by itself" in gone and looks[0] >= 2, gone
+    e.kill()
+
+
+def begin_listing(e: CriuEngine, spec: Spec) -> None:
+    work = Path(e.scratch(), "work")
+    shutil.copy(LISTING, work)
+    (work / "calls").write_text("5")
+    e.start(spec)
+    allow(e, 5)
+
+
+def allow(e: CriuEngine, calls: int) -> None:
+    """Let it list on, until it has done that or is at the end."""
+    Path(e.scratch(), "work/calls").write_text(str(calls))
+    until(lambda: (e.status().log or {}).get("out", 0) >= 4 * calls or e.status().exit_code is not None)
+
+
+def ended_well(e: CriuEngine, *, kill: bool = True) -> None:
+    until(lambda: e.status().exit_code is not None, 60)
+    assert e.status().exit_code == 0, e.read_log("err", 0, 4000)
+    if kill:
+        e.kill()
 
 
 def told() -> None:
@@ -94,10 +158,10 @@ def told() -> None:
     e.kill()
 
 
-def rows_pass(e: object, count: int) -> None:
-    enough = (e.status().log or {}).get("out", 0) + count * 4  # type: ignore[attr-defined]
-    until(lambda: (e.status().log or {}).get("out", 0) > enough or e.status().exit_code is not None)  # type: ignore[attr-defined]
-    assert e.status().exit_code is None, e.read_log("err", 0, 4000)  # type: ignore[attr-defined]
+def rows_pass(e: CriuEngine, count: int) -> None:
+    enough = (e.status().log or {}).get("out", 0) + count * 4
+    until(lambda: (e.status().log or {}).get("out", 0) > enough or e.status().exit_code is not None)
+    assert e.status().exit_code is None, e.read_log("err", 0, 4000)
 
 
 if __name__ == "__main__":

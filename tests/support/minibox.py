@@ -19,6 +19,7 @@ from support.tree import ROOT
 
 BASE = "/var/lib/spotsurfer"
 CGROUPS = Path("/sys/fs/cgroup")
+MAKING = {"ext4": ("-E", "hash_seed=6f1d3c1e-88d0-4c3b-9c55-2a7c1b1f4e10")}  # as of machines that boot one image
 DISK_BYTES = 1200 << 20
 SET_UP = """
 set -e
@@ -63,7 +64,7 @@ class Minibox:
         self._image = folder / f"{self._name}.disk"
         with self._image.open("wb") as f:
             f.truncate(disk_bytes)
-        subprocess.run([f"mkfs.{fs}", "-q", str(self._image)], check=True, capture_output=True)
+        subprocess.run([f"mkfs.{fs}", "-q", *MAKING.get(fs, ()), str(self._image)], check=True, capture_output=True)
         self._device = _out("losetup", "--find", "--show", str(self._image))
         self._cgroups = [d / self._name for d in _hierarchies()]
 

@@ -18,6 +18,7 @@ from spotsurfer_agent import (
     identity,
     jobroot,
     launch,
+    listing,
     netns,
     scratch,
     sealed,
@@ -159,7 +160,8 @@ class Hosted(abc.ABC):
         """What is compared before an image of this engine is continued here. Raises StoreError."""
         mounts = jobroot.compared(self.world.mounts(str(self._scratch.path), spec))
         facts = needs.machine(preflight.criu_version(self._tools), str(self._base), mounts, self.world.digest(spec))
-        return {**facts, needs.NUMBERS: identity.fact(self._scratch.path)}
+        path = self._scratch.path
+        return {**facts, needs.NUMBERS: identity.fact(path), needs.ORDER: listing.fact(path)}
 
     def plain_facts(self, spec: Spec | None = None) -> dict[str, str]:
         """What is compared before the job is started anew from its files here. Raises StoreError."""

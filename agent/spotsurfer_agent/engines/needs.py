@@ -28,6 +28,7 @@ INSTRUCTIONS = re.compile(
 # Each one is a part of the register state that is saved and brought back; its layout must be the same.
 REGISTERS = ("fpu", "sse", "avx", "avx512f", "pku", "ospke", "amx_tile", "xsaves", "xsavec", "user_shstk")
 NUMBERS = "inode numbers"  # how the disk gives them: of images in which a program knows a file by its number
+ORDER = "order of folders"  # how positions in folders come about: of images in which a program was listing one
 NO_IMAGE = "none: the machine's own root"
 HOST = "host name"  # that the job goes by
 HIDDEN = ("/dev/", "/proc/", "/sys/", "/run/", "/tmp/", "/var/tmp/", "/memfd:", "/SYSV", "/anon_hugepage")  # noqa: S108
@@ -217,6 +218,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "mounts": _same_mounts,
     "kernel's switches in /proc": _within,
     NUMBERS: _same,
+    ORDER: _same,
     gpufacts.CHIP: _same,
     gpufacts.COUNT: _same,
     gpufacts.DRIVER: _same,  # its library is mapped by name and build-id

@@ -17,18 +17,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent import clock, identity, jobroot, linux, manifest, protocol, shimwire, terminals, trees
+from spotsurfer_agent import clock, jobroot, linux, manifest, protocol, shimwire, terminals, trees
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
-from spotsurfer_agent.engines import criu_call, needs, reserve, stall, told
+from spotsurfer_agent.engines import criu_call, needs, reserve, samefiles, stall, told
 from spotsurfer_agent.engines.ahead import Copied
 from spotsurfer_agent.engines.fingerprints import kept_as
 from spotsurfer_agent.engines.intake import Intake
 from spotsurfer_agent.engines.place import Place
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, plainly
 from spotsurfer_agent.engines.reserve import Reserve
+from spotsurfer_agent.engines.samefiles import Known
 from spotsurfer_agent.inputs import shares
-from spotsurfer_agent.manifest import KNOWN, Entry, Manifest
+from spotsurfer_agent.manifest import Entry, Manifest
 from spotsurfer_agent.memory import first_to_go, lacking
 from spotsurfer_agent.pager.images import BadImage
 from spotsurfer_agent.protocol import SaveFacts
@@ -68,7 +69,7 @@ class Instant:
     capture: Callable[[], Capture]
     pipes: dict[str, str]
     at_ns: int
-    held: dict[int, int]  # numbers of the files that processes had open, see `Entry.held`
+    known: Known
 
 
 class Saving:
@@ -115,6 +116,7 @@ class Saving:
                     self._request.progress("files")
                     if self._at.scratch.copy_ahead(self._request.checkpoint, self._base.known, self._at.cgroup.pids):
                         self._at.scratch.sync()
+                samefiles.await_listings(self._at.cgroup.pids, self._at.scratch.path)
                 with self._frozen(talk, memory) as (intake, frozen, status):
                     image = self._carry(talk, intake, frozen, status)
             self._manifest(image)
@@ -278,13 +280,11 @@ class Saving:
         capture = at.scratch.capture(self._request.checkpoint, self._base.known, stays_frozen=self._request.final)
         facts = needs.machine(at.criu_version, str(at.base), jobroot.compared(at.mounts), at.root)
         facts |= at.device.facts() | needs.host(at.cgroup.pids())
-        held = identity.held(at.cgroup.pids(), at.scratch.path.stat().st_dev)
-        if KNOWN in held.values():
-            facts[needs.NUMBERS] = _numbers(at.scratch.path, held)
-        facts |= needs.files(at.cgroup.pids(), str(at.base), at.place, shares.written(at.mounts))
+        known = samefiles.look(at.cgroup.pids(), at.scratch.path)
+        facts |= known.facts | needs.files(at.cgroup.pids(), str(at.base), at.place, shares.written(at.mounts))
         cpu = at.cgroup.used_since(told.number(status["cpu_baseline"])) + self._request.cpu_seconds_before
         pipes = told.texts(status["pipes"])
-        return Instant(told.counts(frozen["log"]), cpu, facts, capture, pipes, at.scratch.now_ns(), held)
+        return Instant(told.counts(frozen["log"]), cpu, facts, capture, pipes, at.scratch.now_ns(), known)
 
     def _resume(self, talk: shimwire.Conversation, *, good: bool) -> None:
         self._request.progress("resume")
@@ -305,6 +305,7 @@ class Saving:
         small = sender.begin(files, lambda e: self._images / e.path)
         capture = instant.capture()
         try:
+            positions = samefiles.positions(capture, instant.known)
             kept = sender.begin(capture.entries, capture.where, capture.known)
         finally:
             capture.drop()
@@ -312,7 +313,7 @@ class Saving:
         self._prints = intake.pages.prints()
         prints = [sender.begin_bytes(kept_as(name), data) for name, data in self._prints]
         self._writer.flush()
-        scratch = [_marked(e, instant.held) for e in kept()]
+        scratch = samefiles.marked(kept(), instant.known, positions)
         self._new_share = intake.pages.new_share if self._base.index is not None else None
         self._at.scratch.remember(capture, scratch, self._writer.table, instant.at_ns)
         images = sorted([*small(), *intake.pages.entries(), *(entry() for entry in prints)], key=lambda e: e.path)
@@ -392,16 +393,3 @@ class Saving:
         """For people: what CRIU said about the last failure; None where it said nothing."""
         log, kept = self._work / "dump.log", self._at.folder / "failed-dump.log"
         return log.replace(kept) if log.exists() else None
-
-
-def _marked(e: Entry, held: dict[int, int]) -> Entry:
-    return dataclasses.replace(e, held=held[e.inode]) if e.inode in held else e
-
-
-def _numbers(scratch: Path, held: dict[int, int]) -> str:
-    """The fact. Raises EngineError where a database was opened since the job was looked at, and the disk can't do it."""
-    for number, how in held.items():
-        if how == KNOWN and (why := identity.why_not(scratch, number)):
-            told = f"it has an SQLite database open whose inode number {number} {why}: {identity.REMEDY}"
-            raise EngineError("save", f"the save failed, the job runs on: {told}")
-    return identity.fact(scratch)
