@@ -16,7 +16,7 @@ from spotsurfer.controller.logins import Logins
 from spotsurfer.controller.rehearsal import of_job
 from spotsurfer.model.job import Attempt
 from spotsurfer.ports.provider import Provider, StoreAccess
-from spotsurfer.settings import Settings
+from spotsurfer.settings import LimitsSection, Settings
 from spotsurfer.state import jobs as rows
 from spotsurfer.storekey import StoreKey
 
@@ -64,6 +64,11 @@ class Machines:
         return replace(config, key=secret, encrypt=encrypt, registry_authorities=self._trusted, access_secret=opens)
 
 
+def _keep_seconds(limits: LimitsSection) -> float:
+    """The controller lets a machine go that keeps a job; its agent ends it only when it has heard of nobody for much longer."""
+    return limits.keep_seconds + limits.lease_seconds if limits.keep_seconds else 0.0
+
+
 def _general(settings: Settings, provider: Provider, attempt: Attempt, access: StoreAccess) -> AgentConfig:
     agent, checkpoint = settings.agent, settings.checkpoint
     return AgentConfig(
@@ -81,6 +86,7 @@ def _general(settings: Settings, provider: Provider, attempt: Attempt, access: S
         drain_margin_seconds=agent.drain_margin_seconds,
         notice_window_seconds=provider.capabilities.notice_seconds,
         warm_wait_seconds=settings.limits.warm_wait_seconds,
+        keep_seconds=_keep_seconds(settings.limits),
         hurry_seconds=agent.hurry_seconds,
         cache_bytes=agent.cache_bytes,
         image_cache_bytes=settings.images.cache_bytes,

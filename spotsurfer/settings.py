@@ -95,12 +95,13 @@ class LimitsSection(Section):
     listing_lag_seconds: Seconds = 30.0
     deadline_reserve_seconds: Seconds = 300.0
     drain_reserve_seconds: Seconds = 300.0
-    restore_failures_max: int = Field(2, ge=1)
+    restore_failures_max: int = Field(1, ge=1)
     launch_failures_max: int = Field(20, ge=1)
     last_report_seconds: Seconds = 10.0
     refusal_seconds: Seconds = 1800.0
     release_again_seconds: Interval = 60.0
     warm_wait_seconds: Seconds = 300.0
+    keep_seconds: Seconds = 300.0
     precopy_gain_seconds: Seconds = 1.0
     cooldown_seconds: Interval | None = None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Done, Head, HeadKind
 
@@ -20,6 +22,11 @@ def committed(base: Head, image: Manifest, final: bool) -> Head:
         nonce="",
         at="",
     )
+
+
+def renewed(base: Head) -> Head:
+    """Nothing changes but that decisions made before can't land any more."""
+    return dataclasses.replace(base, kind=HeadKind.RENEW)
 
 
 def unsaved(base: Head) -> Head:

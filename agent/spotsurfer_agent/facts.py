@@ -21,6 +21,7 @@ class Task(StrEnum):
     STEP = "step"  # the next of the job's commands, where one has ended
     LIVE = "live"  # save and go on
     FINAL = "final"  # save for the last time
+    THAW = "thaw"  # the job that was kept is ours again: let it go on
     SETTLE = "settle"  # a final save outlived the agent that made it: give its verdict
     PUBLISH = "publish"  # outputs, logs and the entry that says done
     KILL = "kill"  # nothing of the job may run any more
@@ -56,6 +57,7 @@ class Rules:
     lease_seconds: float = 60.0
     limit_seconds: float = 0.0  # owning nothing for so long: power off; 0 = never
     margin_seconds: float = 5.0  # of a notice window left unused
+    keep_seconds: float = 0.0  # the job stays frozen for so long after its final save; 0 = it is ended at once
     patient: bool = False  # with a notice the job runs on while there is time: the next machine is fetching meanwhile
     last_words_seconds: float = 120.0  # the last report may take so long before the power goes all the same
 
@@ -96,6 +98,21 @@ class Facts:
     def mine(self) -> bool:
         """The newest head entry names me as the owner of a job that is not over."""
         return self.head is not None and self.head.epoch == self.rules.attempt and self.head.done is None
+
+    @property
+    def kept(self) -> bool:
+        """My job stands frozen behind its final save, whose entry is in the log, and nothing newer was saved anywhere."""
+        return self._stands and not self.returned and self.rules.keep_seconds > 0
+
+    @property
+    def returned(self) -> bool:
+        """The same, and the newest head entry gives the job back: a grant of mine from a checkpoint of mine is nothing else."""
+        return self._stands and self.mine and self.head is not None and not self.head.final
+
+    @property
+    def _stands(self) -> bool:
+        h = self.head
+        return self.pending_final is not None and h is not None and h.done is None and h.checkpoint == self.pending_final
 
     @property
     def lapsed(self) -> bool:

@@ -150,12 +150,27 @@ def _withdrawn(s: State, f: Facts) -> bool:
     return _idle(s, f) and f.pending_final is None and not (f.interrupted or f.pressed or asked(s, f))
 
 
+def _kept(s: State, f: Facts) -> bool:
+    return _idle(s, f) and f.kept
+
+
+def _returned(s: State, f: Facts) -> bool:
+    return _idle(s, f) and f.returned and not f.lapsed
+
+
+def _keeps_in_vain(s: State, f: Facts) -> bool:
+    """It is not to come back: another one went on with it, it is over, or there is no time left."""
+    return (not f.kept and not f.returned) or _stop(s, f) or _late(s, f) or f.now - s.since > f.rules.keep_seconds
+
+
 _HOLDER = ((E.LOST_IT, _lost_it), (E.STOPPED, _stop))
 GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
     S.BOOT: (
         (E.REFUSED, _both(_refused, _nothing)),
         (E.REFUSED, _ended(Task.BOOT, well=False)),
         (E.UNNEEDED, _never_needed),
+        (E.RETURNED, _both(_looked, lambda _, f: f.returned)),
+        (E.KEPT, _both(_looked, lambda _, f: f.kept)),
         (E.FINAL_SAVED, _both(_looked, lambda _, f: f.own_final)),
         (E.PUBLISHED, _both(_looked, lambda _, f: f.own_done)),
         (E.LOST_IT, _both(_looked, _lost_it, lambda _, f: f.workload is not W.ABSENT or f.began_before)),
@@ -185,6 +200,7 @@ GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
     ),
     S.SAVING: (*_HOLDER, (E.DRAIN, _drain), (E.SAVE_FAILED, _ended(Task.LIVE, well=False)), (E.SAVED, _idle)),
     S.DRAINING: (
+        (E.KEPT, _kept),
         (E.FINAL_SAVED, _final_saved),
         *_HOLDER,
         (E.LATE, _both(_late, lambda _, f: f.saved_itself)),  # no time is left to start it and save it again
@@ -195,6 +211,12 @@ GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
         (E.DRAIN_FAILED, _both(_ended(Task.FINAL, well=False), _may_run_on)),
         (E.WITHDRAWN, _withdrawn),
         (E.LATE, _late),
+    ),
+    S.KEEPING: ((E.RETURNED, _returned), (E.UNNEEDED, _keeps_in_vain)),
+    S.RETURNING: (
+        *_HOLDER,
+        (E.FAILED, _both(_ended(Task.THAW, well=False), lambda _, f: f.outcome is not None and f.outcome.kind != "store")),
+        (E.STARTED, _ended(Task.THAW, well=True)),
     ),
     S.PUBLISHING: ((E.PUBLISHED, lambda _, f: f.own_done), *_HOLDER),
     **{s: () for s in TERMINAL},

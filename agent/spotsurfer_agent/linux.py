@@ -38,7 +38,6 @@ _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _SYS_PIDFD_GETFD = 438  # as the next one
 _SYS_PROCESS_MADVISE = 440  # likewise
 _MADV_COLLAPSE = 25
-_SYS_KCMP = {"x86_64": 312, "aarch64": 272}
 _SYS_USERFAULTFD = {"x86_64": 323, "aarch64": 282}
 _IO_URING_SETUP = 425  # the same number in every architecture's table
 _SECCOMP_ALLOW = 0x7FFF0000
@@ -200,27 +199,6 @@ def pidfd_getfd(pidfd: int, number: int) -> int:
     if fd < 0:
         _checked(fd, "pidfd_getfd")
     return fd
-
-
-def have_in_common(pid: int, other: int, kind: int) -> bool:
-    """Whether two processes share what a number of kcmp(2) stands for. Raises OSError."""
-    number = _SYS_KCMP[os.uname().machine]
-    order = int(
-        _libc.syscall(ctypes.c_long(number), *map(ctypes.c_int, (pid, other, kind)), ctypes.c_ulong(0), ctypes.c_ulong(0))
-    )
-    if order < 0:
-        _checked(order, "kcmp")
-    return order == 0
-
-
-MQUEUE, HUGETLB = 0x19800202, 0x958458F6  # statfs(2)
-
-
-def file_system(path: str) -> int:
-    """The kernel's number for the kind of file system that a file lies on. Raises OSError."""
-    told = ctypes.create_string_buffer(256)
-    _checked(_libc.statfs(os.fsencode(path), told), "statfs")
-    return int.from_bytes(told.raw[:4], "little")
 
 
 def userfaultfd(flags: int = 0) -> int:

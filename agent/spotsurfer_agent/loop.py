@@ -107,7 +107,7 @@ class Agent:
             given.store, given.state, (config.poll_seconds, unchanged), given.now, given.reported, self._used
         )
         self.readiness = Readiness(self.work, self._still_comes, config.ready_limit_seconds)
-        self.work.goods = given.goods
+        self.work.goods, self.work.keeps = given.goods, config.keep_seconds > 0
         self.work.urgent = lambda: given.watcher.warning is not None and given.watcher.warning.kind == INTERRUPTION
         self.worker = Worker(self.work.do, self.wake)
         self.state = given.state.recall(given.now())
@@ -167,7 +167,8 @@ class Agent:
         """The job may be ours at any moment: it stands still until we see that it is."""
         desired = self.mailbox.mail.desired
         told = desired is not None and desired.want is Want.HURRY
-        return self.state.name is AgentState.STANDBY and (told or self._now() - self._stirred_at < STIR_SECONDS)
+        stirred = told or self._now() - self._stirred_at < STIR_SECONDS
+        return self.state.name is AgentState.KEEPING or (self.state.name is AgentState.STANDBY and stirred)
 
     def wake(self) -> None:
         """Make the loop look now."""
@@ -218,7 +219,7 @@ class Agent:
 
     def _examine(self) -> None:
         """Whether the job can be saved here."""
-        if self.state.name is not AgentState.STANDBY:
+        if self.state.name not in (AgentState.STANDBY, AgentState.KEEPING):
             self.engine.look()
 
     def look_ahead(self) -> None:
@@ -324,7 +325,15 @@ class Agent:
     def _rules(self) -> Rules:
         c, fit = self.config, self._fit(self._now())
         interval = fit.interval_seconds if fit is not None and self._interval() is not None else self._interval()
-        return Rules(c.attempt, interval, c.lease_seconds, c.limit_seconds, c.drain_margin_seconds, c.warm_wait_seconds > 0)
+        return Rules(
+            c.attempt,
+            interval,
+            c.lease_seconds,
+            c.limit_seconds,
+            c.drain_margin_seconds,
+            c.keep_seconds,
+            patient=c.warm_wait_seconds > 0,
+        )
 
     def _interval(self) -> float | None:
         spec, desired = self.mailbox.mail.spec, self.mailbox.mail.desired

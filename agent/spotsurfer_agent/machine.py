@@ -8,17 +8,27 @@ from spotsurfer_agent.engines.port import WorkloadState as W
 from spotsurfer_agent.facts import Do, Effect, Facts, Hold, Outcome, PowerOff, Release, Renew, Shut, Task, Unguard
 from spotsurfer_agent.guards import asked, happened, may_save
 from spotsurfer_agent.protocol import AgentState as S
+from spotsurfer_agent.protocol import Want
 from spotsurfer_agent.table import TABLE, TERMINAL, Event, State
 
 VANISHED = "the job's processes vanished without an exit status; the next attempt goes on from the last checkpoint"
 STARVED = "its memory was about to end and it could not be saved; the next attempt goes on from the last checkpoint"
-BACKOFF_SECONDS = {Task.FINAL: 2.0, Task.SETTLE: 2.0, Task.KILL: 1.0, Task.PUBLISH: 15.0, Task.LIVE: 60.0, Task.STEP: 5.0}
+BACKOFF_SECONDS = {
+    Task.FINAL: 2.0,
+    Task.SETTLE: 2.0,
+    Task.KILL: 1.0,
+    Task.PUBLISH: 15.0,
+    Task.LIVE: 60.0,
+    Task.STEP: 5.0,
+    Task.THAW: 1.0,
+}
 
 TASKS = {
     S.RESTORING: Task.BEGIN,
     S.STEPPING: Task.STEP,
     S.SAVING: Task.LIVE,
     S.DRAINING: Task.SETTLE,
+    S.RETURNING: Task.THAW,
     S.PUBLISHING: Task.PUBLISH,
 }
 
@@ -95,9 +105,11 @@ def _enter(s: State, event: Event, f: Facts) -> State:
         changes |= {"error": f.lost_because or VANISHED, "error_kind": "restore" if f.image_is_bad else "lost"}
     elif name is S.STEPPING and f.saved_itself:
         changes["behind"] = (s.error, s.error_kind)
-    elif name in (S.PUBLISHING, S.DRAINED, S.STEPPING):
+    elif name in (S.PUBLISHING, S.DRAINED, S.KEEPING, S.RETURNING, S.STEPPING):
         changes["behind"] = ("", "")
         changes |= {"error": "", "error_kind": ""}
+    if name is S.RETURNING and f.desired is not None and f.desired.want is Want.DRAIN:
+        changes["drain_failed"] = f.desired.sequence  # that drain is over; the next one has another number
     return dataclasses.replace(s, **changes)  # type: ignore[arg-type]
 
 
@@ -146,7 +158,7 @@ def _work(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
             return s, ()
         sequence = f.desired.sequence if f.desired is not None and asked(s, f) else 0
         return dataclasses.replace(s, drain_sequence=sequence), (Do(Task.FINAL),)
-    if s.name is S.STEPPING and (s.held_since is not None or f.lapsed or not f.mine):
+    if s.name in (S.STEPPING, S.RETURNING) and (s.held_since is not None or f.lapsed or not f.mine):
         return s, ()
     task = _task(s)
     return s, (Do(task),) if task is not None else ()

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from spotsurfer_agent import bounded, clock, protocol
+from spotsurfer_agent import bounded, clock, entries, protocol
 from spotsurfer_agent.headlog import HEAD_BYTES_MAX, Appended, HeadLog
 from spotsurfer_agent.protocol import Desired, Head, HeadKind, ProtocolError, Spec
 from spotsurfer_agent.store import ObjectStore, StoreDenied, StoreError, StoreFull
 
+OWNS = (HeadKind.GRANT, HeadKind.COMMIT)
 DOUBT_SECONDS = 1.0  # between tries to learn what became of an entry
 
 
@@ -35,9 +36,15 @@ class HeadView:
     """What is known of the log at one instant."""
 
     newest: Head | None = None
-    own_final: bool = False  # a final entry of this attempt is in the log
+    newest_own: Head | None = None  # the newest grant or commit of this attempt
     own_done: bool = False  # so is the one that says how its command ended
     proved_at: float = float("-inf")  # when the newest entry that we won was begun
+
+    @property
+    def own_final(self) -> bool:
+        """Our final entry is in the log, and the job was not given back to us since."""
+        own = self.newest_own
+        return own is not None and own.final and own.kind is HeadKind.COMMIT
 
 
 class Heads:
@@ -145,8 +152,8 @@ class Heads:
             if own:
                 self._own[entry.nonce] = entry
             self.view = HeadView(
-                entry if view.newest is None or entry.number > view.newest.number else view.newest,
-                view.own_final or (own and entry.final and entry.kind is HeadKind.COMMIT),
+                _later(view.newest, entry),
+                _later(view.newest_own, entry) if own and entry.kind in OWNS else view.newest_own,
                 view.own_done or (own and entry.done is not None and entry.done.reason == "exited"),
                 view.proved_at,
             )
@@ -154,6 +161,10 @@ class Heads:
     def _proved(self, began: float) -> None:
         with self._lock:
             self.view = dataclasses.replace(self.view, proved_at=max(self.view.proved_at, began))
+
+
+def _later(known: Head | None, entry: Head) -> Head:
+    return entry if known is None or entry.number > known.number else known
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +215,7 @@ class Mailbox:
         self._set(head_at=began, trouble="", refusal="")
         if self._renew:
             self._renew = False
-            self.heads.append(_renewed, False, lambda: None, lambda _: None)
+            self.heads.append(entries.renewed, False, lambda: None, lambda _: None)
         if began - self._desired_at < desired_seconds:
             return
         data = self._store.get(protocol.desired_key(self._job, self._attempt))
@@ -220,7 +231,3 @@ class Mailbox:
 
     def _set(self, **changes: Any) -> None:
         self.mail = dataclasses.replace(self.mail, **changes)  # one writer: this thread
-
-
-def _renewed(base: Head) -> Head:
-    return dataclasses.replace(base, kind=HeadKind.RENEW)

@@ -71,7 +71,7 @@ from spotsurfer_agent.usage.window import Usage as Usage
 class HeadKind(StrEnum):
     """Why a head entry was written."""
 
-    GRANT = "grant"  # controller: `epoch` owns the job now and starts from `checkpoint`
+    GRANT = "grant"  # controller: `epoch` owns the job now and starts from `checkpoint`; or it has the job back that it kept
     COMMIT = "commit"  # agent: `checkpoint` is durable; with `final` nothing of the job runs any more
     RENEW = "renew"  # agent: its lease had lapsed; nothing changes but that older decisions to grant can't land any more
     DONE = "done"  # agent: the command ended; or controller: closed (cancelled)
@@ -202,6 +202,8 @@ class AgentState(StrEnum):
     SAVING = "saving"
     DRAINING = "draining"
     PUBLISHING = "publishing"
+    KEEPING = "keeping"  # saved for the last time, and frozen still: should it not go on elsewhere, it may come back
+    RETURNING = "returning"
     DRAINED = "drained"
     FINISHED = "finished"
     OVERRUN = "overrun"
@@ -309,6 +311,7 @@ class Report:
     near_miss: NearMiss | None = None  # under this attempt
     pressed: bool = False  # the job stands still because of it
     usage: Usage | None = None  # of the job, in the last minutes; None = it never ran here
+    kept: str = ""  # the final checkpoint behind which the job stands frozen, ready to go on here; "" = none
     at: str = ""
 
 
@@ -390,6 +393,9 @@ class AgentConfig:
     lazy: bool = True  # restore memory behind the running job where that helps
     notice_window_seconds: float = 0.0  # what the cloud promises between notice and reclaim; 0 = no notice
     warm_wait_seconds: float = 0.0  # for the next machine to fetch before this one drains; 0 = nobody waits or fetches ahead
+    keep_seconds: float = (
+        0.0  # the job stays frozen for so long after its final save, should it come back; 0 = it is ended at once
+    )
     hurry_seconds: float = 0.25  # between looks at the head while a move is under way
     cache_bytes: int = 0  # of checkpoints fetched ahead; 0 = half of what is free on the disk
     input_options: dict[str, dict[str, str]] = field(default_factory=dict)  # by the beginning of an address: how it is reached

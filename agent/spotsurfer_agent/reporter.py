@@ -86,6 +86,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         partial=memory.partial,
         partial_error=memory.partial_error,
         pressed=facts.pressed,
+        kept=facts.pending_final or "" if state.name is AgentState.KEEPING else "",
         near_miss=coding.known(NearMiss, memory.near_miss) if memory.near_miss is not None else None,
     )
 

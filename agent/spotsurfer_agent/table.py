@@ -1,17 +1,19 @@
 """THE agent's table: how one attempt lives on its machine.
 
 Theory of operation. The agent waits (BOOT, STANDBY: owns nothing), then holds the job (RESTORING, RUNNING, STEPPING, SAVING,
-DRAINING, PUBLISHING), then ends (the terminal states: the workload is killed, the last report is written, the machine powered
-off). `machine.step` looks at the facts, takes at most one edge, and says what to do. It is level-triggered: an effect is
+DRAINING, PUBLISHING), may keep it frozen after its final save (KEEPING: owns nothing; RETURNING: owns it again), then ends
+(the terminal states: the workload is killed, the last report is written, the machine powered off). `machine.step` looks at
+the facts, takes at most one edge, and says what to do. It is level-triggered: an effect is
 wanted again until the facts show that it happened, so a lost one does no harm.
 
-Four rules of this file:
+Five rules of this file:
 1. A missing key *is* the illegal move; guards are an ordered list for each state, the first that matches wins.
 2. The cloud's notice is acted on whatever the controller does or fails to do.
 3. A lease that lapsed holds the job still; nothing is saved, started or released before ownership is *proved* anew: by a head
    entry of our own that began after the lapse. Reading alone would not do: a grant may have been decided already and be on its
    way, and only winning the number it wants to write shows that it comes too late.
-4. A state in which the workload is dead is *shown* only after the kill is done: the controller gives the job away on its word.
+4. A job that is kept never runs on without a grant that gives it back, and not before an entry of our own has followed that.
+5. A state in which the workload is dead is *shown* only after the kill is done: the controller gives the job away on its word.
 
 Not in the table, on purpose: when an event has happened (guards), how a save or restore works (engines), who else owns the
 job (mailbox), and the moment of the freeze.
@@ -42,6 +44,8 @@ class Event(StrEnum):
     SAVE_FAILED = "save failed"
     DRAIN = "drain"
     FINAL_SAVED = "final saved"
+    KEPT = "kept"
+    RETURNED = "returned"
     DRAIN_FAILED = "drain failed"
     WITHDRAWN = "withdrawn"
     EXITED = "exited"
@@ -63,6 +67,8 @@ TABLE: dict[S, dict[Event, S]] = {
         E.STEP_DUE: S.STEPPING,  # a step ended while no agent was there, or one died before it had started the next
         E.EXITED: S.PUBLISHING,  # the command ended while no agent was there
         E.VANISHED: S.BROKEN,  # it ran here once and left no exit status
+        E.KEPT: S.KEEPING,  # an earlier agent drained, and the job stands frozen still
+        E.RETURNED: S.RETURNING,  # the same, and it may go on here
         E.FINAL_SAVED: S.DRAINED,  # an earlier agent drained and could not say so any more
         E.PUBLISHED: S.FINISHED,  # an earlier agent published and could not say so any more
         E.LOST_IT: S.FENCED,  # somebody else owns what still runs here
@@ -104,13 +110,24 @@ TABLE: dict[S, dict[Event, S]] = {
         E.LOST_IT: S.FENCED,  # another attempt was granted, or the job was closed
     },
     S.DRAINING: {
-        E.FINAL_SAVED: S.DRAINED,  # the head holds our final entry
+        E.KEPT: S.KEEPING,  # the head holds our final entry; should the job not go on elsewhere, it may come back
+        E.FINAL_SAVED: S.DRAINED,  # the head holds our final entry, and nothing is kept
         E.DRAIN_FAILED: S.RUNNING,  # promise: asked for and failed, so it runs on; with a notice it is tried again instead
         E.WITHDRAWN: S.RUNNING,  # not wanted any more before it began
         E.STEP_DUE: S.STEPPING,  # a step ended first: only what runs can be saved
         E.EXITED: S.PUBLISHING,  # the command ended first
         E.VANISHED: S.BROKEN,  # processes gone without an exit status; or no memory left, not even to save it
         E.LATE: S.OVERRUN,  # the notice window is over; the newest committed checkpoint stands
+        E.STOPPED: S.HALTED,  # not wanted any more
+        E.LOST_IT: S.FENCED,  # another attempt was granted, or the job was closed
+    },
+    S.KEEPING: {
+        E.RETURNED: S.RETURNING,  # it could not go on elsewhere: a grant gives it back to us
+        E.UNNEEDED: S.DRAINED,  # it goes on elsewhere, or is over; or the machine or our patience is about to end
+    },
+    S.RETURNING: {
+        E.STARTED: S.RUNNING,  # it goes on where it stood
+        E.FAILED: S.BROKEN,  # it can't be let go; the next attempt goes on from the checkpoint
         E.STOPPED: S.HALTED,  # not wanted any more
         E.LOST_IT: S.FENCED,  # another attempt was granted, or the job was closed
     },

@@ -32,6 +32,7 @@ from spotsurfer_agent.store import StoreDenied, StoreError, StoreFull, StoreUnre
 
 READ_TRIES = 5
 READ_PAUSE_SECONDS = 2.0
+CAME_BACK = "it came back: it could not go on where it was moved to"
 NAMED = 5  # files that a sentence names
 
 
@@ -52,6 +53,7 @@ class Work:
     wait: Callable[[float], None] = time.sleep
     urgent: Callable[[], bool] = field(default=lambda: False)  # the cloud takes the machine
     goods: Goods | None = None
+    keeps: bool = False  # a final save leaves the job frozen, in case it can't go on elsewhere
     pressed: bool = False  # the job stands still for want of memory
     stage: str = ""
     _refused: str = field(default="", init=False)  # why our own commit said no
@@ -76,6 +78,7 @@ class Work:
             Task.STEP: self._step,
             Task.LIVE: lambda: self._save(final=False),
             Task.FINAL: lambda: self._save(final=True),
+            Task.THAW: self._thaw,
             Task.SETTLE: self._settle,
             Task.PUBLISH: self._publish,
             Task.KILL: self._kill,
@@ -220,6 +223,7 @@ class Work:
             epoch=self.attempt,
             sequence=sequence,
             final=final,
+            keep=final and self.keeps and not self.pressed,
             cpu_seconds_before=self.steps.cpu_before,
             base=head.checkpoint,
             commit=lambda image: self._commit(image, final=final),
@@ -334,8 +338,18 @@ class Work:
                 self.engine.settle(False)
                 raise
             self._append(image, final=True)
-        self.engine.settle(image is not None)
+        if image is None or not self.keeps or self.pressed:
+            self.engine.settle(image is not None)
         return Outcome(Task.SETTLE, self.now())
+
+    def _thaw(self) -> Outcome:
+        """The job that was kept is ours again. An entry of our own comes first: who wins it is sure that nobody else has it."""
+        self.heads.append(entries.renewed, False, self.store.check, self.wait)
+        memory, stood = self.state.memory, self.engine.status().pending_seconds
+        counted = (memory.last_save or {}).get("frozen_seconds", 0.0)
+        self.engine.settle(False)
+        self.state.update(frozen_seconds=memory.frozen_seconds + max(stood - counted, 0.0))
+        return Outcome(Task.THAW, self.now(), kind="back", note=CAME_BACK)
 
     def _count_left(self, stood_seconds: float) -> None:
         """Our final save, where an agent before us died before it had counted it.

@@ -18,7 +18,7 @@ from spotsurfer.model.errors import UsageError
 from spotsurfer.units import counted, duration
 
 Json = dict[str, Any]
-ALL_SAVED = ("drained", "finished")  # what an agent says last when nothing is lost with its machine
+ALL_SAVED = ("keeping", "drained", "finished")  # what an agent says last when nothing is lost with its machine
 SUMMED = ("seconds", "usd_micros", "usd_micros_on_demand", "frozen_seconds", "cpu_seconds")
 BY = ("user", "name", "tag:NAME")
 COLUMNS = (

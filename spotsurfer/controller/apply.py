@@ -24,6 +24,7 @@ from spotsurfer.model.actions import (
     Ask,
     Close,
     EndJob,
+    GiveBack,
     Grant,
     Launch,
     Mark,
@@ -112,6 +113,7 @@ class Apply:
             Plan: lambda a: lambda c: (self._plan(c, a), None),
             Launch: self._launch,
             Grant: self._grant,
+            GiveBack: self._give_back,
             Ask: self._ask,
             Pace: self._pace,
             Mark: lambda a: lambda c: (self._mark(c, a), None),
@@ -210,7 +212,13 @@ class Apply:
     def _grant(self, action: Grant) -> Effect:
         attempt = self._load(action.job, action.attempt)
         log = self._p.heads.log(action.job)
-        head = Head(
+        head = self._granting(action, f"grant-{attempt.token}")
+        if log.append(head) is Appended.LOST:
+            return lambda _: ("the head moved meanwhile: decided again", None)
+        return lambda c: (self._granted(c, attempt, head, action.reason), lambda: self._p.nudge(attempt))
+
+    def _granting(self, action: Grant | GiveBack, nonce: str) -> Head:
+        return Head(
             number=action.after + 1,
             kind=HeadKind.GRANT,
             epoch=action.attempt,
@@ -218,13 +226,28 @@ class Apply:
             sequence=action.sequence,
             final=False,
             done=None,
-            cpu_seconds=_cpu_of(log.entries, action.checkpoint),
-            nonce=f"grant-{attempt.token}",
+            cpu_seconds=_cpu_of(self._p.heads.log(action.job).entries, action.checkpoint),
+            nonce=nonce,
             at=self._p.clock.now().isoformat(),
         )
-        if log.append(head) is Appended.LOST:
+
+    def _give_back(self, action: GiveBack) -> Effect:
+        """What was wanted of it, to drain, is taken back first: it would else do so again as soon as it has the job."""
+        attempt = self._load(action.job, action.attempt)
+        asked = replace(attempt, desired_want=str(Want.RUN), desired_sequence=attempt.desired_sequence + 1)
+        self._tell(asked, Want.RUN, action.reason)
+        head = self._granting(action, f"back-{attempt.token}")
+        if self._p.heads.log(action.job).append(head) is Appended.LOST:
             return lambda _: ("the head moved meanwhile: decided again", None)
-        return lambda c: (self._granted(c, attempt, head, action.reason), lambda: self._p.nudge(attempt))
+
+        def record(c: Connection) -> tuple[str, Callable[[], None]]:
+            changes = {"head_number": head.number, "desired_want": asked.desired_want}
+            changes |= {"desired_sequence": asked.desired_sequence}
+            saved = self._step(c, attempt, AttemptEvent.GIVEN_BACK, action.reason, **changes)
+            said = self._say(c, Kind.GRANTED, saved, f"has the job again: {action.reason}", checkpoint=head.checkpoint)
+            return said, lambda: self._p.nudge(attempt)
+
+        return record
 
     def _granted(self, c: Connection, attempt: Attempt, head: Head, start: str) -> str:
         saved = self._step(
@@ -273,10 +296,11 @@ class Apply:
     def _mark(self, c: Connection, action: Mark) -> str:
         attempt = rows.load_attempt(c, action.job, action.attempt)
         changes: dict[str, object] = {}
-        if action.event is AttemptEvent.EPOCH_GRANTED:
-            entries = self._p.heads.log(action.job).entries
-            grant = next(e for e in entries if e.kind is HeadKind.GRANT and e.epoch == action.attempt)
-            changes = {"from_checkpoint": grant.checkpoint, "head_number": grant.number}
+        if action.event in (AttemptEvent.EPOCH_GRANTED, AttemptEvent.GIVEN_BACK):
+            grant = _grant_of(self._p.heads.log(action.job).entries, action.attempt)
+            changes = {"head_number": grant.number}
+            if action.event is AttemptEvent.EPOCH_GRANTED:
+                changes |= {"from_checkpoint": grant.checkpoint}
         pause = self._pause(c, attempt) if action.event is AttemptEvent.WORKLOAD_STARTED else None
         if pause is not None:
             changes = {"pause_seconds": pause.seconds}
@@ -318,7 +342,7 @@ class Apply:
 
     def _recall(self, c: Connection, action: Recall) -> str:
         log = self._p.heads.log(action.job)
-        grant = next(e for e in log.entries if e.kind is HeadKind.GRANT and e.epoch == action.attempt)
+        grant = _grant_of(log.entries, action.attempt)
         token = launch_token(self._p.family, action.job, action.attempt)
         now = self._p.clock.now()
         attempt = effects.recalled(action, grant, token, self._instance_of(token, None), self._p.lease_seconds, now)
@@ -377,6 +401,11 @@ def _seen(view: InstanceView | None) -> InstanceSeen | None:
         return None
     gone = view.state is InstanceState.GONE
     return InstanceSeen(view.id, view.token, gone, view.reclaimed, view.launched_at, view.ended_at)
+
+
+def _grant_of(entries: list[Head], attempt: AttemptNumber) -> Head:
+    """The newest grant of an attempt, which has one."""
+    return next(e for e in reversed(entries) if e.kind is HeadKind.GRANT and e.epoch == attempt)
 
 
 def _keep(c: Connection, attempt: Attempt, text: str) -> str:

@@ -119,8 +119,8 @@ def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, see
         moved = replace(moved, store_failed=True)
     if event is AttemptEvent.RESTORE_REFUSED:
         moved = replace(moved, restore_refused=True)
-    if event is AttemptEvent.FINAL_SAVED:
-        moved = replace(moved, drained=True)
+    if event in (AttemptEvent.FINAL_SAVED, AttemptEvent.GIVEN_BACK):
+        moved = replace(moved, drained=event is AttemptEvent.FINAL_SAVED)
     if event is AttemptEvent.EPOCH_GRANTED:
         moved = replace(moved, granted_at=now)
     if state in (AttemptState.RELEASED, AttemptState.REFUSED):

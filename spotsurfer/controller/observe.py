@@ -306,6 +306,8 @@ def _agent(heard: Heard, spoke_at: datetime) -> AgentSeen:
         unfit=r.unfit,
         unfit_kind=r.unfit_kind,
         waits=r.waits,
+        arriving=r.arriving_bytes is not None,
+        kept=r.kept,
         saves=r.saves,
         frozen_seconds=r.frozen_seconds,
     )

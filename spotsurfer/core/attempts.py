@@ -41,10 +41,12 @@ class Plans:
         leaving: Leaving,
         pace: Callable[[Case], Paced | None] = lambda _: None,
         way: Way | None = None,
+        keeper: Case | None = None,
     ) -> None:
         self.unwanted = unwanted  # waiters that are no longer needed
         self.leaving = leaving  # what the holder should do about a machine that waits
         self.pace = pace  # how often the holder should save
+        self.keeper = keeper  # it keeps the job frozen, to some use
         self.way = way  # the job of higher priority that is to have its machines
 
 
@@ -71,6 +73,13 @@ def granted_after_all(c: Case, _: Plans) -> Action | None:
     """The head names it already: we crashed between the grant and its record."""
     if c.attempt.state is A.READY and c.owns:
         return _mark(c, E.EPOCH_GRANTED, "by the store it owns the job already")
+    return None
+
+
+def given_back_after_all(c: Case, _: Plans) -> Action | None:
+    """The head names it again: we crashed between that entry and its record."""
+    if c.attempt.state is A.DRAINED and c.owns and c.head is not None and not (c.head.final or c.head.done):
+        return _mark(c, E.GIVEN_BACK, "by the store it has the job again")
     return None
 
 
@@ -256,11 +265,13 @@ def pace(c: Case, plans: Plans) -> Action | None:
     return None if found is None else Pace(c.attempt.job, c.attempt.number, found.seconds, found.saves, found.why)
 
 
-def release(c: Case, _: Plans) -> Action | None:
+def release(c: Case, plans: Plans) -> Action | None:
     """Nothing left to do there. A machine that just finished gets a moment for its last report (usage, frozen time)."""
     if c.attempt.state not in (A.DRAINED, A.FINISHED, A.LOST):
         return None
-    said_all = c.agent is None or c.agent.workload_dead or c.gone
+    if plans.keeper is not None and plans.keeper.attempt.number == c.attempt.number:
+        return None  # until the job runs elsewhere
+    said_all = c.agent is None or c.agent.workload_dead or c.agent.kept or c.gone
     if c.attempt.state is not A.LOST and not said_all and c.age_seconds < c.limits.last_report_seconds:
         return None
     finished = "cancelled" if _cancelled(c) else "finished"
@@ -289,6 +300,7 @@ def released(c: Case, _: Plans) -> Action | None:
 
 RULES: tuple[Rule, ...] = (
     granted_after_all,
+    given_back_after_all,
     waiter_unwanted,
     planned,
     gone,

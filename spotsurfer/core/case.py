@@ -22,7 +22,9 @@ from spotsurfer.model.snapshot import (
     UnreadSeen,
 )
 
-WORKING = frozenset({"running", "stepping", "saving", "draining", "publishing", "drained", "finished", "overrun"})
+WORKING = frozenset(
+    {"running", "stepping", "saving", "draining", "publishing", "keeping", "returning", "drained", "finished", "overrun"}
+)
 
 FAILED_SECONDS = 60.0  # nobody who can wait asks for a final save again so soon after one that failed: each stops the job
 
@@ -177,6 +179,8 @@ class Case:
         ordered = (job.resumed_at, job.move.asked_at if job.move is not None else None)
         if self.age_seconds >= FAILED_SECONDS or any(t is not None and t > self.attempt.since for t in ordered):
             return ""
+        if agent.error_kind == "back":
+            return agent.error
         return "its final save failed" + (f": {agent.error}" if agent.error else "")
 
     @property
@@ -189,8 +193,8 @@ class Case:
         a = self.attempt
         if (a.granted_at is None and not self.owns) or a.state in (AttemptState.RELEASED, AttemptState.REFUSED):
             return True
-        if self.head is not None and self.head.epoch > a.number:
-            return True  # shown before its successor was granted
+        if self.head is not None and not self.owns and self.head.number > a.head_number and a.granted_at is not None:
+            return True  # shown before another one was granted after it
         if self.owns and self.head is not None and (self.head.final or self.head.done):
             return True
         if self.gone or (self.agent is not None and self.agent.workload_dead):
@@ -229,8 +233,8 @@ def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[Case]:
 
 
 def owners(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Those that had the job, oldest first."""
-    return sorted((a for a in attempts if a.granted_at is not None), key=lambda a: a.number)
+    """Those that had the job; who had it last comes last, also where it came back to one that was not the newest."""
+    return sorted((a for a in attempts if a.granted_at is not None), key=lambda a: (a.head_number, a.number))
 
 
 def finished(seen: JobSeen) -> bool:

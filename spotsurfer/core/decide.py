@@ -10,6 +10,7 @@ from spotsurfer.core import backoff, exits
 from spotsurfer.core.attempts import UNUSABLE, Plans, decide_attempt
 from spotsurfer.core.case import Case, cases, finished, holder_of, wanted
 from spotsurfer.core.idle import idle
+from spotsurfer.core.keeping import keeper, taken_back, why
 from spotsurfer.core.limits import out_of_memory, over_budget
 from spotsurfer.core.moves import in_transit, leaving
 from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, passed_over, ready, tried_since, unsafe
@@ -23,6 +24,7 @@ from spotsurfer.model.actions import (
     Close,
     Decision,
     EndJob,
+    GiveBack,
     Grant,
     Mark,
     Pace,
@@ -32,7 +34,7 @@ from spotsurfer.model.actions import (
     Sweep,
     Terminate,
 )
-from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, JobState, Wish
+from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, Attempt, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.model.transitions import ATTEMPT, JobEvent, advance
@@ -82,7 +84,10 @@ def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: dateti
     job_level = _of_job(snapshot, seen, own, planner)
     if job_level is not None:
         return [*actions, job_level]
-    grant = _grant(snapshot, seen, _marked(own, actions), planner, acted)
+    marked = _marked(own, actions)
+    if (back := _give_back(seen, marked, planner, acted)) is not None:
+        return [*actions, back]
+    grant = _grant(snapshot, seen, marked, planner, acted)
     if grant is not None:
         actions.append(grant)
     plan = planner.plan(seen, own)
@@ -134,20 +139,20 @@ def _recall(seen: JobSeen) -> list[Action]:
 
 def _of_attempts(own: Sequence[Case], planner: Planner) -> list[Action]:
     way = planner.gives_way(own[0].seen) if own else None
-    plans = Plans(planner.unwanted(own), leaving(own, planner), planner.pace, way)
+    kept = None if planner.waits_for_spot(own) else keeper(own)
+    plans = Plans(planner.unwanted(own), leaving(own, planner), planner.pace, way, kept)
     found = (decide_attempt(c, plans) for c in own)
     return [a for a in found if a is not None]
 
 
 def _marked(own: Sequence[Case], actions: Sequence[Action]) -> list[Case]:
     """The attempts as they will be when what was seen has been recorded: a grant need not wait for another look."""
-    events = {a.attempt: a.event for a in actions if isinstance(a, Mark)}
-    return [
-        replace(c, attempt=replace(c.attempt, state=advance(ATTEMPT, c.attempt.state, events[c.attempt.number])))
-        if c.attempt.number in events
-        else c
-        for c in own
-    ]
+    marks = {a.attempt: a for a in actions if isinstance(a, Mark)}
+    return [replace(c, attempt=_after(c.attempt, marks[c.attempt.number])) if c.attempt.number in marks else c for c in own]
+
+
+def _after(a: Attempt, mark: Mark) -> Attempt:
+    return replace(a, state=advance(ATTEMPT, a.state, mark.event), reason=a.reason or mark.reason)
 
 
 def _of_job(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case], planner: Planner) -> Action | None:
@@ -275,6 +280,17 @@ def _settled_rewind(seen: JobSeen, own: Sequence[Case]) -> Action | None:
         return None
     why = f"going back to {job.rewind.checkpoint} failed, the job runs on: {failed}"
     return SetWish(job.id, None, why, clear_rewind=True)
+
+
+def _give_back(seen: JobSeen, own: Sequence[Case], planner: Planner, acted: Collection[int | None]) -> GiveBack | None:
+    """The job goes on where it stands frozen, because it could not go on elsewhere."""
+    kept = taken_back(own)
+    if kept is None or kept.agent is None or seen.head is None or planner.waits_for_spot(own):
+        return None
+    if kept.attempt.number in acted:
+        return None
+    head = seen.head
+    return GiveBack(seen.job.id, kept.attempt.number, head.number, kept.agent.kept, head.sequence, why(own, kept))
 
 
 def _grant(

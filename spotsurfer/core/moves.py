@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spotsurfer.core.case import Case, finished, holder_of
+from spotsurfer.core.keeping import keeper
 from spotsurfer.core.ownership import ready
 from spotsurfer.core.planning import Planner
 from spotsurfer.core.rewind import going_back
@@ -146,7 +147,7 @@ def in_transit(own: Sequence[Case]) -> bool:
     """The job stands still, or soon will, until the controller takes a step: look again at once."""
     holder = holder_of(own)
     if holder is None:
-        return ready(own) is not None
+        return ready(own) is not None or keeper(own) is not None
     if holder.attempt.state is A.RESTORING:
         return holder.attempt.from_checkpoint is not None
     return holder.attempt.state is A.DRAINING or (holder.agent is not None and holder.agent.state == "draining")

@@ -50,9 +50,10 @@ def refusing(seen: JobSeen, limits: Limits, now: datetime) -> dict[str, str]:
 
 
 def choose_checkpoint(seen: JobSeen, limits: Limits) -> str | None:
-    """The newest checkpoint that has not failed too often; None = from the beginning, where there never was one.
+    """The newest checkpoint, or the one before it where that failed; None = from the beginning, where there never was one.
 
-    Raises NothingLeft where every one failed: work that was saved is never thrown away by starting over without being asked.
+    Raises NothingLeft where both failed: each further one would cost a machine and say the same. Work that was saved is never
+    thrown away by starting over without being asked.
     """
     head, back = seen.head, going_back(seen)
     if back is not None:
@@ -61,13 +62,13 @@ def choose_checkpoint(seen: JobSeen, limits: Limits) -> str | None:
         candidates: list[str | None] = [None]
     else:
         older = [c for c in head.checkpoints if c != head.checkpoint]
-        candidates = [head.checkpoint, *reversed(older)]
+        candidates = [head.checkpoint, *older[-1:]]
     blamed = [a for a in seen.attempts if a.restore_failed and tried_since(seen.job, a)]
     for candidate in candidates:
         if sum(1 for a in blamed if a.from_checkpoint == candidate) < limits.restore_failures_max:
             return candidate
     last = max(blamed, key=lambda a: a.number)
-    what = "restored from any checkpoint" if head and head.checkpoint else "started"
+    what = "restored from its newest checkpoints" if head and head.checkpoint else "started"
     raise NothingLeft(f"it could not be {what}: {last.reason}")
 
 
@@ -79,4 +80,4 @@ def passed_over(seen: JobSeen, chosen: str | None) -> str:
     if newest is None or newest == chosen:
         return ""
     failed = [a for a in seen.attempts if a.restore_failed and tried_since(seen.job, a) and a.from_checkpoint == newest]
-    return f": the newest, {newest}, could not be restored {len(failed)} times ({failed[-1].reason})"
+    return f": the newest, {newest}, could not be restored ({failed[-1].reason})"

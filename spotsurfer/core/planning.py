@@ -114,6 +114,11 @@ class Planner:
             return None
         return bought.why if holder.attempt.state in (A.RUNNING, A.DRAINING) else None
 
+    def waits_for_spot(self, own: Sequence[Case]) -> bool:
+        """The job should have no machine now, as it is cheaper to wait: what was drained for that does not get it back."""
+        bought = self._weighed(own[0].seen) if own else None
+        return bought is not None and bought.buy is Buy.WAIT
+
     def _too_small(self, own: Sequence[Case]) -> frozenset[int]:
         """Machines with less memory than was known to be needed since they were ordered.
 
@@ -304,8 +309,9 @@ class Planner:
         return self._chosen[seen.job.id]
 
     def _in_vain(self, seen: JobSeen) -> str | None:
-        """Why a machine that waited for the job lately gave up, where the next one would fare no better."""
-        tried = [a for a in late(seen, self._snapshot.limits, self._now) if a.store_failed and a.granted_at is None]
+        """Why a machine lately gave the job up, waiting for it or restoring it, where the next would fare no better."""
+        tried = late(seen, self._snapshot.limits, self._now)
+        tried = [a for a in tried if (a.store_failed and a.granted_at is None) or a.restore_failed]
         return tried[-1].reason if tried else None
 
     def _refusing(self, seen: JobSeen) -> dict[str, str]:

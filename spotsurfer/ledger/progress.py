@@ -9,7 +9,7 @@ from spotsurfer_agent.protocol import Report
 
 from spotsurfer.model.job import HOLDS, Attempt, AttemptState
 
-KEPT_ALL = ("drained", "finished")  # what an agent says last when nothing is lost with its machine
+KEPT_ALL = ("keeping", "drained", "finished")  # what an agent says last when nothing is lost with its machine
 
 
 def done_seconds(attempts: Sequence[Attempt], told: Mapping[int, tuple[datetime, Report]], saved: bool, now: datetime) -> float:

@@ -45,6 +45,18 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Create the next head entry with `epoch = attempt`, which keeps the job frozen since its final save: it goes on there."""
+
+    job: JobId
+    attempt: AttemptNumber
+    after: int  # number of the head entry this decision saw
+    checkpoint: str  # that final save: nothing newer was saved anywhere
+    sequence: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Write the attempt's desired object. `event` is the edge it takes, if any."""
 
@@ -148,7 +160,7 @@ class Sweep:
     reason: str
 
 
-Action = Plan | Launch | Grant | Ask | Pace | Mark | Terminate | Recall | Close | EndJob | Retry | SetWish | Sweep
+Action = Plan | Launch | Grant | GiveBack | Ask | Pace | Mark | Terminate | Recall | Close | EndJob | Retry | SetWish | Sweep
 
 
 def action_id(action: Action) -> str:
@@ -160,6 +172,7 @@ def action_id(action: Action) -> str:
             Plan(job=j, attempt=a)
             | Launch(job=j, attempt=a)
             | Grant(job=j, attempt=a)
+            | GiveBack(job=j, attempt=a)
             | Terminate(job=j, attempt=a)
             | Recall(job=j, attempt=a)
         ):

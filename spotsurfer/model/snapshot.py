@@ -62,6 +62,8 @@ class AgentSeen:
     unfit: str = ""  # standing by: why the machine could not go on with the newest checkpoint
     unfit_kind: str = ""  # as error_kind; "" = its facts speak against it
     waits: str = ""  # standing by: why the job should not come yet
+    arriving: bool = False  # memory of the job comes behind it still
+    kept: str = ""  # the final checkpoint behind which it keeps the job frozen; "" = none
     saves: int = 0  # checkpoints made there
     frozen_seconds: float = 0.0  # that they stopped the job for, in all
 
@@ -228,12 +230,15 @@ class Limits:
     instance_types: tuple[str, ...] = ()  # wildcards: others are not bought; none = all may be
     deadline_reserve_seconds: float = 300.0  # before a deadline, for times in which nothing can be ordered (`core.purchase`)
     drain_reserve_seconds: float = 300.0  # what saving and releasing a machine may still cost
-    restore_failures_max: int = 2  # of one checkpoint, before the one before is taken
+    restore_failures_max: int = 1  # of one checkpoint, before the one before it is taken, and after that the job is held
     refusal_seconds: float = 1800.0  # a machine type that could not go on with a job is left alone by it for so long
     launch_failures_max: int = 20  # machines in a row that never got the job to run, or ended under it, before it is held
     last_report_seconds: float = 10.0  # a machine with nothing left to do gets so long for its last report
     release_again_seconds: float = 60.0  # after so long the order to end a machine is repeated
     warm_wait_seconds: float = 300.0  # a machine that stands by gets so long to fetch before the old one drains; 0 = none
+    keep_seconds: float = (
+        300.0  # a machine that was drained keeps the job frozen for so long, should it not go on elsewhere; 0 = none
+    )
     precopy_gain_seconds: float = 1.0  # a live save before a move must shorten its pause by so much
     checkpoint_seconds: float | None = None  # between saves of jobs that name none; None = the interval policy decides
     rebalance: str = "ignore"  # what the cloud's advice to leave a machine leads to: "ignore", "checkpoint", "move"

@@ -1,8 +1,9 @@
 """THE two tables: how a job and an attempt move.
 
 Theory of operation. An attempt is one machine's try at a job. It waits (PLANNED … READY: costs money, owns nothing), then
-holds (RESTORING, RUNNING, DRAINING: it alone may commit checkpoints and publish results), then is got rid of (… RELEASING,
-RELEASED). A job has at most one holder and at most one waiter: the next machine is ready before the old one is drained.
+holds (RESTORING, RUNNING, DRAINING: it alone may commit checkpoints and publish results), may keep the job frozen for the case
+that it can't go on elsewhere (DRAINED: owns nothing, `core.keeping`), then is got rid of (… RELEASING, RELEASED). A job has at
+most one holder and at most one waiter: the next machine is ready before the old one is drained.
 
 Two rules of this file:
 1. A missing key *is* the illegal move: `advance` raises, nothing changes.
@@ -40,6 +41,7 @@ class AttemptEvent(StrEnum):
     SAVE_FAILED = "save failed"
     DRAIN_WITHDRAWN = "drain withdrawn"
     FINAL_SAVED = "final saved"
+    GIVEN_BACK = "given back"
     WORKLOAD_EXITED = "workload exited"
     SILENT = "silent"
     TERMINATE_CALLED = "terminate called"
@@ -109,7 +111,10 @@ ATTEMPT: dict[A, dict[E, A]] = {
         E.INSTANCE_GONE: A.LOST,  # the window was too short
         E.SILENT: A.LOST,  # stopped reporting
     },
-    A.DRAINED: {E.TERMINATE_CALLED: A.RELEASING},  # nothing left to save
+    A.DRAINED: {
+        E.GIVEN_BACK: A.RUNNING,  # it kept the job frozen, which could not go on elsewhere; the head says so
+        E.TERMINATE_CALLED: A.RELEASING,  # nothing left to save, nor to keep
+    },
     A.FINISHED: {E.TERMINATE_CALLED: A.RELEASING},  # nothing left to do
     A.LOST: {E.TERMINATE_CALLED: A.RELEASING},  # no news is not death
     A.RELEASING: {E.INSTANCE_GONE: A.RELEASED},  # gone from a complete listing

@@ -111,7 +111,8 @@ class Printed:
         self._segments = {stream: segments(pieces, stream, attempts) for stream in (*STREAMS, times.NAME)}
         own = _by_attempt(pieces)
         self.holders = {attempt for attempt, stream in own if stream in STREAMS}
-        self.is_recorded = (max((a for a, _ in own if a in attempts), default=0), times.NAME) in own
+        holders = {a for a, _ in own}
+        self.is_recorded = (next((a for a in reversed(attempts) if a in holders), 0), times.NAME) in own
 
     @property
     def has_gap(self) -> bool:
@@ -167,7 +168,7 @@ class Output:
     def with_look(self, job: str, attempts: Sequence[int], use: Callable[[Printed], T], old_seconds: float = 0.0) -> T:
         """What `use` makes of the output as it is, or was so many seconds ago. Raises StoreError."""
         for looks_left in reversed(range(LOOKS_MAX)):
-            printed = Printed(self._store, self._look(job, old_seconds), attempts)
+            printed = Printed(self._store, self._look(job, attempts, old_seconds), attempts)
             old_seconds = 0.0
             if printed.has_gap and looks_left:
                 continue  # a listing takes a while: small pieces were removed when it had passed the larger one's place
@@ -177,14 +178,16 @@ class Output:
                 continue
         raise StoreError("pieces of it are merged faster than they are read")
 
-    def _look(self, job: str, old_seconds: float) -> list[Listed]:
-        """One listing, shared by all who follow a job. What others than the newest attempt have printed is known by then."""
+    def _look(self, job: str, attempts: Sequence[int], old_seconds: float) -> list[Listed]:
+        """One listing, shared by all who follow a job. What those had printed who had it before the present one is known."""
         known, now = self._looks.get(job), self._now()
         if known is not None and now - known.at < old_seconds:
             return known.found
         prefix = protocol.log_prefix(job)
         if known is not None and known.found and old_seconds > 0:
             newest = known.found[-1].key.removeprefix(prefix).partition("/")[0]
+            if attempts:  # it may have come back to one that is not the newest
+                newest = min(newest, protocol.attempt_log_prefix(job, attempts[-1]).removeprefix(prefix).rstrip("/"))
             before = [x for x in known.found if x.key < f"{prefix}{newest}"]
             found = before + self._store.list(prefix, f"{prefix}{newest}")
         else:

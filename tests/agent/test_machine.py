@@ -10,9 +10,9 @@ from spotsurfer_agent.facts import Do, Facts, Hold, PowerOff, Release, Renew, Sh
 from spotsurfer_agent.guards import GUARDS, happened
 from spotsurfer_agent.machine import step
 from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import Want
+from spotsurfer_agent.protocol import HeadKind, Want
 from spotsurfer_agent.table import TABLE, Event, State
-from support.agent_facts import CLOSED, FINAL, NOTICE, RULES, SAVED, THEIRS, desired, ended, facts, state
+from support.agent_facts import BACK, CLOSED, FINAL, GONE_ON, KEPT, NOTICE, RULES, SAVED, THEIRS, desired, ended, facts, state
 
 NEW = {"workload": W.ABSENT, "head": None}
 DRAIN = desired(Want.DRAIN)
@@ -30,6 +30,9 @@ EDGES: list[tuple[State, Facts, Event]] = [
     (state(S.BOOT), facts(workload=W.LOST, began_before=False), Event.READY),
     (state(S.BOOT), facts(head=FINAL, own_final=True, workload=W.LOST), Event.FINAL_SAVED),
     (state(S.BOOT), facts(head=CLOSED, own_done=True, workload=W.EXITED), Event.PUBLISHED),
+    (state(S.BOOT), facts(**KEPT), Event.KEPT),
+    (state(S.BOOT), facts(**{**KEPT, "head": GONE_ON}), Event.KEPT),
+    (state(S.BOOT), facts(**{**KEPT, "head": BACK}), Event.RETURNED),
     (state(S.BOOT), facts(head=THEIRS), Event.LOST_IT),
     (state(S.BOOT), facts(**NEW, warning=NOTICE), Event.UNNEEDED),
     (state(S.STANDBY), facts(workload=W.ABSENT), Event.GRANTED),
@@ -67,6 +70,19 @@ EDGES: list[tuple[State, Facts, Event]] = [
         facts(outcome=ended(Task.FINAL, save=SAVED), own_final=True, head=FINAL, desired=DRAIN),
         Event.FINAL_SAVED,
     ),
+    (state(S.DRAINING), facts(**KEPT, outcome=ended(Task.FINAL, save=SAVED), desired=DRAIN), Event.KEPT),
+    (state(S.DRAINING), facts(**{**KEPT, "rules": RULES}), Event.FINAL_SAVED),
+    (state(S.KEEPING), facts(**{**KEPT, "head": BACK}, desired=DRAIN), Event.RETURNED),
+    (state(S.KEEPING), facts(**KEPT, desired=desired(Want.STOP)), Event.UNNEEDED),
+    (state(S.KEEPING), facts(**KEPT, warning=NOTICE, now=1116.0), Event.UNNEEDED),
+    (state(S.KEEPING, since=930.0), facts(**KEPT), Event.UNNEEDED),
+    (state(S.KEEPING), facts(**{**KEPT, "head": dataclasses.replace(GONE_ON, checkpoint="000003-000003")}), Event.UNNEEDED),
+    (state(S.KEEPING), facts(**{**KEPT, "head": CLOSED}), Event.UNNEEDED),
+    (state(S.KEEPING), facts(**{**KEPT, "pending_final": None, "workload": W.LOST}), Event.UNNEEDED),
+    (state(S.RETURNING), facts(head=BACK, outcome=ended(Task.THAW)), Event.STARTED),
+    (state(S.RETURNING), facts(head=BACK, outcome=ended(Task.THAW, "it hangs", kind="save")), Event.FAILED),
+    (state(S.RETURNING), facts(head=BACK, desired=desired(Want.STOP)), Event.STOPPED),
+    (state(S.RETURNING), facts(head=GONE_ON), Event.LOST_IT),
     (state(S.DRAINING), facts(own_final=True, head=THEIRS, workload=W.LOST), Event.FINAL_SAVED),
     (state(S.DRAINING, drain_sequence=4), facts(outcome=ended(Task.FINAL, "full"), desired=DRAIN), Event.DRAIN_FAILED),
     (state(S.DRAINING), facts(desired=desired(Want.RUN, 5)), Event.WITHDRAWN),
@@ -336,3 +352,30 @@ def test_who_vanished_did_so_whatever_failed_before():
     assert (gone.name, gone.error, gone.error_kind) == (S.BROKEN, "a chunk is damaged", "restore")
     gone, _ = step(hook, facts(workload=W.LOST))
     assert gone.error_kind == "lost"
+
+
+def test_a_job_that_is_kept_stands_still_until_it_is_given_back():
+    """Who else has it, and for how long, does not matter: nothing of it is saved, ended or let go."""
+    for head in (KEPT["head"], GONE_ON, dataclasses.replace(GONE_ON, kind=HeadKind.RENEW, number=7)):
+        after, effects = step(state(S.KEEPING), facts(**{**KEPT, "head": head}, desired=DRAIN))
+        assert (after.name, effects) == (S.KEEPING, ())
+
+
+def test_a_job_that_came_back_is_let_go_only_while_it_is_surely_ours():
+    back = {**KEPT, "head": BACK, "own_final": False}
+    assert step(state(S.KEEPING), facts(**back))[1] == (Do(Task.THAW),)
+    assert step(state(S.KEEPING), facts(**back, lease_age_seconds=61.0))[0].name is S.KEEPING
+    waits, effects = step(state(S.RETURNING, held_since=990.0), facts(**back, held=True))
+    assert (waits.name, effects) == (S.RETURNING, (Renew(),))
+
+
+def test_the_drain_that_led_there_does_not_begin_again():
+    after, _ = step(state(S.KEEPING), facts(**{**KEPT, "head": BACK}, desired=DRAIN))
+    assert after.drain_failed == DRAIN.sequence
+
+
+def test_a_store_that_stumbles_is_asked_again_before_a_job_that_came_back_is_given_up():
+    back = {**KEPT, "head": BACK, "own_final": False}
+    after, _ = step(state(S.RETURNING), facts(**back, outcome=ended(Task.THAW, "no answer", kind="store")))
+    assert after.name is S.RETURNING
+    assert step(after, facts(**back, now=1005.0))[1] == (Do(Task.THAW),)

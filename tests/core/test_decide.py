@@ -134,18 +134,25 @@ def test_a_lost_machine_that_is_gone_blocks_nothing() -> None:
     assert find(Grant, world).checkpoint == "000001-000002"
 
 
-def test_a_checkpoint_that_failed_twice_gives_way_to_the_one_before() -> None:
-    failed = [an_attempt(n, A.RELEASED, restore_failed=True, from_checkpoint="000001-000002") for n in (2, 3)]
-    grant = find(Grant, seen([an_attempt(1, A.RELEASED), *failed, waiter(4)], replace(SAVED, epoch=3)))
+def test_a_checkpoint_that_failed_gives_way_to_the_one_before() -> None:
+    failed = an_attempt(2, A.RELEASED, restore_failed=True, from_checkpoint="000001-000002")
+    grant = find(Grant, seen([an_attempt(1, A.RELEASED), failed, waiter(3)], replace(SAVED, epoch=2)))
     assert grant.checkpoint == "000001-000001"
 
 
 def test_saved_work_is_never_thrown_away_unasked() -> None:
     names = ("000001-000001", "000001-000002")
-    failed = [an_attempt(2 + i, A.RELEASED, restore_failed=True, from_checkpoint=names[i // 2], reason="bad") for i in range(4)]
-    wish = find(SetWish, seen([an_attempt(1, A.RELEASED), *failed, waiter(6)], replace(SAVED, epoch=5)))
+    failed = [an_attempt(2 + i, A.RELEASED, restore_failed=True, from_checkpoint=names[i], reason="bad") for i in range(2)]
+    wish = find(SetWish, seen([an_attempt(1, A.RELEASED), *failed, waiter(4)], replace(SAVED, epoch=3)))
     assert wish.wish is Wish.HOLD
     assert "bad" in wish.reason
+
+
+def test_no_more_than_two_machines_are_bought_for_checkpoints_that_can_not_be_restored() -> None:
+    names = ("000001-000001", "000001-000002", "000001-000003")
+    head = replace(SAVED, epoch=3, checkpoint=names[2], checkpoints=names)
+    failed = [an_attempt(2 + i, A.RELEASED, restore_failed=True, from_checkpoint=names[2 - i], reason="bad") for i in range(2)]
+    assert find(SetWish, seen([an_attempt(1, A.RELEASED), *failed, waiter(4)], head)).wish is Wish.HOLD
 
 
 # ---- ends

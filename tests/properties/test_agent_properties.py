@@ -33,7 +33,7 @@ HEADS = st.one_of(
     ),
 )
 SAVED = SaveFacts("000002-000002", 2, "live", 1, 1, 0.1, 3.0)
-RULES = Rules(attempt=ME, interval_seconds=30.0, lease_seconds=60.0, limit_seconds=500.0)
+RULES = Rules(attempt=ME, interval_seconds=30.0, lease_seconds=60.0, limit_seconds=500.0, keep_seconds=60.0)
 
 
 @st.composite
@@ -93,7 +93,7 @@ def check(before: State, state: State, facts: Facts, effects) -> None:
         assert tasks <= {Task.KILL}, "nothing begins after the end"
         assert Release() not in effects
     if facts.lapsed or (state.held_since is not None and Release() not in effects):
-        assert not tasks & {Task.LIVE, Task.FINAL, Task.BEGIN, Task.STEP}, (
+        assert not tasks & {Task.LIVE, Task.FINAL, Task.BEGIN, Task.STEP, Task.THAW}, (
             "nothing is saved or started while somebody else may own it"
         )
     if facts.lapsed and facts.workload is W.RUNNING and not facts.held and not state.killed:
@@ -105,6 +105,9 @@ def check(before: State, state: State, facts: Facts, effects) -> None:
         assert not tasks & {Task.LIVE, Task.FINAL, Task.BEGIN, Task.STEP, Task.PUBLISH} or before.name is S.BOOT, (
             "not ours: no work"
         )
+    if Task.THAW in tasks:
+        assert facts.mine, "what was kept runs on only when it was given back"
+        assert before.name is S.RETURNING or facts.returned
     if state.name is S.FENCED:
         assert any(isinstance(e, Shut) for e in effects)
     if state.shown in WORKLOAD_DEAD and state.shown is not before.shown:

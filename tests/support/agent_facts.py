@@ -16,6 +16,14 @@ MINE = Head(3, HeadKind.GRANT, 2, "000001-000001", 1, False, None, 5.0, "n3", ""
 THEIRS = dataclasses.replace(MINE, number=4, epoch=3)
 CLOSED = dataclasses.replace(MINE, number=4, kind=HeadKind.DONE, done=Done(None, "cancelled"))
 FINAL = dataclasses.replace(MINE, number=4, kind=HeadKind.COMMIT, final=True)
+KEPT: dict[str, Any] = {  # its final save is in the log, and the job stands frozen still
+    "head": dataclasses.replace(FINAL, checkpoint="000002-000002"),
+    "own_final": True,
+    "pending_final": "000002-000002",
+    "rules": dataclasses.replace(RULES, keep_seconds=60.0),
+}
+GONE_ON = Head(5, HeadKind.GRANT, 3, "000002-000002", 2, False, None, 5.0, "n5", "")
+BACK = dataclasses.replace(GONE_ON, number=6, epoch=2)
 NOTICE = Warning("interruption", "x", 1120.0)
 SAVED = SaveFacts("000002-000002", 2, "live", 1, 1, 0.1, 3.0)
 

@@ -142,7 +142,7 @@ class FakeEngine:
             shim.pending, shim.since = None, shim.now()
             raise EngineError("save", "not committed")
         self._trip("committed")
-        if request.final:
+        if request.final and not request.keep:
             self._die()
         return self._world.measured(request, shim.now() - began)
 
@@ -197,6 +197,7 @@ class FakeEngine:
         return self.status()
 
     def settle(self, committed: bool) -> None:
+        self._trip("settle")
         if committed:
             self._die()
         self.shim.pending, self.shim.since = None, self.shim.now()

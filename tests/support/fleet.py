@@ -278,12 +278,16 @@ class Fleet:
         assert child == [str(2 * i) for i in range(self.steps[job])]
 
     def assert_one_owner(self, job: str) -> None:
-        """The head log tells one story: epochs grow, only owners wrote, it was published once."""
+        """The head log tells one story: only owners wrote, who had the job before got it back from its own final save alone,
+        and it was published once.
+        """
         entries = self.head(job)
-        owner, published = 0, 0
+        owner, published, final = 0, 0, None
         for e in entries:
+            if e.kind is HeadKind.COMMIT:
+                final = (e.epoch, e.checkpoint) if e.final else None
             if e.kind is HeadKind.GRANT:
-                assert e.epoch > owner
+                assert e.epoch > owner or (e.epoch, e.checkpoint) == final
                 owner = e.epoch
             else:
                 assert e.epoch == owner, f"{e} was written by somebody who did not own the job"

@@ -155,7 +155,7 @@ class Ride:
         waiter, before = self.waiter, self.here
         assert waiter is not None
         self._change(before.number, state=A.RELEASED)
-        self._change(waiter.number, state=A.RUNNING, granted_at=self.now, pause_seconds=2.0)
+        self._change(waiter.number, state=A.RUNNING, granted_at=self.now, head_number=int(waiter.number), pause_seconds=2.0)
         self._say()
 
     def _change(self, number: AttemptNumber, **changes: object) -> None:

@@ -70,7 +70,7 @@ class CriuEngine(Hosted):
         finally:
             if self._dumping() is None:
                 self._clean_images()
-        if request.final:
+        if request.final and not request.keep:
             self._end()
         return facts
 

@@ -99,7 +99,9 @@ class CudaEngine(CriuEngine):
         """As the port says. A job whose GPU memory could not be brought back after a live save is ended: its image is newer."""
         self._device = _Memory(self._folder, self._ready(), self._must_hold, self.pids, self.gpu_processes)
         try:
-            facts = super().save(request)
+            facts = super().save(
+                dataclasses.replace(request, keep=False)
+            )  # nobody holds GPU memory for a job that may not come
         except BaseException:
             if self.status().state is WorkloadState.RUNNING and self.status().pending_final is None:
                 self._device.back()

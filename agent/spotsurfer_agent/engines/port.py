@@ -85,8 +85,8 @@ class Protection:
 class SaveRequest:
     """One save. `commit` creates the head entry and says whether it is ours; it is called when all else is durable.
 
-    When `commit` raises, its entry may or may not exist: a final save then leaves the job frozen,
-    as `pending_final`, for `settle`.
+    When `commit` raises, its entry may or may not exist: a final save then leaves the job frozen, as `pending_final`, for
+    `settle`. With `keep` it also does so after a yes.
     """
 
     checkpoint: str
@@ -97,6 +97,7 @@ class SaveRequest:
     base: str | None
     commit: Callable[[Manifest], bool]
     progress: Callable[[str], None]  # a short stage name, whenever it changes
+    keep: bool = False  # a final one: the job stays frozen after it, as `pending_final`, where the engine can do that
     urgent: bool = False  # the cloud takes the machine: what is only desirable must not stand in the way
     pressed: bool = False  # it was frozen because its memory was about to end: nothing of it can be run
     condemned: frozenset[str] = frozenset()  # chunks and packs in the store that must not be relied on
@@ -180,8 +181,8 @@ class Engine(Protocol):
         """Freeze, snapshot, upload, manifest, commit.
 
         Live: the job goes on as soon as its bytes are safe locally. Final: it stays frozen until `commit` said yes, and is
-        then dead; a no or any failure lets it run on unharmed and raises EngineError("save"). If it ends by itself meanwhile:
-        the same. One that ended because it saved itself is `saved_itself` afterwards, whatever became of the save.
+        then dead, or kept; a no or any failure lets it run on unharmed and raises EngineError("save"). If it ends by itself
+        meanwhile: the same. One that ended because it saved itself is `saved_itself` afterwards, whatever became of the save.
         """
         ...
 

@@ -1,7 +1,8 @@
 """One save, step by step. What may be done when is the whole point; the steps themselves are elsewhere.
 
 Live: freeze, read the image into memory, keep the scratch as it is, let the job run on; then send, manifest, commit. Final:
-freeze, send the image while it is read, keep the scratch, manifest, commit, and only then let CRIU kill.
+freeze, send the image while it is read, keep the scratch, manifest, commit, and only then let CRIU kill. One that keeps the job
+ends before that: CRIU waits on for its verdict.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent import clock, jobroot, linux, manifest, protocol, shimwire, terminals, trees, waits
+from spotsurfer_agent import clock, jobroot, linux, manifest, protocol, shimwire, terminals, trees
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
 from spotsurfer_agent.engines import criu_call, needs, reserve, samefiles, stall, told
@@ -134,7 +135,6 @@ class Saving:
             with beside(self._lives, "alive"):
                 instant = self._keep(frozen, status)
             intake.drained(lambda: self._alive(talk))
-            waits.mend(self._images, waits.told(frozen.get("waits")))
         finally:  # also of use where the save fails: a final dump puts nothing back
             terminals.mend(self._images, self._at.cgroup.pids, written=not self._request.final)
         intake.settle()
@@ -363,7 +363,9 @@ class Saving:
             raise EngineError("save", f"checkpoint {image.id} was not accepted: this attempt does not own the job")
         device = self._at.device
         durable = device.out_seconds + time.monotonic() - self._began
-        if r.final:
+        if r.keep:
+            self._frozen_seconds = durable
+        elif r.final:
             r.progress("kill")
             self._frozen_seconds = self._stood_still(talk.ask("verdict", 60.0, checkpoint=r.checkpoint, good=True))
         kind = "final" if r.final else "live"

@@ -1,0 +1,70 @@
+"""A restore that fails after a planned move's final save: the job goes on where it was, within seconds, as if nothing had been.
+
+The final save waits for us (its hook looks for a file), and the agent of the next machine is stopped meanwhile, until what it
+needs has been spoilt: so each wrong comes after that save, and none is seen beforehand.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+from spotsurfer_providers.local import control
+from support.fleet import CONFIG, MARKS, Fleet, fleet
+
+pytestmark = MARKS
+STEPS = 500
+GO = "var/lib/spotsurfer/job/scratch/work/go"
+WAITS = ["/bin/sh", "-c", "while [ ! -e /var/lib/spotsurfer/work/go ]; do sleep 0.1; done"]
+BACK_SECONDS = 10.0  # from the failure until the job runs at its source again
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("keeping"), 600, CONFIG.replace("[limits]", "[limits]\nwarm_wait_seconds = 0")) as made:
+        yield made
+
+
+def damaged_image(world: Fleet, job: str, _box: str) -> None:
+    manifest = world.data / "store/jobs" / job / "checkpoints" / str(world.head(job)[-1].checkpoint) / "MANIFEST"
+    manifest.write_bytes(manifest.read_bytes()[:-100])
+
+
+def vanished_target(world: Fleet, _job: str, box: str) -> None:
+    world.kill(control.box_status(world.data, box)["pid"])
+
+
+WRONGS: dict[str, Callable[[Fleet, str, str], None]] = {"damaged image": damaged_image, "vanished target": vanished_target}
+
+
+@pytest.mark.parametrize("wrong", WRONGS)
+def test_the_job_goes_on_where_it_was(world: Fleet, wrong: str) -> None:
+    job = world.submit(STEPS, name="keeps", before_freeze=WAITS)
+    world.wait_line(job, 20)
+    world.client.post(f"/v1/jobs/{job}/move", {})
+    world.wait_state(job, "draining", 1)
+    box = world.box(job, 2)
+    agent = world.agent_pid(box)
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        (world.root(world.box(job, 1)) / GO).touch()
+        world.wait(lambda: world.head(job)[-1].epoch == 2, "the grant")
+        WRONGS[wrong](world, job, box)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(agent, signal.SIGCONT)
+    failed = world.wait(lambda: world.attempt(job, "lost", 2) or world.attempt(job, "releasing", 2), "the failure")
+    began = time.monotonic()
+    world.wait(lambda: world.attempt(job, "running", 1), "the job at its source")
+    lines = len(world.output(job).splitlines())
+    world.wait(lambda: len(world.output(job).splitlines()) > lines, "its next line")
+    assert time.monotonic() - began < BACK_SECONDS, world.explain()
+    assert failed["reason"]
+    world.wait_end(job)
+    world.assert_identical(job)
+    world.assert_one_owner(job)
+    assert len(world.show(job)["attempts"]) == 2
