@@ -115,10 +115,10 @@ test-faults: setup ## plants faults that break safety, one after the other, in a
 test-programs: setup ## real programs saved and moved, writes docs/compatibility.md; PROGRAMS="ngspice r": only these (root; 40 minutes)
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m programs.run $(PROGRAMS)
 
-# By hand, and not in test-all: it needs a mirror that still has the source of the runtime's CRIU. GO_ON=1: go on with an interrupted run.
+# By hand, and not in test-all: it needs a mirror that has the source of the runtime's CRIU. GO_ON=1: with what an ended run has found; MINUTES=60.
 test-zdtm: setup ## CRIU's own suite as jobs of the engine, writes docs/zdtm.md; ONLY="pty00 pipe*": only these (root; half an hour)
 	@EXTRA_PACKAGES="make pkg-config libaio-dev libcap-dev libnl-3-dev libnl-route-3-dev" sh scripts/host.sh
-	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m zdtm.run -j $(WORKERS) $(if $(ONLY),--only "$(ONLY)") $(if $(GO_ON),--go-on)
+	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m zdtm.run -j $(WORKERS) $(if $(ONLY),--only "$(ONLY)") $(if $(GO_ON),--go-on) $(if $(MINUTES),--minutes $(MINUTES))
 
 test-vm: setup ## trials on machines that boot under QEMU, writes docs/vms.md; VM="lab": only these groups (root; an hour or two)
 	@EXTRA_PACKAGES="qemu-system-x86 qemu-utils mmdebstrap openssh-client" sh scripts/host.sh

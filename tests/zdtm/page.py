@@ -15,15 +15,17 @@ CRIU comes with some hundred small programs, ZDTM: each makes one thing (a pipe 
 in an odd state), waits, and checks afterwards that it is still there. `make test-zdtm` builds them from the source of the
 Debian package whose CRIU the agent brings along, and runs each as a job of the engine, in small boxes with a btrfs disk:
 
-- started, saved for the last time, and restored in another box, lazily: it runs while its memory follows. The job has 16 MiB
-  of its own, so that there is some; where most memory is shared, as with {whole} of those that passed, all of it comes first.
-- started, saved live twice, stopped as the suite stops it, and restored in another box from the second of these saves.
+- started, saved live twice, and saved for the last time;
+- restored in another box from the final save, lazily: it runs while its memory follows. The job has 16 MiB of its own, so that
+  there is some; where most memory is shared, as with {whole} of those that passed, all of it comes first. Then it is stopped
+  as the suite stops it;
+- restored there from the second live save, and stopped so, too.
 
-*Passed* means: all three times the program itself said `PASS`. *Refused*: no save said success, each said why, and the program
+*Passed* means: both times the program itself said `PASS`. *Refused*: no save said success, each said why, and the program
 passed unharmed. *Failed*: anything else. *Not counted*: a program that no job can be, whatever saves it: jobs have no right to
 mount, to set up networks or to change the kernel's settings ([threat-model.md](threat-model.md)), and the suite leaves some out
-by itself. Programs that the suite wants to be root run as jobs of root. What failed was tried once more, alone on the machine,
-and the second try counts. Plain CRIU was tried with what failed then, too.
+by itself. Programs that the suite wants to be root run as jobs of root. What failed was tried once more, with nothing beside
+it, live saves and final save each with a start of its own, and that try counts. So was plain CRIU with what failed then.
 
 `make test-zdtm` makes this page; `ONLY="pty00 pipe*" make test-zdtm` tries some and leaves it as it is.
 
@@ -37,6 +39,7 @@ class Run:
     criu: str
     kernel: str
     seen: Sequence[Seen]
+    left: Sequence[str] = ()  # programs that the run did not come to
 
 
 def page(run: Run) -> str:
@@ -48,6 +51,7 @@ def page(run: Run) -> str:
         HEAD.format(whole=sum(not x.lazy for x in by[Verdict.PASSED])),
         f"CRIU {run.criu}, Linux {run.kernel}.\n\n",
         _counts(by),
+        _unfinished(run),
         "\n## Failed\n\n",
         _failed(by[Verdict.FAILED]),
         "\n## Refused\n\n",
@@ -57,6 +61,8 @@ def page(run: Run) -> str:
         "\n## Not counted\n\n",
         _grouped("why, in the program's words where it has some", by[Verdict.NOT_COUNTED]),
     ]
+    if run.left:
+        parts += ["\n## Not tried yet\n\n", ", ".join(f"`{x}`" for x in sorted(run.left)) + ".\n"]
     return "".join(parts)
 
 
@@ -65,6 +71,14 @@ def _counts(by: Mapping[Verdict, Sequence[Seen]]) -> str:
     return (
         "| programs | counted | passed | refused | failed | not counted |\n|---|---|---|---|---|---|\n"
         f"| {passed + refused + failed + out} | {passed + refused + failed} | {passed} | {refused} | {failed} | {out} |\n"
+    )
+
+
+def _unfinished(run: Run) -> str:
+    if not run.left:
+        return ""
+    return (
+        f"\nThe run was ended before {len(run.left)} other programs were tried. The order is that of a hash of their names.\n"
     )
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import hashlib
 import json
+import math
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,7 +29,7 @@ from zdtm.verdict import Seen, Verdict, reason, verdict
 
 FOLDER = suite.CURRENT.parent
 SEEN = FOLDER / "seen"
-BATCH = 8
+BATCH = 6
 
 
 def say(text: str) -> None:
@@ -75,16 +79,20 @@ class Fitness:
 class Runner:
     """Batches of programs through pairs of boxes, as many at a time as there are workers."""
 
-    def __init__(self, workers: int) -> None:
-        self._workers, self._lock = workers, threading.Lock()
+    def __init__(self, workers: int, minutes: float) -> None:
+        self._workers, self._lock, self._end = workers, threading.Lock(), time.monotonic() + 60 * minutes
         self.seen: dict[str, Seen] = {}
         self._all = 0
+
+    def keep(self, seen: Seen) -> None:
+        """For the page, and for a run that goes on."""
+        self.seen[seen.name] = seen
+        (SEEN / f"{seen.name}.json").write_text(json.dumps(asdict(seen)))
 
     def take(self, seen: Seen) -> None:
         """One that is done."""
         with self._lock:
-            self.seen[seen.name] = seen
-            (SEEN / f"{seen.name}.json").write_text(json.dumps(asdict(seen)))
+            self.keep(seen)
             why = f": {reason(seen)[:200]}" if verdict(seen) is not Verdict.PASSED else ""
             say(f"{len(self.seen):4} of {self._all} {seen.name} {verdict(seen)}{why}")
 
@@ -104,26 +112,29 @@ class Runner:
     def _worker(self, work: queue.SimpleQueue[Sequence[Program]], number: int) -> None:
         pair = boxes.Pair(FOLDER / "boxes" / f"pair-{number}", say)
         try:
-            while True:
+            while time.monotonic() < self._end:
                 try:
                     batch = work.get_nowait()
                 except queue.Empty:
-                    return
+                    break
                 for seen in pair.play([(p, Seen(p.key)) for p in batch]):
                     self.take(seen)
         finally:
             pair.close()
 
     def once_more(self, programs: Sequence[Program]) -> None:
-        """What failed, with nothing beside it; the second try counts. Then plain CRIU with what fails still."""
-        failed = [p for p in programs if verdict(self.seen[p.key]) is Verdict.FAILED]
+        """What failed, with nothing beside it and each way by itself: that counts. Then plain CRIU with what fails still."""
+        tried = [p for p in programs if p.key in self.seen]
+        failed = [p for p in tried if verdict(self.seen[p.key]) is Verdict.FAILED and not self.seen[p.key].alone]
         if not failed:
             return
         say(f"== once more, alone: {len(failed)}")
         pair = boxes.Pair(FOLDER / "boxes" / "again", say)
         try:
             for program in failed:
-                self.take(pair.play([(program, Seen(program.key))])[0])
+                if time.monotonic() > self._end:
+                    return
+                self.take(pair.play([(program, Seen(program.key, apart=True))])[0])
             still = [(p, self.seen[p.key]) for p in failed if verdict(self.seen[p.key]) is Verdict.FAILED]
             for program, seen in still:
                 found = pair.scene("alone", [(program, replace(seen))])[0]
@@ -138,6 +149,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="names or patterns, separated by spaces; the page stays as it is")
     parser.add_argument("-j", "--workers", type=int, default=2, help="pairs of boxes at a time")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin with no more programs after so long")
     parser.add_argument("--go-on", action="store_true", help="keep what an interrupted run has found")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "zdtm.md")
     options = parser.parse_args()
@@ -154,7 +166,7 @@ def main() -> int:
     suite.CURRENT.symlink_to(built.relative_to(FOLDER))
     boxes.clean(FOLDER / "boxes")
     SEEN.mkdir(exist_ok=True)
-    known = suite.programs(built)
+    known = sorted(suite.programs(built), key=lambda p: hashlib.sha256(p.key.encode()).digest())
     patterns = options.only.split()
     wanted = [p for p in known if not patterns or any(fnmatch.fnmatch(p.key, x) for x in patterns)]
     if not wanted:
@@ -164,19 +176,25 @@ def main() -> int:
 
 def run(wanted: Sequence[Program], fitness: Fitness, options: argparse.Namespace, version: str) -> int:
     """The programs, and the page."""
-    runner = Runner(options.workers)
+    runner = Runner(options.workers, options.minutes)
     if options.go_on:
         runner.seen = {p.key: Seen(**json.loads(x.read_text())) for p in wanted if (x := SEEN / f"{p.key}.json").exists()}
+    elif not options.only:
+        shutil.rmtree(SEEN)
+        SEEN.mkdir()
     out = [Seen(p.key, unfit=why) for p in wanted if p.key not in runner.seen and (why := fitness.unfit(p))]
-    runner.seen.update({x.name: x for x in out})
+    for x in out:
+        runner.keep(x)
     say(f"{len(wanted)} programs, {len(out)} of them can't be tried here")
     runner.play([p for p in wanted if p.key not in runner.seen])
     runner.once_more(wanted)
-    seen = [runner.seen[p.key] for p in wanted]
+    seen = [runner.seen[p.key] for p in wanted if p.key in runner.seen]
     for one in Verdict:
         say(f"{one}: {sum(verdict(x) is one for x in seen)}")
     if not options.only:
-        options.page.write_text(page(Run(version, os.uname().release, seen)))
+        options.page.write_text(
+            page(Run(version, os.uname().release, seen, [p.key for p in wanted if p.key not in runner.seen]))
+        )
         say(f"written to {options.page}")
     ours = [x.name for x in seen if verdict(x) is Verdict.FAILED and x.alone == "passes"]
     if ours:

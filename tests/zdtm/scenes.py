@@ -40,7 +40,7 @@ from zdtm.verdict import PASS, Seen
 
 HERE = Path("/run/share")
 STORE = Path("/run/store")
-PROGRAM_SECONDS = 150  # in all; then it hangs
+PROGRAM_SECONDS = 300  # in all; then it hangs
 KILL_SECONDS = 40
 WORKS_SECONDS = 0.4  # what works rather than waits is stopped in the middle of that
 # The job: the program's parent ends when the program is ready, and a job's command must not.
@@ -92,7 +92,6 @@ class Job:
         self._work = Path(self.engine.scratch(), "work")
 
     def __enter__(self) -> Job:
-        self.engine.kill()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,17 +119,15 @@ class Job:
                 shutil.copy(log, HERE)
         return ""
 
-    def newest(self) -> Manifest:
-        """Of its checkpoints."""
-        key = max(x.key for x in self._store.list(f"jobs/{JOB}/checkpoints/"))
-        data = self._store.get(key)
+    def _checkpoint(self, number: int) -> Manifest:
+        data = self._store.get(protocol.manifest_key(JOB, protocol.checkpoint_id(1, number)))
         assert data is not None
         return decode(data, Keys.derive(b"", JOB), JOB)
 
-    def restore(self) -> tuple[str, bool]:
-        """From its newest checkpoint, then it is stopped: the program's verdict, or why not; and whether it was lazy."""
+    def restore(self, number: int) -> tuple[str, bool]:
+        """From the checkpoint of a save, then it is stopped: the program's verdict, or why not; and whether it was lazy."""
         try:
-            self.engine.restore(self.newest(), self._spec)
+            self.engine.restore(self._checkpoint(number), self._spec)
         except EngineError as e:
             return f"the restore fails: {e}", False
         state = State.read(BASE / "job")
@@ -214,16 +211,27 @@ def first(program: Program, seen: Seen) -> None:
         except Unstarted as e:
             seen.undisturbed = str(e)
             continue
-        if seen.unharmed == PASS and not any(seen.saves):
-            return
-        if seen.unharmed != PASS:
+        if seen.unharmed != PASS and (seen.apart or seen.final):
             seen.undisturbed = _undisturbed(program, seen.user)
-        if seen.unharmed == PASS or seen.undisturbed == PASS:
+        if seen.undisturbed in (None, PASS):
             return
 
 
 def _saved(program: Program, seen: Seen) -> None:
     seen.live, seen.unharmed, seen.final = [], None, None
+    if seen.apart:
+        _saved_apart(program, seen)
+        return
+    with Job(program, seen.user, "whole") as job:
+        job.start()
+        seen.live.append(job.save(1, None, final=False))
+        seen.live.append(job.save(2, None if seen.live[0] else protocol.checkpoint_id(1, 1), final=False))
+        seen.final = job.save(3, None if seen.live[1] else protocol.checkpoint_id(1, 2), final=True)
+        if seen.final:
+            seen.unharmed = job.stop()
+
+
+def _saved_apart(program: Program, seen: Seen) -> None:
     with Job(program, seen.user, "live") as job:
         job.start()
         seen.live.append(job.save(1, None, final=False))
@@ -248,11 +256,11 @@ def _undisturbed(program: Program, user: str) -> str:
 def second(program: Program, seen: Seen) -> None:
     """In another box: from the second live save, and from the final one."""
     if len(seen.live) > 1 and not seen.live[1]:
-        with Job(program, seen.user, "live") as job:
-            seen.from_live, seen.lazy = job.restore()
+        with Job(program, seen.user, "live" if seen.apart else "whole") as job:
+            seen.from_live, seen.lazy = job.restore(2)
     if seen.final == "":
-        with Job(program, seen.user, "final") as job:
-            seen.from_final, seen.lazy = job.restore()
+        with Job(program, seen.user, "final" if seen.apart else "whole") as job:
+            seen.from_final, seen.lazy = job.restore(1 if seen.apart else 3)
 
 
 def alone(program: Program, seen: Seen) -> None:

@@ -42,7 +42,7 @@ def test_programs_and_their_arguments_are_those_that_make_would_call() -> None:
         ({}, Verdict.PASSED, ""),
         ({"from_final": "FAIL: x"}, Verdict.FAILED, "restored from the final save: FAIL: x"),
         ({"from_live": "FAIL: y"}, Verdict.FAILED, "restored from the second live save: FAIL: y"),
-        ({"unharmed": "FAIL: z", "undisturbed": PASS}, Verdict.FAILED, "after two live saves: FAIL: z"),
+        ({"unharmed": "FAIL: z", "undisturbed": PASS}, Verdict.FAILED, "after saves: FAIL: z"),
         ({"unharmed": "FAIL: z", "undisturbed": "FAIL: z"}, Verdict.NOT_COUNTED, "FAIL: z"),
         ({"unfit": "for another kind of processor"}, Verdict.NOT_COUNTED, "for another kind of processor"),
         ({"live": [NO, NO], "final": NO, "from_live": None, "from_final": None}, Verdict.REFUSED, NO),
@@ -50,7 +50,7 @@ def test_programs_and_their_arguments_are_those_that_make_would_call() -> None:
         (
             {"live": [NO, NO], "final": NO, "unharmed": "FAIL: a", "undisturbed": PASS},
             Verdict.FAILED,
-            "after two live saves: FAIL: a",
+            "after saves: FAIL: a",
         ),
         ({"live": [NO, NO], "final": NO, "broken": "Hangs: 150 s"}, Verdict.FAILED, "Hangs: 150 s"),
         ({"from_final": None}, Verdict.FAILED, "it was not tried to the end"),
@@ -73,7 +73,8 @@ def test_the_page_counts_and_names_all() -> None:
         Seen("mount", undisturbed="ERR: mount (errno = 1)"),
         Seen("bind", undisturbed="ERR: mount (errno = 1)"),
     ]
-    text = page.page(page.Run("4.2.1-1", "6.18", seen))
+    text = page.page(page.Run("4.2.1-1", "6.18", seen, ["late"]))
+    assert "before 1 other programs were tried" in text and text.endswith("## Not tried yet\n\n`late`.\n")
     assert "| 6 | 4 | 2 | 1 | 1 | 2 |" in text
     assert "as with 1 of those that passed" in text
     assert "| `odd` | restored from the final save: FAIL: a\\|b | fails too: Error |" in text

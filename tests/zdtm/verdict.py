@@ -19,7 +19,7 @@ class Verdict(enum.StrEnum):
 
 @dataclass
 class Seen:
-    """All that happened. Each way begins with a start of its own.
+    """All that happened: two live saves, a final one, restores from the second and the third.
 
     A save is "" where it said success, else its sentence; what became of the program is PASS or what it said instead;
     None: it did not come to that.
@@ -28,9 +28,10 @@ class Seen:
     name: str
     user: str = ""
     unfit: str = ""  # why it was not even tried
+    apart: bool = False  # live saves and the final one each had a start of their own
     undisturbed: str | None = None  # tried where anything else went wrong
     live: list[str] = field(default_factory=list)  # two saves
-    unharmed: str | None = None  # after the live saves, on the first machine
+    unharmed: str | None = None  # on the first machine: after a final save that was refused, or live ones alone
     final: str | None = None  # the save
     from_live: str | None = None  # restored from the second live save
     from_final: str | None = None
@@ -52,7 +53,7 @@ class Seen:
     def trouble(self) -> list[str]:
         """What went wrong after a save that said success, or because of saves."""
         after = {
-            "after two live saves": self.unharmed,
+            "after saves": self.unharmed,
             "restored from the second live save": self.from_live,
             "restored from the final save": self.from_final,
         }
