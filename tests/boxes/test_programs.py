@@ -21,5 +21,5 @@ def test_identical(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     assert not entry.missing(), "make setup installs what the tests need"
     plain.prepare(entry, tmp_path / name)
     alone = plain.undisturbed(entry, tmp_path / name)
-    _, moved = surfed(entry, tmp_path / name, min(alone.seconds, entry.seconds), seed, print)
+    _, moved = surfed(entry, tmp_path / name, entry.disks[0], min(alone.seconds, entry.seconds), seed, print)
     assert alone.differs(moved) == ""

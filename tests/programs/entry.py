@@ -29,6 +29,7 @@ class Entry:
     only_checked: bool = False  # … and its output differs from run to run, so only its exit code counts
     service: bool = False  # its first machine has a service for it, at port 7000 of the address by which jobs know machines
     cpus: int = 1
+    disks: list[str] = field(default_factory=lambda: ["btrfs"])  # kinds that the machines' disks have, run for run
     job: dict[str, Any] = field(default_factory=dict)  # further keys of the job's specification
 
     @staticmethod

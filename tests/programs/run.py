@@ -53,13 +53,19 @@ def examine(entry: Entry, seed: str, folder: Path) -> Row:
         plain.prepare(entry, here)
         alone = plain.undisturbed(entry, here)
         say(f"   undisturbed: {alone.seconds:.1f} s, {alone.cpu_seconds:.1f} s of processor time")
-        sentence, moved = surfed(entry, here, min(alone.seconds, entry.seconds), seed, lambda text: say(f"   {text}"))
+        for disk in entry.disks:
+            seconds = min(alone.seconds, entry.seconds)
+            sentence, moved = surfed(entry, here, disk, seconds, seed, lambda text: say(f"   {text}"))
+            if differs := "" if entry.only_checked else alone.differs(moved):
+                return Row(entry, f"DIFFERS: {differs}{_on(entry, [disk])}", False)
     except (Unfit, Failed, SpotsurferError) as e:
         return Row(entry, f"FAILED: {e}", False)
-    differs = "" if entry.only_checked else alone.differs(moved)
-    if differs:
-        return Row(entry, f"DIFFERS: {differs}", False)
-    return Row(entry, f"refused: {sentence}" if entry.refused else "identical", True)
+    return Row(entry, (f"refused: {sentence}" if entry.refused else "identical") + _on(entry, entry.disks), True)
+
+
+def _on(entry: Entry, disks: list[str]) -> str:
+    """Which disks are meant, where there is more than one kind."""
+    return f" on {' and '.join(disks)}" if len(entry.disks) > 1 else ""
 
 
 def main() -> int:

@@ -183,12 +183,13 @@ def _pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-def surfed(entry: Entry, folder: Path, seconds: float, seed: str, say: Callable[[str], None]) -> tuple[str, Made]:
-    """The run on a fleet of its own below `folder`: the sentence of a refused save, and what was made.
+def surfed(entry: Entry, folder: Path, disk: str, seconds: float, seed: str, say: Callable[[str], None]) -> tuple[str, Made]:
+    """The run on a fleet of its own below `folder`, with disks of this kind: the sentence of a refused save, and what was made.
 
     Raises Failed; then everything there is to know lies in the file `failure.log`.
     """
-    with fleet(folder / "surf", INTERVAL_SECONDS, with_disks(DISK_BYTES)) as world:
+    config = with_disks(DISK_BYTES) + f'disk_kind = "{disk}"\n'
+    with fleet(folder / f"surf-{disk}", INTERVAL_SECONDS, config) as world:
         surf = Surf(entry, folder, world, say)
         try:
             acts = plan(seed, entry.name, seconds)
