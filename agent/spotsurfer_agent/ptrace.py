@@ -1,7 +1,7 @@
 """System calls made by a process of the job on our behalf, while one of its threads stands still for a moment. See ptrace(2).
 
 Nothing is written to its memory: the thread is led through the `syscall` instruction of its own vdso and back, with every
-signal held back and no system call of its own broken off that would not have been restarted anyway.
+signal held back and no system call of its own broken off that is not made once more (`waits`).
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ class Caller:
 
 
 @contextlib.contextmanager
-def stopped(pid: int) -> Iterator[Caller]:
-    """Hold one thread; it goes on as if nothing had been. All calls come from the calling thread. Raises OSError.
+def stopped(pid: int, settle: Callable[[Registers], object]) -> Iterator[Caller]:
+    """Hold one thread; it goes on with the registers that `settle` leaves. All calls come from the calling thread.
+
+    Raises OSError.
 
     One that can't be stopped, because its control group is frozen, is let go only when the calling thread ends.
     """
@@ -84,6 +86,7 @@ def stopped(pid: int) -> Iterator[Caller]:
         _ask(_GETREGS, pid, data=ctypes.addressof(before))
         _ask(_GETSIGMASK, pid, 8, ctypes.addressof(mask))
         _ask(_SETSIGMASK, pid, 8, ctypes.addressof(nothing))
+        settle(before)
         try:
             yield Caller(pid, instruction, before)
         finally:
@@ -106,6 +109,14 @@ def seize(tid: int) -> None:
 def await_stop(tid: int) -> None:
     """Wait until a thread that was seized stands still. Raises OSError."""
     _await(tid, _is_stop, _CONT, _HOLD_SECONDS)
+
+
+def changed(tid: int, change: Callable[[Registers], bool]) -> None:
+    """Let `change` set the registers of a thread that was seized and stands still, if it says so. Raises OSError."""
+    registers = Registers()
+    _ask(_GETREGS, tid, data=ctypes.addressof(registers))
+    if change(registers):
+        _ask(_SETREGS, tid, data=ctypes.addressof(registers))
 
 
 def let_go(tid: int) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hook, launch, linux, shimruns, shimwire, terminals
+from spotsurfer_agent import hook, launch, linux, shimruns, shimwire, terminals, waits
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.shimend import RETRY_SECONDS, Ending
@@ -27,6 +27,7 @@ from spotsurfer_agent.shimnet import Net
 from spotsurfer_agent.shimruns import Dump, Owner, Refused, Restore
 from spotsurfer_agent.spool import Output
 from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.waits import Wait
 
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
 Reply = dict[str, Any]
@@ -52,6 +53,7 @@ class Job:
         self._guard, self._levels = Guard(watch, unwatch, self._settle), None
         self._dump: Dump | None = None
         self._restore: Restore | None = None
+        self._broken: list[Wait] = []  # calls that the freeze broke off: made once more when the job runs again
         self.over, self._gate = False, hook.Gate(folder)
         watch(self._gate.asks, self._hook)
         self.verbs: dict[str, Callable[[Owner, Request], Reply | None]] = {
@@ -289,13 +291,14 @@ class Job:
             self._output.drain()  # output that can't be kept would be missing after a restore
             if self._cgroup is not None:
                 self._cgroup.freeze()  # so that the job stands still even if CRIU dies now
+                self._broken = waits.found(self._cgroup.pids())
         except OSError:
             self._answer_hook(d, False)
             return
         if d.owner is None and not d.final:
             self._answer_hook(d, False)
         elif d.owner is not None:
-            self._send(d.owner, {"log": self._output.positions()})
+            self._send(d.owner, {"log": self._output.positions(), "waits": self._broken})
 
     def _answer_hook(self, d: Dump, good: bool) -> None:
         d.verdict, d.answered_at = good, time.monotonic()
@@ -304,7 +307,7 @@ class Job:
             self._kill_tree()
         elif self._stays and self._cgroup is not None:
             self._cgroup.thaw()  # CRIU has it in its hands, and freezes it again when it lets go
-        else:
+        elif not self._broken:  # else it runs once CRIU has ended, in whose hands their threads are
             self._settle_freezer()
         self._gate.answer(good)
 
@@ -323,9 +326,14 @@ class Job:
     def _settle_freezer(self) -> None:
         """Frozen if it is to be held, else not."""
         if self._cgroup is not None and self._phase == RUNNING:
-            plain = self._cgroup.freeze if self._held or self._stays else self._cgroup.thaw
+            plain = self._cgroup.freeze if self._held or self._stays else self._thaw
             with contextlib.suppress(OSError):
                 (self._guard.grip if self._guard.grips else plain)()
+
+    def _thaw(self) -> None:
+        if self._cgroup is not None:
+            broken, self._broken = self._broken, []
+            waits.let_run(broken, self._cgroup.thaw)
 
     # ------------------------------------------------------------ children
 

@@ -18,12 +18,13 @@ import functools
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from spotsurfer_agent import kernelversion, linux, procfs, ptrace
+from spotsurfer_agent import kernelversion, linux, procfs, ptrace, waits
 
 AREA_BYTES_MIN = 1 << 20  # smaller ones are read as fast as they are asked about
 _SYS_CLOSE, _SYS_USERFAULTFD = 3, 323  # x86-64
@@ -143,7 +144,7 @@ def _refuse_devices(pid: int) -> None:
 
 def _descriptor_in(pid: int, pidfd: int) -> int:
     """A userfaultfd of the process's memory, held by us alone. Raises OSError."""
-    with ptrace.stopped(pid) as there:
+    with ptrace.stopped(pid, partial(waits.settle, pid)) as there:
         number = there.call(_SYS_USERFAULTFD, os.O_CLOEXEC | os.O_NONBLOCK | _USER_MODE_ONLY)
         try:
             return linux.pidfd_getfd(pidfd, number)

@@ -46,3 +46,9 @@ def test_a_job_goes_by_one_name_wherever_it_is(tmp_path):
     for machine in ("first", "second"):
         with minibox(tmp_path / machine, tmp_path / "store", module=SCENES) as box:
             box.run("named", machine)
+
+
+@pytest.mark.real
+def test_a_call_that_waits_does_not_come_back_because_of_a_save(tmp_path):
+    with minibox(tmp_path / "box", tmp_path / "store", module=SCENES) as box:
+        box.run("waits")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import sys
+import time
+from pathlib import Path
 
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
@@ -34,6 +37,33 @@ def named(machine: str) -> None:
     assert newest(store).facts["host name"] == "j1"
     assert socket.gethostname() == machine
     e.kill()
+
+
+def waits() -> None:
+    """Threads wait through two live saves and a move; no call comes back before its time, and each with what it waited for."""
+    store = open_store("file:///run/store")
+    e = engine(store)
+    shutil.copy(Path(__file__).with_name("waiting_job.py"), Path(e.scratch(), "work"))
+    e.start(Spec(JOB, ["/usr/bin/python3", "waiting_job.py"]))
+    until(lambda: b"all wait" in output(e))
+    time.sleep(0.2)  # they make their calls
+    for number in (1, 2):
+        e.save(request(number, final=False))
+    e.save(request(3, final=True))
+    said = output(e)
+    e.kill()
+    e.restore(newest(store), Spec(JOB, []))
+    Path(e.scratch(), "work/end").touch()
+    until(lambda: b"over" in output(e), 60.0)
+    came = dict(line.split() for line in (said + output(e)).decode().splitlines() if line.count(" ") == 1)
+    e.kill()
+    came.pop("all")
+    assert len(came) == 17, came
+    assert {name for name in came if came[name] == "EINTR"} == set(), came
+    assert {came[x] for x in ("poll", "epoll_wait", "epoll_pwait")} == {"1"}, came
+    assert (came["semtimedop"], came["sigtimedwait"], came["msgrcv"]) == ("0", "10", "8"), came
+    asleep = {came[x] for x in ("nanosleep", "nanosleep-rest", "clock_nanosleep", "io_getevents")}
+    assert asleep == {"0"}, came
 
 
 if __name__ == "__main__":
