@@ -38,6 +38,8 @@ _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _SYS_PIDFD_GETFD = 438  # as the next one
 _SYS_PROCESS_MADVISE = 440  # likewise
 _MADV_COLLAPSE = 25
+_SYS_IOPRIO = {"x86_64": (251, 252), "aarch64": (30, 31)}  # to set, to get
+_IOPRIO_WHO_PROCESS = 1
 _SYS_USERFAULTFD = {"x86_64": 323, "aarch64": 282}
 _IO_URING_SETUP = 425  # the same number in every architecture's table
 _SECCOMP_ALLOW = 0x7FFF0000
@@ -199,6 +201,22 @@ def pidfd_getfd(pidfd: int, number: int) -> int:
     if fd < 0:
         _checked(fd, "pidfd_getfd")
     return fd
+
+
+def io_priority(thread: int) -> int:
+    """Class and priority of a thread, as ioprio_set(2) has them; 0 = it has none of its own."""
+    number = _SYS_IOPRIO[os.uname().machine][1]
+    found = int(_libc.syscall(ctypes.c_long(number), ctypes.c_int(_IOPRIO_WHO_PROCESS), ctypes.c_int(thread)))
+    if found < 0:
+        _checked(found, "ioprio_get")
+    return found
+
+
+def set_io_priority(thread: int, priority: int) -> None:
+    """Give a thread what `io_priority` told."""
+    number = _SYS_IOPRIO[os.uname().machine][0]
+    arguments = (ctypes.c_int(_IOPRIO_WHO_PROCESS), ctypes.c_int(thread), ctypes.c_int(priority))
+    _checked(_libc.syscall(ctypes.c_long(number), *arguments), "ioprio_set")
 
 
 def userfaultfd(flags: int = 0) -> int:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hook, launch, linux, shimruns, shimwire, terminals, waits
+from spotsurfer_agent import attributes, hook, launch, linux, shimruns, shimwire, terminals, waits
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.shimend import RETRY_SECONDS, Ending
@@ -263,7 +263,8 @@ class Job:
             self._net.abort_severed()
             if self._restore is not None:
                 self._output.give(*self._restore.account())
-                terminals.restored(self._restore.pidfile.parent, self._cgroup.pids())
+                for each in (terminals, attributes):
+                    each.restored(self._restore.pidfile.parent, self._cgroup.pids())
                 self._net.speak()
         self._let_go()
 

@@ -149,6 +149,22 @@ def test_pages_may_come_later_by_what_their_area_is_though_the_map_denies_it():
             images.areas(torn)
 
 
+def test_pages_with_what_a_program_was_called_with_come_first():
+    body = _message((1, 5), (8, 0x5010), (9, 0x5100), (10, 0x5100), (11, 0x7001))[4:]
+    data = bytes(8) + len(body).to_bytes(4, "little") + body
+    assert images.words(data) == (0x5010, 0x7001)
+    runs = [(0x1000, 1, 0, True), (0x3000, 3, 1, True), (0x6000, 1, 4, False), (0x7000, 3, 5, True), (0xB000, 1, 8, True)]
+    found = Pagemap("pages-3.img", tuple(PageRun(*x) for x in runs))
+    better = images.first(found, images.words(data))
+    expected = [(0x1000, 1, 0, True), (0x3000, 2, 1, True), (0x5000, 1, 3, False), (0x6000, 1, 4, False)]
+    expected += [(0x7000, 1, 5, False), (0x8000, 2, 6, True), (0xB000, 1, 8, True)]
+    assert better == Pagemap("pages-3.img", tuple(PageRun(*x) for x in expected))
+    assert images.first(better, images.words(data)) == better
+    for torn in (b"", bytes(8), data[:-1]):
+        with pytest.raises(images.BadImage):
+            images.words(torn)
+
+
 GIB = 1 << 30
 
 

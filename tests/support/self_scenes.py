@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import sys
@@ -64,6 +65,28 @@ def waits() -> None:
     assert (came["semtimedop"], came["sigtimedwait"], came["msgrcv"]) == ("0", "10", "8"), came
     asleep = {came[x] for x in ("nanosleep", "nanosleep-rest", "clock_nanosleep", "io_getevents")}
     assert asleep == {"0"}, came
+
+
+def attributes() -> None:
+    """Processors, I/O priority, timer slack, core filter of two threads come back, processors as far as they are here."""
+    store = open_store("file:///run/store")
+    e = engine(store)
+    shutil.copy(Path(__file__).with_name("odd_job.py"), Path(e.scratch(), "work"))
+    here = sorted(os.sched_getaffinity(0))
+    e.start(Spec(JOB, ["/usr/bin/python3", "odd_job.py", str(here[0]), str(here[-1])]))
+    wanted = {f"first [{here[0]}] 3 90000 00000011", f"second [{here[-1]}] 6 70000 00000011"}
+    until(lambda: wanted <= set(output(e).decode().splitlines()))
+    e.save(request(1, final=True))
+    image = newest(store)
+    for mine in (here, here[-1:]):
+        e.kill()
+        os.sched_setaffinity(0, mine)
+        e.restore(image, Spec(JOB, []))
+        until(lambda: output(e).count(b"\n") > 20)
+        said = set(output(e).decode().splitlines()[1:-1])
+        assert said == (wanted if mine is here else {f"{x.split()[0]} {mine} {x.split(maxsplit=2)[2]}" for x in wanted}), said
+    os.sched_setaffinity(0, here)
+    e.kill()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from spotsurfer_agent import terminals
+from spotsurfer_agent import attributes, terminals
 from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.extents import Extent
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
@@ -66,6 +66,10 @@ class Content:
         lines = terminals.lines(self._small(terminals.LINES)) if terminals.LINES in self.files else {}
         return [replace(u, line=lines.get(u.number, b"")) for u in found]
 
+    def attributes(self) -> bytes:
+        """Of the job's threads, for who restores them; empty where the image has none. Raises BadChunk, StoreError."""
+        return self._small(attributes.NAME) if attributes.NAME in self.files else b""
+
     def bringable(self, maps: Mapping[int, Pagemap]) -> tuple[dict[int, Pagemap], Layout]:
         """Of these, the processes that have pages, and where those lie."""
         layout = Layout({m.file: self.files[m.file].extents for m in maps.values() if m.file in self.files})
@@ -75,7 +79,10 @@ class Content:
         name, areas = f"pagemap-{number}.img", f"mm-{number}.img"
         data = self._small(name)
         found = images.pagemap(data)
-        better = images.later(found, images.areas(self._small(areas))) if areas in self.files else found
+        better = found
+        if areas in self.files:
+            memory = self._small(areas)
+            better = images.first(images.later(found, images.areas(memory)), images.words(memory))
         if better != found:
             self._instead[name] = images.encoded(data, better)
         return better

@@ -18,6 +18,7 @@ _MAGIC = 8
 _LAZY, _PRESENT = 2, 4
 _ADDRESS, _PAGES, _FLAGS, _PAGES_LONG = 1, 2, 4, 5
 _AREAS, _START, _END, _MAPPED_AS, _KIND = 14, 1, 2, 6, 7  # of images/mm.proto and images/vma.proto
+_WORDS_START, _WORDS_END = 8, 11  # of images/mm.proto: where its arguments begin, and its environment ends
 _PRIVATE, _ANONYMOUS, _LOCKED, _HUGE = 0x02, 0x20, 0x2000, 0x40000  # mmap(2)
 _ID, _PACKET, _RDEV, _PTY, _INDEX, _OF, _DATA = 1, 5, 8, 12, 1, 1, 2  # of images/tty.proto
 _TTY, _TTY_INFO, _TTY_FLAGS = 19, 2, 3  # of images/fdinfo.proto and images/tty.proto
@@ -155,6 +156,34 @@ def areas(data: bytes) -> list[tuple[int, int]]:
         return [(f[_START], f[_END]) for f in found if _may_come_later(f[_MAPPED_AS], f[_KIND])]
     except (ValueError, IndexError, KeyError, struct.error) as e:
         raise BadImage(f"a list of mappings can't be read: {type(e).__name__}") from e
+
+
+def words(data: bytes) -> tuple[int, int]:
+    """From an `mm-*.img`: where a process's arguments and environment lie. Raises BadImage.
+
+    Who reads them in /proc does not wait for pages that are missing: they read as empty.
+    """
+    try:
+        (message,) = _messages(data)
+        fields = _fields(message)
+        return fields[_WORDS_START], fields[_WORDS_END]
+    except (ValueError, IndexError, KeyError, struct.error) as e:
+        raise BadImage(f"a list of mappings can't be read: {type(e).__name__}") from e
+
+
+def first(found: Pagemap, where: tuple[int, int]) -> Pagemap:
+    """The same pages; those that touch this area come before the process runs."""
+    start, end = where[0] // PAGE * PAGE, -(-where[1] // PAGE) * PAGE
+
+    def parts(run: PageRun) -> Iterator[PageRun]:
+        lower, upper = max(run.start, start), min(run.start + run.pages * PAGE, end)
+        if not run.lazy or lower >= upper:
+            yield run
+            return
+        bounds = ((run.start, lower, True), (lower, upper, False), (upper, run.start + run.pages * PAGE, True))
+        yield from (_piece(run, a, b, lazy=lazy) for a, b, lazy in bounds if a < b)
+
+    return Pagemap(found.file, tuple(part for run in found.runs for part in parts(run)))
 
 
 def _may_come_later(mapped_as: int, kind: int) -> bool:
