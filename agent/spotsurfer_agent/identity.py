@@ -78,7 +78,7 @@ def _goal(device: int) -> Path:
 def databases(pid: int, device: int) -> Iterator[tuple[int, str, int]]:
     """SQLite databases on this device that a process has open for writing with a rollback journal: descriptor, path, number."""
     for fd, name, st in _open(pid, device):
-        if st.st_size >= _HEAD and procfs.flags(pid, fd) & os.O_ACCMODE and _rolls_back(pid, fd):
+        if _known_by_number(pid, fd, st):
             yield fd, name, st.st_ino
 
 
@@ -87,10 +87,12 @@ def held(pids: Iterable[int], device: int) -> dict[int, int]:
     found: dict[int, int] = {}
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
-            found |= {m.inode: HELD for m in procfs.mappings(procfs.text(pid, "maps")) if m.inode and m.inode not in found}
-        for _, _, st in _open(pid, device):
-            found.setdefault(st.st_ino, HELD)
-        found |= {number: KNOWN for _, _, number in databases(pid, device)}
+            for m in procfs.mappings(procfs.text(pid, "maps")):
+                found.setdefault(m.inode, HELD)
+        for fd, _, st in _open(pid, device):
+            if found.get(st.st_ino) != KNOWN:
+                found[st.st_ino] = KNOWN if _known_by_number(pid, fd, st) else HELD
+    found.pop(0, None)  # of memory that is no file's
     return found
 
 
@@ -101,6 +103,11 @@ def _open(pid: int, device: int) -> Iterator[tuple[int, str, os.stat_result]]:
                 st = os.stat(f"/proc/{pid}/fd/{fd}")  # noqa: PTH116 -- many of them
                 if st.st_dev == device and st.st_nlink and (stat.S_ISREG(st.st_mode) or stat.S_ISDIR(st.st_mode)):
                     yield fd, name, st
+
+
+def _known_by_number(pid: int, fd: int, st: os.stat_result) -> bool:
+    of_some_size = stat.S_ISREG(st.st_mode) and st.st_size >= _HEAD
+    return of_some_size and bool(procfs.flags(pid, fd) & os.O_ACCMODE) and _rolls_back(pid, fd)
 
 
 def _rolls_back(pid: int, fd: int) -> bool:
