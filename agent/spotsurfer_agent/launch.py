@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from spotsurfer_agent import hostname, jobroot, linux, secretmount
-from spotsurfer_agent.privileges import Privileges
+from spotsurfer_agent.privileges import SECOND_USER, Privileges, may
 
 FAILED = 127
 # Namespaces that a job gets at its start; those of mounts and network are made for it.
 OWN = linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS | linux.CLONE_NEWTIME
-_CAP_SYS_RESOURCE = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +172,7 @@ def owner_of(pid: int) -> tuple[int, int]:
 
 def lends(uid: int) -> bool:
     """Whether `lend_identity` would do anything for this user."""
-    return uid != 0 and not _may(_CAP_SYS_RESOURCE)
+    return uid != 0 and not may(SECOND_USER)
 
 
 def lend_identity(uid: int, gid: int) -> None:
@@ -185,12 +184,6 @@ def lend_identity(uid: int, gid: int) -> None:
         return
     os.setresgid(gid, 0, 0)
     os.setresuid(uid, 0, 0)
-
-
-def _may(capability: int) -> bool:
-    with open("/proc/self/status") as f:  # noqa: PTH123
-        effective = next(int(line.split()[1], 16) for line in f if line.startswith("CapEff:"))
-    return bool(effective >> capability & 1)
 
 
 def wait_gone(pid: int, timeout_seconds: float) -> bool:

@@ -40,6 +40,7 @@ _SYS_PROCESS_MADVISE = 440  # likewise
 _MADV_COLLAPSE = 25
 _SYS_IOPRIO = {"x86_64": (251, 252), "aarch64": (30, 31)}  # to set, to get
 _IOPRIO_WHO_PROCESS = 1
+_SYS_KCMP = {"x86_64": 312, "aarch64": 272}
 _SYS_USERFAULTFD = {"x86_64": 323, "aarch64": 282}
 _IO_URING_SETUP = 425  # the same number in every architecture's table
 _SECCOMP_ALLOW = 0x7FFF0000
@@ -217,6 +218,25 @@ def set_io_priority(thread: int, priority: int) -> None:
     number = _SYS_IOPRIO[os.uname().machine][0]
     arguments = (ctypes.c_int(_IOPRIO_WHO_PROCESS), ctypes.c_int(thread), ctypes.c_int(priority))
     _checked(_libc.syscall(ctypes.c_long(number), *arguments), "ioprio_set")
+def have_in_common(pid: int, other: int, kind: int) -> bool:
+    """Whether two processes share what a number of kcmp(2) stands for. Raises OSError."""
+    number = _SYS_KCMP[os.uname().machine]
+    order = int(
+        _libc.syscall(ctypes.c_long(number), *map(ctypes.c_int, (pid, other, kind)), ctypes.c_ulong(0), ctypes.c_ulong(0))
+    )
+    if order < 0:
+        _checked(order, "kcmp")
+    return order == 0
+
+
+MQUEUE, HUGETLB = 0x19800202, 0x958458F6  # statfs(2)
+
+
+def file_system(path: str) -> int:
+    """The kernel's number for the kind of file system that a file lies on. Raises OSError."""
+    told = ctypes.create_string_buffer(256)
+    _checked(_libc.statfs(os.fsencode(path), told), "statfs")
+    return int.from_bytes(told.raw[:4], "little")
 
 
 def userfaultfd(flags: int = 0) -> int:

@@ -6,6 +6,7 @@ bounding set is gone for good. CRIU carries all of it in an image. Standard libr
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from spotsurfer_agent import linux, procfs
@@ -16,6 +17,25 @@ ROOT = {
     "CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7, "SETPCAP": 8,
     "NET_BIND_SERVICE": 10, "SYS_CHROOT": 18,
 }  # fmt: skip
+
+
+# What the agent itself must have for CRIU; where one is missing, no job can be saved.
+NEEDED = {
+    "CHOWN": 0, "DAC_OVERRIDE": 1, "DAC_READ_SEARCH": 2, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7, "SETPCAP": 8,
+    "NET_ADMIN": 12, "SYS_CHROOT": 18, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "MKNOD": 27,
+}  # fmt: skip
+# Without SYS_RESOURCE (as in many containers) a job of one user can be saved, and no other: see `launch.lend_identity`.
+SECOND_USER = 24
+
+
+def may(capability: int) -> bool:
+    """Whether the calling process has this capability."""
+    return bool(int(procfs.status(os.getpid())["CapEff"], 16) >> capability & 1)
+
+
+def lacking() -> list[str]:
+    """Names of what the calling process needs for CRIU and does not have."""
+    return [f"CAP_{name}" for name, number in NEEDED.items() if not may(number)]
 
 
 @dataclass(frozen=True, slots=True)

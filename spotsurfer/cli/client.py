@@ -158,17 +158,21 @@ class Client:
 
 
 def connect(config: Path | None = None) -> Client:
-    """The controller of $SPOTSURFER_URL and $SPOTSURFER_TOKEN, else the one whose socket the configuration names."""
+    """The controller of $SPOTSURFER_URL (a URL, or the path of a socket) and $SPOTSURFER_TOKEN, else the one whose socket the
+    configuration names. Raises UsageError.
+    """
     url = os.environ.get("SPOTSURFER_URL")
     if not url:
         return on_socket(client_socket(config), find_config(config))
+    if url.startswith("/"):
+        return on_socket(Path(url))
     try:
         parts = urlsplit(url)
         scheme, host, port = parts.scheme, parts.hostname, parts.port
     except ValueError:  # a port that is no number, a bracket too many
         scheme, host, port = "", None, None
     if scheme not in ("http", "https") or not host:
-        raise e.UsageError(f"SPOTSURFER_URL is {url!r}, expected a URL like http://127.0.0.1:8470.")
+        raise e.UsageError(f"SPOTSURFER_URL is {url!r}, expected a URL like http://127.0.0.1:8470 or the path of a socket.")
     kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
     return Client(url, lambda: kind(host, port), os.environ.get("SPOTSURFER_TOKEN", "").strip())
 

@@ -13,6 +13,7 @@ Check = Callable[[Settings], Finding]
 CHECKS: Sequence[tuple[str, Check]] = (
     ("system", host.system),
     ("root", host.root),
+    ("rights", host.rights),
     ("namespaces", host.namespaces),
     ("control groups", host.control_groups),
     ("loop devices", host.loop_devices),

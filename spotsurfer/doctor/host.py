@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from spotsurfer_agent import grouplook
+from spotsurfer_agent import grouplook, privileges
 
 from spotsurfer.doctor.finding import Finding, fail, ok, warn
 from spotsurfer.ports.clock import SystemClock
@@ -46,6 +46,17 @@ def root(_: Settings) -> Finding:
     if os.geteuid() != 0:
         return fail("not root", "boxes and CRIU need root on this host: run with sudo")
     return ok("root")
+
+
+def rights(_: Settings) -> Finding:
+    """Root of a container may lack some of root's rights."""
+    if lacks := privileges.lacking():
+        remedy = "CRIU needs them: run on the machine itself, or give them to the container"
+        return fail(f"root without {', '.join(lacks)}", remedy)
+    if not privileges.may(privileges.SECOND_USER):
+        text = "root without CAP_SYS_RESOURCE: a job whose processes belong to several users can't be saved"
+        return warn(text, "give the container that right (--cap-add SYS_RESOURCE), or keep each job to one user")
+    return ok("CRIU has the rights that it needs")
 
 
 def namespaces(_: Settings) -> Finding:

@@ -9,10 +9,10 @@ import socket
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.engines import inspect
+from spotsurfer_agent.engines import inspect, kinship
 from spotsurfer_agent.engines.inspect import Job
 from spotsurfer_agent.shimwire import STARTED, write_durably
-from support.held_things import THINGS, Thing, start
+from support.held_things import THINGS, Thing, in_a_child, start
 from support.minibox import minibox
 
 pytestmark = pytest.mark.real
@@ -80,6 +80,24 @@ def test_outside_connections_count_where_they_are_forbidden(mode, count, monkeyp
     assert len(told) == count
     assert len(open_now) == 1
     assert f"127.0.0.1 port {port}" in open_now[0]
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_a_second_user_is_named_where_this_machine_can_not_save_two(may, monkeypatch):
+    monkeypatch.setattr("spotsurfer_agent.privileges.may", lambda _: may)
+    told = looked_at(in_a_child("os.setgid(1); os.setuid(1)"))
+    assert bool(told) != may
+    assert may or "runs as user 1 in a job of user 0, and this machine's root may not save both" in told[0]
+
+
+def test_what_vfork_holds_up_for_a_moment_is_nothing(monkeypatch):
+    """A program that starts others all the while must not be unprotected by chance."""
+    answers = [*[kinship.COMMON[1]] * 3, ""]
+    monkeypatch.setattr(kinship, "common", lambda *_: answers.pop(0))
+    monkeypatch.setattr(kinship.procfs, "status", lambda _: {"State": "D (disk sleep)"})
+    assert not kinship.waits_for_exec(1, 2)
+    monkeypatch.setattr(kinship, "common", lambda *_: kinship.COMMON[1])
+    assert kinship.waits_for_exec(1, 2)
 
 
 def test_many_findings_are_one_sentence():

@@ -176,6 +176,17 @@ def test_over_tcp_a_token_is_needed(service: FakeService, folder: Path, call: Ca
         assert call("submit", "job.toml").code == 12
 
 
+def test_a_controller_is_reached_by_the_path_of_its_socket(
+    service: FakeService, folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with api(service, folder / "elsewhere.sock"):
+        monkeypatch.setenv("SPOTSURFER_URL", str(folder / "elsewhere.sock"))
+        assert call("list").code == 0
+    gone = call("list")
+    assert gone.code == 11
+    assert str(folder / "elsewhere.sock") in gone.err
+
+
 @pytest.mark.parametrize("url", ["localhost:1", "http://localhost:abc", "http://[::1", "ftp://localhost"])
 def test_an_address_that_is_none(call: Call, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("SPOTSURFER_URL", url)

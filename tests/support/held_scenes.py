@@ -32,7 +32,8 @@ def all_things() -> None:
             told = inspect.findings(Job(tree(p.pid), BASE, root=p.pid))
             found[thing.name] = (told, dumps(criu, p.pid))
         finally:
-            os.killpg(p.pid, signal.SIGKILL)
+            for pid in tree(p.pid):  # some are in groups of their own
+                os.kill(pid, signal.SIGKILL)
             p.communicate()
     print(json.dumps(found))
 

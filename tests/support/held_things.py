@@ -33,6 +33,16 @@ def in_a_child(deed: str) -> str:
     return f"r,w=os.pipe()\nif os.fork()==0:\n  {deed}; os.write(w, b'.'); time.sleep(1000)\nos.close(w); os.read(r, 1)"
 
 
+def daemon(deed: str) -> str:
+    """A child, after its deed, starts a daemon: forks twice, with a new session between. The first process takes orphans in."""
+    return (
+        f"done(libc.prctl(36, 1, 0, 0, 0)); r,w=os.pipe()\nif os.fork()==0:\n  {deed}\n  child=os.fork()\n"
+        "  if not child:\n    os.setsid(); leader=os.getpid()\n    if os.fork(): os._exit(0)\n"
+        "    while os.getppid()==leader: time.sleep(0.01)\n    os.write(w, b'.'); time.sleep(1000)\n"
+        "  os.waitpid(child, 0); time.sleep(1000)\nos.close(w); os.read(r, 1)"
+    )
+
+
 RING = "params = ctypes.create_string_buffer(120); done(libc.syscall(425, 4, params))"
 THINGS = (
     Thing("nothing", ""),
@@ -50,7 +60,8 @@ THINGS = (
     Thing("vsock", "s=socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)", "a socket of family AF_VSOCK", True),
     Thing("kernel crypto", "s=socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)", "a socket of family AF_ALG", True),
     Thing("packet socket", "s=socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)", "a socket of family AF_PACKET"),
-    Thing("multipath", "s=socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)", "a socket of family MPTCP", True),
+    Thing("multipath", "s=socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)",
+          "a socket of family MPTCP, which can't be saved: make it use plain TCP (Go programs: GODEBUG=multipathtcp=0)", True),
     Thing("plain sockets", "s=[socket.create_server(('127.0.0.1',0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]; "
           "c=socket.create_connection(s[0].getsockname()); a=s[0].accept()"),
     Thing("unaccepted", "s=socket.socket(socket.AF_UNIX); s.bind('\\0here-%d' % os.getpid()); s.listen(); "
@@ -81,6 +92,30 @@ THINGS = (
           "x=open('/mnt/gone','w'); os.unlink('/mnt/gone'); os.posix_fallocate(x.fileno(), 0, 600 << 20)",
           "holds the deleted file /mnt/gone open (descriptor 3), which takes 600 MiB", True),
     Thing("a large file with a name", "x=open('/tmp/kept','w'); os.posix_fallocate(x.fileno(), 0, 600 << 20)"),
+    Thing("message queue", "q=done(libc.mq_open(b'/hp', 0o102, 0o600, None)); libc.mq_unlink(b'/hp')",
+          "has the POSIX message queue /hp", True),
+    Thing("a second name for its memory", "stack=ctypes.create_string_buffer(1 << 16); done(libc.clone(ctypes.cast(libc.pause, "
+          "ctypes.c_void_p), ctypes.c_void_p(ctypes.addressof(stack) + (1 << 16) - 64), 0x100 | 17, None))",
+          "shares its memory (clone with CLONE_VM) with process", True),
+    Thing("a shared working folder", "if not done(libc.syscall(56, 0x200 | 17, 0, 0, 0, 0)): time.sleep(1000)",
+          "shares its working folder (clone with CLONE_FS) with process", True),
+    Thing("shared descriptors", "if not done(libc.syscall(56, 0x400 | 17, 0, 0, 0, 0)): time.sleep(1000)"),
+    Thing("a long vfork", "done(libc.syscall(56, 0x4100 | 17, 0, 0, 0, 0))",
+          "was started by vfork and has neither called exec nor ended, so process", True),
+    Thing("a datagram held back", "s=socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.setsockopt(17, 1, 1); "
+          "s.sendto(b'x', ('127.0.0.1', 9))", "has begun a datagram and not sent it yet (descriptor 3"),
+    Thing("a trap that waits", "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [5]); os.kill(os.getpid(), 5)",
+          "blocks a SIGTRAP that was sent to it", True),
+    Thing("a deleted file that is watched", "x=open('/mnt/gone','w'); n=done(libc.inotify_init()); "
+          "done(libc.inotify_add_watch(n, b'/mnt/gone', 2)); os.unlink('/mnt/gone')",
+          "watches /mnt/gone (inotify, descriptor 4)"),
+    Thing("its terminal once more", "os.setsid() if os.getsid(0) != os.getpid() else 0; a,b=os.openpty(); "
+          "os.close(os.open(os.ttyname(b), 2)); t=open('/dev/tty')"),
+    Thing("the terminal of another",
+          "import pty; p,a=pty.fork()\nif not p: t=open('/dev/tty'); os.write(1, b'x'); time.sleep(1000)\nos.read(a, 1)",
+          "holds its terminal open as /dev/tty (descriptor 3)", True),
+    Thing("a daemon", daemon("pass")),
+    Thing("a daemon under a supervisor", daemon("done(libc.prctl(36, 1, 0, 0, 0))"), "whose leader is gone, and process"),
     Thing("traced", in_a_child("done(libc.ptrace(0x4206, os.getppid(), 0, 0))"),
           "is traced by process", True),
 )  # fmt: skip

@@ -85,9 +85,25 @@ SENTENCES = (
     (r"Can't open file (\S+)", r"the file \1 is not there"),
     (r"Can't fork for (\d+): File exists", r"process number \1 is taken already"),
     (
+        r"Unseizable non-zombie (\d+) found, state D",
+        r"process \1 can't be stopped: it waits in the kernel, for a child that it started by vfork or for a file system",
+    ),
+    (
         r"Unseizable non-zombie (\d+) found",
         r"process \1 can't be stopped: a debugger or tracer holds it, or this machine forbids it",
     ),
+    (r"Can't make VM id for (\d+)", r"process \1 shares its memory with another one (clone with CLONE_VM, vfork)"),
+    (r"Can't make FS id for (\d+)", r"process \1 shares its working folder with another one (clone with CLONE_FS)"),
+    (r"Can't make IO id for (\d+)", r"process \1 shares its signal handlers with another one (clone with CLONE_SIGHAND)"),
+    (
+        r"Can't get rlimit \d+: Operation not permitted",
+        "the job has processes of several users, and this machine's root lacks CAP_SYS_RESOURCE, which saving both takes",
+    ),
+    (r"ctty inheritance detected", "a process holds its terminal open as /dev/tty, and others have that terminal, too"),
+    (r"Can't find a session leader for (\d+)", r"session \1 has no leader any more, and a subreaper took its processes in"),
+    (r"pending SIGTRAP", "a process blocks a SIGTRAP that was sent to it, which saving needs itself"),
+    (r"corked dgram socket", "a process has begun a datagram and not sent it yet (UDP_CORK)"),
+    (r"Can't dump that handle", "the job watches a file (inotify) that was deleted and is still open"),
     (r"tracer|Can't seize|ptrace", "a debugger or tracer is attached to the job"),
     (
         r"Can't dump (ghost|unlinked) file.* of (\d+) size",

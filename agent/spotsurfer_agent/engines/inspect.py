@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent import identity, procfs, shimwire
+from spotsurfer_agent import identity, launch, linux, privileges, procfs, shimwire
 from spotsurfer_agent.cuda.processes import DEVICES as GPUS
-from spotsurfer_agent.engines import sockets
+from spotsurfer_agent.engines import kinship, sockets
 from spotsurfer_agent.engines.criu_call import GHOST_MEGABYTES
 from spotsurfer_agent.jobroot import MountLine, mount_lines
 
@@ -96,6 +97,7 @@ def findings(job: Job) -> list[str]:
         with contextlib.suppress(OSError):  # it ended while it was looked at
             for check in CHECKS:
                 found += [f"{p} {what}" for what in check(tree, p)]
+    found += _sessions(tree)
     found += _fuse(root)
     return list(dict.fromkeys(found))
 
@@ -153,6 +155,88 @@ def _saves(base: str, pid: int) -> bool:
     return procfs.status(pid).get("PPid") == str(shim.get("pid"))
 
 
+def _related(tree: _Tree, p: Process) -> Iterator[str]:
+    """What was started in a way that CRIU can't repeat."""
+    parent = int(procfs.status(p.pid).get("PPid", "0"))
+    above = next((x for x in tree.processes if x.pid == parent), None)
+    if above is None:
+        return
+    if kinship.waits_for_exec(above.pid, p.pid):
+        yield (
+            f"was started by vfork and has neither called exec nor ended, so {above}, which waits for that, can't be stopped: "
+            "start it by fork or posix_spawn"
+        )
+    elif procfs.status(above.pid).get("State", "")[:1] != "D" and (what := kinship.common(p.pid, above.pid)):
+        yield f"shares {what} with {above}: start it as a thread, or by fork"
+
+
+def _sessions(tree: _Tree) -> list[str]:
+    names = {p.inside: p for p in tree.processes}
+    return [
+        f"{names[m.inside]} is of session {m.session}, whose leader is gone, and {names.get(m.parent, m.parent)} took it in "
+        "(a subreaper): start it in the foreground, or without that supervisor"
+        for m in kinship.lost_sessions(kinship.members(tree.job.pids))
+        if m.inside in names
+    ]
+
+
+def _controlling(tree: _Tree, p: Process) -> Iterator[str]:
+    """/dev/tty is saved only where the same process has the terminal itself, and is in its foreground (criu/tty.c)."""
+    for fd, name in procfs.descriptors(p.pid):
+        if name == "/dev/tty" and not _alone_at(tree, p):
+            yield (
+                f"holds its terminal open as /dev/tty (descriptor {fd}), as programs do that ask for a password or show pages, "
+                "while other processes have that terminal, too: let it end, or give it its input by a pipe"
+            )
+            return
+
+
+def _alone_at(tree: _Tree, p: Process) -> bool:
+    *_, session, terminal, foreground = procfs.text(p.pid, "stat").rpartition(") ")[2].split()[:6]
+    index = os.minor(int(terminal))
+    holder = next((x for x in _in_order(tree.root) if index in _terminals(x)), p.pid)
+    return holder == p.pid and foreground == session
+
+
+def _in_order(root: int) -> Iterator[int]:
+    """The processes as CRIU looks at them."""
+    yield root
+    with contextlib.suppress(OSError):
+        for child in procfs.children(root):
+            yield from _in_order(child)
+
+
+def _terminals(pid: int) -> Iterator[int]:
+    """Numbers of the job's terminals of which a process holds either end."""
+    for fd, name in procfs.descriptors(pid):
+        if name.startswith("/dev/pts/") and name[9:].isdigit():
+            yield int(name[9:])
+        elif name.endswith("/ptmx"):
+            with contextlib.suppress(OSError):
+                yield from (int(x) for x in re.findall(r"^tty-index:\s*(\d+)", procfs.text(pid, f"fdinfo/{fd}"), re.M))
+
+
+def _signals(_: _Tree, p: Process) -> Iterator[str]:
+    status = procfs.status(p.pid)
+    if any(int(status.get(name, "0"), 16) >> (signal.SIGTRAP - 1) & 1 for name in ("SigPnd", "ShdPnd")):
+        yield "blocks a SIGTRAP that was sent to it, which saving needs itself: let it take that signal"
+
+
+def _users(tree: _Tree, p: Process) -> Iterator[str]:
+    """CRIU reads the limits of processes of one user; see `launch.lend_identity`."""
+    if privileges.may(privileges.SECOND_USER):
+        return
+    uid, gid = launch.owner_of(tree.root)
+    status = procfs.status(p.pid)
+    users, groups = ({int(x) for x in status[name].split()[:3]} for name in ("Uid", "Gid"))
+    if users | {uid} != {uid} or groups | {gid} != {gid}:
+        other = max(users - {uid}, default=uid)
+        yield (
+            f"runs as user {other} in a job of user {uid}, and this machine's root may not save both (it lacks "
+            "CAP_SYS_RESOURCE): give the agent's container that right, or let the job be of one user (`user` in the job file)"
+        )
+
+
 def _nested(tree: _Tree, p: Process) -> Iterator[str]:
     for name, what in NAMESPACES.items():
         here, root = (_link(f"/proc/{pid}/ns/{name}") for pid in (p.pid, tree.root))
@@ -177,6 +261,11 @@ def _files(tree: _Tree, p: Process) -> Iterator[str]:
         st = os.stat(f"/proc/{p.pid}/fd/{fd}")  # noqa: PTH116
         if stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode):
             yield from _device(fd, name, st)
+        elif stat.S_ISREG(st.st_mode) and name.count("/") == 1 and _is_queue(p.pid, fd):
+            yield (
+                f"has the POSIX message queue {name} open (descriptor {fd}), which can't be saved: make it use pipes, sockets "
+                "or System V messages"
+            )
         elif stat.S_ISREG(st.st_mode) and not st.st_nlink:
             yield from _deleted(fd, name, st)
         elif (
@@ -188,6 +277,36 @@ def _files(tree: _Tree, p: Process) -> Iterator[str]:
                 f"has {name} open for writing (descriptor {fd}), which lies outside the job's folder: "
                 "it would not be carried along; write below the job's folder"
             )
+
+
+def _is_queue(pid: int, fd: int) -> bool:
+    with contextlib.suppress(OSError):
+        return linux.file_system(f"/proc/{pid}/fd/{fd}") == linux.MQUEUE
+    return False
+
+
+def _watches(tree: _Tree, p: Process) -> Iterator[str]:
+    """Files that inotify or fanotify watches by number alone: one without a name can't be found again."""
+    for fd, name in procfs.descriptors(p.pid):
+        if name in ("anon_inode:inotify", "anon_inode:[inotify]"):
+            watched = {int(x, 16) for x in re.findall(r"^inotify wd:\S+ ino:(\w+)", procfs.text(p.pid, f"fdinfo/{fd}"), re.M)}
+            for inode, gone in _nameless(tree.job.pids).items() if watched else ():
+                if inode in watched:
+                    yield (
+                        f"watches {gone} (inotify, descriptor {fd}), which was deleted and is still open: let it stop watching "
+                        "that, or close the file"
+                    )
+
+
+def _nameless(pids: Sequence[int]) -> dict[int, str]:
+    """Files that were deleted and are open, by number."""
+    found = {}
+    for pid in pids:
+        for fd, name in procfs.descriptors(pid):
+            if name.startswith("/") and name.endswith(" (deleted)"):
+                with contextlib.suppress(OSError):
+                    found[os.stat(f"/proc/{pid}/fd/{fd}").st_ino] = name.removesuffix(" (deleted)")  # noqa: PTH116
+    return found
 
 
 def _undelivered(tree: _Tree, p: Process) -> Iterator[str]:
@@ -251,7 +370,10 @@ def _sockets(tree: _Tree, p: Process) -> Iterator[str]:
     unix = sockets.unix_sockets(p.pid)
     for fd, inode in held:
         if (odd := sockets.odd_kind(p.pid, fd)) is not None:
-            yield f"holds, as descriptor {fd}, a socket of family {odd}, which can't be saved: make it use TCP or UDP"
+            remedy = sockets.REMEDIES.get(odd, "make it use TCP or UDP")
+            yield f"holds, as descriptor {fd}, a socket of family {odd}, which can't be saved: {remedy}"
+        if sockets.corked(p.pid, fd):
+            yield f"has begun a datagram and not sent it yet (descriptor {fd}, UDP_CORK): let it send, and it can be saved"
         if unix.lost(inode):
             yield (
                 f"was written to over its Unix socket {sockets.unix_name(p.pid, fd)} (descriptor {fd}), but has not accepted "
@@ -319,13 +441,18 @@ Check = Callable[[_Tree, Process], Iterable[str]]
 CHECKS: tuple[Check, ...] = (
     _anonymous,
     _files,
+    _watches,
     _numbered,
     _undelivered,
     _sockets,
     _tcp,
     _unaccepted,
+    _controlling,
     _traced,
     _nested,
+    _related,
+    _users,
+    _signals,
     _mappings,
     _system_v,
 )

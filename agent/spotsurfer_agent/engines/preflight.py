@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent import grouplook, launch, linux
+from spotsurfer_agent import grouplook, launch, linux, privileges
 from spotsurfer_agent.tools import Tools
 
 CRIU_AT_LEAST = (4, 2)
@@ -19,8 +19,9 @@ FREE_BYTES_AT_LEAST = 256 << 20
 def problems(base: Path, tools: Tools) -> list[str]:
     """Why not; empty = it can."""
     found = hosting(base, tools)
-    criu = _criu(tools) if os.geteuid() == 0 else None
-    return [*([criu] if criu else []), *found]
+    if os.geteuid() == 0:
+        found = [x for x in (_rights(), _criu(tools)) if x is not None] + found
+    return found
 
 
 def hosting(base: Path, tools: Tools) -> list[str]:
@@ -39,6 +40,13 @@ def criu_version(tools: Tools) -> str:
         return ""
     found = re.search(r"Version:\s*(\S+)", done.stdout)
     return found.group(1) if found else ""
+
+
+def _rights() -> str | None:
+    lacks = privileges.lacking()
+    if lacks:
+        return f"This machine withholds rights that CRIU needs ({', '.join(lacks)}): give the agent full root rights."
+    return None
 
 
 def _criu(tools: Tools) -> str | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import ipaddress
 import os
 import socket
 import struct
+import termios
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +18,9 @@ from spotsurfer_agent import linux, netns, sockdiag, tcp
 FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK})
 PROTOCOLS = frozenset({socket.IPPROTO_TCP, socket.IPPROTO_UDP, socket.IPPROTO_ICMP, socket.IPPROTO_ICMPV6, 136, 255, 0})
 NAMES = {132: "SCTP", 262: "MPTCP", 33: "DCCP"}
+# What to do about those that have an easy way out.
+REMEDIES = {"MPTCP": "make it use plain TCP (Go programs: GODEBUG=multipathtcp=0)"}
+UDP_CORK = 1  # of linux/udp.h
 SO_DOMAIN, SO_PROTOCOL = 39, 38
 # Of linux/unix_diag.h: what to show, and the numbers of what is shown.
 UDIAG_SHOW_PEER, UDIAG_SHOW_ICONS, UDIAG_SHOW_RQLEN = 4, 8, 16
@@ -32,6 +37,20 @@ def odd_kind(pid: int, fd: int) -> str | None:
         if family in (socket.AF_INET, socket.AF_INET6) and protocol not in PROTOCOLS:
             return NAMES.get(protocol, f"protocol {protocol}")
     return None
+
+
+def corked(pid: int, fd: int) -> bool:
+    """Whether a UDP socket holds back what was written to it until more comes (UDP_CORK, MSG_MORE)."""
+    with contextlib.suppress(OSError), _borrowed(pid, fd) as s:
+        if s.family in (socket.AF_INET, socket.AF_INET6) and s.type == socket.SOCK_DGRAM and s.proto in (0, socket.IPPROTO_UDP):
+            return bool(s.getsockopt(socket.IPPROTO_UDP, UDP_CORK)) and _unsent(s) > 0
+    return False
+
+
+def _unsent(s: socket.socket) -> int:
+    told = bytearray(4)
+    fcntl.ioctl(s, termios.TIOCOUTQ, told)
+    return int.from_bytes(told, "little")
 
 
 def outside(pid: int, fd: int) -> str | None:
