@@ -218,6 +218,8 @@ def set_io_priority(thread: int, priority: int) -> None:
     number = _SYS_IOPRIO[os.uname().machine][0]
     arguments = (ctypes.c_int(_IOPRIO_WHO_PROCESS), ctypes.c_int(thread), ctypes.c_int(priority))
     _checked(_libc.syscall(ctypes.c_long(number), *arguments), "ioprio_set")
+
+
 def have_in_common(pid: int, other: int, kind: int) -> bool:
     """Whether two processes share what a number of kcmp(2) stands for. Raises OSError."""
     number = _SYS_KCMP[os.uname().machine]

@@ -1,7 +1,7 @@
 """The job's network: a namespace prepared by the agent, the same on every machine, never part of an image.
 
 Inside: loopback and one interface with a fixed address and a fixed hardware address, so that a restored socket finds what it
-was bound to; every user may listen on every port. Outside: NAT through the agent's namespace, for IPv4 alone. Link-local
+was bound to; every user may listen on every port and ping. Outside: NAT by the agent's namespace, for IPv4 alone. Link-local
 addresses can't be reached from inside: there the metadata service hands out the machine's credentials. Of IPv6 the job has its
 loopback and nothing else. From outside a job is reached at the ports that it declared and no other, each under a port of the
 machine that is no job's choice (DOOR): a job can't take the place of what the machine itself listens on.
@@ -21,7 +21,10 @@ from spotsurfer_agent.tools import Tools
 INSIDE, OUTSIDE, LENGTH = "10.201.0.2", "10.201.0.1", 30
 HARDWARE = "02:73:70:6f:74:02"
 LINK, PEER = "eth0", "ssjob0"
+# Some kernels make these in each namespace, unused.
+OF_THE_KERNEL = ("tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0")
 TABLE = "spotsurfer_job"
+EVERY_GROUP = "0 2147483647"  # may ping: CRIU makes such sockets anew with the user's rights
 # The machine's port for the first port that a job declared; the second has the next. No system gives these out by itself.
 DOOR = 20400
 RULES = f"""
@@ -165,6 +168,8 @@ def _namespace() -> int:
         linux.unshare(linux.CLONE_NEWNET)
         try:
             Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")  # of the new one
+            with contextlib.suppress(OSError):  # where groups have other numbers, as in containers without root
+                Path("/proc/sys/net/ipv4/ping_group_range").write_text(EVERY_GROUP)
             return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         finally:
             linux.setns(here, linux.CLONE_NEWNET)

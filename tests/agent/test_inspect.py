@@ -35,7 +35,7 @@ def tree(root: int) -> list[int]:
 def test_every_thing_is_named_and_criu_agrees(tmp_path):
     """On a small machine: what we say of each program, and whether CRIU by itself would dump it."""
     with minibox(tmp_path / "box", tmp_path / "store", module="support.held_scenes") as box:
-        found = json.loads(box.run("all_things").splitlines()[-1])
+        found = json.loads(box.run("all_things", timeout_seconds=240).splitlines()[-1])
     assert {t.name for t in THINGS} - set(found) <= {"vsock", "kernel crypto"}, "only what a kernel may be built without"
     assert [wrong for t in THINGS if t.name in found and (wrong := mismatch(t, *found[t.name]))] == []
 

@@ -33,7 +33,19 @@ def test_the_best_rung_that_works_is_taken_and_the_reason_told(engine, app, foun
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    "scene", ["app signal", "app output", "app file", "app command", "app exit", "deaf", "rungs", "connections", "hooks"]
+    "scene",
+    [
+        "app signal",
+        "app output",
+        "app file",
+        "app command",
+        "app exit",
+        "deaf",
+        "rungs",
+        "connections",
+        "made_inside",
+        "hooks",
+    ],
 )
 def test_scene(tmp_path, scene):
     name, *rest = scene.split()

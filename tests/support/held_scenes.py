@@ -52,7 +52,7 @@ def dumps(criu: tuple[str, ...], pid: int) -> bool:
         [*criu, "dump", "--tree", str(pid), "--images-dir", str(where), "--log-file", "dump.log", "--leave-running",
          "--libdir", str(where / "plugins"), "--manage-cgroups=ignore", "--tcp-established", "--skip-in-flight",
          "--network-lock", "skip", "--file-locks", "--ext-unix-sk", "--link-remap",
-         "--ghost-limit", f"{GHOST_MEGABYTES}M", "--force-irmap", "--cpu-cap=none", "-v4"],
+         "--ghost-limit", f"{GHOST_MEGABYTES}M", "--force-irmap", "--cpu-cap=none", "--timeout", "5", "-v4"],
         capture_output=True, check=False, timeout=60,
     )  # fmt: skip
     if done.returncode and os.environ.get("TELL"):

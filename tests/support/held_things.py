@@ -59,7 +59,14 @@ THINGS = (
           "memory that the kernel shows to nobody else", True),
     Thing("vsock", "s=socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)", "a socket of family AF_VSOCK", True),
     Thing("kernel crypto", "s=socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)", "a socket of family AF_ALG", True),
-    Thing("packet socket", "s=socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)", "a socket of family AF_PACKET"),
+    Thing("packet socket", "s=socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)"),
+    Thing("raw socket", "s=socket.socket(socket.AF_INET, socket.SOCK_RAW, 89)"),
+    Thing("mapped huge pages", "libc.mmap.restype=ctypes.c_long; done(libc.mmap(None, 1 << 21, 3, 0x44022, -1, 0))",
+          "has mapped huge pages (/anon_hugepage)"),
+    Thing("a memfd of huge pages", "f=os.memfd_create('pool', 4); os.ftruncate(f, 1 << 21)",
+          "has huge pages (/memfd:pool, descriptor 3)"),
+    Thing("a System V segment of huge pages", "i=done(libc.shmget(0, 1 << 21, 0o15600)); libc.shmat.restype=ctypes.c_void_p; "
+          "a=libc.shmat(i, None, 0); libc.shmctl(i, 0, None)", "has mapped huge pages (/SYSV00000000)"),
     Thing("multipath", "s=socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)",
           "a socket of family MPTCP, which can't be saved: make it use plain TCP (Go programs: GODEBUG=multipathtcp=0)", True),
     Thing("plain sockets", "s=[socket.create_server(('127.0.0.1',0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]; "

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import linux, procfs, protocol
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.ladder import Ladder
@@ -172,6 +173,59 @@ def connections() -> None:
         assert e.status().state is W.RUNNING
         e.kill()
     outside.close()
+
+
+PING = """
+import os, socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)
+s.settimeout(20)
+print("ready", flush=True)
+while not os.path.exists("go"): time.sleep(0.01)
+s.sendto(bytes([8, 0, 0, 0, 0, 0, 0, 1]) + b"hello", ("127.0.0.1", 0))
+print(s.recv(100)[8:], flush=True)
+"""
+
+
+def named(e: Ladder, number: int, word: str) -> None:
+    assert word in refused("save", lambda: e.save(request(number, final=False)))
+    assert (e.protection().rung, word in e.protection().reason) == ("none", True)
+
+
+def unmounted(root: int, point: str) -> None:
+    """By a system call: umount(8) looks into a /proc that it is not in."""
+    child = os.fork()
+    if not child:
+        with open(f"/proc/{root}/ns/mnt") as there:  # noqa: PTH123
+            linux.setns(there.fileno(), linux.CLONE_NEWNS)
+        linux.umount(point)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def made_inside() -> None:
+    """Mounts and links that the job made, as jobs of earlier agents could: named, and saved once they are gone."""
+    spec = Spec(JOB, ["/usr/bin/python3", "-c", PING], user="nobody")
+    e = ladder(spec)
+    assert e.preflight() == []
+    e.start(spec)
+    until(lambda: output(e) == b"ready\n")
+    root = next(p for p in e._here.pids() if procfs.number_inside(p) == 1)
+    inside = ["nsenter", "--target", str(root), "--mount", "--net"]
+    overlay = f"overlay -o lowerdir={BASE}/work:{BASE}/tmp mine {BASE}/home"
+    for number, words in enumerate((f"tmpfs mine {BASE}/work", overlay), 1):
+        kind, point = words.split()[0], words.split()[-1]
+        subprocess.run([*inside, "mount", "-t", *words.split()], check=True)
+        named(e, number, f"{kind} mounted on {point}")
+        unmounted(root, point)
+    subprocess.run([*inside, "ip", "link", "add", "bridge0", "type", "bridge"], check=True)
+    named(e, 3, "network link bridge0")
+    subprocess.run([*inside, "ip", "link", "delete", "bridge0"], check=True)
+    e.save(request(9, final=True))
+    e.restore(newest(e._store), spec)
+    Path(e.scratch(), "work/go").touch()
+    until(lambda: e.status().state is W.EXITED, 30.0)
+    assert output(e).endswith(b"b'hello'\n"), output(e)
+    e.kill()
 
 
 def hooks() -> None:

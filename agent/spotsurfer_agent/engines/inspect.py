@@ -11,15 +11,16 @@ import os
 import re
 import signal
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent import identity, launch, linux, privileges, procfs, shimwire
+from spotsurfer_agent import identity, launch, linux, netns, privileges, procfs, shimwire
 from spotsurfer_agent.cuda.processes import DEVICES as GPUS
 from spotsurfer_agent.engines import kinship, sockets
 from spotsurfer_agent.engines.criu_call import GHOST_MEGABYTES
-from spotsurfer_agent.jobroot import MountLine, mount_lines
+from spotsurfer_agent.jobroot import PROC_OF_MACHINE, MountLine, mount_lines
 
 # Anonymous descriptors that CRIU saves, by the name that the kernel gives them.
 SAVED = frozenset({"eventfd", "eventpoll", "timerfd", "signalfd", "inotify", "fanotify", "pidfd"})
@@ -41,13 +42,17 @@ NAMESPACES = {
     "ipc": "System V objects",
     "uts": "host name",
 }
+OF_EACH_JOB = ("/", "/proc", "/dev/pts", "/dev/ptmx")  # besides `jobroot.mounts`; see `jobroot.enter`
 OWN = ("/tmp/", "/var/tmp/", "/dev/shm/", "/memfd:", "/SYSV", "/proc/", "/dev/")  # noqa: S108 -- the job's own, or not on a disk
 # File systems of the network: who mounted one by itself has it on this machine alone.
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "9p", "glusterfs", "beegfs", "gpfs", "afs"})
 MEMORY = ("/memfd:", "/SYSV", "/dev/zero", "/anon_hugepage")  # files that are memory, and saved as that
 BLOCK = 512  # bytes, of `st_blocks`
+# Of all that is made with MAP_HUGETLB, MFD_HUGETLB or SHM_HUGETLB.
+RESERVED = "which a machine must have reserved and another one may lack: use transparent huge pages instead"
 SECRET = "/secretmem"  # noqa: S105 -- what the kernel calls memory of memfd_secret(2)
 HUGE = re.compile(r"/anon_hugepage|/dev/hugepages/")
+PERHAPS_HUGE = ("/memfd:", "/SYSV")  # the name does not tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ class Job:
     tcp: str = "close"
     root: int = 0  # the first process; 0 = the one that is number 1 inside, else the first of `pids`
     scratch: str = ""  # the job's files on this machine; "" = they are not looked at
+    mounts: tuple[str, ...] = ()  # where every machine mounts something for the job; () = they are not looked at
     own: tuple[str, ...] = ()  # further folders of the job's own disk, and what it declared, as it sees them
 
 
@@ -99,6 +105,7 @@ def findings(job: Job) -> list[str]:
                 found += [f"{p} {what}" for what in check(tree, p)]
     found += _sessions(tree)
     found += _fuse(root)
+    found += _mounts(tree)
     return list(dict.fromkeys(found))
 
 
@@ -421,9 +428,20 @@ def _mappings(_: _Tree, p: Process) -> Iterator[str]:
         if m.name.startswith(SECRET):
             yield "has memory that the kernel shows to nobody else (memfd_secret): do without it, as most programs can"
             return
-        if HUGE.match(m.name):
-            yield f"has mapped huge pages ({m.name}), which a target may lack: use transparent huge pages instead"
+        there = f"/proc/{p.pid}/map_files/{m.start:x}-{m.end:x}"
+        if HUGE.match(m.name) or (m.name.startswith(PERHAPS_HUGE) and _is_huge(there)):
+            yield f"has mapped huge pages ({m.name.removesuffix(' (deleted)')}), {RESERVED}"
             return
+    for fd, name in procfs.descriptors(p.pid):
+        if name.startswith(PERHAPS_HUGE) and _is_huge(f"/proc/{p.pid}/fd/{fd}"):
+            yield f"has huge pages ({name.removesuffix(' (deleted)')}, descriptor {fd}), {RESERVED}"
+            return
+
+
+def _is_huge(path: str) -> bool:
+    with contextlib.suppress(OSError):
+        return linux.file_system(path) == linux.HUGETLB
+    return False
 
 
 def _system_v(_: _Tree, p: Process) -> Iterator[str]:
@@ -435,6 +453,15 @@ def _system_v(_: _Tree, p: Process) -> Iterator[str]:
             name = m.name.removesuffix(" (deleted)")
             yield f"has mapped the System V segment {name} of the machine: give the job an IPC namespace of its own"
             return
+
+
+def _network(tree: _Tree, p: Process) -> Iterator[str]:
+    """Links that the job made: each machine gives it the two of `netns.prepare`."""
+    if p.pid != tree.root or _link(f"/proc/{p.pid}/ns/net") == _link("/proc/self/ns/net"):
+        return
+    links = {line.split(":")[0].strip() for line in procfs.lines(procfs.text(p.pid, "net/dev"))[2:]}
+    for name in sorted(links - {"lo", netns.LINK, *netns.OF_THE_KERNEL}):
+        yield f"has the network link {name}, which no other machine makes for the job: remove it (ip link delete {name})"
 
 
 Check = Callable[[_Tree, Process], Iterable[str]]
@@ -453,6 +480,7 @@ CHECKS: tuple[Check, ...] = (
     _related,
     _users,
     _signals,
+    _network,
     _mappings,
     _system_v,
 )
@@ -468,6 +496,28 @@ def _fuse(root: int) -> list[str]:
         f"{x.point} is a FUSE file system ({x.kind}), whose server can't be saved: copy what is needed into the job's folder"
         for x in lines
         if inside and x.kind.startswith("fuse") and x.kind != "fusectl"
+    ]
+
+
+def _mounts(tree: _Tree) -> list[str]:
+    """What was mounted in the job by itself."""
+    try:
+        lines = mount_lines(procfs.text(tree.root, "mountinfo"))
+    except OSError:
+        return []
+    if not tree.job.mounts or _link(f"/proc/{tree.root}/ns/mnt") == _link("/proc/self/ns/mnt"):
+        return []
+    known = Counter([*OF_EACH_JOB, *(f"/proc/{name}" for name in PROC_OF_MACHINE), *tree.job.mounts])
+    left = []
+    for x in lines:
+        known[x.point] -= 1
+        left += [x] if known[x.point] < 0 else []
+    first = next(p for p in tree.processes if p.pid == tree.root)
+    return [
+        f"{first} has {x.kind} mounted on {x.point}, which is none of the mounts that the job gets on each machine: unmount "
+        "it, or have the files in the job's folder"
+        for x in left
+        if not x.kind.startswith("fuse")
     ]
 
 

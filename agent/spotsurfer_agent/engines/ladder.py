@@ -90,7 +90,9 @@ class Ladder:
         pids = self._here.pids()
         users, against = self._cuda.gpu_processes(pids)
         self._on_gpu = bool(users)
-        job = inspect.Job(pids, str(self._base), spec.tcp if spec else "close", scratch=self.scratch(), own=own)
+        mounts = tuple(m.target for m in self._here.world.mounts(self.scratch()))
+        tcp = spec.tcp if spec else "close"
+        job = inspect.Job(pids, str(self._base), tcp, scratch=self.scratch(), mounts=mounts, own=own)
         return [*against, *inspect.findings(job)]
 
     def _specification(self) -> Spec | None:

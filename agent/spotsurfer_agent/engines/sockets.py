@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from spotsurfer_agent import linux, netns, sockdiag, tcp
 
-# Families that CRIU saves; for the internet ones, the protocols.
-FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK})
+# Families that CRIU saves; for the internet ones, the protocols of sockets that are not raw.
+FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET})
 PROTOCOLS = frozenset({socket.IPPROTO_TCP, socket.IPPROTO_UDP, socket.IPPROTO_ICMP, socket.IPPROTO_ICMPV6, 136, 255, 0})
 NAMES = {132: "SCTP", 262: "MPTCP", 33: "DCCP"}
 # What to do about those that have an easy way out.
@@ -32,9 +32,10 @@ def odd_kind(pid: int, fd: int) -> str | None:
     with contextlib.suppress(OSError):
         with _borrowed(pid, fd) as s:
             family, protocol = s.getsockopt(socket.SOL_SOCKET, SO_DOMAIN), s.getsockopt(socket.SOL_SOCKET, SO_PROTOCOL)
+            raw = s.type == socket.SOCK_RAW
         if family not in FAMILIES:
             return next((f.name for f in socket.AddressFamily if f == family), str(family))
-        if family in (socket.AF_INET, socket.AF_INET6) and protocol not in PROTOCOLS:
+        if family in (socket.AF_INET, socket.AF_INET6) and protocol not in PROTOCOLS and not raw:
             return NAMES.get(protocol, f"protocol {protocol}")
     return None
 
