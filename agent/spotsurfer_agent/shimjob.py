@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import attributes, hook, launch, linux, shimruns, shimwire, terminals, waits
+from spotsurfer_agent import attributes, datagrams, hook, launch, linux, shimruns, shimwire, terminals, waits
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.shimend import RETRY_SECONDS, Ending
@@ -263,8 +263,10 @@ class Job:
             self._net.abort_severed()
             if self._restore is not None:
                 self._output.give(*self._restore.account())
-                for each in (terminals, attributes):
-                    each.restored(self._restore.pidfile.parent, self._cgroup.pids())
+                noted, pids = self._restore.pidfile.parent, self._cgroup.pids()
+                terminals.restored(noted, pids)
+                attributes.restored(noted, pids)
+                datagrams.restored(noted, pids, self._net.fd)
                 self._net.speak()
         self._let_go()
 

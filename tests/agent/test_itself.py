@@ -58,3 +58,9 @@ def test_a_call_that_waits_does_not_come_back_because_of_a_save(tmp_path):
 def test_what_the_kernel_notes_of_a_thread_comes_back(tmp_path):
     with minibox(tmp_path / "box", tmp_path / "store", module=SCENES) as box:
         box.run("attributes")
+
+
+@pytest.mark.real
+def test_datagrams_that_wait_come_along(tmp_path):
+    with minibox(tmp_path / "box", tmp_path / "store", module=SCENES) as box:
+        box.run("datagrams")

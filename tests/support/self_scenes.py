@@ -89,5 +89,25 @@ def attributes() -> None:
     e.kill()
 
 
+def datagrams() -> None:
+    """What waits in sockets of the job is received after a live save and a move, in order and from where it came."""
+    store = open_store("file:///run/store")
+    e = engine(store)
+    shutil.copy(Path(__file__).with_name("datagrams_job.py"), Path(e.scratch(), "work"))
+    e.start(Spec(JOB, ["/usr/bin/python3", "datagrams_job.py"]))
+    until(lambda: b"all wait" in output(e))
+    e.save(request(1, final=False))
+    e.save(request(2, final=True))
+    e.kill()
+    e.restore(newest(store), Spec(JOB, []))
+    Path(e.scratch(), "work/end").touch()
+    until(lambda: b"over" in output(e), 90.0)
+    told = output(e).decode().splitlines()[:-1]
+    wanted = [f"{who} {i} {port}" for i in range(3) for who, port in (("living", 7003), ("gone", 7004))]
+    wanted += [f"six {i} 7005" for i in range(3)] + [f"unix {i} -" for i in range(3)]
+    assert told == wanted, told
+    e.kill()
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent import attributes, clock, jobroot, linux, manifest, protocol, shimwire, terminals, trees, waits
+from spotsurfer_agent import attributes, clock, datagrams, jobroot, linux, manifest, protocol, shimwire, terminals, trees, waits
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
 from spotsurfer_agent.engines import criu_call, needs, reserve, samefiles, stall, told
@@ -136,7 +136,8 @@ class Saving:
                 instant = self._keep(frozen, status)
             intake.drained(lambda: self._alive(talk))
             waits.mend(self._images, waits.told(frozen.get("waits")))
-            attributes.note(self._images, self._at.cgroup.pids())
+            for each in (attributes, datagrams):
+                each.note(self._images, self._at.cgroup.pids())
         finally:  # also of use where the save fails: a final dump puts nothing back
             terminals.mend(self._images, self._at.cgroup.pids, written=not self._request.final)
         intake.settle()

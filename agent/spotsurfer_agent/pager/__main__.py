@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from spotsurfer_agent import attributes, launch, linux, manifest, objectkeys, procfs, terminals
+from spotsurfer_agent import attributes, datagrams, launch, linux, manifest, objectkeys, procfs, terminals
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines.fingerprints import Index, is_pages_name, kept_as
@@ -51,7 +51,8 @@ class Pager:
         """Serve to the end. Raises what makes a restore impossible."""
         maps = self._content.maps()
         terminals.keep(Path(self._plan.work), self._content.terminals())
-        attributes.keep(Path(self._plan.work), self._content.attributes())
+        for each in (attributes, datagrams):
+            each.keep(Path(self._plan.work), self._content.noted(each.NAME))
         files = {name: e.extents for name, e in self._content.files.items() if is_pages_name(name)}
         here = choice.Machine(uffd.available(), free_bytes())
         why = choice.plain_because(maps, files, here, at_once=self._plan.lazy)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from spotsurfer_agent import attributes, terminals
+from spotsurfer_agent import terminals
 from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.extents import Extent
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
@@ -66,9 +66,9 @@ class Content:
         lines = terminals.lines(self._small(terminals.LINES)) if terminals.LINES in self.files else {}
         return [replace(u, line=lines.get(u.number, b"")) for u in found]
 
-    def attributes(self) -> bytes:
-        """Of the job's threads, for who restores them; empty where the image has none. Raises BadChunk, StoreError."""
-        return self._small(attributes.NAME) if attributes.NAME in self.files else b""
+    def noted(self, name: str) -> bytes:
+        """A small file of ours in the image; empty where it has none of that name. Raises BadChunk, StoreError."""
+        return self._small(name) if name in self.files else b""
 
     def bringable(self, maps: Mapping[int, Pagemap]) -> tuple[dict[int, Pagemap], Layout]:
         """Of these, the processes that have pages, and where those lie."""
