@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import cgroup2, oomguard
+from spotsurfer_agent import cgroup, cgroup2, oomguard, procfs
 from spotsurfer_agent.cgroup import UNIFIED, CgroupError, JobCgroup
 from spotsurfer_agent.grouplook import COUNTED, WRITABLE, Trouble, look, tried
 from spotsurfer_agent.usage.meters import Meters
@@ -181,31 +181,44 @@ def test_this_machine_passes_the_look():
     assert look([sys.executable]) is None
 
 
-@pytest.mark.real
-def test_the_kernel_itself_refuses_and_hands_on(monkeypatch):
-    """With a controller that v1 has left to v2, if there is one: else this host's own."""
-    top = next(p for p in (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup")) if (p / "cgroup.controllers").exists())
-    free = [c for c in ("hugetlb", "memory") if c in (top / "cgroup.controllers").read_text().split()]
-    assert free, "no controller is left to v2 here"
-    monkeypatch.setattr(cgroup2, "CONTROLLERS", (free[0],))
+@pytest.fixture
+def real_scope(tmp_path):
+    """A group of the kernel's own v2 hierarchy, which is there on a v1 host, too."""
+    found = cgroup.places("0::/\n", procfs.text("self", "mountinfo"))
+    top = found[UNIFIED][0] if UNIFIED in found else tmp_path / "v2"
+    if UNIFIED not in found:
+        top.mkdir()
+        subprocess.run(["mount", "-t", "cgroup2", "none", str(top)], check=True)
     scope = top / f"spotsurfer-test-{uuid.uuid4().hex[:8]}"
     scope.mkdir()
-    group = group_of(scope)
-    try:
-        with subprocess.Popen(["/bin/sleep", "600"]) as sleeper:
-            try:
-                (scope / "cgroup.procs").write_text(str(sleeper.pid))
-                cgroup2.delegate(scope.parent)
+    yield scope
+    for folder in (scope / "job", scope / cgroup2.LEAF, scope):
+        if folder.exists():
+            folder.rmdir()
+    if UNIFIED not in found:
+        subprocess.run(["umount", str(top)], check=True)
+
+
+@pytest.mark.real
+def test_the_kernel_itself_refuses_and_hands_on(real_scope, monkeypatch):
+    """With controllers that v1 left to v2; where it left none, processes move all the same."""
+    left = (real_scope.parent / "cgroup.controllers").read_text().split()
+    free = tuple(c for c in ("memory", "hugetlb") if c in left)[:1]
+    monkeypatch.setattr(cgroup2, "CONTROLLERS", free)
+    group = group_of(real_scope)
+    with subprocess.Popen(["/bin/sleep", "600"]) as sleeper:
+        try:
+            (real_scope / "cgroup.procs").write_text(str(sleeper.pid))
+            cgroup2.delegate(real_scope.parent)
+            for name in free:
                 with pytest.raises(OSError, match="busy"):
-                    (scope / "cgroup.subtree_control").write_text(f"+{free[0]}")
-                group.create()
-                assert (scope / cgroup2.LEAF / "cgroup.procs").read_text().split() == [str(sleeper.pid)]
-                assert list((scope / "job").glob(f"{free[0]}.*"))
-                own = JobCgroup.below_own("job", str(sleeper.pid)).folders.get(UNIFIED, str(scope / "job"))
-                assert own == str(scope / "job")
-            finally:
-                sleeper.kill()
-    finally:
-        group.remove()
-        (scope / cgroup2.LEAF).rmdir()
-        scope.rmdir()
+                    (real_scope / "cgroup.subtree_control").write_text(f"+{name}")
+            group.create()
+            if not free:
+                cgroup2.settle(real_scope)
+            assert (real_scope / cgroup2.LEAF / "cgroup.procs").read_text().split() == [str(sleeper.pid)]
+            assert all(list((real_scope / "job").glob(f"{name}.*")) for name in free)
+            group.freeze()
+            group.thaw()
+        finally:
+            sleeper.kill()
