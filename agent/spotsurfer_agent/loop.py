@@ -107,7 +107,7 @@ class Agent:
             given.store, given.state, (config.poll_seconds, unchanged), given.now, given.reported, self._used
         )
         self.readiness = Readiness(self.work, self._still_comes, config.ready_limit_seconds)
-        self.work.goods, self.work.keeps = given.goods, config.keep_seconds > 0
+        self.work.goods, self.work.keeps = given.goods, self._keeps
         self.work.urgent = lambda: given.watcher.warning is not None and given.watcher.warning.kind == INTERRUPTION
         self.worker = Worker(self.work.do, self.wake)
         self.state = given.state.recall(given.now())
@@ -153,6 +153,12 @@ class Agent:
                 self.wake()
 
         return after
+
+    def _keeps(self) -> bool:
+        """The final save is for a move: the controller says so, or nobody does and the cloud takes the machine."""
+        desired = self.mailbox.mail.desired
+        asked = desired is not None and desired.want is Want.DRAIN
+        return self.config.keep_seconds > 0 and (desired.keep if asked and desired is not None else self.work.urgent())
 
     @property
     def _leaving(self) -> bool:

@@ -189,6 +189,7 @@ class Desired:
     reason: str = ""
     partial: int = 0  # number of the newest request for what the outputs are now
     save_every_seconds: float | None = None  # between live saves; None = as the specification says
+    keep: bool = False  # the job goes elsewhere: keep it frozen after the final save, should it come back
 
 
 class AgentState(StrEnum):

@@ -53,7 +53,7 @@ class Work:
     wait: Callable[[float], None] = time.sleep
     urgent: Callable[[], bool] = field(default=lambda: False)  # the cloud takes the machine
     goods: Goods | None = None
-    keeps: bool = False  # a final save leaves the job frozen, in case it can't go on elsewhere
+    keeps: Callable[[], bool] = field(default=lambda: False)  # a final save leaves the job frozen: it may come back
     pressed: bool = False  # the job stands still for want of memory
     stage: str = ""
     _refused: str = field(default="", init=False)  # why our own commit said no
@@ -223,7 +223,7 @@ class Work:
             epoch=self.attempt,
             sequence=sequence,
             final=final,
-            keep=final and self.keeps and not self.pressed,
+            keep=final and self.keeps() and not self.pressed,
             cpu_seconds_before=self.steps.cpu_before,
             base=head.checkpoint,
             commit=lambda image: self._commit(image, final=final),
@@ -338,7 +338,7 @@ class Work:
                 self.engine.settle(False)
                 raise
             self._append(image, final=True)
-        if image is None or not self.keeps or self.pressed:
+        if image is None or not self.keeps() or self.pressed:
             self.engine.settle(image is not None)
         return Outcome(Task.SETTLE, self.now())
 

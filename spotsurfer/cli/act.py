@@ -130,10 +130,15 @@ def move(
 
 def _moved(job: Json, moments: list[Json], number: int) -> str | None:
     """Where it went; None while that is open. Raises MoveFailed when the request is settled and nothing came of it."""
+    from spotsurfer.cli.follow import has_ended
+
     serving = [a for a in job["attempts"] if a["for_move"] == number]
     for attempt in serving:
         if A(attempt["state"]) in THERE:
             return f"{attempt['instance_type']} ({attempt['market']}, {attempt['zone']})"
+    if has_ended(job):
+        code = f" with exit code {job['exit_code']}" if job["exit_code"] is not None else ""
+        raise MoveFailed(f"{job['id']} did not move: it ended before it could ({job['state']}{code}).")
     settled = job["move"] is None or job["move"]["number"] > number
     if settled and not any(A(a["state"]) in UNDER_WAY for a in serving):
         said = [m["text"] for m in moments if m["kind"] == "wish" and "move" in m["text"] and "failed" in m["text"]]

@@ -141,7 +141,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("failures", f"{job['failures']} of {spec['retries']} retries used" if job["failures"] else None),
         *((f"port {p['name']}", f"{p['address'] or 'no address yet'}, {p['port']} in the job") for p in job["ports"]),
         ("suspended", _asleep(job)),
-        ("checkpoint", job["checkpoint"]),
+        ("checkpoint", "; ".join(filter(None, (job["checkpoint"], job["checkpoint_failed"]))) or None),
         ("moves", job["moves"]),
         ("pauses", _pauses(job)),
         ("spent", f"{money(job['usd_micros'])} USD (on-demand: {money(job['usd_micros_on_demand'])})"),

@@ -49,6 +49,7 @@ def checkpoints(job: JobArgument, as_json: AsJson = False) -> None:
 
 def _row(c: dict[str, Any]) -> list[str]:
     kept = c["damage"] or (c["why"] if c["keep"] else f"no: {c['why']}")
+    kept = f"{c['failed']}; {kept}" if c["failed"] else kept
     protected = "protected; " if c["protected"] else ""
     return [
         c["id"],

@@ -260,7 +260,8 @@ class Apply:
         partial = max(action.partial, attempt.desired_partial)
         changes = {"desired_want": action.want, "desired_save": action.save_at_least, "desired_partial": partial}
         changes |= {"desired_sequence": attempt.desired_sequence + 1, "gave_way_to": action.gives_way_to}
-        self._tell(replace(attempt, **changes), Want(action.want), action.reason, action.seconds_left)  # type: ignore[arg-type]
+        told = replace(attempt, **changes)  # type: ignore[arg-type]
+        self._tell(told, Want(action.want), action.reason, action.seconds_left, keep=action.keep)
 
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
             if action.event is None:
@@ -288,9 +289,9 @@ class Apply:
 
         return record
 
-    def _tell(self, a: Attempt, want: Want, why: str, seconds_left: float | None = None) -> None:
+    def _tell(self, a: Attempt, want: Want, why: str, seconds_left: float | None = None, *, keep: bool = False) -> None:
         """Put what its agent is to do where it looks for it."""
-        told = Desired(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds)
+        told = Desired(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds, keep)
         self._p.store.put(protocol.desired_key(a.job, a.number), protocol.encode(told))
 
     def _mark(self, c: Connection, action: Mark) -> str:

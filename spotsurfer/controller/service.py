@@ -24,6 +24,7 @@ from spotsurfer.controller.phases import moves, phase
 from spotsurfer.controller.shelf import Shelf
 from spotsurfer.controller.submission import Submission
 from spotsurfer.core import room
+from spotsurfer.core.ownership import tried_in_vain
 from spotsurfer.front.section import FrontSection
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
@@ -214,6 +215,7 @@ class ControllerService:
             forecast=None if head is None or job.state in ENDED else self._loop.forecast(job.id),
             ports=() if job.state in ENDED else port_statuses(job, ports, self._identity.front.address),
             size=self._loop.size_of(job.id),
+            checkpoint_failed=tried_in_vain(attempts, seen.checkpoint),
             image_digest="" if head is None else self._images.of(job.id, job.spec.image),
         )
 

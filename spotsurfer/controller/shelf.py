@@ -16,6 +16,7 @@ from spotsurfer.controller.events import Kind
 from spotsurfer.controller.forks import Forks, Order
 from spotsurfer.controller.keeper import Keeper, Shop, trouble
 from spotsurfer.controller.rehearsal import Rehearsals
+from spotsurfer.core.ownership import tried_in_vain
 from spotsurfer.core.retention import Verdict, judge
 from spotsurfer.model.errors import NotFound
 from spotsurfer.model.ids import JobId
@@ -51,7 +52,10 @@ class Shelf:
             known, head = found.known(asked.wanted), found.newest
             verdicts = {v.id: v for v in judge(known, asked.rules, head.checkpoint if head else None)}
             news = self._new_bytes(one.id)
-            return [self._one(one, found, verdicts[k.id], k.counted, news) for k in known]
+            with self._shop.engine.connect() as c:
+                attempts = rows.attempts(c, [one.id]).get(one.id, [])
+            made = [self._one(one, found, verdicts[k.id], k.counted, news) for k in known]
+            return [dataclasses.replace(m, failed=tried_in_vain(attempts, m.id)) for m in made]
 
     def _one(self, job: Job, found: Survey, v: Verdict, counted: bool, news: Mapping[str, int]) -> Checkpoint:
         marks = found.marks[v.id]

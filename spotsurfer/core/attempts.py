@@ -227,7 +227,9 @@ def drain(c: Case, plans: Plans) -> Action | None:
     plan = plans.leaving
     if a.state in (A.RESTORING, A.RUNNING) and plan.drain is not None:
         seconds, to = plan.seconds_left, plan.gives_way_to
-        return Ask(a.job, a.number, "drain", a.desired_save, seconds, E.DRAIN_ASKED, plan.drain, gives_way_to=to)
+        return Ask(
+            a.job, a.number, "drain", a.desired_save, seconds, E.DRAIN_ASKED, plan.drain, gives_way_to=to, keep=plan.hurry
+        )
     return None
 
 

@@ -139,7 +139,7 @@ def _recall(seen: JobSeen) -> list[Action]:
 
 def _of_attempts(own: Sequence[Case], planner: Planner) -> list[Action]:
     way = planner.gives_way(own[0].seen) if own else None
-    kept = None if planner.waits_for_spot(own) else keeper(own)
+    kept = keeper(own) if way is None else None
     plans = Plans(planner.unwanted(own), leaving(own, planner), planner.pace, way, kept)
     found = (decide_attempt(c, plans) for c in own)
     return [a for a in found if a is not None]
@@ -285,9 +285,9 @@ def _settled_rewind(seen: JobSeen, own: Sequence[Case]) -> Action | None:
 def _give_back(seen: JobSeen, own: Sequence[Case], planner: Planner, acted: Collection[int | None]) -> GiveBack | None:
     """The job goes on where it stands frozen, because it could not go on elsewhere."""
     kept = taken_back(own)
-    if kept is None or kept.agent is None or seen.head is None or planner.waits_for_spot(own):
+    if kept is None or kept.agent is None or seen.head is None or kept.attempt.number in acted:
         return None
-    if kept.attempt.number in acted:
+    if planner.gives_way(seen) is not None:
         return None
     head = seen.head
     return GiveBack(seen.job.id, kept.attempt.number, head.number, kept.agent.kept, head.sequence, why(own, kept))

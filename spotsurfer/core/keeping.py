@@ -54,7 +54,7 @@ def why(own: Sequence[Case], kept: Case) -> str:
 
 def _is_of_use(c: Case) -> bool:
     head, agent = c.head, c.agent
-    if c.state is not A.DRAINED or agent is None or head is None or not agent.kept or c.gone or c.attempt.gave_way_to:
+    if c.state is not A.DRAINED or agent is None or head is None or not agent.kept or c.gone:
         return False
     newest = head.checkpoint == agent.kept and not head.done
     return newest and wanted(c.seen) and going_back(c.seen) is None and _has_time(c)

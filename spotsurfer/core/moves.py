@@ -32,7 +32,7 @@ class Leaving:
     seconds_left: float | None = None
     save: str | None = None
     gives_way_to: str = ""  # the job of higher priority for which it drains
-    hurry: bool = False  # the job is about to change hands: who waits for it should look often
+    hurry: bool = False  # the job is about to change hands: who waits for it should look often, who leaves it keeps it frozen
 
 
 STAY = Leaving()

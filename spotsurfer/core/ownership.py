@@ -72,6 +72,16 @@ def choose_checkpoint(seen: JobSeen, limits: Limits) -> str | None:
     raise NothingLeft(f"it could not be {what}: {last.reason}")
 
 
+def tried_in_vain(attempts: Sequence[Attempt], checkpoint: str | None) -> str:
+    """Which machine could not go on with a checkpoint, and why, a sentence; "" = none is known."""
+    failed = [a for a in attempts if a.from_checkpoint == checkpoint is not None and (a.restore_failed or a.restore_refused)]
+    if not failed:
+        return ""
+    last = max(failed, key=lambda a: (a.restore_failed, a.number))  # what a machine refused says little of the checkpoint
+    what = "restore it" if last.restore_failed else "go on with it"
+    return f"attempt {last.number} on {last.pool.instance_type} could not {what}: {last.reason}"
+
+
 def passed_over(seen: JobSeen, chosen: str | None) -> str:
     """Why the chosen checkpoint is not the newest, to be put behind its name; empty when it is."""
     if going_back(seen) is not None:

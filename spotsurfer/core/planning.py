@@ -114,11 +114,6 @@ class Planner:
             return None
         return bought.why if holder.attempt.state in (A.RUNNING, A.DRAINING) else None
 
-    def waits_for_spot(self, own: Sequence[Case]) -> bool:
-        """The job should have no machine now, as it is cheaper to wait: what was drained for that does not get it back."""
-        bought = self._weighed(own[0].seen) if own else None
-        return bought is not None and bought.buy is Buy.WAIT
-
     def _too_small(self, own: Sequence[Case]) -> frozenset[int]:
         """Machines with less memory than was known to be needed since they were ordered.
 

@@ -69,6 +69,7 @@ class Ask:
     reason: str
     partial: int = 0  # number of a request for what the outputs are now
     gives_way_to: str = ""  # the job of higher priority that is to have its machine
+    keep: bool = False  # after its final save it keeps the job frozen, which goes elsewhere (`core.keeping`)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,7 @@ class JobStatus:
     ports: Sequence[PortStatus] = ()
     level: int = 0  # its priority, with what it gained by waiting
     size: str = ""  # what its size policy says, with the numbers; "" = none is asked
+    checkpoint_failed: str = ""  # what became of a try to restore `checkpoint`; "" = none failed
     image_digest: str = ""  # what the name of its container image is pinned to; "" = none, or not known (yet)
 
 
@@ -143,6 +144,7 @@ class Checkpoint:
     keep: bool
     why: str  # it is kept or will go
     damage: str = ""
+    failed: str = ""  # what became of a try to restore it; "" = none failed
 
 
 @dataclass(frozen=True, slots=True)

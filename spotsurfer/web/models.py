@@ -219,6 +219,7 @@ class JobOut(Wire):
     exit_code: int | None
     failures: int
     checkpoint: str | None
+    checkpoint_failed: str
     checkpoints: list[str]
     moves: int
     steps: list[StepOut]

@@ -32,6 +32,7 @@ class CheckpointOut(Wire):
     keep: bool
     why: str
     damage: str
+    failed: str
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> CheckpointOut:

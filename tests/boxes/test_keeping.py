@@ -7,10 +7,13 @@ needs has been spoilt: so each wrong comes after that save, and none is seen bef
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from spotsurfer_providers.local import control
@@ -20,6 +23,7 @@ pytestmark = MARKS
 STEPS = 500
 GO = "var/lib/spotsurfer/job/scratch/work/go"
 WAITS = ["/bin/sh", "-c", "while [ ! -e /var/lib/spotsurfer/work/go ]; do sleep 0.1; done"]
+OLDER = "tmp/cpuinfo"  # of a box
 BACK_SECONDS = 10.0  # from the failure until the job runs at its source again
 
 
@@ -34,11 +38,36 @@ def damaged_image(world: Fleet, job: str, _box: str) -> None:
     manifest.write_bytes(manifest.read_bytes()[:-100])
 
 
+def missing_file(world: Fleet, job: str, box: str) -> None:
+    """A library that the job has loaded is not there on the next machine."""
+    maps = Path(f"/proc/{world.job_pid(world.box(job, 1))}/maps").read_text()
+    loaded = Path(next(line.split()[-1] for line in maps.splitlines() if "lib-dynload" in line))
+    mounted(world, box, ["tmpfs", "-t", "tmpfs", str(loaded.parent)])
+
+
+def older_processor(world: Fleet, _job: str, box: str) -> None:
+    """It can do less than the one on which the job was saved."""
+    less = re.sub(r"(?m)^(flags\s*:).*$", r"\1 fpu sse2", Path("/proc/cpuinfo").read_text())
+    (world.root(box) / OLDER).write_text(less)
+    mounted(world, box, ["--bind", f"/{OLDER}", "/proc/cpuinfo"])
+
+
+def mounted(world: Fleet, box: str, words: list[str]) -> None:
+    """Mount something in a box, where its agent and all that it starts see it."""
+    pid = control.box_status(world.data, box)["pid"]
+    subprocess.run(["nsenter", "--target", str(pid), "--mount", "--", "mount", *words], check=True)
+
+
 def vanished_target(world: Fleet, _job: str, box: str) -> None:
     world.kill(control.box_status(world.data, box)["pid"])
 
 
-WRONGS: dict[str, Callable[[Fleet, str, str], None]] = {"damaged image": damaged_image, "vanished target": vanished_target}
+WRONGS: dict[str, Callable[[Fleet, str, str], None]] = {
+    "damaged image": damaged_image,
+    "missing file": missing_file,
+    "older processor": older_processor,
+    "vanished target": vanished_target,
+}
 
 
 @pytest.mark.parametrize("wrong", WRONGS)

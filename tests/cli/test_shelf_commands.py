@@ -17,7 +17,7 @@ def test_a_list_says_what_is_proven_and_why_kept(job: str, call: Call) -> None:
     assert lines[0].split()[:4] == ["CHECKPOINT", "WHEN", "KIND", "SIZE"]
     assert "4.8 MiB" in lines[1]
     assert lines[1].rstrip().endswith("no: old")
-    assert "left behind; torn" in lines[2]
+    assert "left behind; attempt 2 could not restore it; torn" in lines[2]
     assert len(json.loads(call("checkpoints", job, "--json").out)["checkpoints"]) == 2
 
 

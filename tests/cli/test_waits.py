@@ -108,6 +108,21 @@ def test_a_move_that_fails_says_why(job: str, controller: FakeService, call: Cal
     assert "disk full" in result.err
 
 
+def test_a_move_of_a_job_that_ends_meanwhile_says_so(job: str, controller: FakeService, call: Call) -> None:
+    """The machine that was ordered for it is given back then, with a reason that says nothing of the move."""
+
+    def ended(name: str, number: int) -> None:
+        attempt = an_attempt(controller.statuses[name].job.id, 2, AttemptState.RELEASING, number)
+        attempt = replace(attempt, reason="the job does not need a machine any more")
+        controller.statuses[name] = replace(controller.statuses[name], attempts=[controller.status(attempt)])
+        controller.end(name, JobState.SUCCEEDED, 0)
+
+    controller.on_move = ended
+    result = call("move", job, "--wait")
+    assert result.code == 17
+    assert result.err.strip().endswith(f"{job} did not move: it ended before it could (succeeded with exit code 0).")
+
+
 @pytest.mark.parametrize(
     ("marks", "code"),
     [

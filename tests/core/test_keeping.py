@@ -11,6 +11,7 @@ from spotsurfer_policies.cheapest import Cheapest
 from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_instance, noticed, seen
 
 from spotsurfer.core.decide import decide
+from spotsurfer.core.ownership import tried_in_vain
 from spotsurfer.model.actions import Action, GiveBack, Grant, Mark, Plan, Terminate
 from spotsurfer.model.job import Attempt, AttemptState, Rewind, Wish
 from spotsurfer.model.job import AttemptState as A
@@ -115,11 +116,10 @@ def test_who_can_not_take_it_yet_is_waited_for_a_moment() -> None:
         {"job": a_job(wish=Wish.CANCEL)},
         {"job": a_job(rewind=Rewind("000001-000001", 4))},
         {"first": source(since=ago(301))},
-        {"first": source(gave_way_to="other")},
         {"keeper": an_agent("drained")},
         {"keeper": replace(noticed(state="keeping", kept=FINAL), notice_deadline_at=NOW)},
     ],
-    ids=["suspended", "cancelled", "goes back", "for too long", "gave way", "keeps nothing", "the cloud takes it"],
+    ids=["suspended", "cancelled", "goes back", "for too long", "keeps nothing", "the cloud takes it"],
 )
 def test_it_is_kept_no_longer_than_there_is_a_use_for_it(changes: dict[str, Any]) -> None:
     world = a_world(target(A.LOST), BROKEN, **changes)
@@ -145,3 +145,12 @@ def test_who_failed_needs_no_second_proof_once_the_job_was_given_back() -> None:
     waits = an_attempt(3, A.READY)
     more = replace(world, attempts=[*world.attempts, waits], agents={**world.agents, 3: an_agent("standby")})
     assert any(isinstance(a, Grant) and a.attempt == 3 for a in decided(more))
+
+
+def test_a_checkpoint_that_could_not_be_restored_is_marked_with_the_reason() -> None:
+    failed = an_attempt(2, A.RELEASED, restore_failed=True, from_checkpoint=FINAL, reason="a chunk is damaged")
+    refused = an_attempt(3, A.RELEASED, restore_refused=True, from_checkpoint=FINAL, reason="no avx512")
+    assert tried_in_vain([source(), failed, refused], FINAL) == "attempt 2 on small could not restore it: a chunk is damaged"
+    assert tried_in_vain([source(), refused], FINAL) == "attempt 3 on small could not go on with it: no avx512"
+    assert tried_in_vain([source(), failed], "000001-000002") == ""
+    assert tried_in_vain([source()], None) == ""

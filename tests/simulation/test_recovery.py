@@ -94,6 +94,7 @@ def test_a_backup_from_the_middle_of_it_loses_no_running_job(fleet: Fleet, tmp_p
     for job in fleet.ids:
         fleet.commands.move(job, None, None)
     fleet.until_running(2)
+    fleet.run(limit=15)  # until their sources are gone
     ours, work = scenes.alive(fleet), scenes.done(fleet)
     restored(tmp_path)
     fleet.use(tmp_path / "new" / "state.db")

@@ -128,6 +128,7 @@ def test_a_machine_that_the_backup_does_not_know_keeps_its_lease() -> None:
     backup = copied(world.engine)
     world.commands.move(world.ids[0], None, None)
     world.until_running(2)
+    world.run(limit=15)  # until its source is gone
     ours = alive(world)
     world.engine, world.limits = backup, replace(LIMITS, lease_seconds=1.0, lease_margin_seconds=1.0)
     world.restart()

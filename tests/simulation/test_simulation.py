@@ -18,7 +18,7 @@ from spotsurfer.ports.purchase import Buy
 
 SEEDS = 12
 MORE = 40
-CHOSEN, CHOSEN_ROUGH = (22, 31, 40, 4, 34, 0), (3, 2)  # together they take every edge
+CHOSEN, CHOSEN_ROUGH = (19, 7, 5, 18), (0, 14)  # together they take every edge
 QUIET_AFTER = 900  # seconds: users who go back to earlier checkpoints would keep it up for long
 PAUSE_SECONDS_MAX = 600.0  # outages, crashes and refused machines included
 
@@ -61,14 +61,29 @@ def rough_world_of(seed: int) -> World:
     return world
 
 
+def ending_world() -> World:
+    """One whose command ends by itself just when it is to be drained: that is in few worlds."""
+    world = World(1, jobs=1, work=30, chances=calm())
+    world.until_running()
+    (machine,) = world.cloud.machines.values()
+    while machine.agent is None or machine.agent.work < 28:
+        assert world.run(limit=1) == "stuck"
+    world.commands.hold(world.ids[0])
+    assert world.run() == "ok"
+    world.check_end()
+    assert world.edges["draining -> workload exited"]
+    return world
+
+
 @pytest.mark.timeout(900)
 def test_pauses_crashes_and_every_edge_of_the_attempt_table_are_met() -> None:
-    """Rare edges (a command that ends just while it is drained) are in few worlds; more are played until all are met."""
+    """Rare edges are in few worlds; more are played until all are met."""
     edges = {f"{state} -> {event}" for state, row in ATTEMPT.items() for event in row}
     taken = Counter[str]()
     crashes, pauses = 0, 0
     more = (play(seed) for seed in range(SEEDS, SEEDS + MORE) for play in (world_of, rough_world_of))
-    for world in itertools.chain(map(world_of, CHOSEN), map(rough_world_of, CHOSEN_ROUGH), more):
+    chosen = itertools.chain(map(world_of, CHOSEN), map(rough_world_of, CHOSEN_ROUGH))
+    for world in itertools.chain([ending_world()], chosen, more):
         taken += world.edges
         crashes += world.crashes
         pauses += len(world.pauses())

@@ -263,7 +263,21 @@ class FakeService:
         self._find(job)
         return [
             Checkpoint("000001-000002", START.isoformat(), "live", 5_000_000, None, None, True, False, True, False, "old"),
-            Checkpoint("000001-000003", "", "", None, 7, "000001-000002", False, True, False, True, "kept", "torn"),
+            Checkpoint(
+                "000001-000003",
+                "",
+                "",
+                None,
+                7,
+                "000001-000002",
+                False,
+                True,
+                False,
+                True,
+                "kept",
+                "torn",
+                "attempt 2 could not restore it",
+            ),
         ]
 
     def protect(self, job: JobId, checkpoint: str, wanted: bool) -> str:
