@@ -25,7 +25,9 @@ def test_each_line_was_written_by_a_run_of_an_entry_that_exists_and_as_it_promis
     for title, line in found.items():
         cells = line.strip("| ").split(" | ")
         assert promised[title].what.replace("|", "\\|") in cells
-        assert cells[-1].startswith("refused: ") if promised[title].refused else cells[-1] == "identical"
+        disks = promised[title].disks
+        identical = f"identical on {' and '.join(disks)}" if len(disks) > 1 else "identical"
+        assert cells[-1].startswith("refused: ") if promised[title].refused else cells[-1] == identical
 
 
 def test_a_run_replaces_its_lines_and_leaves_the_words_around_them(known: list[Entry], tmp_path: Path) -> None:
