@@ -53,6 +53,7 @@ def examine(entry: Entry, seed: str, folder: Path) -> Row:
         plain.prepare(entry, here)
         alone = plain.undisturbed(entry, here)
         say(f"   undisturbed: {alone.seconds:.1f} s, {alone.cpu_seconds:.1f} s of processor time")
+        sentence = ""
         for disk in entry.disks:
             seconds = min(alone.seconds, entry.seconds)
             sentence, moved = surfed(entry, here, disk, seconds, seed, lambda text: say(f"   {text}"))

@@ -1,0 +1,22 @@
+CREATE DATABASE d; USE d;
+CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, word VARCHAR(40), n BIGINT, INDEX (word)) ENGINE=InnoDB;
+CREATE TABLE sums (round INT PRIMARY KEY, n BIGINT, words INT) ENGINE=InnoDB;
+DELIMITER //
+CREATE PROCEDURE work(rounds INT)
+BEGIN
+  DECLARE r, i INT DEFAULT 0; DECLARE x BIGINT DEFAULT 12345;
+  WHILE r < rounds DO
+    START TRANSACTION;
+    SET i = 0;
+    WHILE i < 300 DO
+      SET x = (x * 1103515245 + 12345) & 0x7fffffff;
+      INSERT INTO t (word, n) VALUES (SUBSTR(SHA1(x), 1, 3), x % 1000);
+      SET i = i + 1;
+    END WHILE;
+    UPDATE t SET n = n + r WHERE word = SUBSTR(SHA1(r), 1, 3);
+    COMMIT;
+    INSERT INTO sums SELECT r, SUM(n), COUNT(DISTINCT word) FROM t;
+    SET r = r + 1;
+  END WHILE;
+END //
+DELIMITER ;
