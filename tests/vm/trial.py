@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from support.tree import ROOT
+from vm.checkout import PLACE
 
 # A guest is ten to thirty times slower than its host, and the host has other things to do.
 PATIENCE = 10
@@ -17,11 +17,11 @@ ENVIRONMENT = {
     "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
     "NO_GCE_CHECK": "true",
     "GOOGLE_APPLICATION_CREDENTIALS": "/dev/null",
-    "SPOTSURFER_RUNTIME__PATH": f"{ROOT}/build/runtime",
+    "SPOTSURFER_RUNTIME__PATH": f"{PLACE}/build/runtime",
     "SPOTSURFER_TESTS_PATIENCE": str(PATIENCE),
     "SEED": "guest",  # there is no git to ask
     "TMPDIR": "/var/tmp",
-    "PATH": f"{ROOT}/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "PATH": f"{PLACE}/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 }
 
 
@@ -37,7 +37,7 @@ class Trial:
     def text(self) -> str:
         """The command with what it needs around it."""
         variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in ENVIRONMENT.items())
-        return f"cd {ROOT} && export {variables} && {self.command}"
+        return f"cd {PLACE} && export {variables} && {self.command}"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Group:
     name: str
     suite: str  # of Debian
     trials: tuple[Trial, ...]
-    memory_mebibytes: int = 4096
+    memory_mebibytes: int = 6144  # tests take some for machines with 4 GiB
 
 
 def tests(what: str, *ids: str) -> Trial:
@@ -80,7 +80,7 @@ LAB = Group(
         tests("a job that tries to break out gets nowhere", "agent/test_walls.py"),
         Trial(
             "README's first job is saved, moved, and ends identical",
-            f"cd $(mktemp -d) && bash {ROOT}/tests/vm/first_job.sh {ROOT}",
+            f"cd $(mktemp -d) && bash {PLACE}/tests/vm/first_job.sh {PLACE}",
         ),
         Trial("no unit of systemd has failed", 'systemctl --failed; test -z "$(systemctl --failed --quiet --plain)"'),
     ),
