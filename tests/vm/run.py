@@ -19,7 +19,7 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def examine(group: Group, wanted: str, folder: Path, to: Path) -> list[Row]:
+def examine(group: Group, wanted: list[str], folder: Path, to: Path) -> list[Row]:
     """One guest for all trials of a group; each is on the page as soon as it has ended."""
     say(f"== {group.name}: an image of Debian {group.suite}")
     made = image.debian(group.suite)
@@ -36,7 +36,7 @@ def examine(group: Group, wanted: str, folder: Path, to: Path) -> list[Row]:
         if code:
             raise RuntimeError(said)
         about = f"{said.strip()}, kernel {made.version}, cgroup v2, ext4, {group.memory_mebibytes >> 10} GiB, two processors."
-        for trial in (t for t in group.trials if wanted in t.what):
+        for trial in (t for t in group.trials if any(text in t.what for text in wanted)):
             began = time.monotonic()
             code, said = guest.ask(trial.text, trial.seconds)
             rows.append(Row(trial, code == 0, time.monotonic() - began))
@@ -53,13 +53,15 @@ def main() -> int:
     """1 when a trial failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("groups", nargs="*", help=f"of {', '.join(GROUPS)}; default: all")
-    parser.add_argument("--only", default="", metavar="TEXT", help="trials whose title has this text")
+    parser.add_argument("--only", action="append", metavar="TEXT", help="trials whose title has this text; repeatable")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "vms.md")
     parser.add_argument("--dir", type=Path, default=image.FOLDER / "run", help="consoles, and what each trial printed")
     options = parser.parse_args()
     if unknown := sorted(set(options.groups) - set(GROUPS)):
         parser.error(f"no such group: {', '.join(unknown)}; there are {', '.join(GROUPS)}")
-    rows = [r for n in options.groups or GROUPS for r in examine(GROUPS[n], options.only, options.dir / n, options.page)]
+    rows = [
+        r for n in options.groups or GROUPS for r in examine(GROUPS[n], options.only or [""], options.dir / n, options.page)
+    ]
     bad = [r.trial.what for r in rows if not r.good]
     say(f"{len(rows) - len(bad)} of {len(rows)} as they should be" + (f"; not: {', '.join(bad)}" if bad else ""))
     return 1 if bad else 0
