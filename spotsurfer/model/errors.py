@@ -165,7 +165,7 @@ class RestoreFailed(SpotsurferError):
     """A checkpoint could not be brought back to life; it counts against the checkpoint."""
 
     exit_code = 36
-    meaning = "a checkpoint could not be restored; an older one is taken after some tries"
+    meaning = "a checkpoint could not be restored; the one before it is tried once, then the job is held"
 
 
 class RestoreRefused(SpotsurferError):
