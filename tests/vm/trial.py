@@ -63,6 +63,10 @@ LAB = Group(
     "bookworm",
     (
         Trial("`spotsurfer doctor` finds the machine fit", "spotsurfer doctor"),
+        Trial(
+            "in a scope of systemd: usage, near miss, and a kill for memory that is no end",
+            "PYTHONPATH=tests python -m vm.guarded",
+        ),
         tests("a job is frozen before memory ends", f"{MEMORY}test_it_is_frozen_before_the_kernel_kills[words0]"),
         tests("… saved, and goes on as if nothing had been", f"{MEMORY}test_it_goes_on_elsewhere_as_if_nothing_had_been"),
         tests(
