@@ -67,7 +67,7 @@ class Keeper:
 
     def tool_group(self) -> JobCgroup:
         """CRIU's own group while it dumps, so that it can be found when the shim is gone."""
-        return JobCgroup({name: folder + "-tools" for name, folder in self.cgroup().folders.items()})
+        return _of_tools(self.cgroup())
 
     def stand_by(self) -> None:
         """Have a shim ready for the next `spawn`; it ends with us as long as it has nothing to do. Raises OSError."""
@@ -105,11 +105,15 @@ class Keeper:
         return False
 
     def _make_groups(self, shim: int) -> None:
-        """The job's groups are below the shim's, which may be in a scope of its own."""
-        self._group = JobCgroup.below_own(self._name(), str(shim))
-        self._group.create()
-        self.tool_group().create()
-        shimwire.write_durably(self._folder / GROUPS, self._group.folders)
+        """The job's groups are below the shim's, which may be in a scope of its own.
+
+        Other threads ask for them meanwhile: they are the ones in use only once they are there.
+        """
+        group = JobCgroup.below_own(self._name(), str(shim))
+        group.create()
+        _of_tools(group).create()
+        shimwire.write_durably(self._folder / GROUPS, group.folders)
+        self._group = group
 
     def kill(self) -> None:
         """Kill the processes of job, tools and shim; one that stands by goes on to. Raises EngineError where some hang."""
@@ -134,6 +138,10 @@ class Keeper:
         """The groups are gone: the next job gets new ones."""
         (self._folder / GROUPS).unlink(missing_ok=True)
         self._group = None
+
+
+def _of_tools(group: JobCgroup) -> JobCgroup:
+    return JobCgroup({name: folder + "-tools" for name, folder in group.folders.items()})
 
 
 def near_miss(told: object) -> NearMiss | None:
