@@ -15,7 +15,9 @@ PAGE = ROOT / "docs" / "compatibility.md"
 
 @pytest.fixture
 def known() -> list[Entry]:
-    return [Entry.load(n) for n in names()]
+    """Entries that were run: an entry that was not has no line yet (`programs.run --new` makes it)."""
+    found = page.lines(PAGE.read_text())
+    return [e for e in map(Entry.load, names()) if e.title in found]
 
 
 def test_each_line_was_written_by_a_run_of_an_entry_that_exists_and_as_it_promises(known: list[Entry]) -> None:

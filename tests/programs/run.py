@@ -73,6 +73,7 @@ def main() -> int:
     """1 when a row is not as it should be."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("programs", nargs="*", help="names of entries; default: all")
+    parser.add_argument("--new", action="store_true", help="those that have no line on the page yet")
     parser.add_argument(
         "--seed", default=secrets.token_hex(4), help="draws the moments; printed, so that a run can be repeated"
     )
@@ -83,6 +84,9 @@ def main() -> int:
         parser.error(f"no such program: {', '.join(unknown)}; there are {', '.join(names())}")
     known = [Entry.load(n) for n in names()]
     wanted = [e for e in known if e.name in options.programs] if options.programs else known
+    if options.new:
+        there = page.lines(options.page.read_text())
+        wanted = [e for e in wanted if e.title not in there]
     say(f"seed {options.seed}")
     install(wanted)
     rows = []
