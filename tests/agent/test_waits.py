@@ -69,8 +69,16 @@ def test_how_long_a_call_waits():
     assert [CALLS[35](me, [at, x]) for x in (0, at)] == [3.5, math.inf]
     assert [CALLS[202](me, [0, op, 0, at]) for op in (0, 128, 137)] == [3.5, 3.5, math.inf]
     assert math.isnan(CALLS[202](me, [0, 6, 0, at])), "of locks the kernel has its own ways"
-    with pytest.raises(OSError):
-        CALLS[0](me, [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)])
+
+
+def test_an_end_of_a_pipe_is_not_kept():
+    """Who reads the pipe would wait for ever for its end."""
+    reads, writes = os.pipe()
+    assert math.isnan(CALLS[1](os.getpid(), [writes]))
+    os.close(writes)
+    os.set_blocking(reads, False)
+    assert os.read(reads, 1) == b""
+    os.close(reads)
 
 
 WAITS = """
