@@ -57,6 +57,7 @@ STEPS = {
     "save failed": "save failed",
     "drain withdrawn": "stays",
     "final saved": "left",
+    "given back": "goes on here",
     "workload exited": "command ended",
     "silent": "no news",
     "terminate called": "machine ended",

@@ -144,8 +144,17 @@ def make(tmp_path, monkeypatch):
 
     def make(store, talk):
         bases = SimpleNamespace(of=lambda _: NOTHING)
+        cgroup, scratch = SimpleNamespace(pids=list), mock.Mock(path=tmp_path)
         place: Any = SimpleNamespace(
-            folder=tmp_path, store=store, job=JOB, keys=KEYS, limits=LIMITS, bases=bases, scratch=mock.Mock(), memory_bytes=0
+            folder=tmp_path,
+            store=store,
+            job=JOB,
+            keys=KEYS,
+            limits=LIMITS,
+            bases=bases,
+            scratch=scratch,
+            cgroup=cgroup,
+            memory_bytes=0,
         )
         request: Any = SimpleNamespace(checkpoint="000001-000001", base=None, condemned=(), final=True, progress=lambda _: None)
         saving.Saving(place, request)._make(talk)
