@@ -33,7 +33,7 @@ def note(images: Path, pids: list[int]) -> None:
     for pid, number, inode in _sockets(pids) if waiting else ():
         if inode in waiting:
             waiting.discard(inode)
-            with contextlib.suppress(OSError), _ours(pid, number) as s:
+            with contextlib.suppress(OSError), linux.borrowed_socket(pid, number) as s:
                 for data, source in _unread(s):
                     left -= len(data)
                     if left >= 0 and source[0].startswith(_OWN):
@@ -57,17 +57,6 @@ def _sockets(pids: Iterable[int]) -> Iterator[tuple[int, int, int]]:
         for number, name in procfs.descriptors(pid):
             if name.startswith("socket:["):
                 yield pid, number, int(name[8:-1])
-
-
-@contextlib.contextmanager
-def _ours(pid: int, number: int) -> Iterator[socket.socket]:
-    """A descriptor of ours for a socket of the job. Raises OSError."""
-    process = os.pidfd_open(pid)
-    try:
-        with socket.socket(fileno=linux.pidfd_getfd(process, number)) as s:
-            yield s
-    finally:
-        os.close(process)
 
 
 def _unread(s: socket.socket) -> Iterator[tuple[bytes, Any]]:
@@ -97,7 +86,7 @@ def restored(folder: Path, pids: list[int], net: int) -> None:
         with contextlib.suppress(OSError):
             numbers[procfs.number_inside(pid)] = pid
     for inside, number, source, data in rows:
-        with contextlib.suppress(OSError, KeyError, ValueError), _ours(numbers[inside], number) as to:
+        with contextlib.suppress(OSError, KeyError, ValueError), linux.borrowed_socket(numbers[inside], number) as to:
             _send(pids, net, (source[0], source[1]), to, bytes.fromhex(data))
 
 
@@ -105,7 +94,7 @@ def _send(pids: list[int], net: int, source: tuple[str, int], to: socket.socket,
     host, port, *rest = to.getsockname()
     there = (source[0] if host in ("0.0.0.0", "::") else host, port, *rest)  # noqa: S104 -- nothing is bound
     for pid, number, _ in _sockets(pids):
-        with contextlib.suppress(OSError), _ours(pid, number) as s:
+        with contextlib.suppress(OSError), linux.borrowed_socket(pid, number) as s:
             if (s.family, s.type) == (to.family, to.type) and s.getsockname()[:2] == source:
                 s.sendto(data, socket.MSG_DONTWAIT, there)
                 return

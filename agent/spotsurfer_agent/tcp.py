@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import socket
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spotsurfer_agent import linux, sockdiag
+from spotsurfer_agent import linux, procfs, sockdiag
 
 ESTABLISHED, LISTENING = 1, 10  # of the kernel's net/tcp_states.h
 ALL_BUT_CLOSED = 0xFFF & ~(1 << 7)
@@ -96,24 +95,19 @@ def leave_repair(pids: Iterable[int]) -> None:
     A connection in repair mode sends nothing: the job would fail at its next write.
     """
     for pid in pids:
-        with contextlib.suppress(OSError):
-            process = os.pidfd_open(pid)
-            try:
-                for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 -- names are wanted
-                    with contextlib.suppress(OSError):
-                        _wake(process, int(name))
-            finally:
-                os.close(process)
+        for number, name in procfs.descriptors(pid):
+            if name.startswith("socket:["):
+                with contextlib.suppress(OSError), linux.borrowed_socket(pid, number) as s:
+                    _leave_repair(s)
 
 
-def _wake(process: int, number: int) -> None:
-    with socket.socket(fileno=linux.pidfd_getfd(process, number)) as s:
-        if (
-            s.family in (socket.AF_INET, socket.AF_INET6)
-            and s.type == socket.SOCK_STREAM
-            and s.getsockopt(socket.IPPROTO_TCP, TCP_REPAIR)
-        ):
-            s.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, TCP_REPAIR_OFF)
+def _leave_repair(s: socket.socket) -> None:
+    if (
+        s.family in (socket.AF_INET, socket.AF_INET6)
+        and s.type == socket.SOCK_STREAM
+        and s.getsockopt(socket.IPPROTO_TCP, TCP_REPAIR)
+    ):
+        s.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, TCP_REPAIR_OFF)
 
 
 def _abort(s: socket.socket, connection: Connection) -> bool:

@@ -11,11 +11,11 @@ and again would never come to its end.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import re
 import socket
-import stat
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -81,17 +81,14 @@ def _futex(pid: int, arguments: Arguments) -> float:
 
 def _socket(option: int) -> Callable[[int, Arguments], float]:
     def limit(pid: int, arguments: Arguments) -> float:
-        process = os.pidfd_open(pid)
         try:
-            fd = linux.pidfd_getfd(process, arguments[0])
-        finally:
-            os.close(process)
-        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
-            os.close(fd)  # at once: who reads a pipe waits until nobody can write to it
-            return math.nan
-        with socket.socket(fileno=fd) as s:
-            seconds, micros = _TIMES.unpack(s.getsockopt(socket.SOL_SOCKET, option, _TIMES.size))
-            return seconds + micros / 1e6 or math.inf
+            with linux.borrowed_socket(pid, arguments[0]) as s:
+                seconds, micros = _TIMES.unpack(s.getsockopt(socket.SOL_SOCKET, option, _TIMES.size))
+        except OSError as e:
+            if e.errno == errno.ENOTSOCK:
+                return math.nan
+            raise
+        return seconds + micros / 1e6 or math.inf
 
     return limit
 

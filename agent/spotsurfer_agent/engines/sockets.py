@@ -30,7 +30,7 @@ UNIX_DIAG_PEER, UNIX_DIAG_ICONS, UNIX_DIAG_RQLEN = 2, 3, 4
 def odd_kind(pid: int, fd: int) -> str | None:
     """The name of a family or protocol that can't be saved; None for a usual socket, or one that is gone."""
     with contextlib.suppress(OSError):
-        with _borrowed(pid, fd) as s:
+        with linux.borrowed_socket(pid, fd) as s:
             family, protocol = s.getsockopt(socket.SOL_SOCKET, SO_DOMAIN), s.getsockopt(socket.SOL_SOCKET, SO_PROTOCOL)
             raw = s.type == socket.SOCK_RAW
         if family not in FAMILIES:
@@ -42,7 +42,7 @@ def odd_kind(pid: int, fd: int) -> str | None:
 
 def corked(pid: int, fd: int) -> bool:
     """Whether a UDP socket holds back what was written to it until more comes (UDP_CORK, MSG_MORE)."""
-    with contextlib.suppress(OSError), _borrowed(pid, fd) as s:
+    with contextlib.suppress(OSError), linux.borrowed_socket(pid, fd) as s:
         if s.family in (socket.AF_INET, socket.AF_INET6) and s.type == socket.SOCK_DGRAM and s.proto in (0, socket.IPPROTO_UDP):
             return bool(s.getsockopt(socket.IPPROTO_UDP, UDP_CORK)) and _unsent(s) > 0
     return False
@@ -56,7 +56,7 @@ def _unsent(s: socket.socket) -> int:
 
 def outside(pid: int, fd: int) -> str | None:
     """Address and port of the other end of a TCP connection that leaves the job; None for everything else."""
-    with contextlib.suppress(OSError), _borrowed(pid, fd) as s:
+    with contextlib.suppress(OSError), linux.borrowed_socket(pid, fd) as s:
         if s.family in (socket.AF_INET, socket.AF_INET6) and s.type == socket.SOCK_STREAM:
             host, port = s.getpeername()[:2]
             address = ipaddress.ip_address(host.partition("%")[0])
@@ -70,26 +70,9 @@ def _inside(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     return address.is_loopback or str(address) == netns.INSIDE
 
 
-class _borrowed:
-    """A duplicate of another process's socket, for the length of a block."""
-
-    def __init__(self, pid: int, fd: int) -> None:
-        process = os.pidfd_open(pid)
-        try:
-            self._socket = socket.socket(fileno=linux.pidfd_getfd(process, fd))
-        finally:
-            os.close(process)
-
-    def __enter__(self) -> socket.socket:
-        return self._socket
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-
-
 def unix_name(pid: int, fd: int) -> str:
     """The name at either end of a Unix socket; an abstract one begins with @."""
-    with contextlib.suppress(OSError), _borrowed(pid, fd) as s:
+    with contextlib.suppress(OSError), linux.borrowed_socket(pid, fd) as s:
         for name in (_peer(s), s.getsockname()):
             text = name.decode(errors="replace").replace("\0", "@") if isinstance(name, bytes) else str(name)
             if text:
