@@ -23,7 +23,6 @@ pytestmark = MARKS
 STEPS = 500
 GO = "var/lib/spotsurfer/job/scratch/work/go"
 WAITS = ["/bin/sh", "-c", "while [ ! -e /var/lib/spotsurfer/work/go ]; do sleep 0.1; done"]
-OLDER = "tmp/cpuinfo"  # of a box
 BACK_SECONDS = 10.0  # from the failure until the job runs at its source again
 
 
@@ -47,9 +46,19 @@ def missing_file(world: Fleet, job: str, box: str) -> None:
 
 def older_processor(world: Fleet, _job: str, box: str) -> None:
     """It can do less than the one on which the job was saved."""
-    less = re.sub(r"(?m)^(flags\s*:).*$", r"\1 fpu sse2", Path("/proc/cpuinfo").read_text())
-    (world.root(box) / OLDER).write_text(less)
-    mounted(world, box, ["--bind", f"/{OLDER}", "/proc/cpuinfo"])
+    instead_of(world, box, "/proc/cpuinfo", r"(?m)^(flags\s*:).*$", r"\1 fpu sse2")
+
+
+def too_little_memory(world: Fleet, _job: str, box: str) -> None:
+    """Something else has taken what the job needs."""
+    instead_of(world, box, "/proc/meminfo", r"(?m)^(MemAvailable:\s*)\d+", r"\g<1>1024")
+
+
+def instead_of(world: Fleet, box: str, file: str, pattern: str, says: str) -> None:
+    """What the kernel says of the machine, changed for a box."""
+    told = f"tmp/{Path(file).name}"
+    (world.root(box) / told).write_text(re.sub(pattern, says, Path(file).read_text()))
+    mounted(world, box, ["--bind", f"/{told}", file])
 
 
 def mounted(world: Fleet, box: str, words: list[str]) -> None:
@@ -62,16 +71,19 @@ def vanished_target(world: Fleet, _job: str, box: str) -> None:
     world.kill(control.box_status(world.data, box)["pid"])
 
 
-WRONGS: dict[str, Callable[[Fleet, str, str], None]] = {
-    "damaged image": damaged_image,
-    "missing file": missing_file,
-    "older processor": older_processor,
-    "vanished target": vanished_target,
+# With what the attempt's reason says of it.
+WRONGS: dict[str, tuple[Callable[[Fleet, str, str], None], str]] = {
+    "damaged image": (damaged_image, "manifest"),
+    "missing file": (missing_file, "lib-dynload"),
+    "too little memory": (too_little_memory, "too little memory"),
+    "older processor": (older_processor, "processor"),
+    "vanished target": (vanished_target, ""),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONGS)
 def test_the_job_goes_on_where_it_was(world: Fleet, wrong: str) -> None:
+    harm, reason = WRONGS[wrong]
     job = world.submit(STEPS, name="keeps", before_freeze=WAITS)
     world.wait_line(job, 20)
     world.client.post(f"/v1/jobs/{job}/move", {})
@@ -82,7 +94,7 @@ def test_the_job_goes_on_where_it_was(world: Fleet, wrong: str) -> None:
     try:
         (world.root(world.box(job, 1)) / GO).touch()
         world.wait(lambda: world.head(job)[-1].epoch == 2, "the grant")
-        WRONGS[wrong](world, job, box)
+        harm(world, job, box)
     finally:
         with suppress(ProcessLookupError):
             os.kill(agent, signal.SIGCONT)
@@ -93,6 +105,7 @@ def test_the_job_goes_on_where_it_was(world: Fleet, wrong: str) -> None:
     world.wait(lambda: len(world.output(job).splitlines()) > lines, "its next line")
     assert time.monotonic() - began < BACK_SECONDS, world.explain()
     assert failed["reason"]
+    assert reason in failed["reason"]
     world.wait_end(job)
     world.assert_identical(job)
     world.assert_one_owner(job)

@@ -1,4 +1,4 @@
-"""Kill -9 of the agent, the controller, the job or the box at each step of a move.
+"""Kill -9 of the agent, the controller, the job or the box at each step of a move, and of the way back from one that failed.
 
 Four jobs move at once, each with its own victim, so that a step costs as long as one move. Whatever was killed: the job ends
 with the bytes of an undisturbed run, or with its own exit code; it had one owner at a time; nothing is left.
@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from spotsurfer_agent.protocol import HeadKind
 from spotsurfer_providers.local import control
 from support.fleet import MARKS, SHORT_LEASE, Fleet, fleet
 
@@ -56,6 +57,16 @@ def granted(world: Fleet, job: str) -> bool:
     return world.head(job)[-1].epoch == 2
 
 
+def given_back(world: Fleet, job: str) -> bool:
+    """Its source owns it again, or another machine is bought, for the target had gone on too far."""
+    grants = [e.epoch for e in world.head(job) if e.kind is HeadKind.GRANT]
+    return grants[-2:] == [2, 1] or len(world.show(job)["attempts"]) > 2
+
+
+def runs_again(world: Fleet, job: str) -> bool:
+    return given_back(world, job) and world.attempt(job, "running") is not None
+
+
 # Each step of a move, how it is recognised, and the attempt that works at the job then. A step may be over when the kill
 # comes: what must hold afterwards holds either way.
 MOVE = {
@@ -66,7 +77,13 @@ MOVE = {
     "the_final_checkpoint_is_durable": (final, 1),
     "the_successor_was_granted": (granted, 2),
     "the_job_is_restored": (either(criu(2, "restore"), state(2, "running")), 2),
+    "the_source_waits_for_the_target": (either(criu(2, "restore"), state(2, "running")), 1),
     "the_job_runs_again": (state(2, "running"), 2),
+}
+# Those of the way back: the target's machine vanishes as soon as it owns the job.
+BACK = {
+    "the_job_was_given_back": (given_back, 1),
+    "the_job_runs_where_it_was": (runs_again, 1),
 }
 
 
@@ -95,24 +112,24 @@ VICTIMS: dict[str, Callable[[Fleet, str], None]] = {
 }
 
 
-@pytest.mark.parametrize("step", MOVE)
+@pytest.mark.parametrize("step", [*MOVE, *BACK])
 def test_kill_when(step: str, tmp_path: Path) -> None:
-    reached, attempt = MOVE[step]
+    before = [(granted, 2, kill_box)] if step in BACK else []
     with fleet(tmp_path, interval=2, config=SHORT_LEASE) as world:
         jobs = {world.submit(STEPS, name=f"{victim}-dies"): kill for victim, kill in VICTIMS.items()}
         for job in jobs:
             world.wait(lambda job=job: world.moments(job, "saved"), f"the first checkpoint of {job}")
             world.client.post(f"/v1/jobs/{job}/move", {})
-        waiting = dict(jobs)
+        waiting = {job: [*before, (*{**MOVE, **BACK}[step], kill)] for job, kill in jobs.items()}
 
         def kill_those_that_are_there() -> bool:
-            for job, kill in list(waiting.items()):
+            for job, kills in waiting.items():
                 with suppress(SpotsurferError, LookupError):
-                    if reached(world, job):
-                        del waiting[job]
+                    if kills and kills[0][0](world, job):
+                        _, attempt, kill = kills.pop(0)
                         with suppress(LookupError, StopIteration):  # the victim may be gone by now
                             kill(world, world.box(job, attempt))
-            return not waiting
+            return not any(waiting.values())
 
         world.wait(kill_those_that_are_there, waiting, 60)
         for job in jobs:
