@@ -20,6 +20,7 @@ from spotsurfer_agent import hostname, jobroot, linux, secretmount
 from spotsurfer_agent.privileges import SECOND_USER, Privileges, may
 
 FAILED = 127
+DESCRIPTORS_OF_CRIU = 256
 # Namespaces that a job gets at its start; those of mounts and network are made for it.
 OWN = linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS | linux.CLONE_NEWTIME
 
@@ -125,6 +126,7 @@ def _first(plan: LaunchPlan, streams: tuple[int, int], tell: int) -> None:
     _descriptors(streams, tell)
     plain_signals()
     not_dearer_than_others()
+    leave_room_for_criu()
     if plan.hides:  # a core file of the job would hold its secrets; it may ask for one itself
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     Privileges.of_user(plan.uid).take()
@@ -150,6 +152,17 @@ def not_dearer_than_others() -> None:
     score = Path("/proc/self/oom_score_adj")
     if int(score.read_text()) < 0:
         score.write_text("0")
+
+
+def leave_room_for_criu() -> None:
+    """Few enough descriptors for a job, so that a restore finds numbers for its own above them.
+
+    CRIU wants some forty (criu/servicefd.c) below a multiple of 128, and a root without SYS_RESOURCE can't raise its limit.
+    Valgrind, for one, opens its own at the very top.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    hard -= DESCRIPTORS_OF_CRIU
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard), hard))
 
 
 def plain_signals() -> None:

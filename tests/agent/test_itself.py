@@ -64,3 +64,9 @@ def test_what_the_kernel_notes_of_a_thread_comes_back(tmp_path):
 def test_datagrams_that_wait_come_along(tmp_path):
     with minibox(tmp_path / "box", tmp_path / "store", module=SCENES) as box:
         box.run("datagrams")
+
+
+@pytest.mark.real
+def test_a_descriptor_at_the_top_of_its_limit_is_there_again(tmp_path):
+    with minibox(tmp_path / "box", tmp_path / "store", module=SCENES) as box:
+        box.run("highest")

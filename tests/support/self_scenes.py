@@ -89,6 +89,31 @@ def attributes() -> None:
     e.kill()
 
 
+HIGHEST = """
+import os, resource, time
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+os.dup2(0, hard - 1)
+while True:
+    print(hard, os.fstat(hard - 1) == os.fstat(0), resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard), flush=True)
+    time.sleep(0.05)
+"""
+
+
+def highest() -> None:
+    """A program with a descriptor at the top of its limit, as Valgrind has some, goes on after a move."""
+    store = open_store("file:///run/store")
+    e = engine(store)
+    e.start(Spec(JOB, ["/usr/bin/python3", "-c", HIGHEST]))
+    until(lambda: output(e).count(b"\n") > 2)
+    e.save(request(1, final=True))
+    e.kill()
+    e.restore(newest(store), Spec(JOB, []))
+    until(lambda: output(e).count(b"\n") > 6)
+    e.kill()
+    assert len(set(output(e).decode().splitlines()[:-1])) == 1, output(e)
+
+
 def datagrams() -> None:
     """What waits in sockets of the job is received after a live save and a move, in order and from where it came."""
     store = open_store("file:///run/store")
