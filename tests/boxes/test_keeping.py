@@ -17,11 +17,15 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_providers.local import control
-from support.fleet import CONFIG, MARKS, Fleet, fleet
+from spotsurfer_providers.local.cgroups import BoxGroup, host_hierarchies
+from spotsurfer_providers.local.records import Home
+from support.fleet import CONFIG, MARKS, PROGRAM, Fleet, fleet
 
 pytestmark = MARKS
 STEPS = 500
 GO = "var/lib/spotsurfer/job/scratch/work/go"
+OLDER = "tmp/cpuinfo"  # of a box
+MEBIBYTES = 200  # of the job: more than what else a box holds, or the kernel would kill that for it
 WAITS = ["/bin/sh", "-c", "while [ ! -e /var/lib/spotsurfer/work/go ]; do sleep 0.1; done"]
 BACK_SECONDS = 10.0  # from the failure until the job runs at its source again
 
@@ -46,19 +50,17 @@ def missing_file(world: Fleet, job: str, box: str) -> None:
 
 def older_processor(world: Fleet, _job: str, box: str) -> None:
     """It can do less than the one on which the job was saved."""
-    instead_of(world, box, "/proc/cpuinfo", r"(?m)^(flags\s*:).*$", r"\1 fpu sse2")
+    less = re.sub(r"(?m)^(flags\s*:).*$", r"\1 fpu sse2", Path("/proc/cpuinfo").read_text())
+    (world.root(box) / OLDER).write_text(less)
+    mounted(world, box, ["--bind", f"/{OLDER}", "/proc/cpuinfo"])
 
 
 def too_little_memory(world: Fleet, _job: str, box: str) -> None:
-    """Something else has taken what the job needs."""
-    instead_of(world, box, "/proc/meminfo", r"(?m)^(MemAvailable:\s*)\d+", r"\g<1>1024")
-
-
-def instead_of(world: Fleet, box: str, file: str, pattern: str, says: str) -> None:
-    """What the kernel says of the machine, changed for a box."""
-    told = f"tmp/{Path(file).name}"
-    (world.root(box) / told).write_text(re.sub(pattern, says, Path(file).read_text()))
-    mounted(world, box, ["--bind", f"/{told}", file])
+    """Half of what the job needs beside what is used by now."""
+    folders = BoxGroup(host_hierarchies(), Home(world.data).group_name(box)).folders()
+    limit = next(f / n for f in folders for n in ("memory.max", "memory.limit_in_bytes") if (f / n).exists())
+    counts = dict(line.split() for line in limit.with_name("memory.stat").read_text().splitlines())
+    limit.write_text(str(int(counts.get("anon") or counts["total_rss"]) + (MEBIBYTES << 19)))
 
 
 def mounted(world: Fleet, box: str, words: list[str]) -> None:
@@ -75,7 +77,7 @@ def vanished_target(world: Fleet, _job: str, box: str) -> None:
 WRONGS: dict[str, tuple[Callable[[Fleet, str, str], None], str]] = {
     "damaged image": (damaged_image, "manifest"),
     "missing file": (missing_file, "lib-dynload"),
-    "too little memory": (too_little_memory, "too little memory"),
+    "too little memory": (too_little_memory, "memory"),
     "older processor": (older_processor, "processor"),
     "vanished target": (vanished_target, ""),
 }
@@ -84,7 +86,7 @@ WRONGS: dict[str, tuple[Callable[[Fleet, str, str], None], str]] = {
 @pytest.mark.parametrize("wrong", WRONGS)
 def test_the_job_goes_on_where_it_was(world: Fleet, wrong: str) -> None:
     harm, reason = WRONGS[wrong]
-    job = world.submit(STEPS, name="keeps", before_freeze=WAITS)
+    job = world.submit(STEPS, text=PROGRAM.replace("* 24", f"* {MEBIBYTES}"), name="keeps", before_freeze=WAITS)
     world.wait_line(job, 20)
     world.client.post(f"/v1/jobs/{job}/move", {})
     world.wait_state(job, "draining", 1)
