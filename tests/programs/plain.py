@@ -71,6 +71,8 @@ def undisturbed(entry: Entry, folder: Path, limit_seconds: float = LIMIT_SECONDS
         )  # fmt: skip
         try:
             code = process.wait(limit_seconds)
+        except subprocess.TimeoutExpired as e:
+            raise Unfit(f"its undisturbed run takes longer than {limit_seconds:.0f} s") from e
         finally:
             process.kill()
             process.wait()
