@@ -57,6 +57,11 @@ THINGS = (
     Thing("the kernel's log", "x=open('/dev/kmsg')", "the device /dev/kmsg open (descriptor 3)"),
     Thing("secret memory", "f=done(libc.syscall(447, 0)); os.ftruncate(f, 4096); m=mmap.mmap(f, 4096); os.close(f)",
           "memory that the kernel shows to nobody else", True),
+    Thing("no code of the kernel", "r,w=os.pipe()\nif os.fork()==0:\n"
+          "  x=next(x for x in open('/proc/self/maps') if '[vdso]' in x)\n"
+          "  at,end=(int(n,16) for n in x.split()[0].split('-'))\n"
+          "  done(libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(end-at))); os.write(w,b'.'); libc.pause()\n"
+          "os.close(w); os.read(r,1)", "has unmapped the kernel's clock code"),
     Thing("vsock", "s=socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)", "a socket of family AF_VSOCK", True),
     Thing("kernel crypto", "s=socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)", "a socket of family AF_ALG", True),
     Thing("packet socket", "s=socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)"),

@@ -424,7 +424,10 @@ def _outside(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def _mappings(_: _Tree, p: Process) -> Iterator[str]:
-    for m in procfs.mappings(procfs.text(p.pid, "maps")):
+    mappings = list(procfs.mappings(procfs.text(p.pid, "maps")))
+    if {"[vvar]", "[vdso]"} & {m.name for m in mappings} == {"[vvar]"}:  # criu/pie/parasite-vdso.c restores both or none
+        yield "has unmapped the kernel's clock code (vDSO), as Valgrind does, so it can't be restored: run it without"
+    for m in mappings:
         if m.name.startswith(SECRET):
             yield "has memory that the kernel shows to nobody else (memfd_secret): do without it, as most programs can"
             return
