@@ -37,6 +37,8 @@ class Guest:
     disks: Sequence[Path] = ()  # raw ones, from /dev/vdb on
     processor: str = "max"
     memory_mebibytes: int = 4096
+    addresses: Sequence[str] = ()  # of servers on this host that it may reach: they listen in its namespace
+    options: Sequence[str] = ()  # further ones of QEMU
     _qemu: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -44,17 +46,22 @@ class Guest:
         """Of its network: two guests may have the same port."""
         return f"spotsurfer-vm-{self.name}"
 
+    def lay_network(self) -> None:
+        """The namespace, with nothing in it yet."""
+        subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False)
+        run("ip", "netns", "add", self.namespace)
+        run("ip", "-n", self.namespace, "link", "set", "lo", "up")
+        for address in self.addresses:
+            run("ip", "-n", self.namespace, "address", "add", f"{address}/32", "dev", "lo")
+
     def start(self) -> None:
         """Boot it. Its root is an overlay: what it writes goes with it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         disk = self.folder / "root.qcow2"
         disk.unlink(missing_ok=True)
         run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(self.image.disk), "-F", "qcow2", str(disk))
-        subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False)
-        run("ip", "netns", "add", self.namespace)
-        run("ip", "-n", self.namespace, "link", "set", "lo", "up")
         with (self.folder / "qemu.log").open("wb") as log:
-            command = [*self._inside(), "setpriv", "--pdeathsig", "KILL", *self._command(disk)]  # it ends with us
+            command = [*self.inside(), "setpriv", "--pdeathsig", "KILL", *self._command(disk)]  # it ends with this thread
             self._qemu = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
     def _command(self, disk: Path) -> list[str]:
@@ -67,13 +74,18 @@ class Guest:
             command += ["-drive", f"if=none,id=d{number},file={file},format={form},cache=unsafe"]
             command += ["-device", f"virtio-blk-pci,drive=d{number}"]
         command += ["-netdev", f"user,id=n,hostfwd=tcp:127.0.0.1:{SSH_PORT}-:22,ipv6=off"]
-        return [*command, "-device", "virtio-net-pci,netdev=n,romfile=", "-device", "virtio-rng-pci"]
+        return [*command, "-device", "virtio-net-pci,netdev=n,romfile=", "-device", "virtio-rng-pci", *self.options]
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is off."""
+        return self._qemu is None or self._qemu.poll() is not None
 
     def wait(self) -> float:
         """Until it has booted and answers; how many seconds that took. Raises Silent."""
         began = time.monotonic()
         while time.monotonic() - began < BOOT_SECONDS:
-            if self._qemu is None or self._qemu.poll() is not None:
+            if self.ended:
                 raise Silent(f"{self.name} ended: {(self.folder / 'qemu.log').read_text()[-500:]}")
             if self.ask("systemctl is-system-running --wait >/dev/null; true", 300)[0] == 0:
                 return time.monotonic() - began
@@ -86,7 +98,7 @@ class Guest:
         far = f"timeout -k 30 {seconds:.0f} sh -c {shlex.quote(command)}"
         try:
             done = subprocess.run(
-                [*self._inside(), *words, far],
+                [*self.inside(), *words, far],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds + 300, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as e:
@@ -102,7 +114,8 @@ class Guest:
         subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False)
         (self.folder / "root.qcow2").unlink(missing_ok=True)
 
-    def _inside(self) -> list[str]:
+    def inside(self) -> list[str]:
+        """The beginning of a command that runs on this host, in its network."""
         return ["ip", "netns", "exec", self.namespace]
 
 
@@ -110,6 +123,7 @@ class Guest:
 def running(guest: Guest) -> Iterator[Guest]:
     """A guest that answers, for the length of a block."""
     try:
+        guest.lay_network()
         guest.start()
         guest.wait()
         yield guest

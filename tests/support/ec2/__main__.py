@@ -13,11 +13,12 @@ import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from support.ec2 import boxes, strays
-from support.ec2.cloud import Cloud
+from support.ec2.cloud import Cloud, Hardware
 from support.ec2.front import Front
 from werkzeug.serving import make_server
 
@@ -42,8 +43,8 @@ class UnixHandler(Handler):
     disable_nagle_algorithm = False
 
 
-def main() -> None:
-    """Serve."""
+def main(hardware: Callable[[boxes.BoxSettings], Hardware] = boxes.Boxes) -> None:
+    """Serve; what machines are where they are not only names."""
     parser = argparse.ArgumentParser(prog="python -m support.ec2", description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--state", type=Path, required=True)
@@ -55,12 +56,12 @@ def main() -> None:
     for state in strays.abandoned():
         boxes.clean(state)
     with strays.noted(a.state), tempfile.TemporaryDirectory(prefix="ec2-") as short:
-        _serve(a, Path(short) / "socket")  # a path of its own: that of a test is too long for a socket
+        _serve(a, Path(short) / "socket", hardware)  # a path of its own: that of a test is too long for a socket
 
 
-def _serve(a: argparse.Namespace, path: Path) -> None:
+def _serve(a: argparse.Namespace, path: Path, hardware: Callable[[boxes.BoxSettings], Hardware]) -> None:
     settings = boxes.BoxSettings(a.state, path, a.link, a.role_seconds)
-    cloud = Cloud(boxes.Boxes(settings) if a.boxes else None)
+    cloud = Cloud(hardware(settings) if a.boxes else None)
     front = Front(cloud)
     server = make_server("127.0.0.1", a.port, front, threaded=True, request_handler=Handler)
     _in_background(server)

@@ -121,7 +121,7 @@ class Boxes:
                 if _box(machine) not in self._watched:
                     return
             with contextlib.suppress(Conflict, NotFound):
-                control.set_metadata(self._settings.state, _box(machine), self._role(machine))
+                control.set_metadata(self._settings.state, _box(machine), role(machine, self._settings.role_seconds))
             self._renew_later(machine)
 
         timer = threading.Timer(self._settings.role_seconds / 2, renew)
@@ -154,41 +154,43 @@ class Boxes:
             store_root=None,
             scenario=None,
             sockets={str(ENDPOINT_PORT): str(self._settings.socket)},
-            metadata=self._metadata(machine),
+            metadata=metadata(machine, self._settings.role_seconds),
             clock_offset_seconds=int(machine.id[-4:], 16) * 60,
         )
 
-    def _metadata(self, machine: Machine) -> dict[str, str]:
-        said = {"instance-id": machine.id, "ami-id": str(machine.shape["ImageId"]), "hostname": f"{machine.id}.ec2.internal"}
-        if keys := machine.shape.get("KeyName"):
-            said["public-keys"] = f"0={keys}"
-        return said | self._role(machine)
 
-    def _role(self, machine: Machine) -> dict[str, str]:
-        """Fresh credentials of the instance profile's role, as the metadata service gives them."""
-        arn = machine.profile_role
-        if arn is None:
-            return {}
-        backend = sts_backends[DEFAULT_ACCOUNT_ID]["aws"]
-        seconds = self._settings.role_seconds
-        session = backend.assume_role(
-            region_name=machine.region,
-            role_session_name=machine.id,
-            role_arn=arn,
-            policy="",
-            duration=seconds,
-            external_id="",
-        )
-        text = {
-            "Code": "Success",
-            "LastUpdated": _iso(self._clock.now()),
-            "Type": "AWS-HMAC",
-            "AccessKeyId": session.access_key_id,
-            "SecretAccessKey": session.secret_access_key,
-            "Token": session.session_token,
-            "Expiration": _iso(session.expiration.replace(tzinfo=UTC)),
-        }
-        return {f"iam/security-credentials/{arn.rpartition('/')[2]}": json.dumps(text, indent=2)}
+def metadata(machine: Machine, role_seconds: int) -> dict[str, str]:
+    """What the metadata service says of it beside what a machine of any cloud is told."""
+    said = {"instance-id": machine.id, "ami-id": str(machine.shape["ImageId"]), "hostname": f"{machine.id}.ec2.internal"}
+    if keys := machine.shape.get("KeyName"):
+        said["public-keys"] = f"0={keys}"
+    return said | role(machine, role_seconds)
+
+
+def role(machine: Machine, seconds: int) -> dict[str, str]:
+    """Fresh credentials of the instance profile's role, as the metadata service gives them."""
+    arn = machine.profile_role
+    if arn is None:
+        return {}
+    backend = sts_backends[DEFAULT_ACCOUNT_ID]["aws"]
+    session = backend.assume_role(
+        region_name=machine.region,
+        role_session_name=machine.id,
+        role_arn=arn,
+        policy="",
+        duration=seconds,
+        external_id="",
+    )
+    text = {
+        "Code": "Success",
+        "LastUpdated": _iso(SystemClock().now()),
+        "Type": "AWS-HMAC",
+        "AccessKeyId": session.access_key_id,
+        "SecretAccessKey": session.secret_access_key,
+        "Token": session.session_token,
+        "Expiration": _iso(session.expiration.replace(tzinfo=UTC)),
+    }
+    return {f"iam/security-credentials/{arn.rpartition('/')[2]}": json.dumps(text, indent=2)}
 
 
 def clean(state: Path) -> list[str]:

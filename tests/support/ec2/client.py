@@ -88,12 +88,12 @@ class TestEC2:
 
 
 @contextmanager
-def serve(state: Path, options: Sequence[str] = ()) -> Iterator[TestEC2]:
-    """A test EC2 whose files lie in `state`. It ends with the block, and also when this process dies: it reads our pipe."""
+def serve(state: Path, options: Sequence[str] = (), module: str = "support.ec2") -> Iterator[TestEC2]:
+    """A test EC2 whose files lie in `state`; `module` is its program. It ends with the block, and when this process dies."""
     levels.only_for_real_tests("a test EC2")
     paths = [str(ROOT / p) for p in (".", "tests", "providers", "agent", "policies")]
     environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-m", "support.ec2", "--port", "0", "--state", str(state), *options]
+    command = [sys.executable, "-m", module, "--port", "0", "--state", str(state), *options]
     state.mkdir(parents=True, exist_ok=True)
     with (state / "server.log").open("ab") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment)

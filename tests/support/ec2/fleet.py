@@ -21,6 +21,7 @@ from support.boxes import Yard
 from support.ec2 import boxes
 from support.ec2.client import ENVIRONMENT, KEYS, REGION, TestEC2, serve
 from support.fleet import Fleet
+from support.patience import patient
 
 from spotsurfer.model.errors import SpotsurferError
 
@@ -143,14 +144,14 @@ class Surf(Fleet):
 
 
 @contextmanager
-def surf(path: Path, cloud_options: tuple[str, ...] = (), **settings: Any) -> Iterator[Surf]:
+def surf(path: Path, cloud_options: tuple[str, ...] = (), module: str = "support.ec2", **settings: Any) -> Iterator[Surf]:
     """A running controller on a test EC2 of its own; at the end everything is stopped and nothing may be left."""
     path.mkdir(parents=True, exist_ok=True)
     state = path / "cloud"
-    with serve(state, ("--boxes", *cloud_options)) as cloud:
+    with serve(state, ("--boxes", *cloud_options), module) as cloud:
         made = Surf(path, path / "spotsurfer.toml", cloud=cloud)
         cloud.client("s3").create_bucket(Bucket=BUCKET)
-        made.config.write_text(_config(made, settings))
+        made.config.write_text(patient(_config(made, settings)))
         _events_to_queue(cloud)
         with made.running():
             yield made

@@ -1,0 +1,97 @@
+"""In a guest's network namespace: the metadata service of a cloud, and the endpoint of its services on an address of its own.
+
+QEMU hands what a guest sends to other networks to sockets of this namespace, so a server on an address of its loopback is
+reached under that address, without a bridge or a tap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import socket
+import threading
+import time
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from spotsurfer_providers.local.imds import Metadata, MetadataHandler, MetadataServer
+from spotsurfer_providers.local.network import CLOUD_ADDRESS, GATEWAY_PORT
+
+ADDRESS = "169.254.169.254"
+LOOK_SECONDS = 0.2
+DATED = re.compile(r"^/\d{4}-\d\d-\d\d/")
+
+
+class Handler(MetadataHandler):
+    """What cloud-init asks beside what the agent does: versions by date, and a list of documents."""
+
+    def do_GET(self) -> None:
+        """Anything but a token."""
+        self.path = DATED.sub("/latest/", self.path)
+        if self.path in ("/", ""):
+            self._reply(200, "1.0\n2009-04-04\n2021-03-23\nlatest")
+        elif self.path.rstrip("/") == "/latest/dynamic/instance-identity":
+            self._reply(200, "document")
+        else:
+            super().do_GET()
+
+
+def read(file: Path) -> dict[str, Any]:
+    """The fields of `Metadata` from JSON; times are in ISO form."""
+    return {k: datetime.fromisoformat(v) if k.endswith("_at") else v for k, v in json.loads(file.read_text()).items()}
+
+
+def serve(file: Path) -> None:
+    """Answer with what the file says; it may change."""
+    told = Metadata(**read(file))
+    server = MetadataServer(socket.create_server((ADDRESS, 80)), told)
+    server.RequestHandlerClass = Handler
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    seen = file.stat().st_mtime_ns
+    while True:
+        time.sleep(LOOK_SECONDS)
+        with suppress(FileNotFoundError):
+            if file.stat().st_mtime_ns != seen:
+                seen = file.stat().st_mtime_ns
+                for name, value in read(file).items():
+                    setattr(told, name, value)
+
+
+def forward(path: str) -> None:
+    """Connections to the endpoint's address go to a Unix socket of the host."""
+    listening = socket.create_server((CLOUD_ADDRESS, GATEWAY_PORT))
+    while True:
+        near, _ = listening.accept()
+        far = socket.socket(socket.AF_UNIX)
+        try:
+            far.connect(path)
+        except OSError:
+            near.close()
+            continue
+        for one, other in ((near, far), (far, near)):
+            threading.Thread(target=_pump, args=(one, other), daemon=True).start()
+
+
+def _pump(one: socket.socket, other: socket.socket) -> None:
+    with suppress(OSError):
+        while data := one.recv(1 << 16):
+            other.sendall(data)
+    with suppress(OSError):
+        other.shutdown(socket.SHUT_WR)
+
+
+def main() -> None:
+    """Serve until it is killed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path, help="what the metadata service says")
+    parser.add_argument("socket", help="of the test EC2's endpoint")
+    options = parser.parse_args()
+    threading.Thread(target=forward, args=(options.socket,), daemon=True).start()
+    serve(options.file)
+
+
+if __name__ == "__main__":
+    main()
