@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 
 from support.tree import ROOT
-from vm.image import run
+from vm.disk import made, run
 
 PLACE = Path("/srv/checkout")  # in guests: boxes cover /tmp and the homes, where a checkout of this host may lie
 # Of lints and of the build, which no guest runs: two thirds of all bytes.
@@ -19,15 +18,8 @@ LEFT_OUT = (
 
 def disk(to: Path) -> None:
     """What git knows of the checkout, its virtual environment and the agent's runtime, as ext4."""
-    to.unlink(missing_ok=True)
-    run("truncate", "-s", "4G", str(to))
-    run("mke2fs", "-q", "-F", "-t", "ext4", str(to))
-    with tempfile.TemporaryDirectory() as name:
-        run("mount", "-o", "loop", str(to), name)
-        try:
-            _fill(Path(name))
-        finally:
-            run("umount", name)
+    with made(to, "ext4", "4G") as tree:
+        _fill(tree)
 
 
 def _fill(tree: Path) -> None:

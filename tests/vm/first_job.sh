@@ -1,8 +1,10 @@
-# README's first job, by its commands: saved while it runs, moved, identical to an undisturbed run. In an empty folder; $1: the checkout.
+# README's first job, by its commands: saved while it runs, moved, identical to an undisturbed run. In a checkout; $1: size of the genome.
 # One thread: with two, undisturbed runs of MEGAHIT differ among themselves.
 set -eu
-python3 "$1/tests/programs/sources/genome.py" 1 300000 >genome.fa
-wgsim -S 1 -e 0.002 -N 60000 -1 100 -2 100 genome.fa reads.fq rest.fq >variants
+size=$1 checkout=$PWD
+cd "$(mktemp -d)"
+python3 "$checkout/tests/programs/sources/genome.py" 1 "$size" >genome.fa
+wgsim -S 1 -e 0.002 -N $((size / 5)) -1 100 -2 100 genome.fa reads.fq rest.fq >variants
 assemble="megahit -t 1 -m 1000000000 -r reads.fq -o contigs"
 (mkdir alone && cd alone && ln -s ../reads.fq . && time $assemble)
 

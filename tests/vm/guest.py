@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vm.image import KEY, Image, run
+from vm.disk import run
+from vm.image import KEY, Image
 
 SSH_PORT = 2222
 BOOT_SECONDS = 900.0
@@ -68,7 +69,7 @@ class Guest:
         append = "root=/dev/vda rw console=ttyS0 quiet net.ifnames=0 no_timer_check"  # a starved guest would fail that check
         command = ["qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi,tb-size=512"]
         command += ["-cpu", self.processor, "-smp", "2", "-m", str(self.memory_mebibytes), "-nodefaults", "-display", "none"]
-        command += ["-no-reboot", "-serial", f"file:{self.folder / 'console.log'}"]
+        command += ["-serial", f"file:{self.folder / 'console.log'}"]
         command += ["-kernel", str(self.image.kernel), "-initrd", str(self.image.initrd), "-append", append]
         for number, (file, form) in enumerate([(disk, "qcow2"), *((d, "raw") for d in self.disks)]):
             command += ["-drive", f"if=none,id=d{number},file={file},format={form},cache=unsafe"]

@@ -11,9 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from spotsurfer_providers.local.network import CLOUD_ADDRESS
@@ -27,11 +29,28 @@ from vm.guest import Guest
 from spotsurfer.ports.clock import SystemClock
 
 LOOK_SECONDS = 0.5
+MEMORY_MEBIBYTES = 2048
+# By instance type: release and processor.
+MODELS = {"m6i.large": ("bookworm", "max"), "m5.large": ("bookworm", "Haswell"), "c6i.large": ("trixie", "max")}
 UUID = "ec2e1916-9099-7caf-fd21-0123456789ab"  # cloud-init knows Amazon by its first letters
 SMBIOS = (
     *("-smbios", f"type=1,manufacturer=Amazon EC2,product=m6i.large,uuid={UUID},serial={UUID}"),
     *("-smbios", "type=3,asset=Amazon EC2"),
 )
+
+
+def guest_of(state: Path, instance: str, kind: str) -> Guest:
+    """The guest that is this instance of the test EC2 whose files lie in `state`."""
+    suite, processor = MODELS[kind]
+    return Guest(
+        instance[-8:],
+        image.debian(suite),
+        state / instance,
+        processor=processor,
+        memory_mebibytes=MEMORY_MEBIBYTES,
+        addresses=(service.ADDRESS, CLOUD_ADDRESS),
+        options=SMBIOS,
+    )
 
 
 @dataclass
@@ -50,27 +69,22 @@ class Machines:
 
     def __init__(self, settings: BoxSettings) -> None:
         self._settings, self._clock = settings, SystemClock()
-        self._image = image.debian("bookworm")
         self._known: dict[str, Running] = {}
         self._lock = threading.Lock()
+        self._starter = ThreadPoolExecutor(1)  # guests end with the thread that started them
         threading.Thread(target=self._watch, daemon=True).start()
 
     def start(self, machine: Machine, tags: Mapping[str, str], changed: Callable[[str], None]) -> None:
         """Boot it; what becomes of it is told by the watch."""
-        folder = self._settings.state / machine.id
-        guest = Guest(
-            machine.id[-8:],
-            self._image,
-            folder,
-            addresses=(service.ADDRESS, CLOUD_ADDRESS),
-            options=SMBIOS,
-            memory_mebibytes=2048,
-        )
-        folder.mkdir(parents=True)
+        self._starter.submit(self._boot, machine, tags, changed)
+
+    def _boot(self, machine: Machine, tags: Mapping[str, str], changed: Callable[[str], None]) -> None:
+        guest = guest_of(self._settings.state, machine.id, machine.kind)
+        guest.folder.mkdir(parents=True)
         self._tell(machine, tags=dict(tags), user_data=machine.user_data)
         guest.lay_network()
-        words = [sys.executable, "-m", "vm.metadata", str(folder / "metadata.json"), str(self._settings.socket)]
-        with (folder / "metadata.log").open("wb") as log:
+        words = [sys.executable, "-m", "vm.metadata", str(guest.folder / "metadata.json"), str(self._settings.socket)]
+        with (guest.folder / "metadata.log").open("wb") as log:
             serving = subprocess.Popen([*guest.inside(), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         guest.start()
         with self._lock:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from support.tree import ROOT
+from vm import disk
+from vm.disk import run
 
 FOLDER = ROOT / "build" / "vm"
 KEY = FOLDER / "id"  # root's key of every guest, made here
-ROOT_UUID = "11111111-2222-3333-4444-555555555555"
 # A machine that boots, what the product asks of a host, and what the tests that run in guests start.
 PACKAGES = """
 linux-image-cloud-amd64 initramfs-tools zstd systemd-sysv dbus udev kmod systemd-resolved isc-dhcp-client openssh-server
@@ -25,7 +25,8 @@ apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e
 systemd-pstore.service
 """
 INITRD = "MODULES=list\nCOMPRESS=zstd\nRESUME=none\n"
-INITRD_MODULES = "virtio_pci\nvirtio_blk\nvirtio_net\nvirtio_rng\next4\nbtrfs\nxfs\n"
+# The last one: btrfs and XFS ask for it by another name.
+INITRD_MODULES = "virtio_pci\nvirtio_blk\nvirtio_net\nvirtio_rng\next4\nbtrfs\nxfs\ncrc32c_generic\n"
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,12 @@ class Image:
     """What a guest boots from."""
 
     folder: Path
+    root: str  # its root's file system
 
     @property
     def disk(self) -> Path:
         """Its root; guests write into overlays of it."""
-        return self.folder / "disk.qcow2"
+        return self.folder / f"{self.root}.qcow2"
 
     @property
     def kernel(self) -> Path:
@@ -50,15 +52,30 @@ class Image:
         return self.folder / "initrd"
 
     @property
-    def version(self) -> str:
-        """The kernel's version, as `uname -r` says it."""
-        return (self.folder / "version").read_text().strip()
+    def about(self) -> str:
+        """For people: release, kernel, file system."""
+        return f"{(self.folder / 'about').read_text().strip()}, cgroup v2, {self.root}"
 
 
-def debian(suite: str) -> Image:
-    """The image of a Debian release: about four minutes and a gigabyte the first time, then nothing."""
-    made = Image(FOLDER / f"{suite}-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}")
-    if made.folder.exists():
+def debian(suite: str, root: str = "ext4") -> Image:
+    """The image of a Debian release: some minutes and two gigabytes the first time, then nothing."""
+    made = Image(_release(suite), root)
+    if not made.disk.exists():
+        raw = made.folder / "disk.raw"
+        with disk.made(raw, root, "16G") as top:
+            run("cp", "-a", f"{made.folder / 'tree'}/.", str(top))
+            (top / "etc/fstab").write_text(f"/dev/vda / {root} defaults 0 1\n")
+        part = made.folder / "disk.part"
+        run("qemu-img", "convert", "-O", "qcow2", str(raw), str(part))
+        raw.unlink()
+        part.rename(made.disk)
+    return made
+
+
+def _release(suite: str) -> Path:
+    """A folder with the files of a release, its kernel and its initrd."""
+    made = FOLDER / f"{suite}-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
+    if made.exists():
         return made
     for old in FOLDER.glob(f"{suite}-*"):
         shutil.rmtree(old)
@@ -67,19 +84,16 @@ def debian(suite: str) -> Image:
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(KEY))
     part = FOLDER / f"new-{suite}"
     shutil.rmtree(part, ignore_errors=True)
-    root = part / "root"
-    root.mkdir(parents=True)
-    _bootstrap(suite, root)
-    _settle(root)
+    tree = part / "tree"
+    tree.mkdir(parents=True)
+    _bootstrap(suite, tree)
+    _settle(tree)
     for name, file in (("vmlinuz", "vmlinuz-*"), ("initrd", "initrd.img-*")):
-        shutil.copy(sorted((root / "boot").glob(file))[-1], part / name)
-    (part / "version").write_text(sorted((root / "boot").glob("vmlinuz-*"))[-1].name.removeprefix("vmlinuz-") + "\n")
-    raw = part / "disk.raw"
-    ext4(root, raw, "16G", ROOT_UUID)
-    run("qemu-img", "convert", "-O", "qcow2", str(raw), str(part / "disk.qcow2"))
-    raw.unlink()
-    shutil.rmtree(root)
-    part.rename(made.folder)
+        shutil.copy(sorted((tree / "boot").glob(file))[-1], part / name)
+    kernel = sorted((tree / "boot").glob("vmlinuz-*"))[-1].name.removeprefix("vmlinuz-")
+    release = run("chroot", str(tree), "sh", "-c", '. /etc/os-release && echo "$PRETTY_NAME"').strip()
+    (part / "about").write_text(f"{release}, kernel {kernel}\n")
+    part.rename(made)
     return made
 
 
@@ -96,7 +110,6 @@ def _bootstrap(suite: str, root: Path) -> None:
 
 def _settle(root: Path) -> None:
     """What an image of a cloud has and a bootstrapped root lacks."""
-    (root / "etc/fstab").write_text(f"UUID={ROOT_UUID} / ext4 errors=remount-ro 0 1\n")
     (root / "etc/hostname").write_text("guest\n")
     (root / "etc/machine-id").write_text("")
     (root / "etc/systemd/network/80-any.network").write_text("[Match]\nName=en* eth*\n[Network]\nDHCP=ipv4\n")
@@ -105,18 +118,3 @@ def _settle(root: Path) -> None:
     shutil.copy(KEY.with_suffix(".pub"), root / "root/.ssh/authorized_keys")
     run("chroot", str(root), "systemctl", "enable", "systemd-networkd", "systemd-resolved", "ssh")
     run("chroot", str(root), "systemctl", "mask", *MASKED.split())
-
-
-def ext4(tree: Path, to: Path, size: str, uuid: str = "random") -> None:
-    """A file system without partitions in a sparse file, with these files in it."""
-    to.unlink(missing_ok=True)
-    run("truncate", "-s", size, str(to))
-    run("mke2fs", "-q", "-F", "-t", "ext4", "-U", uuid, "-d", str(tree), str(to))
-
-
-def run(*command: str) -> str:
-    """What it printed. Raises RuntimeError with its last words."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{command[0]}: {done.stderr.strip() or done.stdout.strip() or f'exit code {done.returncode}'}")
-    return done.stdout

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-
-from vm.checkout import PLACE
+from pathlib import Path
 
 # A guest is ten to thirty times slower than its host, and the host has other things to do.
 PATIENCE = 10
@@ -17,37 +16,39 @@ ENVIRONMENT = {
     "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
     "NO_GCE_CHECK": "true",
     "GOOGLE_APPLICATION_CREDENTIALS": "/dev/null",
-    "SPOTSURFER_RUNTIME__PATH": f"{PLACE}/build/runtime",
     "SPOTSURFER_TESTS_PATIENCE": str(PATIENCE),
     "SEED": "guest",  # there is no git to ask
     "TMPDIR": "/var/tmp",
-    "PATH": f"{PLACE}/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "PYTHONPATH": "tests:.",
 }
+TOOLS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One line of the table: shell text that must end with 0 in the guest, in the folder of the checkout."""
+    """One line of the table: shell text that must end with 0 in the folder of a checkout."""
 
     what: str
     command: str
     seconds: float = SECONDS
 
-    @property
-    def text(self) -> str:
-        """The command with what it needs around it."""
-        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in ENVIRONMENT.items())
-        return f"cd {PLACE} && export {variables} && {self.command}"
+    def text(self, at: Path) -> str:
+        """The command with what it needs around it, for a checkout there."""
+        here = {"SPOTSURFER_RUNTIME__PATH": f"{at}/build/runtime", "PATH": f"{at}/.venv/bin:{TOOLS}"}
+        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in {**ENVIRONMENT, **here}.items())
+        return f"cd {at} && export {variables} && {self.command}"
 
 
 @dataclass(frozen=True)
 class Group:
-    """Trials that one guest runs one after the other."""
+    """Trials that run one after the other, in one guest, or on this host where they boot guests themselves."""
 
     name: str
     suite: str  # of Debian
     trials: tuple[Trial, ...]
+    root: str = "ext4"
     memory_mebibytes: int = 6144  # tests take some for machines with 4 GiB
+    within: bool = True  # a guest that we boot
 
 
 def tests(what: str, *ids: str) -> Trial:
@@ -58,14 +59,16 @@ def tests(what: str, *ids: str) -> Trial:
 
 MISS = "boxes/test_near_miss.py::"
 MEMORY = "agent/test_memory_guard.py::"
+FIT = Trial("`spotsurfer doctor` finds the machine fit", "spotsurfer doctor")
+WELL = Trial("no unit of systemd has failed", 'systemctl --failed; test -z "$(systemctl --failed --quiet --plain)"')
 LAB = Group(
     "lab",
     "bookworm",
     (
-        Trial("`spotsurfer doctor` finds the machine fit", "spotsurfer doctor"),
+        FIT,
         Trial(
             "in a scope of systemd: usage, near miss, and a kill for memory that is no end",
-            "PYTHONPATH=tests python -m vm.guarded",
+            "python -m vm.guarded",
         ),
         tests("a job is frozen before memory ends", f"{MEMORY}test_it_is_frozen_before_the_kernel_kills[words0]"),
         tests("… saved, and goes on as if nothing had been", f"{MEMORY}test_it_goes_on_elsewhere_as_if_nothing_had_been"),
@@ -84,9 +87,34 @@ LAB = Group(
         tests("a job that tries to break out gets nowhere", "agent/test_walls.py"),
         Trial(
             "README's first job is saved, moved, and ends identical",
-            f"cd $(mktemp -d) && bash {PLACE}/tests/vm/first_job.sh {PLACE}",
+            "bash tests/vm/first_job.sh 300000",
         ),
-        Trial("no unit of systemd has failed", 'systemctl --failed; test -z "$(systemctl --failed --quiet --plain)"'),
+        WELL,
     ),
 )
-GROUPS = {g.name: g for g in (LAB,)}
+# What depends on the file system that the machine's root is, and on the release.
+DISK = (
+    FIT,
+    Trial("a job on its root is saved live and for good, restored twice, and ends identical", "sh tests/vm/on_root.sh"),
+    Trial("README's first job, a third as large, is saved, moved, and ends identical", "bash tests/vm/first_job.sh 100000"),
+    WELL,
+)
+XFS, BTRFS = (Group(root, "bookworm", DISK, root, memory_mebibytes=4096) for root in ("xfs", "btrfs"))
+MACHINES = Group(
+    "machines",
+    "bookworm",
+    tuple(
+        tests(what, f"vm/machines.py::test_{test}")
+        for what, test in (
+            ("cloud-init starts a job; saved live, moved to a second machine, it ends identical", "a_planned_move[m6i.large]"),
+            ("the same on Debian 13", "a_planned_move[c6i.large]"),
+            ("after a notice the job goes on from its final save on another machine", "a_notice"),
+            ("a machine vanishes: the job goes on from its last live save on another one", "a_machine_that_vanishes"),
+            ("a machine with a running job is booted again", "a_reboot"),
+            ("an image of a newer processor is refused on an older one before it is fetched", "an_older_processor"),
+        )
+    ),
+    memory_mebibytes=2048,
+    within=False,
+)
+GROUPS = {g.name: g for g in (LAB, XFS, BTRFS, MACHINES)}

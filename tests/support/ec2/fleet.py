@@ -48,7 +48,7 @@ poll_seconds = 0.5
 report_seconds = 1
 notice_seconds = 0.3
 drain_margin_seconds = 2
-checkpoint_interval = "4s"
+checkpoint_interval = "{interval}"
 [store]
 url = "s3://{bucket}/{prefix}"
 options = {options}
@@ -144,14 +144,16 @@ class Surf(Fleet):
 
 
 @contextmanager
-def surf(path: Path, cloud_options: tuple[str, ...] = (), module: str = "support.ec2", **settings: Any) -> Iterator[Surf]:
+def surf(
+    path: Path, cloud_options: tuple[str, ...] = (), module: str = "support.ec2", interval: str = "4s", **settings: Any
+) -> Iterator[Surf]:
     """A running controller on a test EC2 of its own; at the end everything is stopped and nothing may be left."""
     path.mkdir(parents=True, exist_ok=True)
     state = path / "cloud"
     with serve(state, ("--boxes", *cloud_options), module) as cloud:
         made = Surf(path, path / "spotsurfer.toml", cloud=cloud)
         cloud.client("s3").create_bucket(Bucket=BUCKET)
-        made.config.write_text(patient(_config(made, settings)))
+        made.config.write_text(patient(_config(made, interval, settings)))
         _events_to_queue(cloud)
         with made.running():
             yield made
@@ -167,10 +169,10 @@ def _events_to_queue(cloud: TestEC2) -> None:
     events.put_targets(Rule="spotsurfer", Targets=[{"Id": "queue", "Arn": arn}])
 
 
-def _config(made: Surf, settings: dict[str, Any]) -> str:
+def _config(made: Surf, interval: str, settings: dict[str, Any]) -> str:
     options = _options(made.cloud.endpoint)
     table = aws.ground(made.cloud.endpoint) | {"store_options": _options(made.cloud.info["machine_endpoint"])} | settings
-    head = CONFIG.format(data=_toml(str(made.data)), bucket=BUCKET, prefix=PREFIX, options=_toml(options))
+    head = CONFIG.format(data=_toml(str(made.data)), bucket=BUCKET, prefix=PREFIX, options=_toml(options), interval=interval)
     return head + "".join(f"{k} = {_toml(v)}\n" for k, v in table.items())
 
 
