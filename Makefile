@@ -120,8 +120,8 @@ test-zdtm: setup ## CRIU's own suite as jobs of the engine, writes docs/zdtm.md;
 	@EXTRA_PACKAGES="make pkg-config libaio-dev libcap-dev libnl-3-dev libnl-route-3-dev" sh scripts/host.sh
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m zdtm.run -j $(WORKERS) $(if $(ONLY),--only "$(ONLY)") $(if $(GO_ON),--go-on) $(if $(MINUTES),--minutes $(MINUTES))
 
-test-vm: setup ## trials on machines that boot under QEMU, writes docs/vms.md; VM="lab": only these groups (root; an hour or two)
-	@EXTRA_PACKAGES="qemu-system-x86 qemu-utils mmdebstrap openssh-client" sh scripts/host.sh
+test-vm: setup ## trials on machines that boot under QEMU, writes docs/vms.md; VM="lab": only these groups (root; some hours)
+	@EXTRA_PACKAGES="qemu-system-x86 qemu-utils mmdebstrap openssh-client xfsprogs btrfs-progs" sh scripts/host.sh
 	@PYTHONPATH=tests $(PYTHON) -m vm.run $(VM)
 
 checkov: $(STAMPS)/host # static checks of Terraform files; 300 MB and its own old libraries, so in a place of its own
