@@ -187,7 +187,7 @@ class Fleet:
                     return found
             if time.monotonic() > until:
                 raise AssertionError(f"waited {seconds * FACTOR:.0f} s in vain for {what}\n{self.explain()}")
-            time.sleep(0.05)
+            time.sleep(0.05 * FACTOR)  # each look costs the controller something
 
     def wait_state(self, job: str, state: str, number: int | None = None, seconds: float = 60.0) -> Json:
         found: Json = self.wait(lambda: self.attempt(job, state, number), f"an attempt of {job} that is {state}", seconds)
