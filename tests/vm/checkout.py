@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 from support.tree import ROOT
 from vm.disk import made, run
+from vm.image import Image
 
+OWN = "_spotsurfer.pth"  # where this project's own packages are
 PLACE = Path("/srv/checkout")  # in guests: boxes cover /tmp and the homes, where a checkout of this host may lie
 # Of lints and of the build, which no guest runs: two thirds of all bytes.
 LEFT_OUT = (
@@ -16,10 +19,12 @@ LEFT_OUT = (
 )
 
 
-def disk(to: Path) -> None:
-    """What git knows of the checkout, its virtual environment and the agent's runtime, as ext4."""
+def disk(to: Path, image: Image) -> None:
+    """What git knows of the checkout, its virtual environment for the Python of an image, and the agent's runtime, as ext4."""
     with made(to, "ext4", "4G") as tree:
         _fill(tree)
+        _bring_packages(tree / ".venv/lib", (image.folder / "tree/usr/bin/python3").readlink().name)
+        _settle(tree)
 
 
 def _fill(tree: Path) -> None:
@@ -32,6 +37,21 @@ def _fill(tree: Path) -> None:
         shutil.copytree(
             ROOT / name, tree / name, symlinks=True, ignore=lambda at, names: [n for n in names if Path(at, n) in left]
         )
+
+
+def _bring_packages(libraries: Path, python: str) -> None:
+    """Those of the lock for this Python, where this host has another one."""
+    new, [old] = libraries / python / "site-packages", libraries.glob("*/site-packages")
+    if new == old:
+        return
+    asked = ["--python-version", python.removeprefix("python"), "--only-binary", ":all:", "--target", str(new)]
+    run(sys.executable, "-m", "pip", "install", "--quiet", *asked, "-r", str(ROOT / "requirements.lock"))
+    shutil.copy(old / OWN, new)
+    shutil.rmtree(old)
+
+
+def _settle(tree: Path) -> None:
+    """At its place in guests."""
     for name in (".venv/bin/*", ".venv/pyvenv.cfg", ".venv/lib/python*/site-packages/*.pth"):
         for file in tree.glob(name):
             if file.is_file() and not file.is_symlink() and str(ROOT).encode() in (old := file.read_bytes()):

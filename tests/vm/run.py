@@ -30,9 +30,8 @@ def place(group: Group, folder: Path) -> Iterator[Ask]:
     if not group.within:
         yield here
         return
-    disk = folder / "checkout.raw"
-    checkout.disk(disk)
-    made = image.debian(group.suite, group.root)
+    disk, made = folder / "checkout.raw", image.debian(group.suite, group.root)
+    checkout.disk(disk, made)
     with running(Guest(group.name, made, folder, [disk], memory_mebibytes=group.memory_mebibytes)) as guest:
         code, said = guest.ask(f"mkdir -p {checkout.PLACE} && mount /dev/vdb {checkout.PLACE}", 300)
         if code:

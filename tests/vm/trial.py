@@ -99,7 +99,10 @@ DISK = (
     Trial("README's first job, a third as large, is saved, moved, and ends identical", "bash tests/vm/first_job.sh 100000"),
     WELL,
 )
-XFS, BTRFS = (Group(root, "bookworm", DISK, root, memory_mebibytes=4096) for root in ("xfs", "btrfs"))
+XFS, BTRFS, TRIXIE = (
+    Group(name, suite, DISK, root, memory_mebibytes=4096)
+    for name, suite, root in (("xfs", "bookworm", "xfs"), ("btrfs", "bookworm", "btrfs"), ("trixie", "trixie", "ext4"))
+)
 MACHINES = Group(
     "machines",
     "bookworm",
@@ -117,4 +120,4 @@ MACHINES = Group(
     memory_mebibytes=2048,
     within=False,
 )
-GROUPS = {g.name: g for g in (LAB, XFS, BTRFS, MACHINES)}
+GROUPS = {g.name: g for g in (LAB, XFS, BTRFS, TRIXIE, MACHINES)}
