@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from spotsurfer_agent import cgroup, procfs
 from support.fleet import MARKS, Fleet, Json, fleet, with_pools
+from support.patience import FACTOR
 
 pytestmark = MARKS
 SMALL, LARGE = "t3.micro", "t3.small"  # 1 and 2 GiB
@@ -78,7 +79,7 @@ def test_one_without_checkpoints_is_killed_and_begins_again_where_there_is_more(
 
 def test_one_with_a_checkpoint_that_is_killed_goes_on_from_it(world: Fleet) -> None:
     """The machine's memory ends, though the job took little of it: other programs of the machine did."""
-    job = world.submit(500, pause=0.05, text=GROWS)
+    job = world.submit(500, pause=0.05 * FACTOR, text=GROWS)
     world.wait_line(job, 100)
     world.client.post(f"/v1/jobs/{job}/checkpoint")
     [saved] = world.wait(lambda: world.moments(job, "saved"), "a checkpoint")
