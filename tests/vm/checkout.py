@@ -45,7 +45,7 @@ def _bring_packages(libraries: Path, python: str) -> None:
     if new == old:
         return
     asked = ["--python-version", python.removeprefix("python"), "--only-binary", ":all:", "--target", str(new)]
-    run(sys.executable, "-m", "pip", "install", "--quiet", *asked, "-r", str(ROOT / "requirements.lock"))
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", *asked, "-r", str(ROOT / "requirements.lock"))
     shutil.copy(old / OWN, new)
     shutil.rmtree(old)
 
