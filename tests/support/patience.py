@@ -7,7 +7,7 @@ import re
 
 FACTOR = float(os.environ.get("SPOTSURFER_TESTS_PATIENCE", "1"))
 # What a controller and its agents are given for one thing, and how often they look, by the names of their settings.
-TIMES = ("lease_seconds", "lease_margin_seconds", "last_report_seconds", "drain_margin_seconds")
+TIMES = ("boot_limit_seconds", "lease_seconds", "lease_margin_seconds", "last_report_seconds", "drain_margin_seconds")
 LOOKS = ("tick_seconds", "offers_seconds", "poll_seconds", "report_seconds", "notice_seconds")
 
 

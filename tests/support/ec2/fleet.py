@@ -37,6 +37,7 @@ offers_seconds = 2
 log_format = "json"
 [limits]
 instances_max = 4
+boot_limit_seconds = 600
 lease_seconds = 8
 lease_margin_seconds = 3
 listing_lag_seconds = 3
