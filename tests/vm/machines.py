@@ -50,9 +50,9 @@ def guest(made: Surf, instance: str) -> Guest:
     return guest_of(made.state, instance, made.machine(instance)["type"])
 
 
-def begun(made: Surf) -> str:
+def begun(made: Surf, steps: int = STEPS) -> str:
     """A job that runs and was saved live."""
-    job = made.submit(STEPS, pause=1.0, text=HURRIES)
+    job = made.submit(steps, pause=1.0, text=HURRIES)
     made.wait_line(job, 3, 90)
     made.wait(lambda: made.moments(job, "saved"), "a live save", 60)
     return job
@@ -69,11 +69,17 @@ def ended(made: Surf, job: str, machines: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [NEW, NEXT_RELEASE])
-def test_a_planned_move(tmp_path: Path, kind: str) -> None:
+def test_a_start(tmp_path: Path, kind: str) -> None:
     with world(tmp_path, kind) as made:
-        job = begun(made)
+        job = begun(made, 200)
         code, said = guest(made, made.instance(job)).ask(WELL.command, 120)
         assert code == 0, said
+        ended(made, job, 1)
+
+
+def test_a_planned_move(tmp_path: Path) -> None:
+    with world(tmp_path, NEW) as made:
+        job = begun(made)
         made.client.post(f"/v1/jobs/{job}/move", {})
         ended(made, job, 2)
 

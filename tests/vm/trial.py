@@ -107,8 +107,9 @@ MACHINES = Group(
     tuple(
         tests(what, f"vm/machines.py::test_{test}")
         for what, test in (
-            ("cloud-init starts a job; saved live, moved to a second machine, it ends identical", "a_planned_move[m6i.large]"),
-            ("the same on Debian 13", "a_planned_move[c6i.large]"),
+            ("cloud-init starts a job, which is saved live and ends identical; no unit has failed", "a_start[m6i.large]"),
+            ("the same on Debian 13", "a_start[c6i.large]"),
+            ("a planned move to a second machine; it ends identical", "a_planned_move"),
             ("after a notice the job goes on from its final save on another machine", "a_notice"),
             ("a machine vanishes: the job goes on from its last live save on another one", "a_machine_that_vanishes"),
             ("a machine with a running job is booted again", "a_reboot"),
