@@ -45,8 +45,9 @@ DEV = Mount("dev", "", "/dev", True)
 RUN = Mount("run", "", "/run", True)
 SECRETS = Mount("secrets", "", "/run/secrets", True)
 # Of the job's own /proc, what is the machine's: to write there takes root's rights over files and no capability. A write to
-# `sysrq-trigger` restarts the machine, one to `scsi` takes its disks away, one to `driver` puts its GPUs to sleep.
-PROC_OF_MACHINE = ("sys", "bus", "fs", "irq", "driver", "sysrq-trigger", "scsi", "acpi")
+# `sysrq-trigger` restarts the machine, one to `scsi` takes its disks away, one to `driver` puts its GPUs to sleep,
+# one to `dynamic_debug` (distributions' kernels have it) fills its kernel's log.
+PROC_OF_MACHINE = ("sys", "bus", "fs", "irq", "driver", "sysrq-trigger", "scsi", "acpi", "dynamic_debug")
 
 
 @dataclass(frozen=True, slots=True)

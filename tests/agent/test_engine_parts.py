@@ -131,12 +131,12 @@ def test_a_device_opens_in_the_jobs_dev_alone(bound):
 def test_the_kernels_switches_are_read_only_in_a_jobs_proc(bound, tmp_path):
     """A root without any capability may write to them: the kernel asks for rights over files alone."""
     (tmp_path / "proc").mkdir()
-    for name in ("sys", "bus", "fs", "irq", "driver", "scsi", "1", "tty"):
+    for name in ("sys", "bus", "fs", "irq", "driver", "scsi", "dynamic_debug", "1", "tty"):
         (tmp_path / "proc" / name).mkdir()
     (tmp_path / "proc" / "sysrq-trigger").touch()
     jobroot.enter(str(tmp_path))
     fixed = [target for _, target, flags in bound if flags == linux.MS_RDONLY]
-    switches = ("sys", "bus", "fs", "irq", "driver", "sysrq-trigger", "scsi")  # this kernel has no /proc/acpi
+    switches = ("sys", "bus", "fs", "irq", "driver", "sysrq-trigger", "scsi", "dynamic_debug")  # this kernel has no /proc/acpi
     assert sorted(fixed) == sorted(f"{tmp_path}/proc/{name}" for name in switches)
 
 
