@@ -7,7 +7,7 @@ mkdir -p /run/store /run/share
 cd /run/share
 for scene in first_machine middle_machine last_machine; do
   mkdir -p /var/lib/spotsurfer
-  python -m support.engine_scenes $scene $((32 << 20)) 400 -
+  python -m support.engine_scenes $scene $((32 << 20)) 1500 -
   rm -rf /var/lib/spotsurfer
 done
 rm -rf /run/store /run/share
