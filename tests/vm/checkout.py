@@ -47,6 +47,8 @@ def _bring_packages(libraries: Path, python: str) -> None:
     asked = ["--python-version", python.removeprefix("python"), "--only-binary", ":all:", "--target", str(new)]
     run(sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", *asked, "-r", str(ROOT / "requirements.lock"))
     shutil.copy(old / OWN, new)
+    for about in old.glob("spotsurfer*.dist-info"):  # they name the plug-ins
+        shutil.copytree(about, new / about.name)
     shutil.rmtree(old)
 
 
