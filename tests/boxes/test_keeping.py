@@ -78,7 +78,7 @@ WRONGS: dict[str, tuple[Callable[[Fleet, str, str], None], str]] = {
     "damaged image": (damaged_image, "manifest"),
     "missing file": (missing_file, "lib-dynload"),
     "too little memory": (too_little_memory, "memory"),
-    "older processor": (older_processor, "processor"),
+    "older processor": (older_processor, "cpu instructions"),
     "vanished target": (vanished_target, ""),
 }
 
