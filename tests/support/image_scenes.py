@@ -356,11 +356,11 @@ def given() -> None:
     e = made()
     with registry(STORAGE):
         e.start(spec)
-    turns_pass(e, 20)  # some lines, which are longer than others'
+    turns_pass(e, 60)  # some lines, which are longer than others'
     e.save(request(1, final=True))
     e.kill()
     e.restore(newest(open_store(STORE)), spec)
-    turns_pass(e, 20)
+    turns_pass(e, 60)
     told = {x.split(maxsplit=2)[2] for x in output(e).decode().splitlines()[1:-1]}
     assert told == {"t0ken k3y own j1 10.201.0.2 j1 127.0.0.1 localhost ::1 localhost"}, told
     e.kill()
