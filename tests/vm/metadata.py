@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from spotsurfer_providers.local.forward import Forward
 from spotsurfer_providers.local.imds import Metadata, MetadataHandler, MetadataServer
 from spotsurfer_providers.local.network import CLOUD_ADDRESS, GATEWAY_PORT
 
@@ -60,36 +61,14 @@ def serve(file: Path) -> None:
                     setattr(told, name, value)
 
 
-def forward(path: str) -> None:
-    """Connections to the endpoint's address go to a Unix socket of the host."""
-    listening = socket.create_server((CLOUD_ADDRESS, GATEWAY_PORT))
-    while True:
-        near, _ = listening.accept()
-        far = socket.socket(socket.AF_UNIX)
-        try:
-            far.connect(path)
-        except OSError:
-            near.close()
-            continue
-        for one, other in ((near, far), (far, near)):
-            threading.Thread(target=_pump, args=(one, other), daemon=True).start()
-
-
-def _pump(one: socket.socket, other: socket.socket) -> None:
-    with suppress(OSError):
-        while data := one.recv(1 << 16):
-            other.sendall(data)
-    with suppress(OSError):
-        other.shutdown(socket.SHUT_WR)
-
-
 def main() -> None:
     """Serve until it is killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path, help="what the metadata service says")
     parser.add_argument("socket", help="of the test EC2's endpoint")
     options = parser.parse_args()
-    threading.Thread(target=forward, args=(options.socket,), daemon=True).start()
+    endpoint = Forward(socket.create_server((CLOUD_ADDRESS, GATEWAY_PORT)), options.socket)
+    threading.Thread(target=endpoint.serve_forever, daemon=True).start()
     serve(options.file)
 
 
