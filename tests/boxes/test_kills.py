@@ -114,21 +114,22 @@ VICTIMS: dict[str, Callable[[Fleet, str], None]] = {
 
 @pytest.mark.parametrize("step", [*MOVE, *BACK])
 def test_kill_when(step: str, tmp_path: Path) -> None:
+    reached, attempt = (MOVE | BACK)[step]
     before = [(granted, 2, kill_box)] if step in BACK else []
     with fleet(tmp_path, interval=2, config=SHORT_LEASE) as world:
         jobs = {world.submit(STEPS, name=f"{victim}-dies"): kill for victim, kill in VICTIMS.items()}
         for job in jobs:
             world.wait(lambda job=job: world.moments(job, "saved"), f"the first checkpoint of {job}")
             world.client.post(f"/v1/jobs/{job}/move", {})
-        waiting = {job: [*before, (*{**MOVE, **BACK}[step], kill)] for job, kill in jobs.items()}
+        waiting = {job: [*before, (reached, attempt, kill)] for job, kill in jobs.items()}
 
         def kill_those_that_are_there() -> bool:
             for job, kills in waiting.items():
                 with suppress(SpotsurferError, LookupError):
                     if kills and kills[0][0](world, job):
-                        _, attempt, kill = kills.pop(0)
+                        _, number, kill = kills.pop(0)
                         with suppress(LookupError, StopIteration):  # the victim may be gone by now
-                            kill(world, world.box(job, attempt))
+                            kill(world, world.box(job, number))
             return not any(waiting.values())
 
         world.wait(kill_those_that_are_there, waiting, 60)
