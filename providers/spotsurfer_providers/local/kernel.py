@@ -6,8 +6,10 @@ Every function raises OSError with the kernel's errno.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +38,7 @@ _MOUNT_ATTR_RDONLY = 1
 _AT_RECURSIVE = 0x8000
 _AT_FDCWD = -100
 _PR_SET_PDEATHSIG = 1
+_EXEC_SECONDS = 10.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -126,6 +129,18 @@ def _back_to(name: str, kind: int) -> Iterator[None]:
         try:
             yield
         finally:
-            setns(own, kind)
+            _enter_alone(own, kind)
     finally:
         os.close(own)
+
+
+def _enter_alone(fd: int, kind: int) -> None:
+    """`setns` when nobody shares our memory: a child does so until the kernel has done its exec, a bit longer than Popen waits."""
+    end = time.monotonic() + _EXEC_SECONDS
+    while True:
+        try:
+            return setns(fd, kind)
+        except OSError as e:
+            if e.errno != errno.EUSERS or time.monotonic() > end:
+                raise
+        time.sleep(0.001)
