@@ -63,6 +63,13 @@ def most_at_once(monkeypatch: pytest.MonkeyPatch, seconds: float) -> int:
     return most
 
 
+def until_idle(feeder: Feeder) -> None:
+    end = time.monotonic() + 10
+    while not feeder.idle:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def test_a_fetch_that_fails_when_all_is_there_harms_nobody() -> None:
     """The job gave the memory up that it was for: whoever wanted it has gone."""
     layout: Any = SimpleNamespace(files={}, uses=lambda _: [])
@@ -80,11 +87,52 @@ def test_a_fetch_that_fails_when_all_is_there_harms_nobody() -> None:
     assert flies.wait(10)
     feeder.stop()
     fails.set()
-    end = time.monotonic() + 10
-    while not feeder.idle:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until_idle(feeder)
     assert failures == []
+
+
+class Place:
+    """A process that lacks one page. Each time that it comes it is told, and waits until it is let."""
+
+    over = False
+
+    def __init__(self, lets: int = 0) -> None:
+        self.space: Any = SimpleNamespace(stretches=lambda *_: iter([] if self.has.is_set() else ["its page"]))
+        self.has, self.comes, self.lets = threading.Event(), threading.Semaphore(0), threading.Semaphore(lets)
+
+    def put(self, first: int, last: int, source: int) -> None:
+        self.comes.release()
+        assert self.lets.acquire(timeout=10)
+        self.has.set()
+
+
+def test_who_comes_when_a_chunk_in_flight_has_passed_his_file_gets_it_all_the_same() -> None:
+    """CRIU hands processes over one by one, and those that were forked have pages in common."""
+    early, late = Place(), Place(lets=9)
+    uses = [SimpleNamespace(file=name, page=0, pages=1, skip=0) for name in ("late", "early")]
+    layout: Any = SimpleNamespace(files={"early": None, "late": None}, uses=lambda _: uses)
+    fetched, failures = list[int](), list[Exception]()
+
+    def fetch(chunk: int) -> bytes:
+        fetched.append(chunk)
+        return bytes(4096)
+
+    feeder = Feeder(cast("Layout", layout), fetch, lambda e, _: failures.append(e))
+    feeder.tasks["early"].append(early)
+    feeder.start(1)
+    feeder.want(Wanted(7, "early", 0))
+    assert early.comes.acquire(timeout=10)  # what is waited for comes first
+    early.lets.release()
+    assert early.comes.acquire(timeout=10)  # then the whole chunk, file by file: nobody was there yet who lacked the other one
+    feeder.tasks["late"].append(late)
+    for name in ("early", "late"):
+        feeder.want(Wanted(7, name, 0))
+    early.lets.release(9)
+    assert late.has.wait(10)
+    until_idle(feeder)
+    feeder.stop()
+    assert failures == []
+    assert fetched == [7, 7], "who had got it meanwhile costs no fetch"
 
 
 def test_a_store_that_is_far_is_asked_for_more_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

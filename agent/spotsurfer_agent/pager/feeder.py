@@ -90,11 +90,10 @@ class Feeder:
         threading.Thread(target=self._work, name="feeder", daemon=True).start()
 
     def want(self, wanted: Wanted) -> None:
-        """Somebody waits for this."""
+        """Somebody waits for this. Whether a chunk that flies already comes to him, too, is known when it has landed."""
         with self._turn:
-            if wanted.chunk not in self._flying:
-                self._wanted.append(wanted)
-                self._turn.notify()
+            self._wanted.append(wanted)
+            self._turn.notify()
 
     def fetch_ahead(self, chunks: Iterable[int]) -> None:
         """From now on bring all of these, in this order, whenever nobody waits."""
@@ -142,12 +141,12 @@ class Feeder:
     def _next(self) -> tuple[int, Wanted | None] | None:
         with self._turn:
             while not self._ended:
-                while self._wanted:
-                    wanted = self._wanted.popleft()
-                    if wanted.chunk not in self._flying:
-                        self._flying.add(wanted.chunk)
-                        self._urgent += 1
-                        return wanted.chunk, wanted
+                wanted = next((w for w in self._wanted if w.chunk not in self._flying), None)
+                if wanted is not None:
+                    self._wanted.remove(wanted)
+                    self._flying.add(wanted.chunk)
+                    self._urgent += 1
+                    return wanted.chunk, wanted
                 if self._open and (not self._urgent or len(self._flying) - self._urgent < BEHIND):
                     chunk = self._next_ahead()
                     if chunk is not None:
@@ -165,17 +164,18 @@ class Feeder:
         return None
 
     def _is_needed(self, chunk: int) -> bool:
+        return any(self._is_missing(use.file, use.page, use.page + use.pages) for use in self._layout.uses(chunk))
+
+    def _is_missing(self, file: str, first: int, last: int) -> bool:
         """Cheap and without locks: a page that is noted too late costs one fetch."""
-        return any(
-            next(task.space.stretches(use.page, use.page + use.pages), None) is not None
-            for use in self._layout.uses(chunk)
-            for task in list(self.tasks[use.file])
-            if not task.over
-        )
+        tasks = [t for t in list(self.tasks[file]) if not t.over]
+        return any(next(t.space.stretches(first, last), None) is not None for t in tasks)
 
     def _landed(self, chunk: int, wanted: Wanted | None) -> None:
+        """Who came when it had passed his file has got nothing, and still wants it."""
         with self._turn:
             self._flying.discard(chunk)
+            self._wanted = deque(w for w in self._wanted if w.chunk != chunk or self._is_missing(w.file, w.page, w.page + 1))
             self._urgent -= wanted is not None
             self._tell_idle()
             self._turn.notify_all()
