@@ -95,10 +95,10 @@ def tell(world: Surf, job: str) -> None:
     saved(world, job)
 
     # The price of the cheapest pool steps, then its machine is lost without a word: the next one is elsewhere.
-    step(world, "0.020")
+    world.price(f"{ZONES[2]}/{TYPE}", "0.020")
     for zone in ZONES[:2]:
         world.cloud.order("capacity", pool=f"{zone}/*", market="spot", count=None)
-    step(world, "0.090")
+    world.price(f"{ZONES[2]}/{TYPE}", "0.090")
     world.cloud.order("interrupt", instance=fifth["instance"], notice_seconds=0)
     sixth = runs(world, job, 6)
     assert sixth["market"] == "spot" and sixth["zone"] in ZONES[:2]
@@ -134,13 +134,6 @@ def interrupt(world: Surf, job: str, attempt: dict[str, Any]) -> None:
     """Once the machine has saved: then it knows how long it may wait for the next one."""
     saved(world, job)
     world.cloud.order("interrupt", instance=attempt["instance"], notice_seconds=NOTICE_SECONDS)
-
-
-def step(world: Surf, usd: str) -> None:
-    """The third zone's price becomes this; the controller has asked for prices since."""
-    world.cloud.order("price", pool=f"{ZONES[2]}/{TYPE}", usd=usd)
-    asked = len(world.cloud.log("ec2:DescribeSpotPriceHistory"))
-    world.wait(lambda: len(world.cloud.log("ec2:DescribeSpotPriceHistory")) > asked, "the controller's look at prices")
 
 
 def accounted(world: Surf, job: str) -> None:

@@ -116,10 +116,10 @@ def test_a_reboot(tmp_path: Path) -> None:
 
 
 def test_an_older_processor(tmp_path: Path) -> None:
-    """The cheapest machine that can be had after a notice is too old: it says so while it stands by, and another type is taken."""
+    """The cheapest machine after a notice is too old: it says so while it stands by, and another type is taken."""
     with world(tmp_path, NEW, OLD) as made:
         job = begun(made)
-        made.cloud.order("price", pool=f"*/{OLD}", usd="0.01")
+        made.price(f"*/{OLD}", "0.01")
         made.cloud.order("interrupt", instance=made.instance(job), notice_seconds=NOTICE_SECONDS)
         ended(made, job, 2)
         [refused] = [a for a in made.show(job)["attempts"] if a["instance_type"] == OLD]

@@ -120,6 +120,12 @@ class Surf(Fleet):
         """What the test EC2 knows of one."""
         return next(m for m in self.cloud.machines() if m["id"] == instance)
 
+    def price(self, pool: str, usd: str) -> None:
+        """The price of pools becomes this; the controller has asked for prices since."""
+        self.cloud.order("price", pool=pool, usd=usd)
+        asked = len(self.cloud.log("ec2:DescribeSpotPriceHistory"))
+        self.wait(lambda: len(self.cloud.log("ec2:DescribeSpotPriceHistory")) > asked, "the controller's look at prices")
+
     def left(self) -> list[str]:
         """Everything of the cloud that would be paid for."""
         ec2, s3 = self.cloud.client("ec2"), self.cloud.client("s3")
