@@ -11,8 +11,8 @@ from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import Want
 from spotsurfer_agent.table import TABLE, TERMINAL, Event, State
 
-VANISHED = "the job's processes vanished without an exit status; the next attempt goes on from the last checkpoint"
-STARVED = "its memory was about to end and it could not be saved; the next attempt goes on from the last checkpoint"
+VANISHED = "the job's processes vanished without an exit status"
+STARVED = "its memory was about to end and it could not be saved"
 BACKOFF_SECONDS = {
     Task.FINAL: 2.0,
     Task.SETTLE: 2.0,

@@ -27,7 +27,7 @@ SHIM_START_SECONDS = 20.0
 ASK_SECONDS = 120.0
 LOOK_SECONDS = 0.005
 GROUPS = "cgroup.json"
-KILLED = "the kernel killed it, because this machine's memory ended; the next attempt goes on from the last checkpoint"
+KILLED = "the kernel killed it, because this machine's memory ended"
 
 
 class Keeper:
