@@ -135,7 +135,7 @@ def _back_to(name: str, kind: int) -> Iterator[None]:
 
 
 def _enter_alone(fd: int, kind: int) -> None:
-    """`setns` when nobody shares our memory: a child does so until the kernel has done its exec, a bit longer than Popen waits."""
+    """`setns` once nobody shares our memory: after Popen has returned, a child does so until the kernel has done its exec."""
     end = time.monotonic() + _EXEC_SECONDS
     while True:
         try:
