@@ -59,7 +59,7 @@ HERE = {
         ({"page size": "65536"}, "65536"),
         ({"mounts": "/data /dev /tmp"}, "/data"),
         ({"kernel's switches in /proc": "bus sys"}, None),
-        ({"kernel's switches in /proc": "bus scsi sys"}, "everything but scsi"),
+        ({"kernel's switches in /proc": "bus scsi sys"}, "missing here: scsi"),
         ({"file /no/such/file": "12 bytes"}, "absent"),
         ({"file /no/such/file": "absent"}, None),
         ({"something new": "whatever"}, None),

@@ -28,6 +28,11 @@ TABLE = {
         {"container image": SECOND},
         f"{CANT}container image was {FIRST!r} where it was made and is {SECOND!r} here",
     ),
+    "an instruction of the processor": (
+        {"cpu instructions": "avx avx2 sse2"},
+        {"cpu instructions": "avx sse2 sse4a"},
+        f"{CANT}cpu instructions that it needs are missing here: avx2",
+    ),
     "a way to inode numbers": (
         {"inode numbers": "btrfs"},
         {"inode numbers": "any, on xfs"},

@@ -226,7 +226,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
 
 
 def refusal(image: dict[str, str], here: dict[str, str], place: Callable[[str], str] | None = str) -> str | None:
-    """Why an image with these facts can't be restored where these are the facts: one sentence with both values, or None.
+    """Why an image with these facts can't be restored where these are the facts: one sentence with what differs, or None.
 
     `place` tells where on this machine lies what the job sees under a path; with None files are not looked at: the job's root
     is not here yet.
@@ -239,7 +239,7 @@ def refusal(image: dict[str, str], here: dict[str, str], place: Callable[[str], 
             rule, ours = _same, here.get(name) or file_fact(place(name[5:]))
         if rule is not None and not rule(value, ours):
             if rule is _within:
-                ours = "everything but " + " ".join(sorted(set(value.split()) - set(ours.split())))
-                value = "more"
+                lacking = " ".join(sorted(set(value.split()) - set(ours.split())))
+                return f"this machine can't continue the image: {name} that it needs are missing here: {lacking}"
             return f"this machine can't continue the image: {name} was {value!r} where it was made and is {ours!r} here"
     return None
