@@ -116,7 +116,7 @@ test-programs: setup ## real programs saved and moved, writes docs/compatibility
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m programs.run $(PROGRAMS)
 
 # By hand, and not in test-all: it needs a mirror that has the source of the runtime's CRIU. GO_ON=1: with what an ended run has found; MINUTES=60.
-test-zdtm: setup ## CRIU's own suite as jobs of the engine, writes docs/zdtm.md; ONLY="pty00 pipe*": only these (root; half an hour)
+test-zdtm: setup ## CRIU's own suite as jobs of the engine, writes docs/zdtm.md; ONLY="pty00 pipe*": only these, without the page (root; half an hour)
 	@EXTRA_PACKAGES="make pkg-config libaio-dev libcap-dev libnl-3-dev libnl-route-3-dev" sh scripts/host.sh
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m zdtm.run -j $(WORKERS) $(if $(ONLY),--only "$(ONLY)") $(if $(GO_ON),--go-on) $(if $(MINUTES),--minutes $(MINUTES))
 

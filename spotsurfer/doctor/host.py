@@ -1,4 +1,4 @@
-"""Checks of the machine: rights, kernel, tools, room. They change nothing."""
+"""Checks of the machine: rights, kernel, tools, room. They change nothing that stays."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ HEAD = """\
 
 Machines that boot under QEMU, with a kernel, systemd and cgroup v2 as a release of Debian brings them: what boxes on a host
 with cgroup v1 can't show. The processor is emulated, so a trial takes ten to thirty times as long as elsewhere, and waits
-that much longer: the seconds compare with nothing else. No guest reaches a network; those of `machines` are the test EC2's,
+ten times as long: the seconds compare with nothing else. No guest reaches a network; those of `machines` are the test EC2's,
 start as EC2's do (cloud-init and user-data), and reach it and their metadata service.
 
 `make test-vm` makes this page; `VM=lab` runs one group. What each trial runs: `tests/vm/trial.py`.

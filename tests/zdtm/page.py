@@ -22,9 +22,10 @@ Debian package whose CRIU the agent brings along, and runs each as a job of the 
 - restored there from the second live save, and stopped so, too.
 
 *Passed* means: both times the program itself said `PASS`. *Refused*: no save said success, each said why, and the program
-passed unharmed. *Failed*: anything else. *Not counted*: a program that no job can be, whatever saves it: jobs have no right to
-mount, to set up networks or to change the kernel's settings ([threat-model.md](threat-model.md)), and the suite leaves some out
-by itself. Programs that the suite wants to be root run as jobs of root. What failed was tried once more, with no other beside
+passed unharmed. *Failed*: anything else. *Not counted*: a program for which this host lacks something, or that no job can be,
+whatever saves it: jobs have no right to mount, to set up networks or to change the kernel's settings
+([threat-model.md](threat-model.md)), and the suite leaves some out by itself. Programs that the suite wants to be root, or that
+don't start as `nobody`, run as jobs of root. What failed was tried once more, with no other beside
 it, live saves and final save each with a start of its own, and that try counts. So was plain CRIU with what failed then.
 
 `make test-zdtm` makes this page; `ONLY="pty00 pipe*" make test-zdtm` tries some and leaves it as it is.
