@@ -48,14 +48,24 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave what the level leaves out. Real tests come last: a mistake in the core should not take minutes to show.
 
-    Virtual worlds come first, for they take longest: workers that share the tests end together, and one of them plays a world.
+    Virtual worlds come first, and of the real tests the files with the longest: so workers that share the tests end together.
     Slow tests of anything else run whole programs against deadlines: each has the machine for itself.
     """
     for item in items:
         if item.get_closest_marker("slow") and "simulation" not in item.path.parts:
             item.add_marker(pytest.mark.alone)
     items[:], left = levels.select(items, _level(config), levels.seed())
-    items.sort(key=lambda item: (item.get_closest_marker("real") is not None, "simulation" not in item.path.parts))
+    durations = levels.recorded()
+    longest: dict[Path, float] = {}
+    for item in items:
+        if item.get_closest_marker("real") is not None:
+            longest[item.path] = max(longest.get(item.path, 0.0), durations.get(item.nodeid, 0.0))
+
+    def turn(item: pytest.Item) -> tuple[bool, bool, float]:
+        real = item.get_closest_marker("real") is not None
+        return real, "simulation" not in item.path.parts, -longest[item.path] if real else 0.0
+
+    items.sort(key=turn)
     if left:
         config.hook.pytest_deselected(items=left)
 
