@@ -7,9 +7,6 @@ import typer
 from spotsurfer.cli.backtests import deadline, interval, placement, size
 from spotsurfer.cli.common import CONTEXT
 
-ROOMS = (deadline, placement, interval, size)
-
-
 def add(app: typer.Typer) -> None:
     """Register the group and its sub-commands."""
     group = typer.Typer(
@@ -20,6 +17,6 @@ def add(app: typer.Typer) -> None:
         context_settings=CONTEXT,
     )
     group.callback()(lambda: None)  # so that a group of one command stays a group
-    for room in ROOMS:
-        room.add(group)
+    for add_command in (deadline.add, placement.add, interval.add, size.add):
+        add_command(group)
     app.add_typer(group)
