@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from spotsurfer_agent import hugepages, imagewire
+from spotsurfer_agent.besides import beside
 from spotsurfer_agent.engines.reserve import Reserve
 from spotsurfer_agent.memory import free_bytes
-from spotsurfer_agent.threads import beside
 from support.minibox import minibox
 from support.tree import ROOT
 

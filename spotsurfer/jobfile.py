@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.images import REGISTRY_AUTH
+from spotsurfer_agent.images.regauth import REGISTRY_AUTH
 
 from spotsurfer.hints import did_you_mean
 from spotsurfer.jobcheck import NAME, problems

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from spotsurfer_agent import protocol
-from spotsurfer_agent.access import voucher
+from spotsurfer_agent.access import withheld
 from spotsurfer_agent.protocol import AgentConfig
 from sqlalchemy import Engine
 
@@ -41,7 +41,7 @@ class Machines:
         access = self.provider.store_access(attempt.job, attempt.number)
         config, login = self._config(attempt, access), self.logins.of_user_data(attempt)
         if access.renewed:
-            config, _ = voucher.split(config, self.key.voucher_of(attempt.job, attempt.number))
+            config, _ = withheld.split(config, self.key.voucher_of(attempt.job, attempt.number))
             login = replace(login, host_key="") if login is not None else None
         source = bootstrap.source(access, protocol.runtime_key(self.runtime_sha256), config.metadata_url)
         return bootstrap.user_data(config, self.runtime_sha256, source, login)
@@ -50,9 +50,9 @@ class Machines:
         """What the voucher opens: the keys of the job's lineage and of this machine, and how inputs are reached. Sealed."""
         config = self._config(attempt, self.provider.store_access(attempt.job, attempt.number))
         opens, login = self.key.voucher_of(attempt.job, attempt.number), self.logins.of_user_data(attempt)
-        _, kept = voucher.split(config, opens)
-        host_key: Mapping[str, str] = {voucher.HOST_KEY: f"{login.host_key.strip()}\n"} if login is not None else {}
-        return voucher.sealed({**kept, **host_key}, opens, attempt.job, attempt.number)
+        _, kept = withheld.split(config, opens)
+        host_key: Mapping[str, str] = {withheld.HOST_KEY: f"{login.host_key.strip()}\n"} if login is not None else {}
+        return withheld.sealed({**kept, **host_key}, opens, attempt.job, attempt.number)
 
     def _config(self, attempt: Attempt, access: StoreAccess) -> AgentConfig:
         with self.engine.connect() as connection:

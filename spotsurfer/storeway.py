@@ -9,7 +9,8 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from urllib.parse import urlsplit
 
-from spotsurfer_agent.store import SECRET_OPTIONS, ObstoreStore, Rights, open_store
+from spotsurfer_agent.store import SECRET_OPTIONS, ObstoreStore, open_store
+from spotsurfer_agent.storeport import Rights
 
 from spotsurfer.settings import Settings
 

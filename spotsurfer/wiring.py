@@ -14,7 +14,7 @@ import structlog
 from obstore.exceptions import BaseError
 from spotsurfer_agent.inputs.ownstore import OwnStore
 from spotsurfer_agent.protocol import Report
-from spotsurfer_agent.store import CopyingStore, FileStore, StoreError, StoreFull
+from spotsurfer_agent.storeport import CopyingStore, FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
 from spotsurfer import agentruntime, plugins, privacy, storekey

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from spotsurfer_agent.images import REGISTRY_AUTH
+from spotsurfer_agent.images.regauth import REGISTRY_AUTH
 
 from spotsurfer.jobfile import read_jobfile
 from spotsurfer.model.errors import InputMissing, JobFileError

@@ -98,7 +98,7 @@ def _respawn(options: argparse.Namespace, config: AgentConfig) -> int:
 
 def _redeem(base: Path, config: AgentConfig) -> int:
     from spotsurfer_agent.access import handout, voucher
-    from spotsurfer_agent.store import StoreError
+    from spotsurfer_agent.storeport import StoreError
 
     try:
         voucher.redeem(config, base)

@@ -6,7 +6,7 @@ A listing tells sizes, but an object may be another one by the time that it is r
 from __future__ import annotations
 
 from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 
 
 def read(store: ObjectStore, key: str, most: int) -> bytes | None:

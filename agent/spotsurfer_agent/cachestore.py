@@ -16,7 +16,7 @@ from pathlib import Path
 import xxhash
 
 from spotsurfer_agent.buffers import Buffer
-from spotsurfer_agent.store import FileStore, Listed
+from spotsurfer_agent.storeport import FileStore, Listed
 
 MARK_BYTES = 8  # behind each object: tells damage, not forgery, which is the reader's to find
 FREE_SHARE = 0.5  # of what is free on the disk may be used where nothing else was said

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from spotsurfer_agent.engines.port import WorkloadState
-from spotsurfer_agent.fit import Fit
+from spotsurfer_agent.fitsaid import Fit
 from spotsurfer_agent.protocol import Desired, Head, SaveFacts
 
 INTERRUPTION = "interruption"

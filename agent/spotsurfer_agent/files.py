@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from spotsurfer_agent import jobroot, protocol
 from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import FileStore
+from spotsurfer_agent.storeport import FileStore
 
 WORK = "work"  # of the scratch: where commands, inputs and outputs live
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})

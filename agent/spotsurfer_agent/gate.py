@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from spotsurfer_agent.buffers import Buffer
-from spotsurfer_agent.store import FileStore, Listed, StoreDenied
+from spotsurfer_agent.storeport import FileStore, Listed, StoreDenied
 
 
 class GateShut(StoreDenied):

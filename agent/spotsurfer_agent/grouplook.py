@@ -15,7 +15,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from spotsurfer_agent import cgroup2, scopes
-from spotsurfer_agent.cgroup import UNIFIED, CgroupError, JobCgroup
+from spotsurfer_agent.cgplaces import UNIFIED
+from spotsurfer_agent.cgroup import CgroupError, JobCgroup
 
 LIMIT_SECONDS = 60.0
 WRITABLE = "mount cgroup2 writable on /sys/fs/cgroup"

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from spotsurfer_agent import bounded, protocol
 from spotsurfer_agent.protocol import Head, ProtocolError
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 HEAD_BYTES_MAX = 32 << 20  # the entry that ends a job names its outputs: room for more than 100,000
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_agent import jobdev, jobrun, linux, procfs
+from spotsurfer_agent.mountlines import MountLine, mount_lines
 
 # File systems that hold programs and data; all others (proc, cgroup, tmpfs, automounts …) differ from machine to machine.
 DISKS = frozenset(
@@ -50,26 +51,6 @@ SECRETS = Mount("secrets", "", "/run/secrets", True)
 PROC_OF_MACHINE = ("sys", "bus", "fs", "irq", "driver", "sysrq-trigger", "scsi", "acpi", "dynamic_debug")
 
 
-@dataclass(frozen=True, slots=True)
-class MountLine:
-    """One line of a mountinfo."""
-
-    root: str
-    point: str
-    kind: str
-    options: str
-
-
-def mount_lines(text: str) -> list[MountLine]:
-    """The lines of a mountinfo."""
-    found = []
-    for line in procfs.lines(text):
-        left, _, right = line.partition(" - ")
-        fields, rest = left.split(" "), right.split(" ")
-        found.append(MountLine(_unescape(fields[3]), _unescape(fields[4]), rest[0], rest[-1]))
-    return found
-
-
 def kind_at(path: Path) -> str:
     """Kind of the file system that holds an absolute path of this machine."""
     found = ("", "")
@@ -77,12 +58,6 @@ def kind_at(path: Path) -> str:
         if _below(str(path), line.point) and len(line.point) >= len(found[0]):
             found = (line.point, line.kind)
     return found[1]
-
-
-def _unescape(text: str) -> str:
-    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, char)
-    return text
 
 
 def carried(table: list[MountLine], base: str) -> list[str]:

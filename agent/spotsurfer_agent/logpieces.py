@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from spotsurfer_agent.store import Listed
+from spotsurfer_agent.storeport import Listed
 
 FULL_BYTES = 4 << 20  # a piece of this size stays as it is
 _NAME = re.compile(r"jobs/[^/]+/log/([0-9]{6,12})/([a-z]+)-([0-9]{16})(?:-([0-9]{16}))?")  # the end is missing in older ones

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from spotsurfer_agent import logpieces, protocol, times
 from spotsurfer_agent.logpieces import Piece
-from spotsurfer_agent.store import ObjectStore, StoreDenied, StoreError
+from spotsurfer_agent.storeport import ObjectStore, StoreDenied, StoreError
 
 PIECES_MAX = 64  # in one push: a job that prints faster than the link must not keep a commit waiting
 STREAMS = (times.NAME, "out", "err")  # who follows the output waits for the rows that put it in order, so they go first

@@ -17,7 +17,8 @@ from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import Engine, EngineError, Protection, Status, WorkloadState
 from spotsurfer_agent.facts import INTERRUPTION, Do, Effect, Facts, Hold, PowerOff, Release, Renew, Rules, Shut, Unguard
-from spotsurfer_agent.fit import Fit, Window
+from spotsurfer_agent.fit import Window
+from spotsurfer_agent.fitsaid import Fit
 from spotsurfer_agent.gate import Gate, GateShut
 from spotsurfer_agent.inputs.goods import Goods
 from spotsurfer_agent.logs import LogPlace, Logs
@@ -30,7 +31,7 @@ from spotsurfer_agent.protocol import AgentConfig, AgentState, NearMiss, Usage, 
 from spotsurfer_agent.readiness import READY, Readiness
 from spotsurfer_agent.reporter import Extras, Reporter, build
 from spotsurfer_agent.statefile import StateFile
-from spotsurfer_agent.store import FileStore
+from spotsurfer_agent.storeport import FileStore
 from spotsurfer_agent.table import State
 from spotsurfer_agent.threads import Ticker, Worker
 from spotsurfer_agent.usage.sampler import Sampler

@@ -17,7 +17,7 @@ from typing import Any
 from spotsurfer_agent import bounded, clock, entries, protocol
 from spotsurfer_agent.headlog import HEAD_BYTES_MAX, Appended, HeadLog
 from spotsurfer_agent.protocol import Desired, Head, HeadKind, ProtocolError, Spec
-from spotsurfer_agent.store import ObjectStore, StoreDenied, StoreError, StoreFull
+from spotsurfer_agent.storeport import ObjectStore, StoreDenied, StoreError, StoreFull
 
 OWNS = (HeadKind.GRANT, HeadKind.COMMIT)
 DOUBT_SECONDS = 1.0  # between tries to learn what became of an entry

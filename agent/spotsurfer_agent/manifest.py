@@ -28,7 +28,7 @@ from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.extents import Extent as Extent
 from spotsurfer_agent.extents import Extents as Extents
 from spotsurfer_agent.steps import StepRun
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 
 MANIFEST_BYTES_MAX = 256 << 20  # a limit on what a hostile or torn object may unpack to
 CHUNK_BYTES_MAX = 16 << 20  # what a reader accepts from any writer

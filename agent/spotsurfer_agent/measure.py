@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spotsurfer_agent.fit import SAMPLES_MAX, Fit, Sample, Window, forecast
+from spotsurfer_agent.fit import SAMPLES_MAX, Sample, Window, forecast
+from spotsurfer_agent.fitsaid import Fit
 from spotsurfer_agent.protocol import SaveFacts
 from spotsurfer_agent.statefile import StateFile
 

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from spotsurfer_agent import cgroup, procfs
+from spotsurfer_agent import cgplaces, procfs
 
-_HIERARCHIES = (cgroup.V2_MEMORY, cgroup.V1_MEMORY)
+_HIERARCHIES = (cgplaces.V2_MEMORY, cgplaces.V1_MEMORY)
 _SCORE = Path("/proc/self/oom_score_adj")
 LEAST_PRECIOUS = "1000"  # see proc(5)
 
@@ -59,8 +59,8 @@ def _machine(name: str) -> int:
 
 def _own_folders() -> Iterator[Path]:
     """The control groups of this process that may limit memory, innermost first."""
-    found = cgroup.places(Path("/proc/self/cgroup").read_text(), procfs.text("self", "mountinfo"))
-    for name in ("memory", cgroup.UNIFIED):
+    found = cgplaces.places(Path("/proc/self/cgroup").read_text(), procfs.text("self", "mountinfo"))
+    for name in ("memory", cgplaces.UNIFIED):
         if name in found:
             folder, top = found[name]
             yield folder

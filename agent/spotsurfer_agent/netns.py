@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spotsurfer_agent import linux
+from spotsurfer_agent.doors import DOOR
 from spotsurfer_agent.tools import Tools
 
 INSIDE, OUTSIDE, LENGTH = "10.201.0.2", "10.201.0.1", 30
@@ -25,8 +26,6 @@ LINK, PEER = "eth0", "ssjob0"
 OF_THE_KERNEL = ("tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0")
 TABLE = "spotsurfer_job"
 EVERY_GROUP = "0 2147483647"  # may ping: CRIU makes such sockets anew with the user's rights
-# The machine's port for the first port that a job declared; the second has the next. No system gives these out by itself.
-DOOR = 20400
 RULES = f"""
 table ip {TABLE} {{
   chain guard {{

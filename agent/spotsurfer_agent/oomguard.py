@@ -15,39 +15,14 @@ import contextlib
 import os
 import select
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from spotsurfer_agent.cgroup import UNIFIED, V1_MEMORY, V2_MEMORY
+from spotsurfer_agent.cgplaces import UNIFIED, V1_MEMORY, V2_MEMORY
+from spotsurfer_agent.memlevels import TRUE_SHARE, Levels
 
-PRESS_SHARE = 0.95  # of the machine's memory
-RESERVE_BYTES, RESERVE_SHARE = 320 << 20, 0.3125  # for agent and CRIU while the job is saved; on a small machine this share
-WALL_SHARE = 0.02  # of the machine's memory above the press
-TRUE_SHARE = 0.99  # of the press: the kernel's figures are some pages late
 FASTEST_BYTES_PER_SECOND = 4 << 30
 LOOK_SECONDS = (0.01, 1.0)  # between looks while the page cache fills the group
-
-
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """Bytes."""
-
-    machine: int
-    press: int
-    wall: int
-
-    @staticmethod
-    def of(machine: int) -> Levels:
-        """For a machine, or control group, with so much memory."""
-        reserve = min(RESERVE_BYTES, int(machine * RESERVE_SHARE))
-        press = min(int(machine * PRESS_SHARE), machine - reserve)
-        return Levels(machine, press, press + int(machine * WALL_SHARE))
-
-
-def pressed_at(machine: int) -> int:
-    """Where the guard of a machine with so many bytes of memory freezes the job, in bytes."""
-    return Levels.of(machine).press
 
 
 def judge(need: int, levels: Levels, at_wall: bool) -> float | None:

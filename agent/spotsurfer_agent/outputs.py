@@ -18,7 +18,7 @@ from pathlib import Path
 from spotsurfer_agent import filecopy
 from spotsurfer_agent.files import FilesError, job_folder, safe
 from spotsurfer_agent.protocol import OutputObject, Spec
-from spotsurfer_agent.store import FileStore
+from spotsurfer_agent.storeport import FileStore
 
 THREADS = 4
 Named = tuple[str, Path]

@@ -20,7 +20,7 @@ from spotsurfer_agent.patience import Patient
 from spotsurfer_agent.protocol import Partial, Spec
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.stepbook import runs_of
-from spotsurfer_agent.store import FileStore, StoreError
+from spotsurfer_agent.storeport import FileStore, StoreError
 
 log = logging.getLogger(__name__)
 NUMBERED = re.compile(r"[0-9]+-")

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from spotsurfer_agent import clock
 from spotsurfer_agent.buffers import Buffer
-from spotsurfer_agent.store import FileStore, Listed, StoreUnreachable
+from spotsurfer_agent.storeport import FileStore, Listed, StoreUnreachable
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from spotsurfer_agent import clock, protocol
 from spotsurfer_agent.protocol import Condemned, Intent
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 
 class Named(Protocol):

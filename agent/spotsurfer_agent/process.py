@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from spotsurfer_agent import __version__, linux, netns, respawn
+from spotsurfer_agent import __version__, heap, linux, netns, respawn
 from spotsurfer_agent.access.opening import Way, wait_for_first
 from spotsurfer_agent.access.voucher import REPORTED
 from spotsurfer_agent.cachestore import Cache
@@ -43,7 +43,7 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
     Raises WrongKey where the configuration's key is none.
     """
     linux.leave_no_core()
-    linux.share_heap()
+    heap.share_heap()
     state = StateFile(base / "agent-state.json", config.job, config.attempt)
     began = state.memory.began
     keys = Keys.of_hex(config.key, config.lineage or config.job, config.encrypt)

@@ -15,7 +15,7 @@ from spotsurfer_agent.coding import PROTOCOL as PROTOCOL
 from spotsurfer_agent.coding import ProtocolError as ProtocolError
 from spotsurfer_agent.coding import decode as decode
 from spotsurfer_agent.coding import encode as encode
-from spotsurfer_agent.fit import Fit
+from spotsurfer_agent.fitsaid import Fit
 from spotsurfer_agent.inputs.wire import Fetch as Fetch
 from spotsurfer_agent.inputs.wire import Pinned as Pinned
 from spotsurfer_agent.inputs.wire import Pins as Pins

@@ -16,7 +16,7 @@ from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.gate import GateShut
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from spotsurfer_agent.work import Work
 
 log = logging.getLogger(__name__)

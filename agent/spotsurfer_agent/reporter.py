@@ -17,7 +17,7 @@ from spotsurfer_agent.protocol import AgentState, NearMiss, Notice, Report, Save
 from spotsurfer_agent.readiness import READY, Standing
 from spotsurfer_agent.statefile import Memory, StateFile
 from spotsurfer_agent.stepbook import runs_of, used
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 from spotsurfer_agent.table import State
 
 RETRY_SECONDS = 1.0

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from spotsurfer_agent import objectkeys
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.images import REGISTRY_AUTH as REGISTRY_AUTH
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.images.regauth import REGISTRY_AUTH as REGISTRY_AUTH
+from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 ENVIRONMENT, FILE = "environment", "file"  # how a job gets a secret
 BYTES_MAX = 1 << 20  # of all of them together

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from spotsurfer_agent import sealed
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)

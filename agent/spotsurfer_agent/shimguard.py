@@ -9,7 +9,8 @@ from typing import Any
 
 from spotsurfer_agent import oomguard
 from spotsurfer_agent.cgroup import JobCgroup
-from spotsurfer_agent.oomguard import Kernel, Levels
+from spotsurfer_agent.memlevels import Levels
+from spotsurfer_agent.oomguard import Kernel
 from spotsurfer_agent.shimruns import Owner
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from spotsurfer_agent.segments import Segments
 from spotsurfer_agent.times import NAME as TIMES
-from spotsurfer_agent.times import Times
+from spotsurfer_agent.timeswriter import Times
 
 HELD_BYTES = 8 << 20  # that the disk has not taken yet; then the job waits at its pipe, and nothing is lost
 READ_BYTES = 1 << 16

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from spotsurfer_agent import clock, linux
+from spotsurfer_agent import clock, heap
 from spotsurfer_agent.facts import Outcome, Task
 
 log = logging.getLogger(__name__)
 REST_SECONDS = 20.0  # between looks for memory that can be given back, which take some milliseconds
-
-
-@contextlib.contextmanager
-def beside(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
-    """Runs `work` in a thread while the body runs; the event that it gets is set then, and its end is waited for."""
-    over = threading.Event()
-    thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 class Ticker:
@@ -104,9 +90,9 @@ class Worker:
     def _run(self) -> None:
         while True:
             while not self._given.wait(REST_SECONDS):
-                linux.trim_memory()  # what other threads left
+                heap.trim_memory()  # what other threads left
             self.run_one()
-            linux.trim_memory()  # only now nothing of the task is in use any more
+            heap.trim_memory()  # only now nothing of the task is in use any more
 
     def run_one(self) -> None:
         """Do the task that was given, if any."""

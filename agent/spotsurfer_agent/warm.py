@@ -18,7 +18,7 @@ from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.protocol import Head, Warm
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 
 log = logging.getLogger(__name__)
 

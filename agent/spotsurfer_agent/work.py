@@ -28,7 +28,7 @@ from spotsurfer_agent.pins import CondemnedChunk, Pins
 from spotsurfer_agent.protocol import Done, ProtocolError, SaveFacts, Spec
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.stepbook import StepBook
-from spotsurfer_agent.store import StoreDenied, StoreError, StoreFull, StoreUnreachable
+from spotsurfer_agent.storeport import StoreDenied, StoreError, StoreFull, StoreUnreachable
 
 READ_TRIES = 5
 READ_PAUSE_SECONDS = 2.0

@@ -23,7 +23,8 @@ from typing import Any
 from spotsurfer_agent import clock, protocol
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import AgentConfig, Head, HeadKind, Spec
-from spotsurfer_agent.store import ObjectStore, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import ObjectStore
 
 from bench.gpu.box import command
 

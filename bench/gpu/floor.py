@@ -12,7 +12,7 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.prints import Printer, pairs
 from spotsurfer_agent.chunks.reader import Reader
 from spotsurfer_agent.engines.fingerprints import is_pages, kept_as
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 from support.engine_kit import JOB
 
 Halves = npt.NDArray[np.uint64]

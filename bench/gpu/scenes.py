@@ -16,7 +16,7 @@ from spotsurfer_agent import hugepages, protocol
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.cuda import processes
-from spotsurfer_agent.cuda.port import About
+from spotsurfer_agent.cuda.cards import About
 from spotsurfer_agent.engines import gpufacts
 from spotsurfer_agent.engines.cuda import CudaEngine
 from spotsurfer_agent.engines.hosted import Hosted

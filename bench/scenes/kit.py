@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from spotsurfer_agent import linux, protocol
+from spotsurfer_agent import heap, protocol
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.restoring import Origin
@@ -80,7 +80,7 @@ class Runner:
 
         facts = self.engine.save(engine_kit.request(self._number, final=final, base=base, progress=progress))
         reached.append(("end", time.monotonic()))
-        linux.trim_memory()  # as the agent does after each task
+        heap.trim_memory()  # as the agent does after each task
         self.stages = {a[0]: round(b[1] - a[1], 4) for a, b in itertools.pairwise(reached)}
         return facts
 

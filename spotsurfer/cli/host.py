@@ -30,7 +30,7 @@ def serve(
     config: Config = None, once: Annotated[bool, typer.Option("--once", help="One look at the world, then end.")] = False
 ) -> None:
     """Run the controller until SIGTERM or Ctrl-C. Jobs go on without it."""
-    from spotsurfer_agent.linux import return_memory
+    from spotsurfer_agent.heap import return_memory
 
     return_memory()  # before there are threads
     from spotsurfer import logs

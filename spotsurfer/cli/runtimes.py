@@ -10,14 +10,14 @@ from spotsurfer.model.errors import ConfigError, StoreUnwritable
 from spotsurfer.units import size
 
 if TYPE_CHECKING:
-    from spotsurfer_agent.store import FileStore
+    from spotsurfer_agent.storeport import FileStore
 
     from spotsurfer.settings import Settings
 
 
 def push(settings: Settings, as_json: bool) -> None:
     """Upload the runtime that the configuration uses, unless it is there. Raises what building one does, StoreUnwritable."""
-    from spotsurfer_agent.store import StoreError
+    from spotsurfer_agent.storeport import StoreError
 
     from spotsurfer import agentruntime
     from spotsurfer.runtime import shelf
@@ -35,7 +35,7 @@ def push(settings: Settings, as_json: bool) -> None:
 
 def show(settings: Settings, as_json: bool) -> None:
     """All that are in the store or built here, and which one new machines get. Raises StoreUnwritable."""
-    from spotsurfer_agent.store import StoreError
+    from spotsurfer_agent.storeport import StoreError
 
     from spotsurfer.runtime import find, shelf
 

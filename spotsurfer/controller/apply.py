@@ -14,7 +14,7 @@ from typing import Any
 from spotsurfer_agent import protocol
 from spotsurfer_agent.headlog import Appended
 from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, Want
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.storeport import ObjectStore, StoreError
 from sqlalchemy import Connection, Engine
 
 from spotsurfer.controller import effects, pauses

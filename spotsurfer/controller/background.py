@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
-from spotsurfer_agent.store import CopyingStore, StoreError
+from spotsurfer_agent.storeport import CopyingStore, StoreError
 
 from spotsurfer.controller.errands import Errands
 from spotsurfer.controller.forks import Forks

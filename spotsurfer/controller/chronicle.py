@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import structlog
-from spotsurfer_agent.fit import Fit, say
+from spotsurfer_agent.fitsaid import Fit, say
 from spotsurfer_agent.protocol import WORKLOAD_DEAD, NearMiss, Report, StepRun
 from spotsurfer_agent.steps import MAIN
 from sqlalchemy import Connection, Engine

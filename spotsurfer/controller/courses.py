@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from spotsurfer_agent.oomguard import TRUE_SHARE, pressed_at
+from spotsurfer_agent.memlevels import TRUE_SHARE, pressed_at
 from spotsurfer_agent.protocol import Report, SaveFacts
 from spotsurfer_agent.usage.window import WINDOW_SECONDS, merged
 from sqlalchemy import Engine

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spotsurfer_agent.oomguard import pressed_at
+from spotsurfer_agent.memlevels import pressed_at
 
 from spotsurfer.controller.earlier import EarlierRuns, Past
 from spotsurfer.core import resize

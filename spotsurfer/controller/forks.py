@@ -16,7 +16,7 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Head, HeadKind, ProtocolError, Spec
-from spotsurfer_agent.store import CopyingStore, StoreError
+from spotsurfer_agent.storeport import CopyingStore, StoreError
 
 from spotsurfer.controller.errands import Errand
 from spotsurfer.controller.events import Kind

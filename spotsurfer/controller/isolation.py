@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TypeVar
 
 import structlog
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from sqlalchemy.exc import SQLAlchemyError
 
 from spotsurfer.model.errors import IllegalTransition, SpotsurferError

@@ -17,7 +17,7 @@ from spotsurfer_agent import protocol
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import ProtocolError, Report
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.storeport import ObjectStore, StoreError
 from sqlalchemy import Engine
 
 from spotsurfer.controller.events import Kind

@@ -6,7 +6,7 @@ import secrets
 
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import Controller, StoreInfo
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 from spotsurfer.model.errors import StoreOwned, StoreUnwritable, Superseded
 from spotsurfer.ports.clock import Clock

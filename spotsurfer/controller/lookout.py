@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 import structlog
 from spotsurfer_agent.protocol import ProtocolError
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from sqlalchemy import Connection, Engine
 
 from spotsurfer.controller.events import Kind

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from sqlalchemy import Engine
 
 from spotsurfer.controller.almanac import Almanac

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from spotsurfer_agent.protocol import Report
-from spotsurfer_agent.usage.gather import KEPT
+from spotsurfer_agent.usage.kept import KEPT
 from spotsurfer_agent.usage.window import WINDOW_SECONDS, Window
 
 OLD_SECONDS = (KEPT + 1) * WINDOW_SECONDS * 12  # a job that stood still for an hour has old windows; more is nonsense

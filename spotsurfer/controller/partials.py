@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from spotsurfer_agent import bounded, protocol
 from spotsurfer_agent.headlog import HEAD_BYTES_MAX
 from spotsurfer_agent.protocol import Partial, ProtocolError, Report
-from spotsurfer_agent.store import FileStore, StoreError
+from spotsurfer_agent.storeport import FileStore, StoreError
 from sqlalchemy import Engine
 
 from spotsurfer.core.case import holder_of

@@ -13,7 +13,7 @@ from typing import Any
 
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import AgentConfig, Report
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 
 from spotsurfer.controller.errands import Errand
 from spotsurfer.controller.events import Kind

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 import structlog
 from spotsurfer_agent import protocol
 from spotsurfer_agent.access.handout import Handout, seal
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.storeport import ObjectStore, StoreError
 from sqlalchemy import Engine
 
 from spotsurfer.controller.events import Kind

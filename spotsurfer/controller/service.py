@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from spotsurfer_agent.fit import say
+from spotsurfer_agent.fitsaid import say
 from spotsurfer_agent.protocol import Head, ProtocolError, Report, StepRun
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from sqlalchemy import Engine
 
 from spotsurfer import __version__

@@ -9,7 +9,7 @@ from typing import Any
 
 from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.protocol import ProtocolError
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 
 from spotsurfer.controller.errands import Errand, Errands
 from spotsurfer.controller.events import Kind

@@ -17,7 +17,7 @@ from spotsurfer_agent import protocol
 from spotsurfer_agent.inputs.ownstore import OwnStore
 from spotsurfer_agent.protocol import Fetch, SelfSave, Share, Spec, Step
 from spotsurfer_agent.sealed import Secrets
-from spotsurfer_agent.store import FileStore, StoreError, StoreFull
+from spotsurfer_agent.storeport import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
 from spotsurfer.controller.events import Kind

@@ -111,7 +111,7 @@ def _apart(problem: str) -> tuple[str, str]:
 def store(settings: Settings) -> Finding:
     """Write, read and delete one small object."""
     from obstore.exceptions import BaseError
-    from spotsurfer_agent.store import StoreDenied, StoreError, StoreFull
+    from spotsurfer_agent.storeport import StoreDenied, StoreError, StoreFull
 
     from spotsurfer.store.creating import keeps_first
 
@@ -143,7 +143,7 @@ def owner(settings: Settings) -> Finding:
     """Whose store it is."""
     from obstore.exceptions import BaseError
     from spotsurfer_agent import protocol
-    from spotsurfer_agent.store import StoreError
+    from spotsurfer_agent.storeport import StoreError
 
     url = settings.store_url
     if url.startswith("file://") and not Path(unquote(urlsplit(url).path)).is_dir():

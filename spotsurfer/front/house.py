@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Protocol
 
 import structlog
-from spotsurfer_agent.netns import DOOR
+from spotsurfer_agent.doors import DOOR
 
 from spotsurfer.front.pipe import PIECE_BYTES, Stream, kept_alive
 from spotsurfer.front.places import At

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from spotsurfer_agent.fit import Fit
+from spotsurfer_agent.fitsaid import Fit
 from spotsurfer_agent.protocol import StepRun, Warm
 from spotsurfer_agent.usage.window import Window
 

@@ -19,7 +19,8 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Head, ProtocolError, Spec, StoreInfo
-from spotsurfer_agent.store import ObstoreStore, StoreError
+from spotsurfer_agent.store import ObstoreStore
+from spotsurfer_agent.storeport import StoreError
 from sqlalchemy import Connection
 
 from spotsurfer import storekey

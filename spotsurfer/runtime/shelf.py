@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from spotsurfer_agent import protocol
-from spotsurfer_agent.store import FileStore
+from spotsurfer_agent.storeport import FileStore
 
 from spotsurfer.runtime.builder import Runtime
 

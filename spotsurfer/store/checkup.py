@@ -11,7 +11,7 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.protocol import ProtocolError
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 
 from spotsurfer.store.survey import Survey, survey
 

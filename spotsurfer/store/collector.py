@@ -18,7 +18,7 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.objectkeys import packs_prefix
 from spotsurfer_agent.protocol import Condemned, ProtocolError
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 
 from spotsurfer.core.retention import Rules, Verdict, judge
 from spotsurfer.store.survey import MANIFEST, Survey, survey

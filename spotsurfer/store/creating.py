@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 
 
 def keeps_first(store: ObjectStore) -> bool:

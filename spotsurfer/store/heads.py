@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import Head, HeadKind
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 
 from spotsurfer.model.ids import AttemptNumber
 from spotsurfer.model.snapshot import HeadSeen

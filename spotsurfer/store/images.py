@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spotsurfer_agent.images.pin import Pins
 from spotsurfer_agent.protocol import ProtocolError
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 
 class ImageDigests:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from spotsurfer_agent import logpieces, protocol, times
 from spotsurfer_agent.logpieces import Piece, Segment
 from spotsurfer_agent.protocol import Head, HeadKind
-from spotsurfer_agent.store import FileStore, Listed, StoreError
+from spotsurfer_agent.storeport import FileStore, Listed, StoreError
 
 T = TypeVar("T")
 PIECE_BYTES = 4 << 20

@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from spotsurfer_agent import bounded, protocol
 from spotsurfer_agent.protocol import ProtocolError, Report
-from spotsurfer_agent.store import Listed, ObjectStore, StoreError
+from spotsurfer_agent.storeport import Listed, ObjectStore, StoreError
 
 from spotsurfer.model.ids import AttemptNumber
 from spotsurfer.model.snapshot import Hearing

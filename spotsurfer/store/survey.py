@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from spotsurfer_agent import bounded, protocol
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import Head, HeadKind, Intent, ProtocolError
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 
 from spotsurfer.core.retention import Known
 from spotsurfer.store.heads import ENTRIES_AT_ONCE, summary

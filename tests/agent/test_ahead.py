@@ -25,7 +25,7 @@ from spotsurfer_agent.engines.pages import Pages
 from spotsurfer_agent.engines.reserve import Closed, Reserve
 from spotsurfer_agent.engines.stream import StreamError
 from spotsurfer_agent.pager import images
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from support.chunks import Store
 from support.tree import ROOT
 

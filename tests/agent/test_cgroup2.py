@@ -8,8 +8,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import cgroup, cgroup2, oomguard, procfs
-from spotsurfer_agent.cgroup import UNIFIED, CgroupError, JobCgroup
+from spotsurfer_agent import cgplaces, cgroup2, oomguard, procfs
+from spotsurfer_agent.cgplaces import UNIFIED
+from spotsurfer_agent.cgroup import CgroupError, JobCgroup
 from spotsurfer_agent.grouplook import COUNTED, WRITABLE, Trouble, look, tried
 from spotsurfer_agent.usage.meters import Meters
 from support import usage_trees
@@ -184,7 +185,7 @@ def test_this_machine_passes_the_look():
 @pytest.fixture
 def real_scope(tmp_path):
     """A group of the kernel's own v2 hierarchy, which is there on a v1 host, too."""
-    found = cgroup.places("0::/\n", procfs.text("self", "mountinfo"))
+    found = cgplaces.places("0::/\n", procfs.text("self", "mountinfo"))
     top = found[UNIFIED][0] if UNIFIED in found else tmp_path / "v2"
     if UNIFIED not in found:
         top.mkdir()

@@ -26,7 +26,8 @@ from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.manifest import Entry, Extents, Stored, sizes
 from spotsurfer_agent.scratch import Scratch
-from spotsurfer_agent.store import StoreError, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import StoreError
 
 JOB = "j1"
 KEYS = Keys.derive(b"", JOB)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spotsurfer_agent.cuda import moving, nccl, processes, states
+from spotsurfer_agent.cuda.cards import About, Card
 from spotsurfer_agent.cuda.client import SidecarGone
 from spotsurfer_agent.cuda.moving import CantBringBack, CantTakeOut, Mover
-from spotsurfer_agent.cuda.port import About, Card
 from spotsurfer_agent.cuda.states import BACK, CALLS, OK, Call, State
 from spotsurfer_agent.engines import gpufacts
 

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import cgroup, jobdev, jobroot, jobrun, launch, linux, memory
+from spotsurfer_agent import cgplaces, jobdev, jobroot, jobrun, launch, linux, memory
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines import criu_call, needs
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.none import NoneEngine
 from spotsurfer_agent.engines.port import EngineError, blame
-from spotsurfer_agent.jobroot import Mount, MountLine, carried, mount_lines
+from spotsurfer_agent.jobroot import Mount, carried
+from spotsurfer_agent.mountlines import MountLine, mount_lines
 from spotsurfer_agent.shimwire import ShimRefused
 from spotsurfer_agent.tools import ToolMissing, Tools
 
@@ -153,12 +154,12 @@ def test_v1_hierarchies_are_found_by_controller():
         "31 20 0:31 /box /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n"
         "32 20 0:32 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
     )
-    found = cgroup._mounted(text)
+    found = cgplaces._mounted(text)
     assert found["cpuacct"] == ("/", "/sys/fs/cgroup/cpu,cpuacct")
-    assert cgroup._place(found["freezer"], "/box/agent") == "/sys/fs/cgroup/freezer/agent"
-    assert cgroup._place(found["cpuacct"], "/") == "/sys/fs/cgroup/cpu,cpuacct"
-    assert cgroup._place(found[""], "/a/b") == "/sys/fs/cgroup/unified/a/b"
-    assert cgroup._place(found.get("memory"), "/") is None
+    assert cgplaces._place(found["freezer"], "/box/agent") == "/sys/fs/cgroup/freezer/agent"
+    assert cgplaces._place(found["cpuacct"], "/") == "/sys/fs/cgroup/cpu,cpuacct"
+    assert cgplaces._place(found[""], "/a/b") == "/sys/fs/cgroup/unified/a/b"
+    assert cgplaces._place(found.get("memory"), "/") is None
 
 
 def test_a_v2_group_freezes_and_measures_by_its_files(tmp_path):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent.fit import AGE_SECONDS_MAX, INTERVAL_SECONDS_MIN, Fit, Sample, Window, forecast, learn, say
+from spotsurfer_agent.fit import AGE_SECONDS_MAX, INTERVAL_SECONDS_MIN, Sample, Window, forecast, learn
+from spotsurfer_agent.fitsaid import Fit, say
 from spotsurfer_agent.measure import Measures
 from spotsurfer_agent.protocol import SaveFacts, Want
 from spotsurfer_agent.statefile import StateFile

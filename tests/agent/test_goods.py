@@ -16,7 +16,7 @@ from spotsurfer_agent.inputs.shares import Shares
 from spotsurfer_agent.inputs.sources import Sources
 from spotsurfer_agent.patience import Patience
 from spotsurfer_agent.protocol import AgentState, Fetch, Share, Spec
-from spotsurfer_agent.store import StoreUnreachable
+from spotsurfer_agent.storeport import StoreUnreachable
 from support.agent_world import JOB, DictStore, World, commits, running
 from support.sources import Buckets, serving
 

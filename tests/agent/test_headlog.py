@@ -9,7 +9,8 @@ import pytest
 from spotsurfer_agent import protocol
 from spotsurfer_agent.headlog import Appended, HeadLog, Unfinished
 from spotsurfer_agent.protocol import Head, HeadKind, ProtocolError
-from spotsurfer_agent.store import ObjectStore, ObstoreStore, open_store
+from spotsurfer_agent.store import ObstoreStore, open_store
+from spotsurfer_agent.storeport import ObjectStore
 
 GRANT = Head(1, HeadKind.GRANT, 1, None, 0, False, None, 0.0, "n1", "2026-01-01T00:00:00+00:00")
 

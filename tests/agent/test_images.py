@@ -13,7 +13,7 @@ from spotsurfer_agent.engines import needs, world
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.engines.world import World
-from spotsurfer_agent.images import accounts, cdi, errors, pin, registry, tree
+from spotsurfer_agent.images import accounts, cdi, errors, pincheck, registry, tree
 from spotsurfer_agent.images.bringing import Images
 from spotsurfer_agent.images.config import ImageConfig
 from spotsurfer_agent.images.errors import ImageError, Kind
@@ -227,7 +227,7 @@ def test_the_first_one_to_pin_wins(tmp_path):
     found = Pins(store, "j").read()
     assert found is not None
     with pytest.raises(ImageError, match="resolved for amd64, this machine is arm64") as told:
-        pin.check(found, "arm64")
+        pincheck.check(found, "arm64")
     assert told.value.kind is Kind.MACHINE
     assert json.loads(encode(found))["protocol"] == 1
 

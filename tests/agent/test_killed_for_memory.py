@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from spotsurfer_agent.cgroup import UNIFIED, JobCgroup
+from spotsurfer_agent.cgplaces import UNIFIED
+from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines.keeper import KILLED, killed, near_miss
 from spotsurfer_agent.engines.port import Status, WorkloadState
 from spotsurfer_agent.protocol import AgentState as S

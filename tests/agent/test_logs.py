@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from spotsurfer_agent import logpieces, protocol
 from spotsurfer_agent.logpieces import Piece
 from spotsurfer_agent.logs import DENIED_PUSHES, LogPlace, Logs
-from spotsurfer_agent.store import Listed, StoreDenied, StoreError
+from spotsurfer_agent.storeport import Listed, StoreDenied, StoreError
 from support.agent_world import JOB, AgentKilled, DictStore, stitched
 
 

@@ -11,7 +11,7 @@ from spotsurfer_agent.manifest import Stored
 from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import HeadKind, Want
-from spotsurfer_agent.store import StoreDenied, StoreError, StoreUnreachable
+from spotsurfer_agent.storeport import StoreDenied, StoreError, StoreUnreachable
 from support.agent_world import ACTION, JOB, LINE_BYTES, FakeEngine, World, commits, cut, mend, running
 
 

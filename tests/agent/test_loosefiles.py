@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 from spotsurfer_agent import loosefiles
-from spotsurfer_agent.store import StoreError, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import StoreError
 
 MEGA = 1 << 20
 

@@ -12,7 +12,8 @@ from spotsurfer_agent import mailbox, protocol
 from spotsurfer_agent.gate import Gate, GateShut
 from spotsurfer_agent.mailbox import Fenced, Heads, InDoubt, Mailbox
 from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, Spec, Want
-from spotsurfer_agent.store import StoreDenied, StoreError, StoreFull, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import StoreDenied, StoreError, StoreFull
 from support.agent_world import JOB, DictStore
 
 

@@ -12,7 +12,8 @@ from spotsurfer_agent import outputs, protocol
 from spotsurfer_agent.engines.port import Still
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import HeadKind, Partial, Spec, Want
-from spotsurfer_agent.store import StoreError, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import StoreError
 from support.agent_world import ACTION, JOB, AgentKilled, DictStore, FakeEngine, World, cut, mend, running
 
 TREE = ["a.fa", "out/b.fa", "out/deep/er/c.fa", "out/deep/.hidden/d.fa", "out/deep/e.txt"]

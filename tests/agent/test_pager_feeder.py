@@ -13,7 +13,7 @@ from spotsurfer_agent.pager import feeder as feeder_module
 from spotsurfer_agent.pager.feeder import Feeder, Wanted
 from spotsurfer_agent.pager.layout import Layout
 from spotsurfer_agent.pager.turns import Turns
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 
 PROCESSORS = len(os.sched_getaffinity(0))
 LIMIT = PROCESSORS + 4

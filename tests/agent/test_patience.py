@@ -18,7 +18,8 @@ from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.gate import Gate, GateShut
 from spotsurfer_agent.patience import PATIENCE_SECONDS, Patience, Patient
 from spotsurfer_agent.protocol import Want
-from spotsurfer_agent.store import ObstoreStore, StoreDenied, StoreError, StoreFull, StoreUnreachable, open_store
+from spotsurfer_agent.store import ObstoreStore, open_store
+from spotsurfer_agent.storeport import StoreDenied, StoreError, StoreFull, StoreUnreachable
 from support.agent_world import JOB, KEYS, World, commits, running
 from support.dict_store import DictStore
 

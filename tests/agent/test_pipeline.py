@@ -22,7 +22,8 @@ from spotsurfer_agent.engines import saving
 from spotsurfer_agent.engines.base import NOTHING
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.manifest import Extents, Stored
-from spotsurfer_agent.store import StoreDenied, StoreError, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import StoreDenied, StoreError
 from support.saves import a_manifest
 
 JOB = "j1"

@@ -13,7 +13,8 @@ from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.facts import Do, Task, Unguard
 from spotsurfer_agent.guards import PRESSED_TRIES
 from spotsurfer_agent.machine import STARVED, step
-from spotsurfer_agent.oomguard import Levels, judge, kernel
+from spotsurfer_agent.memlevels import Levels
+from spotsurfer_agent.oomguard import judge, kernel
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import NearMiss
 from spotsurfer_agent.shimguard import Guard

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from spotsurfer_agent import procfs, ptrace, writewatch
 from spotsurfer_agent.engines import ahead, inspect, needs
-from spotsurfer_agent.jobroot import mount_lines
+from spotsurfer_agent.mountlines import mount_lines
 
 # No UTF-8, and all that Python but not the kernel takes for the end of a line.
 NAMES = [b"Gr\xf6\xdfe.dat", *(f"one{c}two three.dat".encode() for c in "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")]

@@ -11,7 +11,7 @@ from spotsurfer_agent.facts import Do, Renew, Task
 from spotsurfer_agent.machine import step
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import Want
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from support.agent_facts import NOTICE, desired, ended, facts, state
 from support.agent_world import ACTION, AgentKilled, World, commits, cut, mend, running
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import segments, spool, times
+from spotsurfer_agent import segments, spool, times, timeswriter
 from spotsurfer_agent.spool import Output, Spool
 
 SECONDS = 10.0
@@ -207,7 +207,7 @@ def test_the_record_says_which_line_was_printed_between_which(tmp_path: Path) ->
 
 
 def test_a_stream_that_grows_alone_takes_few_rows_and_positions_close_one(tmp_path: Path) -> None:
-    record = times.Times(tmp_path, 0, 0, 0)
+    record = timeswriter.Times(tmp_path, 0, 0, 0)
     for length in range(1, 500):
         record.note("out", length, 0)
     record.close_row()
@@ -223,25 +223,25 @@ def test_a_stream_that_grows_alone_takes_few_rows_and_positions_close_one(tmp_pa
 
 
 def test_a_job_that_changes_between_its_streams_all_the_time_has_a_bounded_record(tmp_path: Path) -> None:
-    record = times.Times(tmp_path, 0, 0, 0, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    record = timeswriter.Times(tmp_path, 0, 0, 0, lambda: datetime(2026, 1, 1, tzinfo=UTC))
     for n in range(1, 5000):
         record.note("out" if n % 2 else "err", (n + 1) // 2, n // 2)
     record.disk.tell()
     until_written(record)
     found = rows_of(tmp_path)
-    assert times.ROWS_A_SECOND <= len(found) < 2 * times.ROWS_A_SECOND
+    assert timeswriter.ROWS_A_SECOND <= len(found) < 2 * timeswriter.ROWS_A_SECOND
     assert found[-1][1:] == (2500, 2499), "what was merged is covered all the same"
     record.disk.close()
 
 
 def test_what_nobody_recorded_is_marked(tmp_path: Path) -> None:
-    record = times.Times(tmp_path, 0, 100, 7)
+    record = timeswriter.Times(tmp_path, 0, 100, 7)
     until_written(record)
     assert rows_of(tmp_path) == [times.Row(0, 100, 7)]
     record.disk.close()
 
 
-def until_written(record: times.Times) -> None:
+def until_written(record: timeswriter.Times) -> None:
     end = time.monotonic() + SECONDS
     while record.disk.waiting_bytes:
         assert time.monotonic() < end, "the disk never took it"

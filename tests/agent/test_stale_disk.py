@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from spotsurfer_agent import protocol
-from spotsurfer_agent.access import voucher
+from spotsurfer_agent.access import voucher, withheld
 from spotsurfer_agent.protocol import AgentConfig
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from support.dict_store import DictStore
 
 OPENS = b"v" * 32
 WHOLE = AgentConfig("job-1", 3, "s3://bucket", key="1e" * 32, access_secret="5e" * 32)
-TOLD, KEPT = voucher.split(WHOLE, OPENS)
+TOLD, KEPT = withheld.split(WHOLE, OPENS)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_what_another_attempt_left_is_removed(store: DictStore, tmp_path: Path, 
     with pytest.raises(StoreError, match="not there"):
         voucher.redeem(TOLD, tmp_path)
     assert list(tmp_path.iterdir()) == [], "also while there is nothing else yet"
-    store.objects[protocol.voucher_key("job-1", 3)] = voucher.sealed(KEPT, OPENS, "job-1", 3)
+    store.objects[protocol.voucher_key("job-1", 3)] = withheld.sealed(KEPT, OPENS, "job-1", 3)
     voucher.redeem(TOLD, tmp_path)
     assert protocol.decode(AgentConfig, (tmp_path / "agent.json").read_bytes()) == WHOLE
     assert [p.name for p in tmp_path.iterdir()] == ["agent.json"]

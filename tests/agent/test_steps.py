@@ -10,7 +10,7 @@ from spotsurfer_agent import protocol, stepping
 from spotsurfer_agent.engines.port import WorkloadState
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import SelfSave, Spec, Step, StepRun, Want
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from support.agent_world import ACTION, JOB, LINE_BYTES, AgentKilled, World, commits, cut, mend, running
 
 SETUP, MAIN, FINISH = Step("setup", ["get"], protect=False), Step("main", ["work"]), Step("finish", ["tidy"], always=True)

@@ -7,7 +7,7 @@ import pytest
 from spotsurfer_agent.engines.port import EngineError, Protection
 from spotsurfer_agent.protocol import AgentState as S
 from spotsurfer_agent.protocol import HeadKind, Want
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from support.agent_world import ACTION, World, commits, running
 
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spotsurfer_agent import protocol
 from spotsurfer_agent.cgroup import JobCgroup
-from spotsurfer_agent.usage.gather import KEPT, Gathering, GpuSample
+from spotsurfer_agent.usage.gather import Gathering, GpuSample
+from spotsurfer_agent.usage.kept import KEPT
 from spotsurfer_agent.usage.meters import Meters, Sample, Totals
 from spotsurfer_agent.usage.sampler import Sampler
 from spotsurfer_agent.usage.window import NAMES, NEEDED, Usage, Window, merged

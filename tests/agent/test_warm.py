@@ -18,11 +18,11 @@ from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.engines.port import WorkloadState as W
 from spotsurfer_agent.extents import Extents
 from spotsurfer_agent.facts import Facts, Rules, Task, Warning
-from spotsurfer_agent.fit import Fit
+from spotsurfer_agent.fitsaid import Fit
 from spotsurfer_agent.guards import happened
 from spotsurfer_agent.manifest import Entry, Manifest, Stored
 from spotsurfer_agent.protocol import AgentState, Desired, Head, HeadKind, Want, Warm
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from spotsurfer_agent.table import Event, State
 from spotsurfer_agent.warm import Standby, objects
 from support.agent_world import JOB, DictStore

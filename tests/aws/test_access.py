@@ -19,7 +19,7 @@ from spotsurfer_agent.chunks.keys import access_secret
 from spotsurfer_agent.inputs.sources import Sources
 from spotsurfer_agent.inputs.wire import Fetch
 from spotsurfer_agent.protocol import AgentConfig
-from spotsurfer_agent.store import StoreDenied, StoreError
+from spotsurfer_agent.storeport import StoreDenied, StoreError
 from support.dict_store import DictStore
 from support.role_store import ROLE_TOKEN, RoleStore
 

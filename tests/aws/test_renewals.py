@@ -12,7 +12,7 @@ import pytest
 from spotsurfer_agent import protocol
 from spotsurfer_agent.access.handout import unseal
 from spotsurfer_agent.chunks.keys import access_secret
-from spotsurfer_agent.store import StoreUnreachable
+from spotsurfer_agent.storeport import StoreUnreachable
 from support.builders import JOB, NOW, a_job, an_attempt
 from support.dict_store import DictStore
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from botocore.credentials import ReadOnlyCredentials
-from spotsurfer_agent.store import StoreError, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import StoreError
 from spotsurfer_providers.aws.storerights import Chain
 from support.ec2.client import KEYS, REGION, TestEC2
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.netns import DOOR
+from spotsurfer_agent.doors import DOOR
 from spotsurfer_providers.aws.settings import AwsSettings
 from support.terraform import Terraform, mirror
 from support.tree import ROOT

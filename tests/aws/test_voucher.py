@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from spotsurfer_agent import protocol
 from spotsurfer_agent.__main__ import main
-from spotsurfer_agent.access import voucher
+from spotsurfer_agent.access import voucher, withheld
 from spotsurfer_agent.access.handout import BadHandout
 from spotsurfer_agent.chunks import keys
 from spotsurfer_agent.protocol import AgentConfig
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from support.role_store import ROLE_TOKEN, RoleStore
 
 pytestmark = pytest.mark.real
@@ -37,12 +37,12 @@ def whole(cloud: RoleStore) -> AgentConfig:
 
 
 def lay(cloud: RoleStore, opens: bytes = OPENS, **more: str) -> None:
-    _, kept = voucher.split(whole(cloud), opens)
-    cloud.objects[protocol.voucher_key("job-1", 3)] = voucher.sealed({**kept, **more}, opens, "job-1", 3)
+    _, kept = withheld.split(whole(cloud), opens)
+    cloud.objects[protocol.voucher_key("job-1", 3)] = withheld.sealed({**kept, **more}, opens, "job-1", 3)
 
 
 def test_it_gets_all_that_was_left_out_and_keeps_it_for_root(cloud: RoleStore, tmp_path: Path) -> None:
-    told, kept = voucher.split(whole(cloud), OPENS)
+    told, kept = withheld.split(whole(cloud), OPENS)
     said = protocol.encode(told).decode()
     assert not [v for v in ("1e" * 32, "5e" * 32, "of the lab") if v in said]
     assert set(kept) == {"key", "access_secret", "input_options"}
@@ -56,7 +56,7 @@ def test_it_gets_all_that_was_left_out_and_keeps_it_for_root(cloud: RoleStore, t
 
 
 def test_when_it_is_gone_the_voucher_opens_nothing(cloud: RoleStore, tmp_path: Path) -> None:
-    told, _ = voucher.split(whole(cloud), OPENS)
+    told, _ = withheld.split(whole(cloud), OPENS)
     lay(cloud)
     voucher.redeem(told, tmp_path)
     del cloud.objects[protocol.voucher_key("job-1", 3)]
@@ -70,7 +70,7 @@ def test_when_it_is_gone_the_voucher_opens_nothing(cloud: RoleStore, tmp_path: P
 
 def test_it_opens_nothing_else(cloud: RoleStore, tmp_path: Path) -> None:
     """Neither what another attempt is to have, nor the credentials that this one is handed later."""
-    told, _ = voucher.split(whole(cloud), OPENS)
+    told, _ = withheld.split(whole(cloud), OPENS)
     for opens in (keys.voucher(MASTER, "job-1", 4), keys.access_secret(MASTER, "job-1", 3)):
         lay(cloud, opens)
         with pytest.raises(BadHandout):
@@ -79,7 +79,7 @@ def test_it_opens_nothing_else(cloud: RoleStore, tmp_path: Path) -> None:
 
 
 def test_the_program_says_whether_it_has_it(cloud: RoleStore, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    told, _ = voucher.split(whole(cloud), OPENS)
+    told, _ = withheld.split(whole(cloud), OPENS)
     path = tmp_path / "agent.json.new"
     path.write_bytes(protocol.encode(told))
     words = ["--redeem", "--config", str(path), "--base", str(tmp_path)]

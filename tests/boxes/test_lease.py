@@ -13,7 +13,8 @@ import pytest
 from spotsurfer_agent import protocol
 from spotsurfer_agent.headlog import Appended, HeadLog
 from spotsurfer_agent.protocol import AgentState, Done, HeadKind, Report
-from spotsurfer_agent.store import FileStore, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import FileStore
 from spotsurfer_providers.local import control
 from support.fleet import MARKS, SHORT_LEASE, Fleet, fleet
 

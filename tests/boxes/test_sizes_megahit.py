@@ -15,7 +15,7 @@ import pytest
 from programs import plain
 from programs.entry import Entry
 from programs.surf import made, submitted
-from spotsurfer_agent.oomguard import pressed_at
+from spotsurfer_agent.memlevels import pressed_at
 from spotsurfer_providers.catalog import instance_types
 from support.fleet import ENDED, MARKS, Fleet, fleet, with_pools
 

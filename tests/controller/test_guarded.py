@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 
 from spotsurfer.controller.guarded import FAILURES_MAX, LONGEST_SECONDS, Guarded
 from spotsurfer.model.errors import CredentialsExpired, NoCapacity, ProviderDenied, ProviderError, Throttled

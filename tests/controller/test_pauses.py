@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
-from spotsurfer_agent.fit import Fit, say
+from spotsurfer_agent.fitsaid import Fit, say
 from spotsurfer_agent.protocol import AgentState, Head, HeadKind, Report, SaveFacts
 from sqlalchemy import Engine
 from support.builders import JOB, NOW, a_job, an_attempt

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spotsurfer_agent import protocol
 from spotsurfer_agent.protocol import AgentState, Report, SaveFacts
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from sqlalchemy import text as sql
 from support.builders import JOB, NOW, a_job, a_snapshot, an_attempt, seen
 from support.desk import Versions

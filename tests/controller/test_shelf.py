@@ -13,7 +13,8 @@ from spotsurfer_agent import protocol, sealed
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.manifest import MARK, SECRET, decode, encode
 from spotsurfer_agent.protocol import AgentConfig, HeadKind, ProtocolError, Report, Spec
-from spotsurfer_agent.store import Listed, ObstoreStore, StoreError, open_store
+from spotsurfer_agent.store import ObstoreStore, open_store
+from spotsurfer_agent.storeport import Listed, StoreError
 from sqlalchemy import Engine, delete
 from support.builders import an_attempt
 from support.saves import JOB, KEYS, Writer, a_manifest, named

@@ -16,7 +16,7 @@ from spotsurfer_agent.machine import step
 from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.protocol import WORKLOAD_DEAD, Desired, Done, Head, HeadKind, SaveFacts, Step, Want
 from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from spotsurfer_agent.table import TABLE, TERMINAL, State
 from support.agent_world import JOB, AgentKilled, World
 

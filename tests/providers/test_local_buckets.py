@@ -6,7 +6,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.store import StoreError, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import StoreError
 from spotsurfer_providers.local.gateway import Gateway
 from spotsurfer_providers.local.network import listening_socket
 from spotsurfer_providers.local.objects import Objects

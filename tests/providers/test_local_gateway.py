@@ -17,7 +17,8 @@ import boto3
 import pytest
 from botocore.client import Config
 from botocore.exceptions import ClientError
-from spotsurfer_agent.store import ObstoreStore, StoreDenied, StoreFull, open_store
+from spotsurfer_agent.store import ObstoreStore, open_store
+from spotsurfer_agent.storeport import StoreDenied, StoreFull
 from spotsurfer_providers.local.gateway import Gateway
 from spotsurfer_providers.local.network import listening_socket
 from spotsurfer_providers.local.objects import Objects

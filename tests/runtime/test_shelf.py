@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_agent import protocol
-from spotsurfer_agent.store import StoreUnreachable, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import StoreUnreachable
 from support.dict_store import DictStore
 
 from spotsurfer.cli.main import main

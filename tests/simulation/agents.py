@@ -23,7 +23,7 @@ from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.patience import Patience, Patient
 from spotsurfer_agent.protocol import AgentConfig, SaveFacts, Spec, Step
 from spotsurfer_agent.statefile import Memory, StateFile
-from spotsurfer_agent.store import StoreUnreachable
+from spotsurfer_agent.storeport import StoreUnreachable
 from spotsurfer_agent.threads import Worker
 from spotsurfer_agent.usage.sampler import Sampler
 from support.agent_shim import Shim

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from spotsurfer_agent.buffers import Buffer
-from spotsurfer_agent.store import Listed, StoreUnreachable
+from spotsurfer_agent.storeport import Listed, StoreUnreachable
 
 WRITES = ("create", "put", "delete")
 TRIES = 2  # clients of stores ask again by themselves where there was no answer

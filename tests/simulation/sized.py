@@ -12,7 +12,7 @@ from simulation.chances import Chances
 from simulation.objects import Objects
 from simulation.virtual import Cloud
 from spotsurfer_agent.engines.port import SaveRequest, WorkloadState
-from spotsurfer_agent.oomguard import TRUE_SHARE, Levels
+from spotsurfer_agent.memlevels import TRUE_SHARE, Levels
 from spotsurfer_agent.protocol import NearMiss, SaveFacts
 from spotsurfer_agent.usage.meters import Sample, Totals
 from spotsurfer_agent.usage.sampler import Sampler

@@ -9,7 +9,7 @@ from typing import Any
 from simulation.sized import SizedAgent, SizedCloud
 from simulation.virtual import Cloud
 from simulation.world import LIMITS, START, World
-from spotsurfer_agent.oomguard import TRUE_SHARE, pressed_at
+from spotsurfer_agent.memlevels import TRUE_SHARE, pressed_at
 from support.loads import Load
 from support.rides import GIB, TYPES
 

@@ -20,7 +20,7 @@ from simulation.virtual import Cloud, Crash
 from spotsurfer_agent import protocol
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import HeadKind
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from spotsurfer_policies.cheapest import Cheapest
 
 from spotsurfer.controller.apply import Ports

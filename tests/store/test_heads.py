@@ -11,7 +11,7 @@ from simulation.objects import Objects
 from spotsurfer_agent import protocol
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import Done, Head, HeadKind
-from spotsurfer_agent.store import Listed, StoreError
+from spotsurfer_agent.storeport import Listed, StoreError
 from support.saves import a_head
 
 from spotsurfer.store import heads as heads_of

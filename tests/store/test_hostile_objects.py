@@ -13,7 +13,8 @@ from spotsurfer_agent import headlog, manifest, objectkeys, protocol
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.mailbox import Heads
 from spotsurfer_agent.protocol import Done, Head, HeadKind, Intent, OutputObject, Partial, ProtocolError
-from spotsurfer_agent.store import StoreError, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import StoreError
 from support.builders import NOW
 from support.dict_store import DictStore
 from support.fuzz import mutated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spotsurfer_agent.images.pin import Pins
 from spotsurfer_agent.protocol import image_key
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 from support.dict_store import DictStore
 
 from spotsurfer.store.images import ImageDigests

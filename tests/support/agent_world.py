@@ -23,7 +23,7 @@ from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.protocol import AgentConfig, Desired, Done, Head, HeadKind, Report, SaveFacts, Spec, Want
 from spotsurfer_agent.statefile import StateFile
-from spotsurfer_agent.store import Listed, ObjectStore, StoreError
+from spotsurfer_agent.storeport import Listed, ObjectStore, StoreError
 from support.agent_service import Service
 from support.agent_shim import Shim
 from support.dict_store import DictStore as DictStore

@@ -18,7 +18,8 @@ from spotsurfer_agent.engines.ladder import Ladder
 from spotsurfer_agent.engines.selfsave import Marks
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import SelfSave, Spec
-from spotsurfer_agent.store import StoreError, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import StoreError
 from support.engine_kit import JOB, W, newest, output, refused, request, runs, stands_still, turns_pass, until
 from support.ladder_scenes import goes_on, ladder
 

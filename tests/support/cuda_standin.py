@@ -204,7 +204,7 @@ class StandIn:
         self._numbers = itertools.count()
 
     def about(self) -> Any:
-        from spotsurfer_agent.cuda.port import About, Card
+        from spotsurfer_agent.cuda.cards import About, Card
 
         here = cards()
         free = here["total"] - used()

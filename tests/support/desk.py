@@ -7,7 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from spotsurfer_agent.store import Listed
+from spotsurfer_agent.storeport import Listed
 from spotsurfer_policies.cheapest import Cheapest
 from sqlalchemy import Engine
 from support.builders import a_job

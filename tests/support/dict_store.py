@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from spotsurfer_agent.buffers import Buffer
-from spotsurfer_agent.store import Listed
+from spotsurfer_agent.storeport import Listed
 
 
 class DictStore:

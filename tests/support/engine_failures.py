@@ -17,7 +17,8 @@ from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines import stall
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import StoreError, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import StoreError
 from support.engine_kit import (
     BASE,
     JOB,

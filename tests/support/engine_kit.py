@@ -20,7 +20,8 @@ from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadStat
 from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import ObjectStore, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import ObjectStore
 from spotsurfer_agent.tools import Tools
 from support.patience import FACTOR
 

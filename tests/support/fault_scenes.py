@@ -25,7 +25,8 @@ from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.manifest import Entry, Manifest
 from spotsurfer_agent.patience import Patient
 from spotsurfer_agent.protocol import ProtocolError, Spec
-from spotsurfer_agent.store import StoreError, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import StoreError
 from spotsurfer_agent.tools import Tools
 from support import faults
 from support.cut import Cut

@@ -16,7 +16,7 @@ from typing import Any
 
 from spotsurfer_agent import memory
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.store import StoreDenied, StoreError
+from spotsurfer_agent.storeport import StoreDenied, StoreError
 from support.engine_kit import BASE, output, until
 
 STORE = Path("/run/store")

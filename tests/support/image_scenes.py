@@ -18,7 +18,8 @@ from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.images.bringing import Rules
 from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import ObjectStore, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import ObjectStore
 from spotsurfer_agent.tools import Tools
 from support.engine_kit import (
     BASE,

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spotsurfer_agent import protocol
+from spotsurfer_agent.besides import beside
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status
 from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.pager.plan import ORDER, Phase, State
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
-from spotsurfer_agent.threads import beside
 from support.engine_kit import (
     BASE,
     JOB,

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from spotsurfer_agent import cgroup, cgroup2, memory, shimwire
+from spotsurfer_agent import cgplaces, cgroup2, memory, shimwire
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.protocol import NearMiss, Spec
 from support import growing_job
@@ -24,8 +24,8 @@ OLD_LIMIT, OLD_SCORE = "memory.limit_in_bytes", "memory.oom_control"
 
 def limit(size: int) -> None:
     """So much memory for the whole machine; beyond it the kernel kills."""
-    found = cgroup.places(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
-    folder = cgroup2.home(found.get("memory", found.get(cgroup.UNIFIED, (Path("/nowhere"), Path())))[0])
+    found = cgplaces.places(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+    folder = cgroup2.home(found.get("memory", found.get(cgplaces.UNIFIED, (Path("/nowhere"), Path())))[0])
     name = OLD_LIMIT if (folder / OLD_LIMIT).exists() else "memory.max"
     (folder / name).write_text(str(size))
     assert memory.whole_bytes() == size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from spotsurfer_agent.oomguard import pressed_at
+from spotsurfer_agent.memlevels import pressed_at
 from spotsurfer_agent.protocol import AgentState, NearMiss, Report
 from spotsurfer_agent.usage.window import Window
 from spotsurfer_policies.cheapest import Cheapest

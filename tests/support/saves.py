@@ -11,7 +11,7 @@ from spotsurfer_agent.headlog import Appended, HeadLog
 from spotsurfer_agent.manifest import Entry, Extent, Extents, Manifest, Stored, decode, encode
 from spotsurfer_agent.pins import CondemnedChunk, Pins
 from spotsurfer_agent.protocol import Head, HeadKind
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 
 JOB = "job"
 KEYS = Keys.derive(b"", JOB)

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 from spotsurfer_agent import cgroup2
-from spotsurfer_agent.cgroup import UNIFIED
+from spotsurfer_agent.cgplaces import UNIFIED
 from spotsurfer_agent.engines import keeper
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.oomguard import Levels
+from spotsurfer_agent.memlevels import Levels
 from spotsurfer_agent.usage.meters import Meters
 from support.engine_kit import BASE, W, engine, until
 from support.memory_scenes import SIZE, SMALL, begin, grower

@@ -9,29 +9,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from spotsurfer_agent import objectkeys, protocol
-from spotsurfer_agent.access.handout import Handout, seal, unseal
+from spotsurfer_agent.access.handout import unseal
 from spotsurfer_agent.access.opening import role_options
+from spotsurfer_agent.access.withheld import CONFIG, HOST_KEY
 from spotsurfer_agent.protocol import AgentConfig, ProtocolError
-from spotsurfer_agent.store import StoreError, open_store
+from spotsurfer_agent.store import open_store
+from spotsurfer_agent.storeport import StoreError
 
-CONFIG, HOST_KEY = "agent.json", "host_key"  # in the agent's folder
 REPORTED = "reported"  # likewise: its existence keeps the machine from ending itself (the controller's boot.sh)
-
-
-def split(config: AgentConfig, voucher: bytes) -> tuple[AgentConfig, dict[str, str]]:
-    """A configuration that says no secret, and what it leaves out."""
-    kept = {"key": config.key, "access_secret": config.access_secret, "input_options": json.dumps(config.input_options)}
-    return replace(config, key="", access_secret="", input_options={}, voucher=voucher.hex()), kept
-
-
-def sealed(kept: Mapping[str, str], voucher: bytes, job: str, attempt: int) -> bytes:
-    """The object that holds what was left out, and opens by the voucher of this attempt alone."""
-    return seal(Handout(dict(kept), 0.0, ""), voucher, job, attempt)
 
 
 def redeem(config: AgentConfig, folder: Path) -> None:

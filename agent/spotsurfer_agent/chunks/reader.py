@@ -16,7 +16,7 @@ from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
 from spotsurfer_agent.chunks.room import Room
 from spotsurfer_agent.manifest import Extents, Stored
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 KEPT_PART = 2  # of the memory: half is for what is kept, half for what was fetched ahead and not asked for yet
 

@@ -21,7 +21,7 @@ from spotsurfer_agent.chunks.packer import PACKED_BELOW_BYTES, Pack
 from spotsurfer_agent.chunks.room import Room
 from spotsurfer_agent.chunks.table import Table
 from spotsurfer_agent.manifest import Stored
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 
 
 class Cancelled(Exception):

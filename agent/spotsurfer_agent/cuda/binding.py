@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.cuda.port import About, Card, DriverUnfit
+from spotsurfer_agent.cuda.cards import About, Card
+from spotsurfer_agent.cuda.port import DriverUnfit
 from spotsurfer_agent.cuda.states import OK, State
 
 # Where the driver's library lies; the runtime's own loader does not look at the machine's.

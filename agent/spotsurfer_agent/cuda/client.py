@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.cuda.port import About, DriverUnfit
+from spotsurfer_agent.cuda.cards import About
+from spotsurfer_agent.cuda.port import DriverUnfit
 from spotsurfer_agent.cuda.states import OK, Call, State
 
 LOCK, LOG = "cuda.lock", "cuda.log"

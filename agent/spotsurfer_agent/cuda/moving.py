@@ -14,8 +14,9 @@ from pathlib import Path
 
 from spotsurfer_agent import procfs, shimwire
 from spotsurfer_agent.cuda import processes, states
+from spotsurfer_agent.cuda.cards import About
 from spotsurfer_agent.cuda.client import Sidecar, SidecarGone
-from spotsurfer_agent.cuda.port import About, DriverUnfit
+from spotsurfer_agent.cuda.port import DriverUnfit
 from spotsurfer_agent.cuda.states import BACK, OK, Call, State
 from spotsurfer_agent.cuda.stillness import Still
 from spotsurfer_agent.holding import CantHold

@@ -24,7 +24,7 @@ from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState, blame, plainly
 from spotsurfer_agent.manifest import Manifest, Stored
 from spotsurfer_agent.protocol import SaveFacts, SelfSave, Spec
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 
 LOOK_SECONDS = 0.05
 HARMLESS = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)  # nobody dies of them: signal(7)

@@ -12,7 +12,7 @@ from spotsurfer_agent import manifest, protocol
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.fingerprints import Index
 from spotsurfer_agent.manifest import Manifest, Stored
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 log = logging.getLogger(__name__)
 

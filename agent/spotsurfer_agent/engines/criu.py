@@ -22,7 +22,7 @@ from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.memory import lacking
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.protocol import SaveFacts, Spec
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 
 log = logging.getLogger(__name__)
 ARRIVING_LOOK_SECONDS = 0.1

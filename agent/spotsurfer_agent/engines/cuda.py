@@ -20,9 +20,10 @@ from pathlib import Path
 
 from spotsurfer_agent import hugepages, procfs
 from spotsurfer_agent.cuda import processes
+from spotsurfer_agent.cuda.cards import About
 from spotsurfer_agent.cuda.client import Sidecar, SidecarGone
 from spotsurfer_agent.cuda.moving import MARKER, CantBringBack, CantTakeOut, Mover, wait_for_room
-from spotsurfer_agent.cuda.port import About, DriverUnfit
+from spotsurfer_agent.cuda.port import DriverUnfit
 from spotsurfer_agent.cuda.stillness import Still
 from spotsurfer_agent.engines import gpufacts
 from spotsurfer_agent.engines.criu import CriuEngine

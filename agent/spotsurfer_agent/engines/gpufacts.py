@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from spotsurfer_agent.cuda.port import About
+from spotsurfer_agent.cuda.cards import About
 
 CHIP, COUNT, DRIVER = "GPU", "GPU count", "GPU driver"  # compared: see `needs.RULES`
 UUIDS, MEMORY, PROCESSES = "GPU uuids", "GPU memory in use", "GPU processes"

@@ -46,7 +46,7 @@ from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.pager.plan import BLAME_IMAGE
 from spotsurfer_agent.protocol import SaveFacts, Spec
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 from spotsurfer_agent.tools import Tools
 
 PHASES = {

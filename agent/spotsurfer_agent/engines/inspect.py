@@ -20,7 +20,8 @@ from spotsurfer_agent import identity, launch, linux, netns, privileges, procfs,
 from spotsurfer_agent.cuda.processes import DEVICES as GPUS
 from spotsurfer_agent.engines import kinship, sockets
 from spotsurfer_agent.engines.criu_call import GHOST_MEGABYTES
-from spotsurfer_agent.jobroot import PROC_OF_MACHINE, MountLine, mount_lines
+from spotsurfer_agent.jobroot import PROC_OF_MACHINE
+from spotsurfer_agent.mountlines import MountLine, mount_lines
 
 # Anonymous descriptors that CRIU saves, by the name that the kernel gives them.
 SAVED = frozenset({"eventfd", "eventpoll", "timerfd", "signalfd", "inotify", "fanotify", "pidfd"})

@@ -18,7 +18,7 @@ from typing import Any
 from spotsurfer_agent import coding, memory, scopes, shimwire
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines.port import EngineError, Status, WorkloadState
-from spotsurfer_agent.oomguard import Levels
+from spotsurfer_agent.memlevels import Levels
 from spotsurfer_agent.protocol import NearMiss
 from spotsurfer_agent.shimjob import IDLE
 from spotsurfer_agent.tools import Tools

@@ -24,7 +24,7 @@ from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, 
 from spotsurfer_agent.inputs import shares
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import ProtocolError, SaveFacts, Spec
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 LOOK_SECONDS = 30.0  # between looks at what runs
 LOOK_SHARE = 0.002  # of a processor that the looks may take

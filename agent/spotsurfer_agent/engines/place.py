@@ -13,7 +13,7 @@ from spotsurfer_agent.engines.base import Bases
 from spotsurfer_agent.engines.device import NO_DEVICE, Device
 from spotsurfer_agent.jobroot import Mount
 from spotsurfer_agent.scratch import Scratch
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 from spotsurfer_agent.tools import Tools
 
 

@@ -12,7 +12,7 @@ from spotsurfer_agent.files import FULL
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.protocol import NearMiss, SaveFacts, Spec, StepRun
 from spotsurfer_agent.shimwire import ShimGone
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 
 
 class EngineError(Exception):

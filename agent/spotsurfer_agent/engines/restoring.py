@@ -18,7 +18,7 @@ from spotsurfer_agent.engines import stall
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.pager import plan as pager
 from spotsurfer_agent.pager.plan import BLAME_STORE, Loss, Phase, Plan, State
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 
 READY_SECONDS = 600.0  # a slow store may have to send small files first
 PRINTS_SECONDS = 2.0  # a save that has them sends so much less that a moment is worth it

@@ -18,7 +18,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent import attributes, clock, datagrams, jobroot, linux, manifest, protocol, shimwire, terminals, trees, waits
+from spotsurfer_agent import (
+    attributes,
+    clock,
+    datagrams,
+    heap,
+    jobroot,
+    manifest,
+    protocol,
+    shimwire,
+    terminals,
+    trees,
+    waits,
+)
+from spotsurfer_agent.besides import beside
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
 from spotsurfer_agent.engines import criu_call, needs, reserve, samefiles, stall, told
@@ -35,8 +48,7 @@ from spotsurfer_agent.memory import first_to_go, lacking
 from spotsurfer_agent.pager.images import BadImage
 from spotsurfer_agent.protocol import SaveFacts
 from spotsurfer_agent.scratch import LATE, Capture
-from spotsurfer_agent.store import StoreError
-from spotsurfer_agent.threads import beside
+from spotsurfer_agent.storeport import StoreError
 
 VERDICT_SECONDS = 10.0  # a live dump whose agent stays silent for so long is let go by the shim
 KEEP_SECONDS, ALIVE_SECONDS = 60.0, 1.0  # a job stands still for so long at most while files are kept; and who does so is heard
@@ -164,7 +176,7 @@ class Saving:
         want = reserve.wanted(size, share, allowed, final=self._request.final)
         self._wanted_bytes = want.touched_bytes
         self._memory = Reserve(want.touched_bytes if self._request.final else 0, want.limit_bytes)
-        linux.reuse_memory()
+        heap.reuse_memory()
         if index is not None:
             index.prepare()
         try:

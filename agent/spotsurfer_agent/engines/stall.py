@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spotsurfer_agent import shimwire
-from spotsurfer_agent.threads import beside
+from spotsurfer_agent.besides import beside
 
 STALL_SECONDS = 90.0  # longer than anybody is patient with the store
 LOOK_SECONDS = 1.0

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent.images import pin, tree
+from spotsurfer_agent.images import pincheck, tree
 from spotsurfer_agent.images.errors import ImageError, Kind
 from spotsurfer_agent.images.pin import Pin, Pins
 from spotsurfer_agent.images.reference import Reference
 from spotsurfer_agent.images.registry import Access, Registry, architecture
 from spotsurfer_agent.images.shelf import LAYOUT, Root, Shelf
 from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import ObjectStore
+from spotsurfer_agent.storeport import ObjectStore
 from spotsurfer_agent.tools import Tools
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Images:
     def _ready(self, spec: Spec, progress: Callable[[str], None]) -> Root:
         reference, known = _parsed(spec.image), self._pins.read()
         if known is not None:
-            pin.check(known, architecture())
+            pincheck.check(known, architecture())
             if (here := self._shelf.get(known.digest)) is not None:
                 return here
         with self._shelf.alone(), self._registry() as registry:

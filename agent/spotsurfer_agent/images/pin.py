@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from spotsurfer_agent import clock, objectkeys
 from spotsurfer_agent.coding import decode, encode
-from spotsurfer_agent.images.errors import ImageError, Kind
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +44,3 @@ class Pins:
         if found is None:
             raise StoreError(f"{self._key} can't be written and is not there")
         return found
-
-
-def check(pin: Pin, architecture: str) -> None:
-    """A pin for another architecture can't be followed here. Raises ImageError."""
-    if pin.architecture != architecture:
-        raise ImageError(
-            Kind.MACHINE,
-            f"the job's image was resolved for {pin.architecture}, this machine is {architecture}: ask for a machine type of "
-            f"architecture {pin.architecture}",
-        )

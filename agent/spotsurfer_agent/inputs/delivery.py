@@ -24,7 +24,7 @@ from spotsurfer_agent.inputs.wire import Fetch, Pinned, Pins
 from spotsurfer_agent.jobroot import Mount
 from spotsurfer_agent.patience import Patience
 from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import FileStore
+from spotsurfer_agent.storeport import FileStore
 
 log = logging.getLogger(__name__)
 NAME = "inputs"  # of the mount, of its mount point in the job's scratch, and of what leads to the view

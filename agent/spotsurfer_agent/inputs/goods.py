@@ -14,7 +14,7 @@ from spotsurfer_agent.inputs.ownstore import OwnStore
 from spotsurfer_agent.inputs.shares import Shares
 from spotsurfer_agent.inputs.sources import Sources
 from spotsurfer_agent.protocol import AgentConfig, Spec
-from spotsurfer_agent.store import FileStore, Rights, StoreUnreachable
+from spotsurfer_agent.storeport import FileStore, Rights, StoreUnreachable
 
 FOLDER = "inputs-cache"  # in the agent's folder
 

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent import files, jobroot, linux, procfs
+from spotsurfer_agent import files, jobroot, linux, mountlines, procfs
 from spotsurfer_agent.inputs.wire import Share
-from spotsurfer_agent.jobroot import Mount, MountLine
+from spotsurfer_agent.jobroot import Mount
+from spotsurfer_agent.mountlines import MountLine
 from spotsurfer_agent.protocol import Spec
 
 FOLDER = "shares"  # in the agent's folder
@@ -141,7 +142,7 @@ def mounts(spec: Spec, base: str) -> list[Mount]:
 
 def _lines() -> dict[str, MountLine]:
     """By mount point; the last one there is the one that is seen."""
-    return {x.point: x for x in jobroot.mount_lines(procfs.text("self", "mountinfo"))}
+    return {x.point: x for x in mountlines.mount_lines(procfs.text("self", "mountinfo"))}
 
 
 def _trouble(share: Share, said: str) -> ShareTrouble:

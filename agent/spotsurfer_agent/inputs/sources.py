@@ -17,7 +17,8 @@ from spotsurfer_agent.inputs import naming, trouble
 from spotsurfer_agent.inputs.ownstore import OwnStore
 from spotsurfer_agent.inputs.trouble import InputTrouble, Kind
 from spotsurfer_agent.inputs.wire import Fetch
-from spotsurfer_agent.store import SECRET_OPTIONS, Rights
+from spotsurfer_agent.store import SECRET_OPTIONS
+from spotsurfer_agent.storeport import Rights
 
 FILES_MAX = 100_000
 PIECE_BYTES = 1 << 20  # handed on at once

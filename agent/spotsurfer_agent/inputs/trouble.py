@@ -17,7 +17,7 @@ from obstore.exceptions import (
 )
 
 from spotsurfer_agent.files import FULL, FilesError
-from spotsurfer_agent.store import StoreUnreachable
+from spotsurfer_agent.storeport import StoreUnreachable
 
 
 class Kind(StrEnum):

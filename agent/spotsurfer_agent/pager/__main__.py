@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from spotsurfer_agent import attributes, datagrams, launch, linux, manifest, objectkeys, procfs, terminals
+from spotsurfer_agent import attributes, datagrams, heap, launch, linux, manifest, objectkeys, procfs, terminals
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines.fingerprints import Index, is_pages_name, kept_as
@@ -27,7 +27,7 @@ from spotsurfer_agent.pager.layout import Use
 from spotsurfer_agent.pager.order import Order
 from spotsurfer_agent.pager.plan import BLAME_IMAGE, ORDER, STATE, Loss, Phase, Plan, myself
 from spotsurfer_agent.pager.streamer import Streamer
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 
 log = logging.getLogger("pager")
 CRIU_ENDS_SECONDS = 5.0
@@ -211,7 +211,7 @@ def main() -> None:
         return  # the agent that would have told is gone, or needs no restore
     plan = Plan.from_json(told)
     launch.enter_cgroups(plan.enter)
-    linux.reuse_memory()
+    heap.reuse_memory()
     holders = Holders(plan)
     try:
         pager = Pager(plan, holders)

@@ -15,7 +15,7 @@ from spotsurfer_agent.addresses import address
 from spotsurfer_agent.buffers import PAGE, Buffer
 from spotsurfer_agent.pager.layout import Layout, Use
 from spotsurfer_agent.pager.space import Space
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 
 log = logging.getLogger(__name__)
 

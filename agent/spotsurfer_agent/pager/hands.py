@@ -32,7 +32,7 @@ from spotsurfer_agent.pager.layout import Layout, in_order, runs
 from spotsurfer_agent.pager.plan import BLAME_IMAGE, BLAME_STORE, Plan
 from spotsurfer_agent.pager.space import Space
 from spotsurfer_agent.pager.standing import Range, Standing
-from spotsurfer_agent.store import StoreError
+from spotsurfer_agent.storeport import StoreError
 
 log = logging.getLogger(__name__)
 PROCESSES_MAX = 250  # descriptors in one message, see unix(7)

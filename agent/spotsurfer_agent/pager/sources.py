@@ -13,7 +13,7 @@ from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.pager.content import Content
 from spotsurfer_agent.pager.plan import BLAME_IMAGE, BLAME_MACHINE, BLAME_STORE, Plan
 from spotsurfer_agent.patience import Patient
-from spotsurfer_agent.store import ObjectStore, StoreError
+from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 
 def keys(plan: Plan) -> Keys:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from spotsurfer_agent.usage.kept import KEPT
 from spotsurfer_agent.usage.meters import Sample, Totals
 from spotsurfer_agent.usage.window import WINDOW_SECONDS, Row, Window
-
-KEPT = 30  # windows: a reader that is away for no longer than five minutes misses none
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent.cgroup import UNIFIED, V1_MEMORY, V2_MEMORY
+from spotsurfer_agent.cgplaces import UNIFIED, V1_MEMORY, V2_MEMORY
 from spotsurfer_agent.netns import PEER
 
 READ_BYTES = 1 << 14

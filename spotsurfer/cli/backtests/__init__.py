@@ -7,6 +7,7 @@ import typer
 from spotsurfer.cli.backtests import deadline, interval, placement, size
 from spotsurfer.cli.common import CONTEXT
 
+
 def add(app: typer.Typer) -> None:
     """Register the group and its sub-commands."""
     group = typer.Typer(

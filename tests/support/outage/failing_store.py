@@ -17,14 +17,14 @@ def fails(*, write: bool) -> bool:
 
 
 def in_controller() -> None:
-    from spotsurfer_agent import store
+    from spotsurfer_agent import store, storeport
 
     def failing(name: str) -> None:
         real = getattr(store.ObstoreStore, name)
 
         def call(self: object, *given: object, **named: object) -> object:
             if fails(write=name in WRITES):
-                raise store.StoreUnreachable(f"503 Slow Down: {name} {given[0]}")
+                raise storeport.StoreUnreachable(f"503 Slow Down: {name} {given[0]}")
             return real(self, *given, **named)
 
         setattr(store.ObstoreStore, name, call)
