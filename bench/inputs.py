@@ -16,7 +16,8 @@ from pathlib import Path
 from spotsurfer_agent.inputs.cache import Cache
 from spotsurfer_agent.inputs.delivery import Delivery
 from spotsurfer_agent.inputs.sources import Sources
-from spotsurfer_agent.protocol import Fetch, Spec
+from spotsurfer_agent.inputs.wire import Fetch
+from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
 from support.engine_kit import BASE, JOB
 from support.link import link

@@ -166,6 +166,6 @@ def _leaves(path: str) -> bool:
 
 
 def _wire(fetch: InputFetch) -> Any:
-    from spotsurfer_agent.protocol import Fetch
+    from spotsurfer_agent.inputs.wire import Fetch
 
     return Fetch(fetch.source, fetch.to)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 from spotsurfer_agent.access import withheld
 from spotsurfer_agent.protocol import AgentConfig
 from sqlalchemy import Engine
@@ -43,7 +43,7 @@ class Machines:
         if access.renewed:
             config, _ = withheld.split(config, self.key.voucher_of(attempt.job, attempt.number))
             login = replace(login, host_key="") if login is not None else None
-        source = bootstrap.source(access, protocol.runtime_key(self.runtime_sha256), config.metadata_url)
+        source = bootstrap.source(access, objectkeys.runtime_key(self.runtime_sha256), config.metadata_url)
         return bootstrap.user_data(config, self.runtime_sha256, source, login)
 
     def left_out(self, attempt: Attempt) -> bytes:

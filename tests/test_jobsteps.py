@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.protocol import StepRun
+from spotsurfer_agent.steps import StepRun
 
 from spotsurfer.controller.chronicle import steps_news
 from spotsurfer.jobfile import read_jobfile

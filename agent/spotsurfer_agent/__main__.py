@@ -13,8 +13,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from spotsurfer_agent import __version__, clock, protocol, respawn, shimwire
-from spotsurfer_agent.protocol import AgentConfig, ProtocolError
+from spotsurfer_agent import __version__, clock, coding, respawn, shimwire
+from spotsurfer_agent.coding import ProtocolError
+from spotsurfer_agent.protocol import AgentConfig
 
 log = logging.getLogger("spotsurfer_agent")
 
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.switch is not None:
         return _switch(options.base, options.switch)
     try:
-        config = protocol.decode(AgentConfig, options.config.read_bytes())
+        config = coding.decode(AgentConfig, options.config.read_bytes())
     except (OSError, ProtocolError) as e:
         log.error("the configuration %s can't be used: %s", options.config, e)
         return respawn.UNFIT
@@ -51,11 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _respawn(options, config)
     # Imported here: the respawner lives as long as the machine and needs none of these modules, which take 40 MB.
     from spotsurfer_agent import process
+    from spotsurfer_agent.chunks import keys
     from spotsurfer_agent.notices.watcher import UnknownDialect, make_dialect
 
     try:
         over = process.run(options.base, config, make_dialect(config.metadata_dialect, config.metadata_url))
-    except (process.WrongKey, UnknownDialect) as e:
+    except (keys.WrongKey, UnknownDialect) as e:
         log.error("the configuration %s can't be used: %s", options.config, e)
         return respawn.UNFIT
     if not over:

@@ -9,7 +9,7 @@ import errno
 import os
 from pathlib import Path, PurePosixPath
 
-from spotsurfer_agent import jobroot, protocol
+from spotsurfer_agent import jobroot, objectkeys
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.storeport import FileStore
 
@@ -58,7 +58,7 @@ def place_inputs(store: FileStore, spec: Spec, scratch: str) -> None:
 def _place(store: FileStore, spec: Spec, target: Path, wanted: tuple[str, int]) -> None:
     path, size = wanted
     jobroot.make_folder(target.parent)
-    got = store.get_file(protocol.input_key(spec.job, path), target)
+    got = store.get_file(objectkeys.input_key(spec.job, path), target)
     if got != size:
         what = "is not in the store" if got is None else f"has {got} bytes in the store"
         raise FilesError("input", f"input {path} {what}, {size} bytes were submitted: submit the job again")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from enum import StrEnum
 
-from spotsurfer_agent import bounded, protocol
-from spotsurfer_agent.protocol import Head, ProtocolError
+from spotsurfer_agent import bounded, coding, objectkeys
+from spotsurfer_agent.coding import ProtocolError
+from spotsurfer_agent.protocol import Head
 from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 HEAD_BYTES_MAX = 32 << 20  # the entry that ends a job names its outputs: room for more than 100,000
@@ -57,12 +58,12 @@ class HeadLog:
 
     def append(self, head: Head) -> Appended:
         """Create entry `head.number`. Repeating it after an unknown outcome (StoreError) is safe: the nonce tells."""
-        data = protocol.encode(head)
+        data = coding.encode(head)
         if self._store.create(self._key(head.number), data):
             self._learn(head)
             return Appended.OURS
         there = self._read(self._key(head.number))
-        if there is not None and protocol.decode(Head, there).nonce == head.nonce:
+        if there is not None and coding.decode(Head, there).nonce == head.nonce:
             self._learn(head)
             return Appended.OURS
         return Appended.LOST
@@ -78,7 +79,7 @@ class HeadLog:
 
     def _read_all(self, end: int | None) -> None:
         """One listing instead of a request for each entry of a long log. Raises ProtocolError where its beginning is gone."""
-        there = self._store.list(protocol.head_prefix(self._job))
+        there = self._store.list(objectkeys.head_prefix(self._job))
         for listed in there[:end]:
             number = len(self.entries) + 1
             data = self._read(listed.key) if listed.key == self._key(number) else None
@@ -88,11 +89,11 @@ class HeadLog:
             raise ProtocolError(f"the head log of {self._job} has {there[0].key} and lost what came before")
 
     def _key(self, number: int) -> str:
-        return protocol.head_key(self._job, number)
+        return objectkeys.head_key(self._job, number)
 
 
 def _decoded(number: int, data: bytes) -> Head:
-    head = protocol.decode(Head, data)
+    head = coding.decode(Head, data)
     if head.number != number:
         raise ProtocolError(f"head entry {number} says that it is entry {head.number}")
     return head

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from spotsurfer_agent import logpieces, protocol, times
+from spotsurfer_agent import logpieces, objectkeys, times
 from spotsurfer_agent.logpieces import Piece
 from spotsurfer_agent.storeport import ObjectStore, StoreDenied, StoreError
 
@@ -64,7 +64,7 @@ class Logs:
 
     def _known(self) -> dict[str, int] | None:
         if self._positions is None and self._begun_at is not None:
-            listed = self._store.list(protocol.attempt_log_prefix(self._place.job, self._place.attempt))
+            listed = self._store.list(objectkeys.attempt_log_prefix(self._place.job, self._place.attempt))
             parsed = [found for x in listed if (found := logpieces.parse(x)) is not None]
             positions = {s: self._begun_at.get(s, 0) for s in STREAMS}
             for stream in STREAMS:
@@ -137,7 +137,7 @@ class Logs:
 
     def _upload(self, stream: str, start: int, data: bytes) -> None:
         tail, end = self._tails[stream], start + len(data)
-        piece = Piece(start, end, protocol.log_key(self._place.job, self._place.attempt, stream, start, end))
+        piece = Piece(start, end, objectkeys.log_key(self._place.job, self._place.attempt, stream, start, end))
         needless = self._needless[stream]
         needless.append(piece)  # until we hear that it is there
         self._store.put(piece.key, data)

@@ -27,7 +27,7 @@ from spotsurfer_agent.mailbox import Heads, Mailbox
 from spotsurfer_agent.measure import Measures
 from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.partial import Partials
-from spotsurfer_agent.protocol import AgentConfig, AgentState, NearMiss, Usage, Want
+from spotsurfer_agent.protocol import AgentConfig, AgentState, NearMiss, Want
 from spotsurfer_agent.readiness import READY, Readiness
 from spotsurfer_agent.reporter import Extras, Reporter, build
 from spotsurfer_agent.statefile import StateFile
@@ -35,6 +35,7 @@ from spotsurfer_agent.storeport import FileStore
 from spotsurfer_agent.table import State
 from spotsurfer_agent.threads import Ticker, Worker
 from spotsurfer_agent.usage.sampler import Sampler
+from spotsurfer_agent.usage.window import Usage
 from spotsurfer_agent.warm import Standby
 from spotsurfer_agent.work import Work
 

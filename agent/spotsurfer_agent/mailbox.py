@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from spotsurfer_agent import bounded, clock, entries, protocol
+from spotsurfer_agent import bounded, clock, coding, entries, objectkeys
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.headlog import HEAD_BYTES_MAX, Appended, HeadLog
-from spotsurfer_agent.protocol import Desired, Head, HeadKind, ProtocolError, Spec
+from spotsurfer_agent.protocol import Desired, Head, HeadKind, Spec
 from spotsurfer_agent.storeport import ObjectStore, StoreDenied, StoreError, StoreFull
 
 OWNS = (HeadKind.GRANT, HeadKind.COMMIT)
@@ -66,7 +67,7 @@ class Heads:
     def refresh(self) -> Head | None:
         """Read what is new and return the newest entry. Raises StoreError, ProtocolError."""
         if not self._listed:
-            keys = [x.key for x in self._store.list(protocol.head_prefix(self._job)) if x.key.endswith(".json")]
+            keys = [x.key for x in self._store.list(objectkeys.head_prefix(self._job)) if x.key.endswith(".json")]
             if keys:
                 self._note(self._read(int(keys[-1].rpartition("/")[2].removesuffix(".json"))))
             self._listed = True
@@ -110,7 +111,7 @@ class Heads:
             return self._own[nonce]
         base = self._base()
         wanted = dataclasses.replace(change(base), number=base.number + 1, nonce=nonce, at=clock.utc_text())
-        if (size := len(protocol.encode(wanted))) > HEAD_BYTES_MAX:
+        if (size := len(coding.encode(wanted))) > HEAD_BYTES_MAX:
             raise StoreFull(
                 f"the job has too many outputs: their list has {size} bytes, and nobody reads more than {HEAD_BYTES_MAX}"
             )
@@ -141,8 +142,8 @@ class Heads:
         return newest.number if newest else 0
 
     def _read(self, number: int) -> Head | None:
-        data = bounded.read(self._store, protocol.head_key(self._job, number), HEAD_BYTES_MAX)
-        return protocol.decode(Head, data) if data is not None else None
+        data = bounded.read(self._store, objectkeys.head_key(self._job, number), HEAD_BYTES_MAX)
+        return coding.decode(Head, data) if data is not None else None
 
     def _note(self, entry: Head | None) -> None:
         if entry is None:
@@ -218,16 +219,16 @@ class Mailbox:
             self.heads.append(entries.renewed, False, lambda: None, lambda _: None)
         if began - self._desired_at < desired_seconds:
             return
-        data = self._store.get(protocol.desired_key(self._job, self._attempt))
+        data = self._store.get(objectkeys.desired_key(self._job, self._attempt))
         self._desired_at = began
         if data is not None:
-            self._set(desired=protocol.decode(Desired, data))
+            self._set(desired=coding.decode(Desired, data))
 
     def _read_spec(self) -> None:
-        data = self._store.get(protocol.spec_key(self._job))
+        data = self._store.get(objectkeys.spec_key(self._job))
         if data is None:
             raise ProtocolError(f"job {self._job} has no specification in the store")
-        self._set(spec=protocol.decode(Spec, data))
+        self._set(spec=coding.decode(Spec, data))
 
     def _set(self, **changes: Any) -> None:
         self.mail = dataclasses.replace(self.mail, **changes)  # one writer: this thread

@@ -25,8 +25,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from spotsurfer_agent import bounded, coding, objectkeys
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.extents import Extent as Extent
-from spotsurfer_agent.extents import Extents as Extents
+from spotsurfer_agent.extents import Extents
 from spotsurfer_agent.steps import StepRun
 from spotsurfer_agent.storeport import ObjectStore
 

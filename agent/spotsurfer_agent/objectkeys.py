@@ -1,4 +1,4 @@
-"""Keys of all objects in shared storage, made here and nowhere else. Read them as `protocol.<name>`.
+"""Keys of all objects in shared storage, made here and nowhere else.
 
 Layout (DESIGN: "the store is the meeting place"); every key is made by a function below:
 

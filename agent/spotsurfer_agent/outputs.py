@@ -17,7 +17,8 @@ from pathlib import Path
 
 from spotsurfer_agent import filecopy
 from spotsurfer_agent.files import FilesError, job_folder, safe
-from spotsurfer_agent.protocol import OutputObject, Spec
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.results import OutputObject
 from spotsurfer_agent.storeport import FileStore
 
 THREADS = 4

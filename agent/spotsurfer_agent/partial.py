@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent import clock, outputs, protocol
+from spotsurfer_agent import clock, coding, objectkeys, outputs
 from spotsurfer_agent.engines.port import Engine, EngineError, WorkloadState
 from spotsurfer_agent.files import FilesError
 from spotsurfer_agent.mailbox import Mailbox
 from spotsurfer_agent.outputs import Manner
 from spotsurfer_agent.patience import Patient
-from spotsurfer_agent.protocol import Partial, Spec
+from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.results import Partial
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.stepbook import runs_of
 from spotsurfer_agent.storeport import FileStore, StoreError
@@ -58,13 +59,13 @@ class Partials:
 
     def _upload(self, number: int, spec: Spec) -> None:
         store = Patient(self.store)
-        prefix = protocol.partial_prefix(self.job, number, self.attempt)
+        prefix = objectkeys.partial_prefix(self.job, number, self.attempt)
         with self.engine.still() as still:
             copies = None if still.is_still else Path(still.path).parent  # the agent's own folder
             sent = outputs.publish(store, spec, prefix, still.path, Manner(copies, self._check))
         steps = runs_of(self.state.memory)
         told = Partial(number, self.attempt, steps[-1].name if steps else "", self.utc(), sent.files, sent.missing)
-        store.create(protocol.partial_key(self.job, number, self.attempt), protocol.encode(told))
+        store.create(objectkeys.partial_key(self.job, number, self.attempt), coding.encode(told))
         self._forget_older(store, number)
 
     def _check(self) -> None:
@@ -73,7 +74,7 @@ class Partials:
 
     def _forget_older(self, store: Patient, number: int) -> None:
         """Only the newest is kept; one whose list is gone is not offered, so lists go first."""
-        prefix = protocol.partials_prefix(self.job)
+        prefix = objectkeys.partials_prefix(self.job)
         ours = [x.key for x in store.list(prefix) if NUMBERED.match(x.key.removeprefix(prefix))]
         old = [key for key in ours if int(key.removeprefix(prefix).partition("-")[0]) < number]
         store.delete(sorted(old, key=lambda key: not key.endswith("/LIST")))

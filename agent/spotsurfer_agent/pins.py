@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from spotsurfer_agent import clock, protocol
+from spotsurfer_agent import clock, coding, objectkeys
 from spotsurfer_agent.protocol import Condemned, Intent
 from spotsurfer_agent.storeport import ObjectStore, StoreError
 
@@ -48,7 +48,7 @@ class Pins:
         finding them there. Raises StoreError.
         """
         intent = Intent(checkpoint, base, clock.utc_text())
-        self._store.create(protocol.intent_key(self._job, checkpoint), protocol.encode(intent))
+        self._store.create(objectkeys.intent_key(self._job, checkpoint), coding.encode(intent))
         return self._condemned()
 
     def check(self, chunks: Iterable[Named]) -> None:
@@ -61,8 +61,8 @@ class Pins:
 
     def end(self, checkpoint: str) -> None:
         """The save is committed, or will never be. Raises StoreError."""
-        self._store.delete([protocol.intent_key(self._job, checkpoint)])
+        self._store.delete([objectkeys.intent_key(self._job, checkpoint)])
 
     def _condemned(self) -> frozenset[str]:
-        data = self._store.get(protocol.condemned_key(self._job))
-        return frozenset(protocol.decode(Condemned, data).names) if data is not None else frozenset()
+        data = self._store.get(objectkeys.condemned_key(self._job))
+        return frozenset(coding.decode(Condemned, data).names) if data is not None else frozenset()

@@ -12,7 +12,6 @@ from spotsurfer_agent.access.opening import Way, wait_for_first
 from spotsurfer_agent.access.voucher import REPORTED
 from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.keys import WrongKey as WrongKey
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.keeper import GROUPS

@@ -1,7 +1,5 @@
 """The wire between controller and agent: objects in shared storage, one writer each except the head log.
 
-Keys are in `objectkeys`, the codec in `coding`; both are read through this module.
-
 Rules: `protocol` is checked before anything else is read; a higher one is refused; unknown fields are ignored; writers are
 strict. Times are UTC strings for people only: machines never compare clocks of two machines.
 """
@@ -11,59 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from spotsurfer_agent.coding import PROTOCOL as PROTOCOL
-from spotsurfer_agent.coding import ProtocolError as ProtocolError
-from spotsurfer_agent.coding import decode as decode
-from spotsurfer_agent.coding import encode as encode
 from spotsurfer_agent.fitsaid import Fit
-from spotsurfer_agent.inputs.wire import Fetch as Fetch
-from spotsurfer_agent.inputs.wire import Pinned as Pinned
-from spotsurfer_agent.inputs.wire import Pins as Pins
-from spotsurfer_agent.inputs.wire import Share as Share
-from spotsurfer_agent.objectkeys import attempt_log_prefix as attempt_log_prefix
-from spotsurfer_agent.objectkeys import checkpoint_id as checkpoint_id
-from spotsurfer_agent.objectkeys import checkpoints_prefix as checkpoints_prefix
-from spotsurfer_agent.objectkeys import chunk_key as chunk_key
-from spotsurfer_agent.objectkeys import chunks_prefix as chunks_prefix
-from spotsurfer_agent.objectkeys import condemned_key as condemned_key
-from spotsurfer_agent.objectkeys import controller_key as controller_key
-from spotsurfer_agent.objectkeys import controller_prefix as controller_prefix
-from spotsurfer_agent.objectkeys import desired_key as desired_key
-from spotsurfer_agent.objectkeys import handout_key as handout_key
-from spotsurfer_agent.objectkeys import handouts_prefix as handouts_prefix
-from spotsurfer_agent.objectkeys import head_key as head_key
-from spotsurfer_agent.objectkeys import head_prefix as head_prefix
-from spotsurfer_agent.objectkeys import image_key as image_key
-from spotsurfer_agent.objectkeys import input_key as input_key
-from spotsurfer_agent.objectkeys import inputs_key as inputs_key
-from spotsurfer_agent.objectkeys import intent_key as intent_key
-from spotsurfer_agent.objectkeys import intents_prefix as intents_prefix
-from spotsurfer_agent.objectkeys import job_prefix as job_prefix
-from spotsurfer_agent.objectkeys import live_key as live_key
-from spotsurfer_agent.objectkeys import live_prefix as live_prefix
-from spotsurfer_agent.objectkeys import log_key as log_key
-from spotsurfer_agent.objectkeys import log_prefix as log_prefix
-from spotsurfer_agent.objectkeys import manifest_key as manifest_key
-from spotsurfer_agent.objectkeys import order_key as order_key
-from spotsurfer_agent.objectkeys import output_prefix as output_prefix
-from spotsurfer_agent.objectkeys import pack_key as pack_key
-from spotsurfer_agent.objectkeys import partial_key as partial_key
-from spotsurfer_agent.objectkeys import partial_prefix as partial_prefix
-from spotsurfer_agent.objectkeys import partials_prefix as partials_prefix
-from spotsurfer_agent.objectkeys import protected_key as protected_key
-from spotsurfer_agent.objectkeys import proven_key as proven_key
-from spotsurfer_agent.objectkeys import pulse_key as pulse_key
-from spotsurfer_agent.objectkeys import runtime_key as runtime_key
-from spotsurfer_agent.objectkeys import runtime_prefix as runtime_prefix
-from spotsurfer_agent.objectkeys import secrets_key as secrets_key
-from spotsurfer_agent.objectkeys import spec_key as spec_key
-from spotsurfer_agent.objectkeys import store_key as store_key
-from spotsurfer_agent.objectkeys import voucher_key as voucher_key
-from spotsurfer_agent.results import OutputObject as OutputObject
-from spotsurfer_agent.results import Partial as Partial
-from spotsurfer_agent.steps import Step as Step
-from spotsurfer_agent.steps import StepRun as StepRun
-from spotsurfer_agent.usage.window import Usage as Usage
+from spotsurfer_agent.inputs.wire import Fetch, Share
+from spotsurfer_agent.steps import Step, StepRun
+from spotsurfer_agent.usage.window import Usage
 
 # ---------------------------------------------------------------- head log
 

@@ -7,18 +7,19 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spotsurfer_agent import __version__, clock, coding, protocol
+from spotsurfer_agent import __version__, clock, coding, objectkeys
 from spotsurfer_agent.engines import gpufacts, needs
 from spotsurfer_agent.engines.port import Protection, Status
 from spotsurfer_agent.facts import Facts
 from spotsurfer_agent.guards import waits_for_memory
 from spotsurfer_agent.hints import Told
-from spotsurfer_agent.protocol import AgentState, NearMiss, Notice, Report, SaveFacts, Usage, Warm
+from spotsurfer_agent.protocol import AgentState, NearMiss, Notice, Report, SaveFacts, Warm
 from spotsurfer_agent.readiness import READY, Standing
 from spotsurfer_agent.statefile import Memory, StateFile
 from spotsurfer_agent.stepbook import runs_of, used
 from spotsurfer_agent.storeport import ObjectStore
 from spotsurfer_agent.table import State
+from spotsurfer_agent.usage.window import Usage
 
 RETRY_SECONDS = 1.0
 NOTHING_RUNS = Protection()
@@ -164,7 +165,7 @@ class Reporter:
             self._state.update(report_sequence=number, cpu_told=told)
             report = dataclasses.replace(report, sequence=number, usage=self._usage(), at=clock.utc_text())
             self._retry_at = began + RETRY_SECONDS  # a store that fails at once must not be asked in a busy loop
-            self._store.put(protocol.live_key(report.job, report.attempt), protocol.encode(report))
+            self._store.put(objectkeys.live_key(report.job, report.attempt), coding.encode(report))
             if self._sent is None:
                 self._first()
             self._sent, self.sent_at, self._retry_at = report, began, began

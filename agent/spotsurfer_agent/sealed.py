@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from spotsurfer_agent import objectkeys
 from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.images.regauth import REGISTRY_AUTH as REGISTRY_AUTH
 from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 ENVIRONMENT, FILE = "environment", "file"  # how a job gets a secret

@@ -16,8 +16,9 @@ from spotsurfer_agent.chunks import reader
 from spotsurfer_agent.chunks.pool import Pool
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.coding import ProtocolError
+from spotsurfer_agent.extents import Extent
 from spotsurfer_agent.identity import Numbers, NumberTaken
-from spotsurfer_agent.manifest import KNOWN, Entry, Extent, Stored, sizes
+from spotsurfer_agent.manifest import KNOWN, Entry, Stored, sizes
 
 # Attributes that carry meaning on another machine; the rest belongs to the file system they lie on.
 XATTRS = ("user.", "security.capability", "system.posix_acl_")

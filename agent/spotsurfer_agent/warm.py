@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent import manifest, objectkeys
 from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.coding import ProtocolError
@@ -75,7 +75,7 @@ class Standby:
         return None if head is None or head.done is not None else head.checkpoint
 
     def _fetch(self, target: str) -> None:
-        key = protocol.manifest_key(self.job, target)
+        key = objectkeys.manifest_key(self.job, target)
         data = self.store.get(key)
         if data is None:
             raise StoreError(f"{key} is missing")
@@ -129,4 +129,4 @@ def objects(image: Manifest, job: str) -> dict[str, int]:
 
 
 def _key(chunk: Stored, job: str) -> str:
-    return protocol.pack_key(job, chunk.pack) if chunk.pack else protocol.chunk_key(job, chunk.digest)
+    return objectkeys.pack_key(job, chunk.pack) if chunk.pack else objectkeys.chunk_key(job, chunk.digest)

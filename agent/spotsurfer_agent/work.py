@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent import clock, entries, files, manifest, outputs, protocol, stepping
+from spotsurfer_agent import clock, entries, files, manifest, objectkeys, outputs, stepping
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.engines.port import Engine, EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.facts import Outcome, Task
 from spotsurfer_agent.gate import Gate
@@ -25,7 +26,7 @@ from spotsurfer_agent.mailbox import Fenced, Heads, InDoubt, Mailbox
 from spotsurfer_agent.manifest import Manifest
 from spotsurfer_agent.patience import Patience, Patient
 from spotsurfer_agent.pins import CondemnedChunk, Pins
-from spotsurfer_agent.protocol import Done, ProtocolError, SaveFacts, Spec
+from spotsurfer_agent.protocol import Done, SaveFacts, Spec
 from spotsurfer_agent.statefile import StateFile
 from spotsurfer_agent.stepbook import StepBook
 from spotsurfer_agent.storeport import StoreDenied, StoreError, StoreFull, StoreUnreachable
@@ -197,7 +198,7 @@ class Work:
         """
         for tries in range(1, READ_TRIES + 1):
             try:
-                data = self._patient.get(protocol.manifest_key(self.job, checkpoint))
+                data = self._patient.get(objectkeys.manifest_key(self.job, checkpoint))
                 return manifest.decode(data, self.keys, self.job, checkpoint) if data is not None else None
             except StoreError as e:
                 if tries == READ_TRIES or isinstance(e, StoreUnreachable):  # patience was had with that
@@ -219,7 +220,7 @@ class Work:
         self.state.update(save_sequence=sequence)
         self.hints.heard()
         request = SaveRequest(
-            checkpoint=protocol.checkpoint_id(self.attempt, sequence),
+            checkpoint=objectkeys.checkpoint_id(self.attempt, sequence),
             epoch=self.attempt,
             sequence=sequence,
             final=final,
@@ -380,7 +381,7 @@ class Work:
         status, spec = self.engine.status(), self._spec()
         log = dict(status.log or {})
         self._flush(log)
-        prefix = protocol.output_prefix(self.job, self.attempt)
+        prefix = objectkeys.output_prefix(self.job, self.attempt)
         out = outputs.publish(self._patient, spec, prefix, self.engine.scratch())
         runs = self.steps.close(status)
         code = stepping.exit_code(runs)
@@ -390,7 +391,7 @@ class Work:
         self.steps.keep_used(status.cpu_seconds)
         self.heads.append(lambda base: entries.closed(base, done, cpu), True, self.store.check, self.wait)
         with contextlib.suppress(StoreError):  # nobody wants to see what there was before
-            self.store.delete([x.key for x in self.store.list(protocol.partials_prefix(self.job))])
+            self.store.delete([x.key for x in self.store.list(objectkeys.partials_prefix(self.job))])
         return Outcome(Task.PUBLISH, self.now(), note="; ".join(filter(None, (lacks, _passed_over(out)))))
 
     def _kill(self) -> Outcome:

@@ -14,7 +14,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from spotsurfer_agent import process, protocol, segments
+from spotsurfer_agent import coding, process, segments
 from spotsurfer_agent.notices.watcher import make_dialect
 from spotsurfer_agent.protocol import AgentConfig
 from spotsurfer_agent.tools import Tools
@@ -69,7 +69,7 @@ def note_steps() -> None:
 
 def main() -> int:
     """The agent's life on this machine."""
-    config = protocol.decode(AgentConfig, Path(sys.argv[1]).read_bytes())
+    config = coding.decode(AgentConfig, Path(sys.argv[1]).read_bytes())
     if sys.argv[2] == "standin":
         cuda_scenes.machine(seed=str(config.attempt))
         find = Tools.find

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import clock, protocol
+from spotsurfer_agent import clock, coding, objectkeys
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import AgentConfig, Head, HeadKind, Spec
 from spotsurfer_agent.store import open_store
@@ -74,8 +74,8 @@ class Story:
         own = {} if self.options.standin else {k: os.environ[k] for k in PASSED_ON if k in os.environ}
         data = program.read_bytes()
         spec = Spec(self.name, argv, inputs={program.name: len(data)}, input_modes={program.name: 0o644}, environment=own)
-        self.store.create(protocol.input_key(self.name, program.name), data)
-        self.store.create(protocol.spec_key(self.name), protocol.encode(spec))
+        self.store.create(objectkeys.input_key(self.name, program.name), data)
+        self.store.create(objectkeys.spec_key(self.name), coding.encode(spec))
         self.heads = HeadLog(self.store, self.name)
 
     def mark(self, what: str, at: float | None = None) -> None:
@@ -92,7 +92,7 @@ class Story:
             drain_margin_seconds=2.0, notice_window_seconds=NOTICE_SECONDS, checkpoint_threads=self.options.threads,
             compression="none",
         )  # fmt: skip
-        (share / "config").write_bytes(protocol.encode(config))
+        (share / "config").write_bytes(coding.encode(config))
         mode = "standin" if self.options.standin else "driver"
         argv = command(self.options.runtime, self.folder / "store", share, "bench.gpu.agentbox", "/run/share/config", mode)
         with (share / "agent.log").open("wb") as log:
@@ -122,7 +122,7 @@ class Story:
     def output(self) -> bytes:
         """What the job printed, under all its machines."""
         whole: dict[int, bytes] = {}
-        for found in self.store.list(protocol.log_prefix(self.name)):
+        for found in self.store.list(objectkeys.log_prefix(self.name)):
             if "/out-" in found.key:
                 whole[int(found.key.rpartition("-")[2])] = self.store.get(found.key) or b""
         out = b""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent import manifest, objectkeys
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.prints import Printer, pairs
@@ -31,7 +31,7 @@ def share(first: Halves, second: Halves) -> float:
 def _pages(store: ObjectStore, checkpoint: str) -> Halves:
     """From the fingerprints that an image brings along for the next save."""
     keys = Keys.derive(b"", JOB)
-    data = store.get(protocol.manifest_key(JOB, checkpoint))
+    data = store.get(objectkeys.manifest_key(JOB, checkpoint))
     assert data is not None, checkpoint
     image, found = manifest.decode(data, keys, JOB, checkpoint), [np.empty(0, dtype=np.uint64)]
     empty = pairs(Printer(keys).of_pages(memoryview(bytes(PAGE))))[0]

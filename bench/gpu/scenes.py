@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hugepages, protocol
+from spotsurfer_agent import coding, hugepages, objectkeys
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.chunks.limits import Limits
 from spotsurfer_agent.cuda import processes
@@ -47,7 +47,7 @@ class Machine:
         passed = {k: os.environ[k] for k in PASSED_ON if k in os.environ}
         self.spec = Spec(JOB, plan["command"], environment={**passed, **plan["environment"]})
         self.store = open_store(STORE)
-        self.store.create(protocol.spec_key(JOB), protocol.encode(self.spec))
+        self.store.create(objectkeys.spec_key(JOB), coding.encode(self.spec))
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
         CudaEngine.holds_threads, hugepages.COMPACTS = bool(plan["hold"]), bool(plan["compact"])
         if plan["standin"]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from spotsurfer_agent import heap, protocol
+from spotsurfer_agent import heap, objectkeys
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.restoring import Origin
@@ -198,4 +198,4 @@ def run(argv: list[str], **options: object) -> None:
 
 def checkpoint(number: int) -> str:
     """The id of a save by its number."""
-    return protocol.checkpoint_id(1, number)
+    return objectkeys.checkpoint_id(1, number)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent import manifest, objectkeys
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines import ahead, stream
@@ -169,7 +169,7 @@ def _signal(agent: int, number: int) -> None:
 
 def _wrong_pages(number: int) -> int:
     """Pages of an image that are not of the instant of the newest one: the job stamps them one after the other."""
-    data = Path(kit.STORE, protocol.manifest_key(engine_kit.JOB, kit.checkpoint(number))).read_bytes()
+    data = Path(kit.STORE, objectkeys.manifest_key(engine_kit.JOB, kit.checkpoint(number))).read_bytes()
     folder = kit.TMPFS / "built"
     images.build(manifest.decode(data, Keys.derive(b"", engine_kit.JOB), engine_kit.JOB), folder)
     stamps: dict[int, int] = {}

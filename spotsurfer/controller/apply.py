@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.headlog import Appended
 from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, Want
 from spotsurfer_agent.storeport import ObjectStore, StoreError
@@ -292,7 +292,7 @@ class Apply:
     def _tell(self, a: Attempt, want: Want, why: str, seconds_left: float | None = None, *, keep: bool = False) -> None:
         """Put what its agent is to do where it looks for it."""
         told = Desired(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds, keep)
-        self._p.store.put(protocol.desired_key(a.job, a.number), protocol.encode(told))
+        self._p.store.put(objectkeys.desired_key(a.job, a.number), coding.encode(told))
 
     def _mark(self, c: Connection, action: Mark) -> str:
         attempt = rows.load_attempt(c, action.job, action.attempt)
@@ -320,7 +320,7 @@ class Apply:
 
     def _tidy(self, a: Attempt) -> None:
         """An attempt that is over leaves no object that a listing would still show."""
-        keys = [protocol.live_key(a.job, a.number), protocol.desired_key(a.job, a.number)]
+        keys = [objectkeys.live_key(a.job, a.number), objectkeys.desired_key(a.job, a.number)]
         try:
             self._p.store.delete(keys)
         except StoreError:

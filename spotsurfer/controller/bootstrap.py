@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import GCSStore, S3Store, from_url
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding
 from spotsurfer_agent.protocol import AgentConfig
 
 from spotsurfer.model.errors import ConfigError
@@ -83,7 +83,7 @@ def user_data(
     }
     parts = {
         "@VALUES@": "\n".join(f"{k}={shlex.quote(v)}" for k, v in values.items()),
-        "@CONFIG@": protocol.encode(config).decode("ascii"),  # one line of ASCII that begins with a brace
+        "@CONFIG@": coding.encode(config).decode("ascii"),  # one line of ASCII that begins with a brace
         "@HOST_KEY@": login.host_key.strip() if login else "",
         "@UNIT@": unit(at),
     }

@@ -9,8 +9,8 @@ from datetime import datetime
 
 import structlog
 from spotsurfer_agent.fitsaid import Fit, say
-from spotsurfer_agent.protocol import WORKLOAD_DEAD, NearMiss, Report, StepRun
-from spotsurfer_agent.steps import MAIN
+from spotsurfer_agent.protocol import WORKLOAD_DEAD, NearMiss, Report
+from spotsurfer_agent.steps import MAIN, StepRun
 from sqlalchemy import Connection, Engine
 
 from spotsurfer.controller.events import Kind

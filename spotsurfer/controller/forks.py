@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from spotsurfer_agent import manifest, protocol, sealed
+from spotsurfer_agent import coding, manifest, objectkeys, sealed
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import Head, HeadKind, ProtocolError, Spec
+from spotsurfer_agent.protocol import Head, HeadKind, Spec
 from spotsurfer_agent.storeport import CopyingStore, StoreError
 
 from spotsurfer.controller.errands import Errand
@@ -34,7 +35,7 @@ from spotsurfer.store.output import chain, segments
 
 THREADS = 8
 OUTPUT_TRIES = 3
-FIRST = protocol.checkpoint_id(0, 1)  # of a copy: older than any that an attempt makes
+FIRST = objectkeys.checkpoint_id(0, 1)  # of a copy: older than any that an attempt makes
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Forks:
 
     def _remove(self, child: str) -> None:
         try:
-            self._store.delete([x.key for x in self._store.list(protocol.job_prefix(child))])
+            self._store.delete([x.key for x in self._store.list(objectkeys.job_prefix(child))])
         except StoreError:
             return  # it is no job, nobody looks at it
 
@@ -121,8 +122,8 @@ class Forks:
             self._inputs(parent.id, child)
             self._output(parent.id, child, image, entries)
         mine = replace(image, id=FIRST, job=child, epoch=0, sequence=1, base=None, lineage=lineage)
-        self._store.create(protocol.manifest_key(child, FIRST), manifest.encode(mine, keys))
-        self._store.create(protocol.head_key(child, 1), protocol.encode(self._first_head(child, mine)))
+        self._store.create(objectkeys.manifest_key(child, FIRST), manifest.encode(mine, keys))
+        self._store.create(objectkeys.head_key(child, 1), coding.encode(self._first_head(child, mine)))
         self._secrets(parent.id, child, keys)
         self._spec(parent.id, child, order)
         return self._row(parent, child, checkpoint, order)
@@ -131,9 +132,9 @@ class Forks:
         packs = {c.pack for c in image.chunks if c.pack}
         names = sorted(objects_of(image))
         pairs = [
-            (protocol.pack_key(parent, n), protocol.pack_key(child, n))
+            (objectkeys.pack_key(parent, n), objectkeys.pack_key(child, n))
             if n in packs
-            else (protocol.chunk_key(parent, n), protocol.chunk_key(child, n))
+            else (objectkeys.chunk_key(parent, n), objectkeys.chunk_key(child, n))
             for n in names
         ]
         with ThreadPoolExecutor(THREADS) as pool:
@@ -142,14 +143,14 @@ class Forks:
 
     def _pins(self, parent: str, child: str) -> None:
         """What the names of its container image and of its inputs mean stays what they meant to the parent."""
-        for key in (protocol.image_key, protocol.inputs_key):
+        for key in (objectkeys.image_key, objectkeys.inputs_key):
             if self._store.get(key(parent)) is not None:
                 self._store.copy(key(parent), key(child))
 
     def _inputs(self, parent: str, child: str) -> None:
-        prefix = protocol.input_key(parent, "")
+        prefix = objectkeys.input_key(parent, "")
         for x in self._store.list(prefix):
-            self._store.copy(x.key, protocol.input_key(child, x.key.removeprefix(prefix)))
+            self._store.copy(x.key, objectkeys.input_key(child, x.key.removeprefix(prefix)))
 
     def _output(self, parent: str, child: str, image: Manifest, entries: Sequence[Head]) -> None:
         """What the job had printed by then is part of the copy, as that of an attempt 0.
@@ -166,13 +167,13 @@ class Forks:
                 return
 
     def _printed(self, parent: str, child: str, image: Manifest, attempts: Sequence[int]) -> None:
-        pieces = {x.key: x for x in self._store.list(protocol.log_prefix(parent))}
+        pieces = {x.key: x for x in self._store.list(objectkeys.log_prefix(parent))}
         for stream, length in image.log.items():
             for s in segments(pieces.values(), stream, attempts):
                 end = min(s.end, length)
                 if s.start >= end:
                     continue
-                key = protocol.log_key(child, 0, stream, s.start, end)
+                key = objectkeys.log_key(child, 0, stream, s.start, end)
                 if s.skip == 0 and pieces[s.key].size == end - s.start:
                     self._store.copy(s.key, key)
                     continue
@@ -198,16 +199,16 @@ class Forks:
     def _secrets(self, parent: str, child: str, keys: Keys) -> None:
         """Sealed anew: they open for one job only."""
         if found := sealed.fetch(self._store, keys, parent):
-            self._store.create(protocol.secrets_key(child), sealed.seal(found, keys, child))
+            self._store.create(objectkeys.secrets_key(child), sealed.seal(found, keys, child))
 
     def _spec(self, parent: str, child: str, order: Order) -> None:
-        data = self._store.get(protocol.spec_key(parent))
+        data = self._store.get(objectkeys.spec_key(parent))
         if data is None:
             raise ProtocolError(f"{parent} has no specification in the store")
-        spec = replace(protocol.decode(Spec, data), job=child)
+        spec = replace(coding.decode(Spec, data), job=child)
         if order.rehearsal:
             spec = replace(spec, outputs=[], checkpoint_interval_seconds=None, rehearses=parent)
-        self._store.create(protocol.spec_key(child), protocol.encode(spec))
+        self._store.create(objectkeys.spec_key(child), coding.encode(spec))
 
     def _row(self, parent: Job, child: JobId, checkpoint: str, order: Order) -> Job:
         now = self._shop.clock.now()

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys, protocol
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.protocol import ProtocolError, Report
+from spotsurfer_agent.protocol import Report
 from spotsurfer_agent.storeport import ObjectStore, StoreError
 from sqlalchemy import Engine
 
@@ -133,10 +134,10 @@ class Keeper:
         """Mark a checkpoint for good; only one that still has its manifest. Raises StoreError."""
         if (job.id, checkpoint) in self._proven:
             return
-        key = protocol.proven_key(job.id, checkpoint)
-        if self._shop.store.get_range(protocol.manifest_key(job.id, checkpoint), 0, 1) is not None:
+        key = objectkeys.proven_key(job.id, checkpoint)
+        if self._shop.store.get_range(objectkeys.manifest_key(job.id, checkpoint), 0, 1) is not None:
             mark = protocol.Proof(attempt or 0, why, self._shop.clock.now().isoformat())
-            if self._shop.store.create(key, protocol.encode(mark)):
+            if self._shop.store.create(key, coding.encode(mark)):
                 moment = Moment(
                     self._shop.clock.now(),
                     job.id,
@@ -205,7 +206,7 @@ class Keeper:
             return
         step = self.collect(job)
         if over and not any(v.keep for v in step.verdicts):  # nothing is left that could go on with them
-            self._shop.store.delete([protocol.secrets_key(job.id)])
+            self._shop.store.delete([objectkeys.secrets_key(job.id)])
         if step.clean and not step.dropped:
             self._settled[job.id] = (looks_like, 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.protocol import Controller, StoreInfo
 from spotsurfer_agent.storeport import ObjectStore, StoreError
 
@@ -20,16 +20,16 @@ OVERWRITES = (
 
 def claim_store(store: ObjectStore, family: str, url: str, key: str = "") -> None:
     """Make the store ours or see that it is. `key`: fingerprint of our secret. Raises StoreOwned, StoreUnwritable."""
-    info = protocol.encode(StoreInfo(family, key=key))
+    info = coding.encode(StoreInfo(family, key=key))
     try:
         if not keeps_first(store):
             raise StoreUnwritable(OVERWRITES.format(url=url))
-        if store.create(protocol.store_key(), info):
+        if store.create(objectkeys.store_key(), info):
             return
-        there = store.get(protocol.store_key())
+        there = store.get(objectkeys.store_key())
     except StoreError as e:
         raise StoreUnwritable(f"the store {url} can't be written: {e}; check store.url, its rights and its free space") from e
-    owner = protocol.decode(StoreInfo, there) if there else StoreInfo("nobody")
+    owner = coding.decode(StoreInfo, there) if there else StoreInfo("nobody")
     if owner.family != family:
         raise StoreOwned(
             f"the store {url} belongs to the controller family {owner.family}, this one is {family}: run with the data_dir of "
@@ -61,10 +61,10 @@ class Leadership:
         """Create the next generation; raises StoreUnwritable."""
         nonce = secrets.token_hex(8)
         try:
-            listed = self._store.list(protocol.controller_prefix())
+            listed = self._store.list(objectkeys.controller_prefix())
             number = max((int(x.key.rsplit("/", 1)[1].removesuffix(".json")) for x in listed), default=0) + 1
             entry = Controller(number, nonce, self._clock.now().isoformat())
-            while not self._store.create(protocol.controller_key(number), protocol.encode(entry)):
+            while not self._store.create(objectkeys.controller_key(number), coding.encode(entry)):
                 number += 1
                 entry = Controller(number, nonce, entry.at)
         except StoreError as e:
@@ -78,9 +78,9 @@ class Leadership:
         That can't be known either where our own entry is gone: then it is another store, as a folder is on which nothing is
         mounted any more.
         """
-        if self._store.get(protocol.controller_key(self.generation + 1)) is not None:
+        if self._store.get(objectkeys.controller_key(self.generation + 1)) is not None:
             raise Superseded(f"controller generation {self.generation + 1} leads now; generation {self.generation} stops")
-        if self._store.get(protocol.controller_key(self.generation)) is None:
+        if self._store.get(objectkeys.controller_key(self.generation)) is None:
             raise StoreError(
                 f"the store has no entry of this controller (generation {self.generation}): is it still the same one?"
             )

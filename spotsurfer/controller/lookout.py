@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
-from spotsurfer_agent.protocol import ProtocolError
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.storeport import StoreError
 from sqlalchemy import Connection, Engine
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.fitsaid import Fit
-from spotsurfer_agent.protocol import WORKLOAD_DEAD, ProtocolError
+from spotsurfer_agent.protocol import WORKLOAD_DEAD
 from spotsurfer_agent.storeport import StoreError
 from sqlalchemy import Engine
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from spotsurfer_agent import bounded, protocol
+from spotsurfer_agent import bounded, coding, objectkeys
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.headlog import HEAD_BYTES_MAX
-from spotsurfer_agent.protocol import Partial, ProtocolError, Report
+from spotsurfer_agent.protocol import Report
+from spotsurfer_agent.results import Partial
 from spotsurfer_agent.storeport import FileStore, StoreError
 from sqlalchemy import Engine
 
@@ -60,12 +62,12 @@ class Partials:
             raise Conflict(f"job {job.id}: {why}; {again}")
 
     def _list(self, job: Job, number: int) -> Partial | None:
-        prefix = protocol.partials_prefix(job.id)
+        prefix = objectkeys.partials_prefix(job.id)
         try:
             names = [x.key.removeprefix(prefix) for x in self._store.list(prefix)]
             lists = sorted(name for name in names if (m := LIST.fullmatch(name)) and int(m[1]) == number)
             data = bounded.read(self._store, prefix + lists[-1], HEAD_BYTES_MAX) if lists else None
-            return protocol.decode(Partial, data) if data is not None else None
+            return coding.decode(Partial, data) if data is not None else None
         except (StoreError, ProtocolError) as e:
             raise StoreUnwritable(f"the outputs of {job.id} so far can't be read: {e}") from e
 
@@ -76,4 +78,4 @@ class Partials:
             raise NotFound(f"request {number} of {job} has no file {path!r}")
         with self._engine.connect() as connection:
             row = rows.find_job(connection, job)
-        return self._output.fetched(protocol.partial_prefix(row.id, number, seen.attempt) + path)
+        return self._output.fetched(objectkeys.partial_prefix(row.id, number, seen.attempt) + path)

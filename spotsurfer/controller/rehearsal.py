@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 from spotsurfer_agent.protocol import AgentConfig, Report
 from spotsurfer_agent.storeport import StoreError
 
@@ -93,7 +93,7 @@ class Rehearsals:
             if child.state not in ENDED and child.id not in self._under_way:
                 self._end(child)
             if child.state in ENDED and all(a.state in OVER for a in attempts[child.id]):
-                self._shop.store.delete([x.key for x in self._shop.store.list(protocol.job_prefix(child.id))])
+                self._shop.store.delete([x.key for x in self._shop.store.list(objectkeys.job_prefix(child.id))])
                 self._left.discard(child.id)
 
     # ---------------------------------------------------------------- watching
@@ -129,7 +129,7 @@ class Rehearsals:
 
     def _printed(self, child: Job) -> int:
         try:
-            return printed_bytes(self._shop.store.list(protocol.log_prefix(child.id)))
+            return printed_bytes(self._shop.store.list(objectkeys.log_prefix(child.id)))
         except StoreError:
             return 0
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 from spotsurfer_agent.access.handout import Handout, seal
 from spotsurfer_agent.storeport import ObjectStore, StoreError
 from sqlalchemy import Engine
@@ -192,7 +192,7 @@ class Renewals:
 
     def _redeem(self, a: Attempt) -> None:
         """What user-data leaves out is there until the agent has reported: then it has that on its disk."""
-        key, object_key = (a.job, a.number), protocol.voucher_key(a.job, a.number)
+        key, object_key = (a.job, a.number), objectkeys.voucher_key(a.job, a.number)
         reported = a.state not in UNHEARD or self._d.heard(*key)
         wanted = not reported
         if a.state is AttemptState.PLANNED or reported is None or self._redeemable.get(key) is wanted:
@@ -227,7 +227,7 @@ class Renewals:
         life = min((made.expires_at - now).total_seconds(), LIFE_SECONDS_MAX)
         handout = Handout(dict(made.values), life, now.isoformat())
         data = seal(handout, self._d.secret_of(a.job, a.number), a.job, a.number)
-        self._d.store.put(protocol.handout_key(a.job, a.number), data)
+        self._d.store.put(objectkeys.handout_key(a.job, a.number), data)
         return after
 
     def _tell(self, a: Attempt, text: str) -> None:
@@ -237,7 +237,7 @@ class Renewals:
     def _remove(self, keys: Sequence[Key]) -> None:
         """Of machines that are gone: their credentials end by themselves, this is tidiness."""
         try:
-            self._d.store.delete([f(*k) for k in keys for f in (protocol.handout_key, protocol.voucher_key)])
+            self._d.store.delete([f(*k) for k in keys for f in (objectkeys.handout_key, objectkeys.voucher_key)])
         except StoreError as e:
             log.warning("access.failed", job=None, attempt=None, error=str(e))
             return
@@ -252,8 +252,8 @@ class Renewals:
         if self._swept_at is not None and now - self._swept_at < timedelta(seconds=SWEEP_SECONDS):
             return
         try:
-            there = [x.key for x in self._d.store.list(protocol.handouts_prefix())]
-            kept = {f(*k) for k in alive for f in (protocol.handout_key, protocol.voucher_key)}
+            there = [x.key for x in self._d.store.list(objectkeys.handouts_prefix())]
+            kept = {f(*k) for k in alive for f in (objectkeys.handout_key, objectkeys.voucher_key)}
             if left := [key for key in there if key not in kept]:
                 self._d.lead()
                 self._d.store.delete(left)

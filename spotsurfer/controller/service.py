@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.fitsaid import say
-from spotsurfer_agent.protocol import Head, ProtocolError, Report, StepRun
+from spotsurfer_agent.protocol import Head, Report
+from spotsurfer_agent.steps import StepRun
 from spotsurfer_agent.storeport import StoreError
 from sqlalchemy import Engine
 

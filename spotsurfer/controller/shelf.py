@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from spotsurfer_agent import manifest, protocol
-from spotsurfer_agent.protocol import ProtocolError
+from spotsurfer_agent import manifest, objectkeys
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.storeport import StoreError
 
 from spotsurfer.controller.errands import Errand, Errands
@@ -92,7 +92,7 @@ class Shelf:
             name = chosen(checkpoint, found.entries)
             if name is None or name not in found.manifests:
                 raise NotFound(f"job {one.id} has no checkpoint {checkpoint!r}; `spotsurfer checkpoints {one.id}` lists them")
-            key = protocol.protected_key(one.id, name)
+            key = objectkeys.protected_key(one.id, name)
             if wanted:
                 self._shop.store.put(key, b"{}")
             else:
@@ -106,7 +106,7 @@ class Shelf:
     def has(self, job: str, checkpoint: str) -> bool:
         """Whether its manifest is still there."""
         with _told(f"checkpoint {checkpoint} of {job} can't be looked for"):
-            return self._shop.store.get_range(protocol.manifest_key(job, checkpoint), 0, 1) is not None
+            return self._shop.store.get_range(objectkeys.manifest_key(job, checkpoint), 0, 1) is not None
 
     # ---------------------------------------------------------------- long commands
 

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys, protocol
 from spotsurfer_agent.inputs.ownstore import OwnStore
-from spotsurfer_agent.protocol import Fetch, SelfSave, Share, Spec, Step
+from spotsurfer_agent.inputs.wire import Fetch, Share
+from spotsurfer_agent.protocol import SelfSave, Spec
 from spotsurfer_agent.sealed import Secrets
+from spotsurfer_agent.steps import Step
 from spotsurfer_agent.storeport import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
@@ -89,7 +91,7 @@ class Submission:
 
     def upload(self, job: JobId, path: str, data: Iterator[bytes], size: int) -> None:
         """Store one input."""
-        key = protocol.input_key(self._check_id(job), _inside(path))
+        key = objectkeys.input_key(self._check_id(job), _inside(path))
         if self._exists(job):
             raise Conflict(f"job {job} was submitted already: its inputs can't change")
         with self._spooled(path, data, size) as spool:
@@ -114,7 +116,7 @@ class Submission:
 
     def discard(self, job: JobId) -> None:
         """Remove the uploads of a job that was never submitted, and never will be. Raises Conflict where it was."""
-        prefix = protocol.job_prefix(self._check_id(job))
+        prefix = objectkeys.job_prefix(self._check_id(job))
         with self._settling:
             if self._exists(job):
                 raise Conflict(f"job {job} was submitted already: cancel it instead")
@@ -151,7 +153,7 @@ class Submission:
 
     def _lock_away(self, job: JobId, bag: bytes | None) -> None:
         """The sealed secrets into the store, before the specification that speaks of them."""
-        key = protocol.secrets_key(job)
+        key = objectkeys.secrets_key(job)
         if bag is None or self._store.create(key, bag):
             return
         there = self._store.get(key)  # of a try whose answer was lost, or of somebody else
@@ -159,7 +161,7 @@ class Submission:
             raise Conflict(f"job {job} was submitted already with other secrets")
 
     def _write(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> None:
-        prefix = protocol.input_key(job, "")
+        prefix = objectkeys.input_key(job, "")
         there = {x.key.removeprefix(prefix): x.size for x in self._store.list(prefix)}
         missing = sorted(set(modes) - set(there))
         if missing:
@@ -192,7 +194,7 @@ class Submission:
             ports=[p.port for p in spec.ports],
             secrets={name: secret["as"] for name, secret in spec.secrets.items()},
         )
-        if not self._store.create(protocol.spec_key(job), protocol.encode(wire)):
+        if not self._store.create(objectkeys.spec_key(job), coding.encode(wire)):
             raise Conflict(f"job {job} exists already")
 
     def _check_inputs(self, job: JobId, spec: JobSpec) -> None:

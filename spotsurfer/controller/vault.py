@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from spotsurfer_agent import sealed
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.images import regauth
 from spotsurfer_agent.sealed import Secrets
 
 from spotsurfer.jobsecrets import fitting, wrong
@@ -49,7 +50,7 @@ class Vault:
             if name not in values:
                 raise InputMissing(f"secrets.{name}: its value was not sent; submit again")
         for name in values:
-            if name not in spec.secrets and name != sealed.REGISTRY_AUTH:
+            if name not in spec.secrets and name != regauth.REGISTRY_AUTH:
                 raise JobFileError(f"secrets.{name} was sent, but the job names no such secret")
         for name, why in wrong(spec, values):
             raise JobFileError(f"secrets.{name} {why}")

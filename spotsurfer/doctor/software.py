@@ -142,15 +142,15 @@ def store(settings: Settings) -> Finding:
 def owner(settings: Settings) -> Finding:
     """Whose store it is."""
     from obstore.exceptions import BaseError
-    from spotsurfer_agent import protocol
+    from spotsurfer_agent import coding, objectkeys, protocol
     from spotsurfer_agent.storeport import StoreError
 
     url = settings.store_url
     if url.startswith("file://") and not Path(unquote(urlsplit(url).path)).is_dir():
         return ok("nobody's yet")
     try:
-        body = open_for(settings).get(protocol.store_key())
-        family = protocol.decode(protocol.StoreInfo, body).family if body is not None else None
+        body = open_for(settings).get(objectkeys.store_key())
+        family = coding.decode(protocol.StoreInfo, body).family if body is not None else None
     except (StoreError, BaseError, SpotsurferError, ValueError, OSError) as e:
         return fail(f"its owner can't be read: {str(e).splitlines()[0]}", "check [store] url and options")
     if family is None:

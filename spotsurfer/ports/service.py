@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from spotsurfer_agent.fitsaid import Fit
-from spotsurfer_agent.protocol import StepRun, Warm
+from spotsurfer_agent.protocol import Warm
+from spotsurfer_agent.steps import StepRun
 from spotsurfer_agent.usage.window import Window
 
 from spotsurfer.model.actions import Preview

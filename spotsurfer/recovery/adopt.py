@@ -14,11 +14,12 @@ from datetime import datetime
 from typing import Any
 
 from obstore.exceptions import BaseError
-from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent import coding, manifest, objectkeys
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import Head, ProtocolError, Spec, StoreInfo
+from spotsurfer_agent.protocol import Head, Spec, StoreInfo
 from spotsurfer_agent.store import ObstoreStore
 from spotsurfer_agent.storeport import StoreError
 from sqlalchemy import Connection
@@ -119,11 +120,11 @@ def _opened(settings: Settings) -> ObstoreStore:
 
 
 def _family(store: ObstoreStore, url: str, fingerprint: str) -> str:
-    body = store.get(protocol.store_key())
+    body = store.get(objectkeys.store_key())
     if body is None:
         raise NotFound(f"The store {url} belongs to nobody: check store.url, or begin with `spotsurfer serve`.")
     try:
-        info = protocol.decode(StoreInfo, body)
+        info = coding.decode(StoreInfo, body)
     except ProtocolError as e:
         raise StoreDamaged(f"The store {url} does not say to whom it belongs: {e}.") from e
     if info.key not in ("", fingerprint):
@@ -141,7 +142,7 @@ def take_up(
 ) -> Adopted:
     """Write down the jobs of the store that have no row. Raises StoreError."""
     ids = [JobId(name) for name in store.folders(JOBS) if JOB_ID.fullmatch(name)]
-    reports = {x.key.removeprefix(protocol.live_prefix()) for x in store.list(protocol.live_prefix())}
+    reports = {x.key.removeprefix(objectkeys.live_prefix()) for x in store.list(objectkeys.live_prefix())}
     known, done = {j.id for j in rows.all_jobs(connection)}, Adopted("")
     for n, job in enumerate(ids):
         progress("reading jobs", n, len(ids))
@@ -171,10 +172,10 @@ class _Sources:
 
 def _read(store: Any, job: JobId, sources: _Sources) -> Job | None:
     """The row of a job, as far as the store tells it; None for a submission that never came to its end."""
-    data = store.get(protocol.spec_key(job))
+    data = store.get(objectkeys.spec_key(job))
     if data is None:
         return None
-    wire, log = protocol.decode(Spec, data), HeadLog(store, job)
+    wire, log = coding.decode(Spec, data), HeadLog(store, job)
     log.refresh()
     image = _image(store, job, log.entries, sources)
     memory = max(sources.least.memory_bytes, int(image.memory_bytes * ROOM) if image is not None else 0)
@@ -196,7 +197,7 @@ def _rehearsal(job: Job, of: JobId) -> Job:
 def _standing(job: Job, entries: Sequence[Head], readable: bool, sources: _Sources) -> Job:
     """Where the job stands. If a machine may still have it, the controller takes that machine up again and sees for itself."""
     head, newest = summary(entries), entries[-1] if entries else None
-    owner = protocol.live_key(job.id, head.epoch).removeprefix(protocol.live_prefix())
+    owner = objectkeys.live_key(job.id, head.epoch).removeprefix(objectkeys.live_prefix())
     if owner in sources.reports and not head.final:
         return job
     if newest is not None and head.done:
@@ -220,7 +221,7 @@ def _image(store: Any, job: JobId, entries: Sequence[Head], sources: _Sources) -
     begins with a checkpoint that no attempt made; any other job has keys of its own.
     """
     named = next((h.checkpoint for h in reversed(entries) if h.checkpoint is not None), None)
-    data = store.get(protocol.manifest_key(job, named)) if named is not None else None
+    data = store.get(objectkeys.manifest_key(job, named)) if named is not None else None
     if data is None:
         return None
     for lineage in (job, *sources.ids) if entries[0].epoch == 0 else (job,):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 from spotsurfer_agent.storeport import FileStore
 
 from spotsurfer.runtime.builder import Runtime
@@ -24,7 +24,7 @@ class Stored:
 
 def stored(store: FileStore) -> list[Stored]:
     """What is there, newest first; other objects are passed over. Raises StoreError."""
-    prefix = protocol.runtime_prefix()
+    prefix = objectkeys.runtime_prefix()
     found = [(_KEY.fullmatch(x.key.removeprefix(prefix)), x) for x in store.list(prefix)]
     runtimes = [Stored(match[1], x.size, x.modified) for match, x in found if match is not None]
     return sorted(runtimes, key=lambda r: (-(r.modified or 0.0), r.sha256))
@@ -39,5 +39,5 @@ def push(store: FileStore, runtime: Runtime) -> bool:
     size = runtime.path.stat().st_size
     if any(x.sha256 == runtime.sha256 and x.size_bytes == size for x in stored(store)):
         return False
-    store.put_file(protocol.runtime_key(runtime.sha256), runtime.path)
+    store.put_file(objectkeys.runtime_key(runtime.sha256), runtime.path)
     return True

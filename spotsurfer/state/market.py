@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Any
 
 import structlog
-from spotsurfer_agent import protocol
-from spotsurfer_agent.protocol import ProtocolError, Report
+from spotsurfer_agent import coding
+from spotsurfer_agent.coding import ProtocolError
+from spotsurfer_agent.protocol import Report
 from sqlalchemy import Connection, and_, delete, insert, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
@@ -115,7 +116,7 @@ def _rung(connection: Connection, job: str, attempt: int) -> str:
 def _report(doc: dict[str, Any]) -> Report | None:
     """None for one that an older version took and this one does not: it is as good as none, and hinders no other."""
     try:
-        return protocol.decode(Report, json.dumps({"protocol": protocol.PROTOCOL, **doc}).encode())
+        return coding.decode(Report, json.dumps({"protocol": coding.PROTOCOL, **doc}).encode())
     except ProtocolError as e:
         log.warning("report.passed-over", job=doc.get("job"), attempt=doc.get("attempt"), error=str(e))
         return None

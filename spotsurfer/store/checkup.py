@@ -9,8 +9,8 @@ from functools import partial
 from spotsurfer_agent import manifest, objectkeys
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.manifest import Manifest, Stored
-from spotsurfer_agent.protocol import ProtocolError
 from spotsurfer_agent.storeport import ObjectStore
 
 from spotsurfer.store.survey import Survey, survey

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from spotsurfer_agent import bounded, clock, manifest, protocol
+from spotsurfer_agent import bounded, clock, coding, manifest, objectkeys
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.objectkeys import packs_prefix
-from spotsurfer_agent.protocol import Condemned, ProtocolError
+from spotsurfer_agent.protocol import Condemned
 from spotsurfer_agent.storeport import ObjectStore
 
 from spotsurfer.core.retention import Rules, Verdict, judge
@@ -94,14 +95,14 @@ class Collector:
     def _retain(self, found: Survey, asked: Asked, step: Step) -> None:
         step.verdicts = _judged(found, asked)
         step.dropped = [v.id for v in step.verdicts if not v.keep]
-        stale = [protocol.intent_key(found.job, c) for c in found.intents if c not in found.under_way()]
+        stale = [objectkeys.intent_key(found.job, c) for c in found.intents if c not in found.under_way()]
         gone = [*stale, *found.leftovers]
         if not step.dropped and not gone:
             return
         self._lead()
         for checkpoint in step.dropped:  # the manifest first: a mark without one is a leftover, one without marks a lie
             names = sorted(found.marks[checkpoint], key=lambda n: n != MANIFEST)
-            self._store.delete(f"{protocol.checkpoints_prefix(found.job)}{checkpoint}/{n}" for n in names)
+            self._store.delete(f"{objectkeys.checkpoints_prefix(found.job)}{checkpoint}/{n}" for n in names)
         self._store.delete(gone)
 
     # ---------------------------------------------------------------- chunks
@@ -131,7 +132,7 @@ class Collector:
             if (now := self._now()) - led_at >= min(LEAD_SECONDS, self._wait_seconds / 2):
                 self._lead()
                 led_at = now
-            self._store.delete([protocol.chunk_key(asked.job, name), protocol.pack_key(asked.job, name)])
+            self._store.delete([objectkeys.chunk_key(asked.job, name), objectkeys.pack_key(asked.job, name)])
         step.deleted = len(doomed)
         # The list stays while a save is under way: it may have found one of them before it was removed.
         step.waits = _busy(survey(self._store, asked.job, asked.log))
@@ -146,15 +147,15 @@ class Collector:
         return self._now() - since >= self._wait_seconds
 
     def _condemned(self, job: str) -> Condemned:
-        data = bounded.read(self._store, protocol.condemned_key(job), manifest.MANIFEST_BYTES_MAX)
-        return protocol.decode(Condemned, data) if data is not None else Condemned()
+        data = bounded.read(self._store, objectkeys.condemned_key(job), manifest.MANIFEST_BYTES_MAX)
+        return coding.decode(Condemned, data) if data is not None else Condemned()
 
     def _write(self, job: str, condemned: Condemned) -> None:
-        self._store.put(protocol.condemned_key(job), protocol.encode(condemned))
+        self._store.put(objectkeys.condemned_key(job), coding.encode(condemned))
 
     def _chunks(self, job: str) -> dict[str, int]:
         """Name -> stored bytes of every chunk and pack."""
-        listed = [*self._store.list(protocol.chunks_prefix(job)), *self._store.list(packs_prefix(job))]
+        listed = [*self._store.list(objectkeys.chunks_prefix(job)), *self._store.list(packs_prefix(job))]
         return {x.key.rpartition("/")[2]: x.size for x in listed}
 
     def _live(self, job: str, checkpoints: Iterable[str], keys: Keys) -> set[str]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 
 from spotsurfer_agent import manifest
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.engines import gpufacts
-from spotsurfer_agent.protocol import ProtocolError
 from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 from spotsurfer.model.gpus import Gpus

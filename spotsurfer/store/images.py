@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.images.pin import Pins
-from spotsurfer_agent.protocol import ProtocolError
 from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from spotsurfer_agent import logpieces, protocol, times
+from spotsurfer_agent import logpieces, objectkeys, times
 from spotsurfer_agent.logpieces import Piece, Segment
 from spotsurfer_agent.protocol import Head, HeadKind
 from spotsurfer_agent.storeport import FileStore, Listed, StoreError
@@ -183,11 +183,11 @@ class Output:
         known, now = self._looks.get(job), self._now()
         if known is not None and now - known.at < old_seconds:
             return known.found
-        prefix = protocol.log_prefix(job)
+        prefix = objectkeys.log_prefix(job)
         if known is not None and known.found and old_seconds > 0:
             newest = known.found[-1].key.removeprefix(prefix).partition("/")[0]
             if attempts:  # it may have come back to one that is not the newest
-                newest = min(newest, protocol.attempt_log_prefix(job, attempts[-1]).removeprefix(prefix).rstrip("/"))
+                newest = min(newest, objectkeys.attempt_log_prefix(job, attempts[-1]).removeprefix(prefix).rstrip("/"))
             before = [x for x in known.found if x.key < f"{prefix}{newest}"]
             found = before + self._store.list(prefix, f"{prefix}{newest}")
         else:
@@ -201,7 +201,7 @@ class Output:
 
     def result(self, job: str, attempt: int, path: str) -> Iterator[bytes]:
         """One published file in pieces, from a copy on disk: a result may be larger than memory. Raises StoreError."""
-        return self.fetched(protocol.output_prefix(job, attempt) + path)
+        return self.fetched(objectkeys.output_prefix(job, attempt) + path)
 
     def fetched(self, key: str) -> Iterator[bytes]:
         """One object in pieces. Raises StoreError."""

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 
-from spotsurfer_agent import bounded, protocol
-from spotsurfer_agent.protocol import ProtocolError, Report
+from spotsurfer_agent import bounded, coding, objectkeys
+from spotsurfer_agent.coding import ProtocolError
+from spotsurfer_agent.protocol import Report
 from spotsurfer_agent.storeport import Listed, ObjectStore, StoreError
 
 from spotsurfer.model.ids import AttemptNumber
@@ -90,7 +91,7 @@ class Reports:
         if well_at is not None and now - well_at > self._apart:
             self.deaf_since(well_at)  # nobody looked meanwhile: this process stood still
         try:
-            listed = self._store.list(protocol.live_prefix())
+            listed = self._store.list(objectkeys.live_prefix())
         except StoreError:
             self.deaf_since(well_at)
             raise
@@ -182,7 +183,7 @@ class Reports:
         """Write a small object of our own now and then: who could not has no right to call anybody silent."""
         if self._deaf_since is None and self._proved_at is not None and now - self._proved_at < PROOF:
             return
-        self._store.put(protocol.pulse_key(), now.isoformat().encode())
+        self._store.put(objectkeys.pulse_key(), now.isoformat().encode())
         self._proved_at = now
 
     def _read_news(self, now: datetime) -> None:
@@ -197,10 +198,10 @@ class Reports:
 
     def _read(self, key: Key, word: Word, now: datetime) -> Word:
         try:
-            data = bounded.read(self._store, protocol.live_key(*key), REPORT_BYTES_MAX)
+            data = bounded.read(self._store, objectkeys.live_key(*key), REPORT_BYTES_MAX)
             if data is None:
                 return replace(word, failed=0)  # removed since it was listed
-            report = protocol.decode(Report, data)
+            report = coding.decode(Report, data)
         except StoreError as e:
             return replace(word, unread=str(e), failed=word.failed + 1)
         except ProtocolError as e:
@@ -244,6 +245,6 @@ def _joined(gaps: Sequence[Gap], last: Gap) -> list[Gap]:
 
 def _key_of(name: str) -> Key | None:
     """The attempt of an object's key; None = it is no report's."""
-    job, _, number = name.removeprefix(protocol.live_prefix()).rpartition(".")
+    job, _, number = name.removeprefix(objectkeys.live_prefix()).rpartition(".")
     key = (job, int(number)) if job and number.isascii() and number.isdecimal() and len(number) <= DIGITS_MAX else None
-    return key if key is not None and protocol.live_key(*key) == name else None
+    return key if key is not None and objectkeys.live_key(*key) == name else None

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spotsurfer_agent import bounded, protocol
+from spotsurfer_agent import bounded, coding, objectkeys
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.protocol import Head, HeadKind, Intent, ProtocolError
+from spotsurfer_agent.protocol import Head, HeadKind, Intent
 from spotsurfer_agent.storeport import ObjectStore
 
 from spotsurfer.core.retention import Known
@@ -46,7 +47,7 @@ class Survey:
     def leftovers(self) -> list[str]:
         """Keys of marks whose manifest is gone."""
         return [
-            f"{protocol.checkpoints_prefix(self.job)}{c}/{name}"
+            f"{objectkeys.checkpoints_prefix(self.job)}{c}/{name}"
             for c, names in sorted(self.marks.items())
             if MANIFEST not in names
             for name in sorted(names)
@@ -92,7 +93,7 @@ class Survey:
 
 def survey(store: ObjectStore, job: str, log: HeadLog | None = None) -> Survey:
     """Look at one job; `log` is read on, a new one without it. Raises StoreError, ProtocolError."""
-    prefix = protocol.checkpoints_prefix(job)
+    prefix = objectkeys.checkpoints_prefix(job)
     marks: dict[str, set[str]] = {}
     sizes: dict[str, int] = {}
     for found in store.list(prefix):
@@ -111,10 +112,10 @@ def survey(store: ObjectStore, job: str, log: HeadLog | None = None) -> Survey:
 
 def _intents(store: ObjectStore, job: str) -> dict[str, Intent]:
     found: dict[str, Intent] = {}
-    for listed in store.list(protocol.intents_prefix(job)):
+    for listed in store.list(objectkeys.intents_prefix(job)):
         data = bounded.read(store, listed.key, INTENT_BYTES_MAX)
         if data is not None:
-            found[listed.key.rpartition("/")[2]] = protocol.decode(Intent, data)
+            found[listed.key.rpartition("/")[2]] = coding.decode(Intent, data)
     return found
 
 

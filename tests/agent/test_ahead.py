@@ -23,7 +23,7 @@ from spotsurfer_agent.engines.intake import Intake
 from spotsurfer_agent.engines.pagefile import Composed, PageFile
 from spotsurfer_agent.engines.pages import Pages
 from spotsurfer_agent.engines.reserve import Closed, Reserve
-from spotsurfer_agent.engines.stream import StreamError
+from spotsurfer_agent.imagewire import StreamError
 from spotsurfer_agent.pager import images
 from spotsurfer_agent.storeport import StoreError
 from support.chunks import Store

@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from spotsurfer_agent import protocol, trees
+from spotsurfer_agent import objectkeys, trees
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks import codec
 from spotsurfer_agent.chunks.keys import Keys
@@ -24,7 +24,8 @@ from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.table import Content
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.manifest import Entry, Extents, Stored, sizes
+from spotsurfer_agent.extents import Extents
+from spotsurfer_agent.manifest import Entry, Stored, sizes
 from spotsurfer_agent.scratch import Scratch
 from spotsurfer_agent.store import open_store
 from spotsurfer_agent.storeport import StoreError
@@ -230,7 +231,7 @@ def test_a_missing_and_a_damaged_chunk_are_named(tmp_path):
     (tmp_path / "f").write_bytes(b"content")
     sender, [entry] = send(store, tmp_path)
     name = sender.table.rows[0].digest
-    pack = protocol.pack_key(JOB, sender.table.rows[0].pack)
+    pack = objectkeys.pack_key(JOB, sender.table.rows[0].pack)
     for spoil in (
         lambda key: store.put(key, b"contenT"),
         lambda key: store.put(key, b"conten"),

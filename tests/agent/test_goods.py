@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 from spotsurfer_agent.files import FilesError
 from spotsurfer_agent.inputs import goods as real
 from spotsurfer_agent.inputs.cache import Cache
 from spotsurfer_agent.inputs.delivery import Delivery
 from spotsurfer_agent.inputs.shares import Shares
 from spotsurfer_agent.inputs.sources import Sources
+from spotsurfer_agent.inputs.wire import Fetch, Share
 from spotsurfer_agent.patience import Patience
-from spotsurfer_agent.protocol import AgentState, Fetch, Share, Spec
+from spotsurfer_agent.protocol import AgentState, Spec
 from spotsurfer_agent.storeport import StoreUnreachable
 from support.agent_world import JOB, DictStore, World, commits, running
 from support.sources import Buckets, serving
@@ -131,7 +132,7 @@ def test_of_a_job_that_never_ran_it_is_looked_whether_inputs_can_be_had(tmp_path
     store = DictStore()
     made = ahead(tmp_path / "m", buckets.options, "s3://lab/reads.fq", store)
     assert made.delivery.all_bytes == 0, "nothing is fetched for a job that may start elsewhere"
-    assert protocol.inputs_key(JOB) not in store.objects, "whoever starts it says what its inputs are"
+    assert objectkeys.inputs_key(JOB) not in store.objects, "whoever starts it says what its inputs are"
     with pytest.raises(FilesError, match=r"s3://lab/absent is not there"):
         ahead(tmp_path / "m", buckets.options, "s3://lab/absent", store)
 

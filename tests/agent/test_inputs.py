@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.gate import GateShut
 from spotsurfer_agent.inputs import fetch as fetching
 from spotsurfer_agent.inputs import sources
@@ -17,8 +17,9 @@ from spotsurfer_agent.inputs.cache import Cache
 from spotsurfer_agent.inputs.delivery import Delivery
 from spotsurfer_agent.inputs.sources import Sources
 from spotsurfer_agent.inputs.trouble import InputTrouble, Unreachable
+from spotsurfer_agent.inputs.wire import Fetch, Pins
 from spotsurfer_agent.patience import Patience
-from spotsurfer_agent.protocol import Fetch, Pins, Spec
+from spotsurfer_agent.protocol import Spec
 from support.agent_world import JOB, DictStore
 from support.sources import Buckets, Mood, Web, serving
 
@@ -79,7 +80,7 @@ def spec(*fetches: Fetch | str) -> Spec:
 
 
 def pins(store: DictStore) -> Pins:
-    return protocol.decode(Pins, store.objects[protocol.inputs_key(JOB)])
+    return coding.decode(Pins, store.objects[objectkeys.inputs_key(JOB)])
 
 
 def trouble(what: str, machine: Machine, store: DictStore, *fetches: Fetch | str) -> str:
@@ -253,7 +254,7 @@ def test_of_two_first_starts_one_counts(tmp_path: Path, web: Web) -> None:
 
     def late(fetch: Fetch):  # type: ignore[no-untyped-def]
         seen = look(fetch)
-        if protocol.inputs_key(JOB) not in store.objects:
+        if objectkeys.inputs_key(JOB) not in store.objects:
             other = DictStore()
             web.files["/f"] = Mood(b"two", '"two"')
             Machine(tmp_path / "other").ready(other, web.url("/f"))

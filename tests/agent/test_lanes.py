@@ -9,7 +9,7 @@ import threading
 
 import pytest
 from spotsurfer_agent.engines import lanes, stream
-from spotsurfer_agent.engines.stream import StreamError
+from spotsurfer_agent.imagewire import StreamError
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent import logpieces, protocol
+from spotsurfer_agent import logpieces, objectkeys
 from spotsurfer_agent.logpieces import Piece
 from spotsurfer_agent.logs import DENIED_PUSHES, LogPlace, Logs
 from spotsurfer_agent.storeport import Listed, StoreDenied, StoreError
@@ -164,7 +164,7 @@ def test_exactly_once_across_restarts_and_lost_answers(script):
 
 
 def pieces_of(store: DictStore) -> list[Piece]:
-    return [found[2] for x in store.list(protocol.attempt_log_prefix(JOB, 2)) if (found := logpieces.parse(x)) is not None]
+    return [found[2] for x in store.list(objectkeys.attempt_log_prefix(JOB, 2)) if (found := logpieces.parse(x)) is not None]
 
 
 def test_hours_of_short_lines_are_a_handful_of_pieces():

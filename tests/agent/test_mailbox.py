@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from spotsurfer_agent import mailbox, protocol
+from spotsurfer_agent import coding, mailbox, objectkeys
 from spotsurfer_agent.gate import Gate, GateShut
 from spotsurfer_agent.mailbox import Fenced, Heads, InDoubt, Mailbox
 from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, Spec, Want
@@ -20,13 +20,13 @@ from support.agent_world import JOB, DictStore
 def grant(store, number: int, epoch: int, **more) -> Head:
     head = Head(**{"number": number, "kind": HeadKind.GRANT, "epoch": epoch, "checkpoint": None, "sequence": 0, "final": False,
                    "done": None, "cpu_seconds": 0.0, "nonce": f"c{number}", "at": "", **more})  # fmt: skip
-    assert store.create(protocol.head_key(JOB, number), protocol.encode(head))
+    assert store.create(objectkeys.head_key(JOB, number), coding.encode(head))
     return head
 
 
 def saved(sequence: int, final: bool = False):
     def change(base: Head) -> Head:
-        name = protocol.checkpoint_id(base.epoch, sequence)
+        name = objectkeys.checkpoint_id(base.epoch, sequence)
         return dataclasses.replace(base, kind=HeadKind.COMMIT, checkpoint=name, sequence=sequence, final=final)
 
     return change
@@ -46,7 +46,7 @@ def store():
 
 
 def entries(store) -> list[Head]:
-    return [protocol.decode(Head, store.get(x.key)) for x in store.list(protocol.head_prefix(JOB))]
+    return [coding.decode(Head, store.get(x.key)) for x in store.list(objectkeys.head_prefix(JOB))]
 
 
 def test_reads_only_what_is_new(store):
@@ -59,7 +59,7 @@ def test_reads_only_what_is_new(store):
     assert len(asked) == 3, "one listing, the newest, and the one after it"
     asked.clear()
     heads.refresh()
-    assert asked == [("get", protocol.head_key(JOB, 50))]
+    assert asked == [("get", objectkeys.head_key(JOB, 50))]
 
 
 def test_an_empty_log_names_nobody(store):
@@ -145,7 +145,7 @@ def test_own_final_entry_counts_although_a_grant_follows_it(store):
     heads = Heads(store, JOB, 1)
 
     def lose(verb, key):
-        if verb == "create" and key == protocol.head_key(JOB, 2):
+        if verb == "create" and key == objectkeys.head_key(JOB, 2):
             store.after = lambda v, k: None
             grant(store, 3, 2)
             raise StoreError("timeout")
@@ -255,7 +255,7 @@ class Race:
             assert newest is not None
             number = newest.number + 1
             wanted = dataclasses.replace(newest, number=number, kind=HeadKind.GRANT, epoch=2, nonce=f"c{number}")
-            if number > self.grant_at and self.store.create(protocol.head_key(JOB, number), protocol.encode(wanted)):
+            if number > self.grant_at and self.store.create(objectkeys.head_key(JOB, number), coding.encode(wanted)):
                 return
 
 
@@ -288,8 +288,8 @@ def box(store, attempt=1) -> Mailbox:
 
 
 def test_reads_everything_in_one_go(store):
-    store.put(protocol.spec_key(JOB), protocol.encode(Spec(JOB, ["true"])))
-    store.put(protocol.desired_key(JOB, 1), protocol.encode(Desired(3, Want.DRAIN)))
+    store.put(objectkeys.spec_key(JOB), coding.encode(Spec(JOB, ["true"])))
+    store.put(objectkeys.desired_key(JOB, 1), coding.encode(Desired(3, Want.DRAIN)))
     grant(store, 1, 1)
     mailbox = box(store)
     mailbox.poll()
@@ -298,8 +298,8 @@ def test_reads_everything_in_one_go(store):
 
 
 def test_a_failing_store_leaves_what_was_known(store):
-    store.put(protocol.spec_key(JOB), protocol.encode(Spec(JOB, ["true"])))
-    store.put(protocol.desired_key(JOB, 1), protocol.encode(Desired(3, Want.DRAIN)))
+    store.put(objectkeys.spec_key(JOB), coding.encode(Spec(JOB, ["true"])))
+    store.put(objectkeys.desired_key(JOB, 1), coding.encode(Desired(3, Want.DRAIN)))
     mailbox = box(store)
     mailbox.poll()
 
@@ -313,7 +313,7 @@ def test_a_failing_store_leaves_what_was_known(store):
 
 
 def test_the_head_counts_as_read_although_desired_is_not(store):
-    store.put(protocol.spec_key(JOB), protocol.encode(Spec(JOB, ["true"])))
+    store.put(objectkeys.spec_key(JOB), coding.encode(Spec(JOB, ["true"])))
 
     def down(verb, key):
         if "desired" in key:
@@ -329,17 +329,17 @@ def test_no_specification_and_damaged_objects_are_sentences(store):
     mailbox = box(store)
     mailbox.poll()
     assert "no specification" in mailbox.mail.refusal
-    store.put(protocol.spec_key(JOB), protocol.encode(Spec(JOB, ["true"])))
-    store.put(protocol.desired_key(JOB, 1), b"{")
+    store.put(objectkeys.spec_key(JOB), coding.encode(Spec(JOB, ["true"])))
+    store.put(objectkeys.desired_key(JOB, 1), b"{")
     mailbox.poll()
     assert "Desired is not JSON" in mailbox.mail.refusal
-    store.put(protocol.desired_key(JOB, 1), protocol.encode(Desired(3, Want.RUN)))
+    store.put(objectkeys.desired_key(JOB, 1), coding.encode(Desired(3, Want.RUN)))
     mailbox.poll()
     assert mailbox.mail.refusal == ""
 
 
 def test_renewal_changes_nothing_but_the_number(store):
-    store.put(protocol.spec_key(JOB), protocol.encode(Spec(JOB, ["true"])))
+    store.put(objectkeys.spec_key(JOB), coding.encode(Spec(JOB, ["true"])))
     grant(store, 1, 1, checkpoint="000000-000004", sequence=4, cpu_seconds=7.0)
     mailbox = box(store)
     mailbox.renew()

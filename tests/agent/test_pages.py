@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.prints import Printer, pairs
 from spotsurfer_agent.chunks.table import Table
@@ -24,7 +24,8 @@ from spotsurfer_agent.engines.base import NOTHING, Bases
 from spotsurfer_agent.engines.fingerprints import Index, refs
 from spotsurfer_agent.engines.pages import WINDOW_BYTES, Pages, compact
 from spotsurfer_agent.engines.reserve import Reserve, wanted
-from spotsurfer_agent.manifest import Extents, Stored, encode
+from spotsurfer_agent.extents import Extents
+from spotsurfer_agent.manifest import Stored, encode
 from support.chunks import Store
 from support.dict_store import DictStore
 from support.page_saves import BLOCK, NAME, content, feed, manifest, save
@@ -103,7 +104,7 @@ def test_a_base_is_kept_whole_or_not_at_all(tmp_path):
 def test_a_save_builds_on_the_checkpoint_that_was_asked_for_and_no_other(tmp_path):
     store, right, other = DictStore(), "000001-000001", "000001-000002"
     data = encode(a_manifest(right, ["a", "b"]), KEYS)
-    store.objects = {protocol.manifest_key(JOB, name): data for name in (right, other)}  # an older one in the other's place
+    store.objects = {objectkeys.manifest_key(JOB, name): data for name in (right, other)}  # an older one in the other's place
     bases = Bases(tmp_path, store, JOB, KEYS)
     assert set(bases.of(right).known) == {named("a").digest, named("b").digest}
     assert bases.of(other) is NOTHING

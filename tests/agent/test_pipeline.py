@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 from spotsurfer_agent.chunks import limits as limits_module
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
@@ -21,7 +21,8 @@ from spotsurfer_agent.chunks.writer import Cancelled, Writer
 from spotsurfer_agent.engines import saving
 from spotsurfer_agent.engines.base import NOTHING
 from spotsurfer_agent.engines.port import EngineError
-from spotsurfer_agent.manifest import Extents, Stored
+from spotsurfer_agent.extents import Extents
+from spotsurfer_agent.manifest import Stored
 from spotsurfer_agent.store import open_store
 from spotsurfer_agent.storeport import StoreDenied, StoreError
 from support.saves import a_manifest
@@ -115,7 +116,7 @@ def test_what_is_about_to_be_removed_is_sent_under_another_name(sizes):
     condemned = frozenset(s.pack or s.digest for s in old)
     new = send(condemned)
     assert not condemned.intersection(s.pack or s.digest for s in new)
-    store.inner.delete([protocol.pack_key(JOB, s.pack) if s.pack else protocol.chunk_key(JOB, s.digest) for s in old])
+    store.inner.delete([objectkeys.pack_key(JOB, s.pack) if s.pack else objectkeys.chunk_key(JOB, s.digest) for s in old])
     with Reader(store, JOB, KEYS, LIMITS) as reader:
         assert [reader.plain(s) for s in new] == pieces
 
@@ -250,13 +251,13 @@ def written(store, pieces, keys=KEYS):
 
 
 def spoilt(how, store, chunk, other):
-    key = protocol.chunk_key(JOB, chunk.digest)
+    key = objectkeys.chunk_key(JOB, chunk.digest)
     data = store.get(key)
     {
         "flipped": lambda: store.put(key, data[:-1] + bytes([data[-1] ^ 1])),
         "cut off": lambda: store.put(key, data[:-1]),
         "empty": lambda: store.put(key, b""),
-        "another chunk": lambda: store.put(key, store.get(protocol.chunk_key(JOB, other.digest))),
+        "another chunk": lambda: store.put(key, store.get(objectkeys.chunk_key(JOB, other.digest))),
         "missing": lambda: store.delete([key]),
     }[how]()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys, protocol
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.protocol import AgentState
 from support.agent_world import JOB, World, commits, cut, mend, running
@@ -42,7 +42,7 @@ def reports(world: World, attempt: int) -> list[protocol.Report]:
 
     def put(verb: str, key: str) -> None:
         before(verb, key)
-        if key == protocol.live_key(JOB, attempt) and key in world.store.objects:
+        if key == objectkeys.live_key(JOB, attempt) and key in world.store.objects:
             found.append(world.report(attempt))
 
     world.store.before = put
@@ -123,7 +123,7 @@ def test_a_store_that_stumbles_while_it_compares_is_no_verdict(tmp_path: Path) -
     saved(world)
     machine = world.machine(2)
     machine.boot()
-    cut(world, protocol.manifest_key(JOB, str(commits(world)[-1].checkpoint)))
+    cut(world, objectkeys.manifest_key(JOB, str(commits(world)[-1].checkpoint)))
     world.until(lambda: machine.state is AgentState.STANDBY)
     world.until(lambda: "the store does not answer" in world.report(2).waits, 10)
     mend(world)
@@ -135,7 +135,7 @@ def test_a_manifest_that_can_not_be_read_does_not_keep_the_job_waiting(tmp_path:
     world = made(tmp_path)
     saved(world)
     world.machines[0].agent = None
-    key = protocol.manifest_key(JOB, str(commits(world)[-1].checkpoint))
+    key = objectkeys.manifest_key(JOB, str(commits(world)[-1].checkpoint))
     world.store.objects[key] = b"rubbish"
     stands_by(world, 2)
     world.until(lambda: world.report(2).waits == "", 10)

@@ -10,14 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import protocol, sealed, secretbag
+from spotsurfer_agent import objectkeys, sealed, secretbag
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.images import regauth
 from spotsurfer_agent.protocol import Spec
 from support.dict_store import DictStore
 from support.minibox import minibox
 
 KEYS = Keys.derive(b"k" * 32, "j1")
-VALUES = {"TOKEN": b"t0ken", "key.pem": b"\0\xffbinary\n", sealed.REGISTRY_AUTH: b"{}"}
+VALUES = {"TOKEN": b"t0ken", "key.pem": b"\0\xffbinary\n", regauth.REGISTRY_AUTH: b"{}"}
 
 
 # ---------------------------------------------------------------- the seal
@@ -53,7 +54,7 @@ def test_the_key_of_secrets_serves_nothing_else() -> None:
 
 def _stored(values: dict[str, bytes]) -> DictStore:
     store = DictStore()
-    store.put(protocol.secrets_key("j1"), sealed.seal(values, KEYS, "j1"))
+    store.put(objectkeys.secrets_key("j1"), sealed.seal(values, KEYS, "j1"))
     return store
 
 

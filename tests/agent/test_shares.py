@@ -10,8 +10,9 @@ import pytest
 from spotsurfer_agent.engines import inspect
 from spotsurfer_agent.inputs import mounting, shares
 from spotsurfer_agent.inputs.shares import Shares, ShareTrouble
+from spotsurfer_agent.inputs.wire import Share
 from spotsurfer_agent.mountlines import MountLine
-from spotsurfer_agent.protocol import Share, Spec
+from spotsurfer_agent.protocol import Spec
 
 DATA = Share("data", "nfs4", "fs-1.local:/export", "/data", "vers=4.2,hard")
 

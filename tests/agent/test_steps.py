@@ -6,10 +6,11 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from spotsurfer_agent import protocol, stepping
+from spotsurfer_agent import coding, objectkeys, stepping
 from spotsurfer_agent.engines.port import WorkloadState
 from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import SelfSave, Spec, Step, StepRun, Want
+from spotsurfer_agent.protocol import SelfSave, Spec, Want
+from spotsurfer_agent.steps import Step, StepRun
 from spotsurfer_agent.storeport import StoreError
 from support.agent_world import ACTION, JOB, LINE_BYTES, AgentKilled, World, commits, cut, mend, running
 
@@ -80,7 +81,7 @@ def test_a_step_that_fails_ends_the_job_but_for_steps_that_always_run(world, cod
 
 def test_a_step_that_fails_ends_a_job_without_such_steps(world):
     world.spec = dataclasses.replace(world.spec, steps=[SETUP, MAIN, dataclasses.replace(FINISH, always=False)])
-    world.store.objects[protocol.spec_key(JOB)] = protocol.encode(world.spec)
+    world.store.objects[objectkeys.spec_key(JOB)] = coding.encode(world.spec)
     machine = running(world, 1, length=10.0, codes=[0, 9])
     world.until(lambda: machine.agent.over)
     assert [r.name for r in done(world).steps] == ["setup", "main"]
@@ -108,7 +109,7 @@ def test_a_reclaim_during_setup_starts_again_elsewhere(world):
 
 def test_nothing_is_saved_in_setup_and_what_was_asked_for_comes_with_main(world):
     world.spec = dataclasses.replace(world.spec, checkpoint_interval_seconds=5.0)
-    world.store.objects[protocol.spec_key(JOB)] = protocol.encode(world.spec)
+    world.store.objects[objectkeys.spec_key(JOB)] = coding.encode(world.spec)
     machine = running(world, 1, length=40.0)
     world.want(1, Want.RUN, 1, save_at_least=1)
     world.until(lambda: machine.shim.worked >= 39)
@@ -140,7 +141,7 @@ def test_a_save_in_main_goes_on_in_main_and_then_to_finish(world):
 
 def test_a_reclaim_in_a_later_step_that_is_not_protected_goes_back_to_the_newest_checkpoint(world):
     world.spec = dataclasses.replace(world.spec, steps=[MAIN, dataclasses.replace(SETUP, name="pack")])
-    world.store.objects[protocol.spec_key(JOB)] = protocol.encode(world.spec)
+    world.store.objects[objectkeys.spec_key(JOB)] = coding.encode(world.spec)
     first = running(world, 1, length=40.0)
     world.want(1, Want.RUN, 1, save_at_least=1)
     world.until(lambda: commits(world) != [])

@@ -12,7 +12,8 @@ import time
 import pytest
 from spotsurfer_agent.engines.intake import Intake
 from spotsurfer_agent.engines.reserve import Reserve
-from spotsurfer_agent.engines.stream import SOCKET, Receiver, StreamError
+from spotsurfer_agent.engines.stream import SOCKET, Receiver
+from spotsurfer_agent.imagewire import StreamError
 
 
 class Kept:

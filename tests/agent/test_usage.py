@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.usage.gather import Gathering, GpuSample
 from spotsurfer_agent.usage.kept import KEPT
@@ -140,7 +140,7 @@ def test_merging_keeps_peaks_and_sums(rows):
 
 def test_a_report_carries_it_and_one_without_is_read():
     usage = Usage(123.0, [[1, 10.0, 2, 0.5, *([1.0] * (len(NEEDED) - 4)), None]])
-    back = protocol.decode(Usage, protocol.encode(usage))
+    back = coding.decode(Usage, coding.encode(usage))
     assert back == usage
 
 

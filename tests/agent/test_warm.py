@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import cachestore, manifest, protocol
+from spotsurfer_agent import cachestore, manifest, objectkeys
 from spotsurfer_agent.cachestore import Cache, CachedStore
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
@@ -57,8 +57,8 @@ class Scene:
     def commit(self, name: str, *chunks: Stored) -> None:
         for c in chunks:
             if not c.pack:
-                self.store.objects[protocol.chunk_key(JOB, c.digest)] = c.digest.encode()[:8] * 100
-        self.store.objects[protocol.manifest_key(JOB, name)] = manifest.encode(image(name, *chunks), KEYS)
+                self.store.objects[objectkeys.chunk_key(JOB, c.digest)] = c.digest.encode()[:8] * 100
+        self.store.objects[objectkeys.manifest_key(JOB, name)] = manifest.encode(image(name, *chunks), KEYS)
         number = self.head.number + 1 if self.head else 1
         self.head = Head(number, HeadKind.COMMIT, 1, name, 1, False, None, 0.0, "n", "")
 
@@ -86,23 +86,23 @@ def test_of_a_new_checkpoint_only_what_is_new(scene: Scene) -> None:
     scene.commit("000001-000002", chunk(2), chunk(3))
     assert scene.look() == Warm("000001-000002", 2000, 2000)
     chunks = [k for k in scene.read if "/chunks/" in k]
-    assert chunks == [protocol.chunk_key(JOB, chunk(3).digest)]
+    assert chunks == [objectkeys.chunk_key(JOB, chunk(3).digest)]
 
 
 def test_a_pack_is_fetched_once_for_all_its_chunks(scene: Scene) -> None:
     packed = [replace(chunk(n), pack=PACK, at=n * 10, length=10) for n in range(3)]
-    scene.store.objects[protocol.pack_key(JOB, PACK)] = bytes(range(30))
+    scene.store.objects[objectkeys.pack_key(JOB, PACK)] = bytes(range(30))
     scene.commit("000001-000001", *packed)
     assert scene.look() == Warm("000001-000001", 3000, 3000)
-    assert [k for k in scene.read if "/packs/" in k] == [protocol.pack_key(JOB, PACK)]
+    assert [k for k in scene.read if "/packs/" in k] == [objectkeys.pack_key(JOB, PACK)]
     scene.store.objects.clear()
-    assert scene.cached.get_range(protocol.pack_key(JOB, PACK), 10, 10) == bytes(range(10, 20))
+    assert scene.cached.get_range(objectkeys.pack_key(JOB, PACK), 10, 10) == bytes(range(10, 20))
 
 
 def test_reads_are_answered_from_the_disk_and_what_is_missing_from_the_store(scene: Scene) -> None:
     scene.commit("000001-000001", chunk(1))
     scene.look()
-    key = protocol.chunk_key(JOB, chunk(1).digest)
+    key = objectkeys.chunk_key(JOB, chunk(1).digest)
     was = scene.store.objects.pop(key)
     assert scene.cached.get(key) == was
     scene.standby.clear()
@@ -113,14 +113,14 @@ def test_reads_are_answered_from_the_disk_and_what_is_missing_from_the_store(sce
 
 
 def test_what_changes_is_never_answered_from_the_disk(scene: Scene) -> None:
-    head = protocol.head_key(JOB, 1)
+    head = objectkeys.head_key(JOB, 1)
     scene.cache.put(head, b"old")
     scene.store.objects[head] = b"new"
     assert scene.cached.get(head) == b"new"
 
 
 def test_a_range_that_is_not_whole_on_the_disk_comes_from_the_store(scene: Scene) -> None:
-    key = protocol.pack_key(JOB, PACK)
+    key = objectkeys.pack_key(JOB, PACK)
     scene.cache.put(key, b"torn")
     scene.store.objects[key] = b"whole object"
     assert scene.cached.get_range(key, 6, 6) == b"object"
@@ -129,7 +129,7 @@ def test_a_range_that_is_not_whole_on_the_disk_comes_from_the_store(scene: Scene
 def test_a_bad_disk_does_not_make_an_image_look_bad(scene: Scene) -> None:
     scene.commit("000001-000001", chunk(1))
     scene.look()
-    key = protocol.chunk_key(JOB, chunk(1).digest)
+    key = objectkeys.chunk_key(JOB, chunk(1).digest)
     file = scene.cache.folder / key
     kept = bytearray(file.read_bytes())
     for flipped in (kept[:5] + b"!" + kept[6:], kept[:-9], b""):
@@ -176,7 +176,7 @@ def test_room_for_the_jobs_files_stays_free_on_the_disk(tmp_path: Path, monkeypa
         image("000001-000001", *(chunk(n) for n in range(9))),
         scratch=[Entry("work/x", "file", size=6000, extents=Extents.of((n * 1000, 1000, n, 0) for n in range(6)))],
     )
-    scene.store.objects[protocol.manifest_key(JOB, "000001-000001")] = manifest.encode(image_with_files, KEYS)
+    scene.store.objects[objectkeys.manifest_key(JOB, "000001-000001")] = manifest.encode(image_with_files, KEYS)
     assert scene.look().checkpoint == "000001-000001"
     assert 0 < scene.cache.held_bytes <= disk - 6000
 
@@ -228,7 +228,7 @@ def test_a_commit_in_the_middle_makes_it_turn_to_the_new_one(scene: Scene) -> No
 @pytest.mark.parametrize("data", [b"forged" * 20, manifest.encode(image("000001-000009", chunk(1)), KEYS)])
 def test_a_manifest_that_is_forged_or_anothers_is_not_followed(scene: Scene, data: bytes) -> None:
     scene.commit("000001-000001", chunk(1))
-    scene.store.objects[protocol.manifest_key(JOB, "000001-000001")] = data
+    scene.store.objects[objectkeys.manifest_key(JOB, "000001-000001")] = data
     assert scene.look() == Warm(None, 0, 0)
 
 
@@ -240,7 +240,7 @@ def test_no_key_leaves_the_folder(scene: Scene) -> None:
 
 def test_what_a_manifest_needs_by_key() -> None:
     found = objects(image("c", chunk(1), replace(chunk(2), pack=PACK), replace(chunk(3), pack=PACK)), JOB)
-    assert found == {protocol.chunk_key(JOB, chunk(1).digest): 1000, protocol.pack_key(JOB, PACK): 2000}
+    assert found == {objectkeys.chunk_key(JOB, chunk(1).digest): 1000, objectkeys.pack_key(JOB, PACK): 2000}
 
 
 # ---- when a noticed machine drains by itself

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 from spotsurfer_agent.access.handout import BadHandout, Handout, seal, unseal
 from spotsurfer_agent.access.opening import Way, wait_for_first
 from spotsurfer_agent.access.purse import Claim, Purse
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.real
 
 JOB, ATTEMPT, MASTER = "assembly-abc123", 3, b"m" * 32
 KEY = access_secret(MASTER, JOB, ATTEMPT)
-AT = protocol.handout_key(JOB, ATTEMPT)
+AT = objectkeys.handout_key(JOB, ATTEMPT)
 
 
 def handout(token: str, life: float = 3600.0) -> Handout:

@@ -19,7 +19,7 @@ import pytest
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from spotsurfer_agent import clock, protocol, scopes
+from spotsurfer_agent import clock, coding, objectkeys, scopes
 from spotsurfer_agent.protocol import AgentConfig
 from support.bare_machine import runtime_tarball, started_with
 from support.role_store import ROLE_TOKEN, RoleStore
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.real
 
 BODY = runtime_tarball()
 SHA = hashlib.sha256(BODY).hexdigest()
-KEY = protocol.runtime_key(SHA)
+KEY = objectkeys.runtime_key(SHA)
 CONFIG = AgentConfig("job-1", 3, "s3://bucket", access_secret="5e" * 32)
 # What a bare machine has; a test puts stubs in their place.
 BASICS = ("sh", "tar", "gzip", "sha256sum", "mkdir", "chmod", "rm", "ln", "mv", "cat", "sleep", "touch", "sed", "tr", "tail")
@@ -103,7 +103,7 @@ def test_the_runtime_is_fetched_with_the_machines_role(tmp_path: Path, cloud: Ro
     assert done.returncode == 0, done.stderr
     started_with(tmp_path / "base", SHA)
     assert cloud.log == [("GET", KEY, ROLE_TOKEN)] and cloud.tokens_asked == 1
-    assert protocol.decode(AgentConfig, (tmp_path / "base" / "agent.json").read_bytes()) == CONFIG
+    assert coding.decode(AgentConfig, (tmp_path / "base" / "agent.json").read_bytes()) == CONFIG
 
 
 def test_where_curl_is_too_old_python_signs(tmp_path: Path, cloud: RoleStore) -> None:
@@ -179,10 +179,10 @@ def test_what_an_image_holds_of_another_machine_is_not_taken_for_its_own(tmp_pat
     """Each machine of an image that was made of one with an agent began as the job and attempt of that one."""
     base = tmp_path / "base"
     base.mkdir()
-    (base / "agent.json").write_bytes(protocol.encode(dataclasses.replace(LEAVES_OUT, job="job-0", voucher="")))
+    (base / "agent.json").write_bytes(coding.encode(dataclasses.replace(LEAVES_OUT, job="job-0", voucher="")))
     assert run(redeems(cloud, base), tmp_path).returncode == 0
     started_with(base, SHA)
-    assert protocol.decode(AgentConfig, (base / "agent.json").read_bytes()) == LEAVES_OUT
+    assert coding.decode(AgentConfig, (base / "agent.json").read_bytes()) == LEAVES_OUT
 
 
 def test_a_machine_that_can_not_have_it_is_ended(tmp_path: Path, cloud: RoleStore) -> None:

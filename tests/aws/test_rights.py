@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import keyrights, protocol
+from spotsurfer_agent import keyrights, objectkeys
 from spotsurfer_providers.aws.access import session_policy
 from spotsurfer_providers.aws.settings import read_settings
 from support import aws
@@ -167,14 +167,14 @@ ATTEMPT = session_policy(STORE, "aws", "j1", 2, ["s3://reads/today/", "s3://read
 @pytest.mark.parametrize(
     ("action", "resource", "allowed"),
     [
-        ("s3:PutObject", f"{ARN}/store/{protocol.live_key('j1', 2)}", True),
+        ("s3:PutObject", f"{ARN}/store/{objectkeys.live_key('j1', 2)}", True),
         ("s3:ListBucket", ARN, True),
         ("s3:GetObject", f"{ARN}/store/jobs/j1/SPEC.json", True),
         ("s3:GetObject", f"{ARN}/store/jobs/j2/SPEC.json", False),
         ("s3:GetObject", f"{ARN}/store/jobs/j11/SPEC.json", False),
-        ("s3:PutObject", f"{ARN}/store/{protocol.live_key('j1', 3)}", False),
-        ("s3:PutObject", f"{ARN}/store/{protocol.live_key('j1', 21)}", False),
-        ("s3:PutObject", f"{ARN}/store/{protocol.live_key('j2', 2)}", False),
+        ("s3:PutObject", f"{ARN}/store/{objectkeys.live_key('j1', 3)}", False),
+        ("s3:PutObject", f"{ARN}/store/{objectkeys.live_key('j1', 21)}", False),
+        ("s3:PutObject", f"{ARN}/store/{objectkeys.live_key('j2', 2)}", False),
         ("s3:GetObject", f"{ARN}/store/access/j1.2", False),
         ("s3:GetObject", "arn:aws:s3:::reads/today/1.fq", False),
     ],
@@ -301,7 +301,7 @@ def _controller(cloud: TestEC2, settings: Mapping[str, Any], made: Mapping[str, 
     _store(
         cloud,
         {ours: job[theirs] for ours, theirs in words.items()},
-        ["store/jobs/j1/head/1.json", f"store/{protocol.live_key('j1', 2)}"],
+        ["store/jobs/j1/head/1.json", f"store/{objectkeys.live_key('j1', 2)}"],
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.__main__ import main
 from spotsurfer_agent.access import voucher, withheld
 from spotsurfer_agent.access.handout import BadHandout
@@ -38,17 +38,17 @@ def whole(cloud: RoleStore) -> AgentConfig:
 
 def lay(cloud: RoleStore, opens: bytes = OPENS, **more: str) -> None:
     _, kept = withheld.split(whole(cloud), opens)
-    cloud.objects[protocol.voucher_key("job-1", 3)] = withheld.sealed({**kept, **more}, opens, "job-1", 3)
+    cloud.objects[objectkeys.voucher_key("job-1", 3)] = withheld.sealed({**kept, **more}, opens, "job-1", 3)
 
 
 def test_it_gets_all_that_was_left_out_and_keeps_it_for_root(cloud: RoleStore, tmp_path: Path) -> None:
     told, kept = withheld.split(whole(cloud), OPENS)
-    said = protocol.encode(told).decode()
+    said = coding.encode(told).decode()
     assert not [v for v in ("1e" * 32, "5e" * 32, "of the lab") if v in said]
     assert set(kept) == {"key", "access_secret", "input_options"}
     lay(cloud, host_key=HOST)
     voucher.redeem(told, tmp_path)
-    assert protocol.decode(AgentConfig, (tmp_path / "agent.json").read_bytes()) == whole(cloud)
+    assert coding.decode(AgentConfig, (tmp_path / "agent.json").read_bytes()) == whole(cloud)
     assert (tmp_path / "host_key").read_text() == HOST
     assert {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()} == {0o600}
     assert {p.name for p in tmp_path.iterdir()} == {"agent.json", "host_key"}
@@ -59,7 +59,7 @@ def test_when_it_is_gone_the_voucher_opens_nothing(cloud: RoleStore, tmp_path: P
     told, _ = withheld.split(whole(cloud), OPENS)
     lay(cloud)
     voucher.redeem(told, tmp_path)
-    del cloud.objects[protocol.voucher_key("job-1", 3)]
+    del cloud.objects[objectkeys.voucher_key("job-1", 3)]
     before = (tmp_path / "agent.json").read_bytes()
     voucher.redeem(told, tmp_path)
     assert (tmp_path / "agent.json").read_bytes() == before, "what is here already is not asked for"
@@ -81,9 +81,9 @@ def test_it_opens_nothing_else(cloud: RoleStore, tmp_path: Path) -> None:
 def test_the_program_says_whether_it_has_it(cloud: RoleStore, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     told, _ = withheld.split(whole(cloud), OPENS)
     path = tmp_path / "agent.json.new"
-    path.write_bytes(protocol.encode(told))
+    path.write_bytes(coding.encode(told))
     words = ["--redeem", "--config", str(path), "--base", str(tmp_path)]
     assert main(words) == 1 and not (tmp_path / "agent.json").exists()
     lay(cloud)
     assert main(words) == 0
-    assert whole(cloud) == protocol.decode(AgentConfig, (tmp_path / "agent.json").read_bytes())
+    assert whole(cloud) == coding.decode(AgentConfig, (tmp_path / "agent.json").read_bytes())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys, protocol
 from spotsurfer_agent.protocol import AgentState, Desired, Head, HeadKind, Notice, Report
 from spotsurfer_providers.aws.queue import Queue
 from support import aws
@@ -43,12 +43,12 @@ class Scene:
         self.sequence += 1
         base = {"agent_version": "0", "instance": "", "head": 0, "desired": 0, "drain_failed": 0, "last_save": None}
         report = Report(job="job", attempt=number, sequence=self.sequence, state=state, **{**base, **changes})
-        self.desk.store.put(protocol.live_key("job", number), protocol.encode(report))
+        self.desk.store.put(objectkeys.live_key("job", number), coding.encode(report))
 
     def saved(self) -> None:
         """A checkpoint."""
         head = Head(2, HeadKind.COMMIT, 1, "000001-000001", 1, False, None, 1.0, "n", "")
-        self.desk.store.create(protocol.head_key("job", 2), protocol.encode(head))
+        self.desk.store.create(objectkeys.head_key("job", 2), coding.encode(head))
 
     def event(self, kind: str) -> None:
         detail = {"instance-id": self.instance, "instance-action": "terminate"}
@@ -58,8 +58,8 @@ class Scene:
         return [a.state for a in self.desk.attempts()]
 
     def desired(self) -> Desired | None:
-        data = self.desk.store.get(protocol.desired_key("job", 1))
-        return None if data is None else protocol.decode(Desired, data)
+        data = self.desk.store.get(objectkeys.desired_key("job", 1))
+        return None if data is None else coding.decode(Desired, data)
 
     def wish(self) -> str:
         return "" if (desired := self.desired()) is None else str(desired.want)

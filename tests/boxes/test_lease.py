@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.headlog import Appended, HeadLog
 from spotsurfer_agent.protocol import AgentState, Done, HeadKind, Report
 from spotsurfer_agent.store import open_store
@@ -86,7 +86,7 @@ def test_an_attempt_that_comes_back_overwrites_nothing_of_its_successor(world: F
     succeed(store, job, theirs)
     control.set_link_up(world.data, box, True)
     world.wait(lambda: live(store, job).state in (AgentState.FENCED, AgentState.HALTED), "the end of the one cut off", 30)
-    assert {name: store.get(protocol.output_prefix(job, 2) + name) for name in theirs} == theirs
+    assert {name: store.get(objectkeys.output_prefix(job, 2) + name) for name in theirs} == theirs
     assert [e.epoch for e in world.head(job) if e.kind is HeadKind.DONE] == [2]
     world.start()
     world.wait_end(job)
@@ -104,16 +104,16 @@ def succeed(store: FileStore, job: str, results: dict[str, bytes]) -> None:
     grant = replace(newest, number=newest.number + 1, kind=HeadKind.GRANT, epoch=2, nonce="grant")
     assert log.append(grant) is Appended.OURS
     for name, data in results.items():
-        store.put(protocol.output_prefix(job, 2) + name, data)
+        store.put(objectkeys.output_prefix(job, 2) + name, data)
     done = Done(0, "exited", {name: len(data) for name, data in results.items()}, dict.fromkeys(("out", "err"), 0))
     end = replace(grant, number=grant.number + 1, kind=HeadKind.DONE, done=done, nonce="done")
     assert log.append(end) is Appended.OURS
 
 
 def live(store: FileStore, job: str) -> Report:
-    data = store.get(protocol.live_key(job, 1))
+    data = store.get(objectkeys.live_key(job, 1))
     assert data is not None
-    return protocol.decode(Report, data)
+    return coding.decode(Report, data)
 
 
 def test_a_notice_while_the_controller_is_dead(world: Fleet) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Call
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
 
@@ -115,8 +115,8 @@ def test_a_store_is_adopted(call: Call, data: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SPOTSURFER_STORE__URL", (data / "store").as_uri())
     store = open_store((data / "store").as_uri())
     claim_store(store, "fam", "here", storekey.load(data / "store.key").fingerprint)
-    store.create(protocol.spec_key("asm-0a1b2c"), protocol.encode(Spec("asm-0a1b2c", ["work"])))
-    store.create(protocol.spec_key("bad-0a1b2c"), b"{")
+    store.create(objectkeys.spec_key("asm-0a1b2c"), coding.encode(Spec("asm-0a1b2c", ["work"])))
+    store.create(objectkeys.spec_key("bad-0a1b2c"), b"{")
     done = call("adopt", "--cpu", "4", "--mem", "16G")
     assert (done.code, done.err) == (0, "")
     assert "asm-0a1b2c  held" in done.out and "at least 4 processors and 16.0 GiB" in done.out

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Call
-from spotsurfer_agent.protocol import StepRun
+from spotsurfer_agent.steps import StepRun
 from spotsurfer_agent.times import Row
 from support.fake_service import FakeService
 

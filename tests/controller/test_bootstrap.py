@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding
 from spotsurfer_agent.protocol import AgentConfig
 from support.bare_machine import runtime_tarball, started_with
 
@@ -135,7 +135,7 @@ def test_configuration_survives_hostile_characters_and_is_for_root_only(tmp_path
     base = tmp_path / "base"
     done = run(boot(sha, serve(body).url, base, power_off="echo 'off' $HOME"), tmp_path)
     assert done.returncode == 0, done.stderr
-    assert protocol.decode(AgentConfig, (base / "agent.json").read_bytes()) == config()
+    assert coding.decode(AgentConfig, (base / "agent.json").read_bytes()) == config()
     assert (base / "agent.json").stat().st_mode & 0o777 == 0o600
     assert list((tmp_path / "cwd").iterdir()) == []
     assert "echo 'off' $HOME" in started_with(base, sha)

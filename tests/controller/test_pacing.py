@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.protocol import Desired
 from spotsurfer_agent.store import ObstoreStore, open_store
 from sqlalchemy import Connection, Engine, event
@@ -56,8 +56,8 @@ def applied(engine: Engine, store: ObstoreStore, *actions: Any) -> list[str]:
 
 
 def desired(store: ObstoreStore) -> Desired | None:
-    data = store.get(protocol.desired_key(JOB, 1))
-    return None if data is None else protocol.decode(Desired, data)
+    data = store.get(objectkeys.desired_key(JOB, 1))
+    return None if data is None else coding.decode(Desired, data)
 
 
 def load(engine: Engine) -> Attempt:

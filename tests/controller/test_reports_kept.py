@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.protocol import AgentState, Report, SaveFacts
 from spotsurfer_agent.storeport import StoreError
 from sqlalchemy import text as sql
@@ -49,7 +49,7 @@ class Desk:
 
     def say(self, *reports: Report) -> None:
         for r in reports:
-            self.store.put(protocol.live_key(r.job, r.attempt), protocol.encode(r))
+            self.store.put(objectkeys.live_key(r.job, r.attempt), coding.encode(r))
 
     def tick(self, now: Any = NOW) -> None:
         observer = SimpleNamespace(changed=self.reports.listen(now), reports=self.reports, lookout=None)
@@ -76,7 +76,7 @@ def test_a_report_that_can_not_be_read_hinders_no_other(desk: Desk) -> None:
     desk.say(LAST, OTHER)
 
     def fails(verb: str, key: str) -> None:
-        if verb == "get" and key == protocol.live_key(JOB, 2):
+        if verb == "get" and key == objectkeys.live_key(JOB, 2):
             raise StoreError("away")
 
     desk.store.before = fails
@@ -121,7 +121,7 @@ def test_three_reports_that_are_never_given_hinder_no_other(desk: Desk) -> None:
     desk.say(*(replace(FIRST, attempt=number) for number in range(1, 7)))
 
     def fails(verb: str, key: str) -> None:
-        if verb == "get" and key in [protocol.live_key(JOB, n) for n in (1, 2, 3)]:
+        if verb == "get" and key in [objectkeys.live_key(JOB, n) for n in (1, 2, 3)]:
             raise StoreError("denied")
 
     desk.store.before = fails
@@ -138,15 +138,15 @@ def test_three_reports_that_are_never_given_hinder_no_other(desk: Desk) -> None:
     ("body", "why"),
     [
         (b"", "empty"),
-        (protocol.encode(FIRST).replace(b"10.0", b"NaN"), "NaN is no number"),
+        (coding.encode(FIRST).replace(b"10.0", b"NaN"), "NaN is no number"),
         (b"x" * 2_000_000, "too large"),
-        (protocol.encode(OTHER), "another attempt"),
+        (coding.encode(OTHER), "another attempt"),
     ],
 )
 def test_a_garbled_report_is_a_sign_of_life_and_no_word(desk: Desk, body: bytes, why: str) -> None:
     desk.say(FIRST)
     desk.tick()
-    desk.store.put(protocol.live_key(JOB, 1), body)
+    desk.store.put(objectkeys.live_key(JOB, 1), body)
     desk.tick(LATER)
     assert desk.known()[JOB, 1][1] == FIRST
     word = desk.reports.word(JOB, 1)
@@ -197,7 +197,7 @@ def test_a_row_of_an_older_version_fails_no_tick(desk: Desk, text: str, known: l
     with desk.database.begin() as c:
         c.execute(sql("UPDATE usage SET doc = replace(doc, :old, :new) WHERE attempt = 1"), {"old": old, "new": new})
     desk.begin()
-    desk.store.delete([protocol.live_key(JOB, 1)])
+    desk.store.delete([objectkeys.live_key(JOB, 1)])
     desk.tick(LATER)
     with desk.database.connect() as c:
         assert [r.error for k, (_, r) in desk.known().items() if k == (JOB, 1)] == known
@@ -307,7 +307,7 @@ def test_gaps_are_apart_and_in_order_and_count_once(looks: list[tuple[int, str]]
 def test_a_report_that_is_gone_was_there_until_now(desk: Desk) -> None:
     desk.say(FIRST)
     desk.reports.listen(NOW)
-    desk.store.delete([protocol.live_key(JOB, 1)])
+    desk.store.delete([objectkeys.live_key(JOB, 1)])
     soon = NOW + timedelta(seconds=20)
     desk.reports.listen(soon)
     word = desk.reports.word(JOB, 1)
@@ -345,7 +345,7 @@ def _full(verb: str, key: str) -> None:
 def test_a_report_under_the_key_of_another_attempt_is_not_believed(desk: Desk) -> None:
     desk.say(FIRST)
     desk.reports.listen(NOW)
-    desk.store.put(protocol.live_key(JOB, 2), protocol.encode(replace(LAST, state=AgentState.BROKEN)))
+    desk.store.put(objectkeys.live_key(JOB, 2), coding.encode(replace(LAST, state=AgentState.BROKEN)))
     desk.reports.listen(NOW)
     heard = desk.reports.heard(JOB, 1)
     assert heard is not None

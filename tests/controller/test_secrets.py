@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import protocol, sealed
+from spotsurfer_agent import coding, objectkeys, sealed
 from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.images import regauth
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
 from support.builders import NOW, an_offer
@@ -124,9 +125,9 @@ class Desk:
 
 def test_they_are_sealed_and_nowhere_else(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    desk.submit({"TOKEN": CANARY, sealed.REGISTRY_AUTH: b"{}"}, secrets={"TOKEN": of("env:TOKEN")})
-    assert desk.opened() == {"TOKEN": CANARY, sealed.REGISTRY_AUTH: b"{}"}
-    wire = protocol.decode(Spec, desk.store.get(protocol.spec_key(JOB)) or b"")
+    desk.submit({"TOKEN": CANARY, regauth.REGISTRY_AUTH: b"{}"}, secrets={"TOKEN": of("env:TOKEN")})
+    assert desk.opened() == {"TOKEN": CANARY, regauth.REGISTRY_AUTH: b"{}"}
+    wire = coding.decode(Spec, desk.store.get(objectkeys.spec_key(JOB)) or b"")
     assert wire.secrets == {"TOKEN": sealed.ENVIRONMENT}
     assert wire.environment == {}
     desk.engine.dispose()
@@ -140,7 +141,7 @@ def test_they_are_sealed_and_nowhere_else(tmp_path: Path) -> None:
 def test_a_job_without_has_no_such_object(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.submit({})
-    assert desk.store.get(protocol.secrets_key(JOB)) is None
+    assert desk.store.get(objectkeys.secrets_key(JOB)) is None
     assert desk.opened() == {}
 
 
@@ -159,12 +160,12 @@ def test_what_does_not_fit_the_job_is_refused(
     with pytest.raises(error, match=said) as found:
         desk.submit(given, secrets={"TOKEN": of("env:TOKEN")})
     assert CANARY.decode() not in str(found.value)
-    assert list(desk.store.list(protocol.job_prefix(JOB))) == []
+    assert list(desk.store.list(objectkeys.job_prefix(JOB))) == []
 
 
 def test_a_submission_whose_answer_was_lost_may_be_repeated_only_with_the_same(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    desk.store.create(protocol.secrets_key(JOB), sealed.seal({"TOKEN": b"1"}, desk.keys, JOB))
+    desk.store.create(objectkeys.secrets_key(JOB), sealed.seal({"TOKEN": b"1"}, desk.keys, JOB))
     with pytest.raises(e.Conflict, match="other secrets"):
         desk.submit({"TOKEN": b"2"}, secrets={"TOKEN": of("env:TOKEN")})
     desk.submit({"TOKEN": b"1"}, secrets={"TOKEN": of("env:TOKEN")})

@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from spotsurfer_agent import protocol, sealed
+from spotsurfer_agent import coding, objectkeys, protocol, sealed
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.manifest import MARK, SECRET, decode, encode
-from spotsurfer_agent.protocol import AgentConfig, HeadKind, ProtocolError, Report, Spec
+from spotsurfer_agent.protocol import AgentConfig, HeadKind, Report, Spec
 from spotsurfer_agent.store import ObstoreStore, open_store
 from spotsurfer_agent.storeport import Listed, StoreError
 from sqlalchemy import Engine, delete
@@ -61,8 +62,8 @@ class Room:
 @pytest.fixture
 def room() -> Room:
     store, engine, clock = open_store("memory:///"), open_database(None), ManualClock(NOW)
-    store.create(protocol.spec_key(JOB), protocol.encode(Spec(JOB, ["work"], outputs=["x"], checkpoint_interval_seconds=9.0)))
-    store.create(protocol.input_key(JOB, "a/b"), b"input")
+    store.create(objectkeys.spec_key(JOB), coding.encode(Spec(JOB, ["work"], outputs=["x"], checkpoint_interval_seconds=9.0)))
+    store.create(objectkeys.input_key(JOB, "a/b"), b"input")
     with engine.begin() as c:
         rows.add_job(c, Job(JobId(JOB), JobSpec("job", ("work",), on_end=("tell",)), JobState.ACTIVE, 1, NOW))
         rows.add_attempt(c, an_attempt(1, job=JobId(JOB)))
@@ -88,37 +89,37 @@ def test_a_copy_has_everything_of_its_own_and_its_origins_keys(room: Room) -> No
     room.writer.save_all(["b", "c"])
     made = room.forks.fork(Order(JOB, "1", "twin"), an_errand())
     assert (made.id, made.lineage, made.state) == ("twin-copy", JOB, JobState.QUEUED)
-    image = decode(room.store.get(protocol.manifest_key(made.id, FIRST)) or b"", KEYS, made.id)
+    image = decode(room.store.get(objectkeys.manifest_key(made.id, FIRST)) or b"", KEYS, made.id)
     assert (image.job, image.id, image.epoch, image.lineage) == (made.id, FIRST, 0, JOB)
-    room.store.delete([x.key for x in room.store.list(protocol.job_prefix(JOB))])
-    assert all(room.store.get(protocol.chunk_key(made.id, named(c).digest)) for c in "ab")
-    assert room.store.get(protocol.input_key(made.id, "a/b")) == b"input"
+    room.store.delete([x.key for x in room.store.list(objectkeys.job_prefix(JOB))])
+    assert all(room.store.get(objectkeys.chunk_key(made.id, named(c).digest)) for c in "ab")
+    assert room.store.get(objectkeys.input_key(made.id, "a/b")) == b"input"
     log = HeadLog(room.store, made.id)
     log.refresh()
     assert (summary(log.entries).checkpoint, summary(log.entries).checkpoints) == (FIRST, (FIRST,))
 
 
 def test_a_copy_keeps_what_its_names_meant(room: Room) -> None:
-    for key in (protocol.image_key, protocol.inputs_key):
+    for key in (objectkeys.image_key, objectkeys.inputs_key):
         room.store.create(key(JOB), key("what").encode())
     room.writer.save_all(["a"])
     made = room.forks.fork(Order(JOB), an_errand())
-    assert room.store.get(protocol.image_key(made.id)) == b"jobs/what/IMAGE.json"
-    assert room.store.get(protocol.inputs_key(made.id)) == b"jobs/what/INPUTS.json"
+    assert room.store.get(objectkeys.image_key(made.id)) == b"jobs/what/IMAGE.json"
+    assert room.store.get(objectkeys.inputs_key(made.id)) == b"jobs/what/INPUTS.json"
 
 
 def test_the_secrets_of_a_copy_are_sealed_for_the_copy(room: Room) -> None:
-    room.store.create(protocol.secrets_key(JOB), sealed.seal({"TOKEN": b"1"}, KEYS, JOB))
+    room.store.create(objectkeys.secrets_key(JOB), sealed.seal({"TOKEN": b"1"}, KEYS, JOB))
     room.writer.save_all(["a"])
     made = room.forks.fork(Order(JOB), an_errand())
     assert sealed.fetch(room.store, KEYS, made.id) == {"TOKEN": b"1"}
-    room.store.put(protocol.secrets_key(made.id), room.store.get(protocol.secrets_key(JOB)) or b"")
+    room.store.put(objectkeys.secrets_key(made.id), room.store.get(objectkeys.secrets_key(JOB)) or b"")
     with pytest.raises(sealed.SecretsLost):
         sealed.fetch(room.store, KEYS, made.id)
 
 
 def test_secrets_go_when_nothing_is_left_that_could_go_on_with_them(room: Room) -> None:
-    key, clock = protocol.secrets_key(JOB), room.keeper._shop.clock
+    key, clock = objectkeys.secrets_key(JOB), room.keeper._shop.clock
     assert isinstance(clock, ManualClock)
     room.store.create(key, sealed.seal({"TOKEN": b"1"}, KEYS, JOB))
     room.writer.save_all(["a"])
@@ -143,17 +144,17 @@ def test_the_copy_of_a_job_with_secrets_is_encrypted_as_it_is(room: Room, waived
         rows.save_job(c, replace(rows.load_job(c, JobId(JOB)), spec=spec))
     room.writer.save_all(["a"])
     made = room.forks.fork(Order(JOB), an_errand())
-    data = room.store.get(protocol.manifest_key(made.id, FIRST)) or b""
+    data = room.store.get(objectkeys.manifest_key(made.id, FIRST)) or b""
     assert (data[len(MARK) : len(MARK) + 1] == SECRET) is not waived
     assert made.spec.must_encrypt is not waived
 
 
 def test_a_copy_keeps_what_was_printed_by_then(room: Room) -> None:
     for offset, text in ((0, b"one\n"), (4, b"two\nthree\n")):
-        room.store.create(protocol.log_key(JOB, 1, "out", offset, offset + len(text)), text)
+        room.store.create(objectkeys.log_key(JOB, 1, "out", offset, offset + len(text)), text)
     name = room.writer.save_all(["a"])
-    image = decode(room.store.get(protocol.manifest_key(JOB, name)) or b"", KEYS, JOB)
-    room.store.put(protocol.manifest_key(JOB, name), encode(replace(image, log={"out": 8}), KEYS))
+    image = decode(room.store.get(objectkeys.manifest_key(JOB, name)) or b"", KEYS, JOB)
+    room.store.put(objectkeys.manifest_key(JOB, name), encode(replace(image, log={"out": 8}), KEYS))
     made = room.forks.fork(Order(JOB), an_errand())
     log = HeadLog(room.store, made.id)
     log.refresh()
@@ -171,7 +172,7 @@ def test_a_rehearsal_publishes_nothing_and_tells_nobody(room: Room) -> None:
     room.writer.save_all(["a"])
     made = room.forks.fork(Order(JOB, rehearsal=True), an_errand())
     assert (made.spec.on_end, made.spec.outputs, made.spec.retries) == ((), (), 0)
-    spec = protocol.decode(Spec, room.store.get(protocol.spec_key(made.id)) or b"")
+    spec = coding.decode(Spec, room.store.get(objectkeys.spec_key(made.id)) or b"")
     assert (spec.job, spec.outputs, spec.checkpoint_interval_seconds) == (made.id, [], None)
     assert spec.rehearses == JOB, "who adopts the store must know it from a job"
 
@@ -195,9 +196,9 @@ def test_a_rehearsal_that_nobody_sees_alive_is_ended_in_time(room: Room, monkeyp
     assert 0.5 <= time.monotonic() - began < 5.0
     child = f"{JOB}-copy"
     assert ended == [child]
-    assert room.store.list(protocol.job_prefix(child))
+    assert room.store.list(objectkeys.job_prefix(child))
     rehearsals.tidy()
-    assert room.store.list(protocol.job_prefix(child)) == []
+    assert room.store.list(objectkeys.job_prefix(child)) == []
     with room.engine.connect() as c:
         assert rows.load_job(c, JobId(JOB)).state is JobState.ACTIVE
         assert [m.data for _, m in timeline.read(c, JobId(JOB), 0) if m.kind == "rehearsed"] == [{"alive": False}]
@@ -249,14 +250,14 @@ def test_proof_is_kept_in_the_store_and_older_ones_go(room: Room) -> None:
         rows.add_attempt(c, an_attempt(2, AttemptState.RUNNING, job=JobId(JOB), from_checkpoint=new))
         market.set_usage(c, a_report(arriving_bytes=5), NOW)
     room.keeper.look()
-    assert room.store.get(protocol.proven_key(JOB, new)) is None
+    assert room.store.get(objectkeys.proven_key(JOB, new)) is None
     with room.engine.begin() as c:
         market.set_usage(c, a_report(), NOW)
     for _ in range(4):
         room.keeper.look()
-    assert room.store.get(protocol.proven_key(JOB, new)) is not None
-    assert room.store.get(protocol.manifest_key(JOB, old)) is None
-    assert room.store.get(protocol.chunk_key(JOB, named("a").digest)) is None
+    assert room.store.get(objectkeys.proven_key(JOB, new)) is not None
+    assert room.store.get(objectkeys.manifest_key(JOB, old)) is None
+    assert room.store.get(objectkeys.chunk_key(JOB, named("a").digest)) is None
     assert [t for t in room.moments() if "dropped" in t] == [f"checkpoint {old} was dropped: {new} is newer and proven"]
     assert [(c.id, c.proven) for c in room.shelf.checkpoints(JOB)] == [(new, True)]
 
@@ -286,7 +287,7 @@ def test_protection_by_number(room: Room) -> None:
     assert room.shelf.protect(JOB, "1", True) == name
     assert [(c.protected, c.why) for c in room.shelf.checkpoints(JOB)] == [(True, "protected by its user")]
     room.shelf.protect(JOB, name, False)
-    assert room.store.get(protocol.protected_key(JOB, name)) is None
+    assert room.store.get(objectkeys.protected_key(JOB, name)) is None
     with pytest.raises(NotFound, match="no checkpoint '2'"):
         room.shelf.protect(JOB, "2", True)
 
@@ -295,28 +296,28 @@ Harm = Callable[[ObstoreStore, str], None]
 
 
 def missing(store: ObstoreStore, _: str) -> None:
-    store.delete([protocol.chunk_key(JOB, named("a").digest)])
+    store.delete([objectkeys.chunk_key(JOB, named("a").digest)])
 
 
 def empty(store: ObstoreStore, _: str) -> None:
-    store.put(protocol.chunk_key(JOB, named("a").digest), b"")
+    store.put(objectkeys.chunk_key(JOB, named("a").digest), b"")
 
 
 def forged(store: ObstoreStore, name: str) -> None:
-    data = store.get(protocol.manifest_key(JOB, name)) or b""
-    store.put(protocol.manifest_key(JOB, name), data[:-1] + bytes([data[-1] ^ 1]))
+    data = store.get(objectkeys.manifest_key(JOB, name)) or b""
+    store.put(objectkeys.manifest_key(JOB, name), data[:-1] + bytes([data[-1] ^ 1]))
 
 
 def swapped(store: ObstoreStore, name: str) -> None:
-    store.put(protocol.manifest_key(JOB, name), encode(a_manifest("000001-000009", ["a", "b"]), KEYS))
+    store.put(objectkeys.manifest_key(JOB, name), encode(a_manifest("000001-000009", ["a", "b"]), KEYS))
 
 
 def foreign(store: ObstoreStore, name: str) -> None:
-    store.put(protocol.manifest_key(JOB, name), encode(a_manifest(name, ["a", "b"], job="job-copy"), KEYS))
+    store.put(objectkeys.manifest_key(JOB, name), encode(a_manifest(name, ["a", "b"], job="job-copy"), KEYS))
 
 
 def gone(store: ObstoreStore, name: str) -> None:
-    store.delete([protocol.manifest_key(JOB, name)])
+    store.delete([objectkeys.manifest_key(JOB, name)])
 
 
 @pytest.mark.parametrize(
@@ -342,7 +343,7 @@ def test_a_check_names_what_is_wrong(room: Room, harm: Harm, said: str) -> None:
 @pytest.mark.parametrize("harm", ["gone", "changed"])
 def test_each_checkpoint_that_shares_what_is_damaged_is_named(room: Room, harm: str) -> None:
     first, _, last = (room.writer.save_all(names) for names in (["a", "b"], ["b"], ["a", "c"]))
-    key = protocol.chunk_key(JOB, named("a").digest)
+    key = objectkeys.chunk_key(JOB, named("a").digest)
     if harm == "gone":
         room.store.delete([key])
     damage = room.work("check", read=harm == "changed")["damage"]
@@ -412,14 +413,14 @@ def test_what_removes_takes_whole_names_and_what_looks_a_beginning(room: Room) -
 
 def test_what_a_job_lives_on_that_was_taken_up_again_since_the_backup_is_not_removed(room: Room) -> None:
     """It ended a month ago by the database. By the store it goes on, on a machine of which no row speaks."""
-    manifest = protocol.manifest_key(JOB, room.writer.save_all(["a"]))
+    manifest = objectkeys.manifest_key(JOB, room.writer.save_all(["a"]))
     with room.engine.begin() as c:
         rows.save_job(c, replace(rows.load_job(c, JobId(JOB)), state=JobState.SUCCEEDED, ended_at=NOW - timedelta(days=30)))
     grant(room.store, JOB, 2)
-    before = room.store.list(protocol.job_prefix(JOB))
+    before = room.store.list(objectkeys.job_prefix(JOB))
     for _ in range(3):
         room.keeper.look()
-    assert room.store.list(protocol.job_prefix(JOB)) == before
+    assert room.store.list(objectkeys.job_prefix(JOB)) == before
     with pytest.raises(ProtocolError, match=r"knows attempt 2 of .*it is from a backup"):
         room.keeper.collect(_load(room))
     with room.engine.begin() as c:
@@ -439,7 +440,7 @@ def grant(store: ObstoreStore, job: str, epoch: int) -> None:
     log.refresh()
     assert log.newest is not None
     entry = replace(log.newest, number=log.newest.number + 1, kind=HeadKind.GRANT, epoch=epoch, nonce=f"grant-{epoch}")
-    assert store.create(protocol.head_key(job, entry.number), protocol.encode(entry))
+    assert store.create(objectkeys.head_key(job, entry.number), coding.encode(entry))
 
 
 @pytest.mark.parametrize("began", [True, False])
@@ -453,4 +454,4 @@ def test_a_copy_that_became_a_job_since_the_backup_is_not_removed_at_the_start(r
         journal.begin(c, f"fork/{JOB}/{made.id}", NOW)
         c.execute(delete(schema.job).where(schema.job.c.id == made.id))
     room.forks.again()
-    assert bool(room.store.list(protocol.job_prefix(made.id))) is began
+    assert bool(room.store.list(objectkeys.job_prefix(made.id))) is began

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.inputs.ownstore import OwnStore
 from spotsurfer_agent.protocol import Spec
@@ -55,9 +55,9 @@ def spec(**changes: object) -> JobSpec:
 def test_uploads_then_the_job(submission: Submission, store: ObstoreStore, tmp_path: Path) -> None:
     submission.upload(JOB, "a", iter([b"one", b"two"]), 6)
     made = submission.submit(JOB, spec(), {"a": 0o755})
-    data = store.get(protocol.spec_key(JOB))
+    data = store.get(objectkeys.spec_key(JOB))
     assert data is not None
-    wire = protocol.decode(Spec, data)
+    wire = coding.decode(Spec, data)
     assert (wire.inputs, wire.input_modes, wire.checkpoint_interval_seconds) == ({"a": 6}, {"a": 0o755}, 600.0)
     assert made.state == "queued"
     assert list((tmp_path / "spool").iterdir()) == []
@@ -68,9 +68,9 @@ def test_a_job_that_does_not_say_who_it_is_has_no_privileges(
     submission: Submission, store: ObstoreStore, asked: str | None, kept: str
 ) -> None:
     made = submission.submit(JOB, JobSpec(name="job", command=("work",), user=asked), {})
-    data = store.get(protocol.spec_key(JOB))
+    data = store.get(objectkeys.spec_key(JOB))
     assert data is not None
-    assert (made.spec.user, protocol.decode(Spec, data).user) == (kept, kept)
+    assert (made.spec.user, coding.decode(Spec, data).user) == (kept, kept)
 
 
 def test_a_job_of_before_keeps_its_user() -> None:
@@ -79,15 +79,15 @@ def test_a_job_of_before_keeps_its_user() -> None:
     assert codec.spec_from_doc(row).user is None
     del row["user"]
     assert codec.spec_from_doc(row).user is None
-    old = json.loads(protocol.encode(Spec(JOB, ["work"])))
+    old = json.loads(coding.encode(Spec(JOB, ["work"])))
     del old["user"]
-    assert protocol.decode(Spec, json.dumps(old).encode()).user is None
+    assert coding.decode(Spec, json.dumps(old).encode()).user is None
 
 
 def test_an_input_that_never_came(submission: Submission, store: ObstoreStore) -> None:
     with pytest.raises(e.InputMissing, match="'a'"):
         submission.submit(JOB, spec(), {"a": 0o644})
-    assert store.get(protocol.spec_key(JOB)) is None
+    assert store.get(objectkeys.spec_key(JOB)) is None
     with submission._engine.connect() as c:
         assert rows.all_jobs(c) == []
 
@@ -181,7 +181,7 @@ def test_who_gives_up_while_it_is_submitted_finds_a_whole_job_or_none(submission
         submission.submit(JOB, spec(), {"a": 0o644})
     giving_up.join()
     assert len(told) == 1
-    assert store.get(protocol.spec_key(JOB)) is not None
+    assert store.get(objectkeys.spec_key(JOB)) is not None
 
 
 def test_what_was_given_up_is_not_submitted_later(submission: Submission) -> None:

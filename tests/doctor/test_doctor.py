@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from spotsurfer_agent import grouplook, protocol
+from spotsurfer_agent import coding, grouplook, objectkeys, protocol
 from spotsurfer_agent.store import open_store
 from support.api import api
 from support.closed import close
@@ -112,7 +112,7 @@ def test_a_store_that_can_not_be_reached_fails(tmp_path: Path) -> None:
 def test_a_strangers_store_is_named(settings: Settings, tmp_path: Path) -> None:
     store = open_store(settings.store_url)
     assert software.owner(settings).text == "nobody's yet"
-    store.create(protocol.store_key(), protocol.encode(protocol.StoreInfo("stranger")))
+    store.create(objectkeys.store_key(), coding.encode(protocol.StoreInfo("stranger")))
     assert software.owner(settings).level == "warn"
     engine = open_database(tmp_path / "data" / "state.db")
     family = new_family(engine)
@@ -121,7 +121,7 @@ def test_a_strangers_store_is_named(settings: Settings, tmp_path: Path) -> None:
     assert found.level == "fail"
     assert "stranger" in found.text
     assert family in found.text
-    store.put(protocol.store_key(), protocol.encode(protocol.StoreInfo(family)))
+    store.put(objectkeys.store_key(), coding.encode(protocol.StoreInfo(family)))
     assert software.owner(settings).level == "ok"
 
 

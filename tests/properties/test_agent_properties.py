@@ -9,13 +9,14 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.engines.port import WorkloadState as W
 from spotsurfer_agent.facts import Do, Facts, Hold, Outcome, Release, Rules, Shut, Task, Warning
 from spotsurfer_agent.machine import step
 from spotsurfer_agent.notices.port import Said
-from spotsurfer_agent.protocol import WORKLOAD_DEAD, Desired, Done, Head, HeadKind, SaveFacts, Step, Want
+from spotsurfer_agent.protocol import WORKLOAD_DEAD, Desired, Done, Head, HeadKind, SaveFacts, Want
 from spotsurfer_agent.protocol import AgentState as S
+from spotsurfer_agent.steps import Step
 from spotsurfer_agent.storeport import StoreError
 from spotsurfer_agent.table import TABLE, TERMINAL, State
 from support.agent_world import JOB, AgentKilled, World
@@ -179,7 +180,7 @@ class Chaos:
     def grant(self) -> None:
         """As a controller does: only when nobody holds it, or the holder was silent for its lease and a margin."""
         heads = self.world.heads()
-        live = self.world.store.objects.get(protocol.live_key(JOB, self.attempt))
+        live = self.world.store.objects.get(objectkeys.live_key(JOB, self.attempt))
         if live is None or (heads and heads[-1].done is not None):
             return
         if not heads:
@@ -199,14 +200,14 @@ class Chaos:
             self.world.turn()
         except AgentKilled:
             self.machine.boot()
-        live = self.world.store.objects.get(protocol.live_key(JOB, self.attempt))
+        live = self.world.store.objects.get(objectkeys.live_key(JOB, self.attempt))
         if live is not None and self.world.report(self.attempt).sequence != self.heard:
             self.heard, self.heard_at = self.world.report(self.attempt).sequence, self.world.now
         self.check()
 
     def check(self) -> None:
-        keys = [k for k in self.world.store.objects if k.startswith(protocol.head_prefix(JOB))]
-        owner = protocol.decode(Head, self.world.store.objects[max(keys)]).epoch if keys else 0
+        keys = [k for k in self.world.store.objects if k.startswith(objectkeys.head_prefix(JOB))]
+        owner = coding.decode(Head, self.world.store.objects[max(keys)]).epoch if keys else 0
         moving = [m for m in self.world.machines if m.shim.phase is W.RUNNING and not m.shim.held and m.shim.pending is None]
         assert all(m.attempt == owner for m in moving), "only the owner's job runs"
         if len(keys) != self.checked:
@@ -222,7 +223,7 @@ class Chaos:
         assert epochs == sorted(epochs), "no entry of an attempt after a later grant"
         assert sum(h.done is not None for h in heads) <= 1, "published once"
         for head in heads:
-            assert head.checkpoint is None or protocol.manifest_key(JOB, head.checkpoint) in self.world.store.objects
+            assert head.checkpoint is None or objectkeys.manifest_key(JOB, head.checkpoint) in self.world.store.objects
         cpu = [h.cpu_seconds for h in heads]
         assert cpu == sorted(cpu), "committed work never goes back"
         finals = {h.epoch for h in heads if h.final}

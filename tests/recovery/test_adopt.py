@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from recovery.conftest import Host, between
-from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent import coding, manifest, objectkeys
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.extents import Extent, Extents
 from spotsurfer_agent.manifest import Entry, Stored
@@ -103,11 +103,11 @@ def adopted(host: Host, least: Least | None = None) -> Adopted:
 def has(host: Host, job: str, heads: Sequence[Head] = (), speaks: int | None = None) -> None:
     """The store has a job with this head log; the attempt that speaks has left a report."""
     store = open_for(host.settings)
-    store.create(protocol.spec_key(job), protocol.encode(Spec(job, ["work"])))
+    store.create(objectkeys.spec_key(job), coding.encode(Spec(job, ["work"])))
     for head in heads:
-        store.create(protocol.head_key(job, head.number), protocol.encode(head))
+        store.create(objectkeys.head_key(job, head.number), coding.encode(head))
     if speaks is not None:
-        store.put(protocol.live_key(job, speaks), b"{}")
+        store.put(objectkeys.live_key(job, speaks), b"{}")
 
 
 def head(number: int, kind: HeadKind, checkpoint: str | None = None, done: Done | None = None, **more: bool) -> Head:
@@ -206,7 +206,7 @@ def with_image(host: Host, job: str, lineage: str, *more: Head) -> None:
     pages = Entry("p", "file", size=2 << 30, extents=Extents.of(Extent(n << 24, 1 << 24, 0, 0) for n in range(128)))
     image = a_manifest("000001-000001", [], job, image=[pages], chunks=[chunk], lineage=lineage)
     body = manifest.encode(image, key.keys_of(lineage or job))
-    open_for(host.settings).create(protocol.manifest_key(job, "000001-000001"), body)
+    open_for(host.settings).create(objectkeys.manifest_key(job, "000001-000001"), body)
     first = dataclasses.replace(head(1, HeadKind.COMMIT, "000001-000001"), epoch=0) if lineage else GRANT  # a copy begins so
     has(host, job, [first, head(2, HeadKind.COMMIT, "000001-000001", final=True), *more])
 
@@ -255,7 +255,7 @@ def test_a_rehearsal_is_ended_and_gets_no_machine_like_that_of_a_real_job(old: H
     """Its machine is walled off: the program must not meet the world twice. The controller that would end it is lost."""
     spec = Spec("asm-rehearsal-0a1b2c", ["work"], rehearses="asm-0a1b2c")
     has(new, spec.job, [GRANT], speaks)
-    open_for(new.settings).put(protocol.spec_key(spec.job), protocol.encode(spec))
+    open_for(new.settings).put(objectkeys.spec_key(spec.job), coding.encode(spec))
     (job,) = adopted(new).jobs
     assert (job.state, job.wish) == ("queued", "cancel")
     assert job.parent == Parent(JobId("asm-0a1b2c"), "", rehearsal=True)
@@ -265,8 +265,8 @@ def test_a_rehearsal_is_ended_and_gets_no_machine_like_that_of_a_real_job(old: H
 def test_what_can_not_be_read_is_in_nobodys_way(old: Host, new: Host) -> None:
     store = open_for(new.settings)
     has(new, "good-0a1b2c")
-    store.create(protocol.spec_key("bad-0a1b2c"), b"{")
-    store.create(protocol.input_key("half-0a1b2c", "a"), b"of a submission that never came to its end")
+    store.create(objectkeys.spec_key("bad-0a1b2c"), b"{")
+    store.create(objectkeys.input_key("half-0a1b2c", "a"), b"of a submission that never came to its end")
     store.create("jobs/UPPER/SPEC.json", b"{}")
     has(new, "odd-0a1b2c", [dataclasses.replace(GRANT, at="some day")], 1)
     done = adopted(new)
@@ -309,7 +309,7 @@ def test_without_the_key_nothing_is_adopted(old: Host, new: Host) -> None:
 
 
 def test_a_store_of_nobody_has_nothing_to_adopt(new: Host) -> None:
-    open_for(new.settings).delete([protocol.store_key()])
+    open_for(new.settings).delete([objectkeys.store_key()])
     with pytest.raises(e.NotFound, match="belongs to nobody"):
         adopted(new)
 

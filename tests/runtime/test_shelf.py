@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 from spotsurfer_agent.store import open_store
 from spotsurfer_agent.storeport import StoreUnreachable
 from support.dict_store import DictStore
@@ -35,14 +35,14 @@ def test_it_is_sent_once(tmp_path: Path) -> None:
     store, runtime = DictStore(), a_runtime(tmp_path)
     assert push(store, runtime)
     assert not push(store, runtime)
-    assert store.objects == {protocol.runtime_key(runtime.sha256): b"tarball"} and len(store.writes) == 1
+    assert store.objects == {objectkeys.runtime_key(runtime.sha256): b"tarball"} and len(store.writes) == 1
 
 
 def test_half_of_one_is_replaced(tmp_path: Path) -> None:
     store, runtime = DictStore(), a_runtime(tmp_path)
-    store.objects[protocol.runtime_key(runtime.sha256)] = b"tar"
+    store.objects[objectkeys.runtime_key(runtime.sha256)] = b"tar"
     assert push(store, runtime)
-    assert store.objects[protocol.runtime_key(runtime.sha256)] == b"tarball"
+    assert store.objects[objectkeys.runtime_key(runtime.sha256)] == b"tarball"
 
 
 def test_the_list_passes_over_what_is_none(tmp_path: Path) -> None:

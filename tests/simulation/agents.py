@@ -12,7 +12,7 @@ from simulation import strand
 from simulation.chances import Chances
 from simulation.objects import Objects
 from simulation.strand import Strand
-from spotsurfer_agent import loop, protocol
+from spotsurfer_agent import coding, loop, protocol
 from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
@@ -21,8 +21,9 @@ from spotsurfer_agent.gate import Gate
 from spotsurfer_agent.notices.port import Said
 from spotsurfer_agent.notices.watcher import Watcher
 from spotsurfer_agent.patience import Patience, Patient
-from spotsurfer_agent.protocol import AgentConfig, SaveFacts, Spec, Step
+from spotsurfer_agent.protocol import AgentConfig, SaveFacts, Spec
 from spotsurfer_agent.statefile import Memory, StateFile
+from spotsurfer_agent.steps import Step
 from spotsurfer_agent.storeport import StoreUnreachable
 from spotsurfer_agent.threads import Worker
 from spotsurfer_agent.usage.sampler import Sampler
@@ -60,7 +61,7 @@ def config_of(attempt: Attempt, **settings: float) -> str:
         **settings,
     }
     config = AgentConfig(attempt.job, attempt.number, "memory:///", **told)  # type: ignore[arg-type]
-    return protocol.encode(config).decode()
+    return coding.encode(config).decode()
 
 
 @dataclass
@@ -110,7 +111,7 @@ class Agent:
         self, machine: Machine, store: Objects, chances: Chances, rand: random.Random, work: int, folder: Path
     ) -> None:
         self.machine, self.chances, self.rand = machine, chances, rand
-        self.config = protocol.decode(AgentConfig, machine.plan.user_data.encode())
+        self.config = coding.decode(AgentConfig, machine.plan.user_data.encode())
         self.job, self.number = self.config.job, self.config.attempt
         self.store = store.seen_by("agent", self._reach)
         self.now = 0.0

@@ -11,7 +11,7 @@ import pytest
 from simulation.chances import calm
 from simulation.fallible import copied
 from simulation.world import World
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import Done, HeadKind
 from sqlalchemy import text
@@ -41,7 +41,7 @@ def worked(world: World, number: int) -> float:
 
 def spoken(world: World, seconds: int, change: Callable[[bytes], bytes]) -> None:
     """What the agent of job-0 writes is changed before the controller sees it."""
-    key = protocol.live_key("job-0", world.attempts["job-0"][-1].number)
+    key = objectkeys.live_key("job-0", world.attempts["job-0"][-1].number)
     put = type(world.store).put
 
     def changed(store: Any, name: str, data: bytes) -> None:
@@ -102,7 +102,7 @@ def fuzz_heads(seed: int, count: int) -> None:
         kind = rand.choice([HeadKind.COMMIT, HeadKind.GRANT, HeadKind.RENEW, HeadKind.DONE])
         done = Done(0, "exited", {"a": 1}, {"out": 1}) if kind is HeadKind.DONE else None
         entry = replace(good, number=good.number + 1, kind=kind, done=done, checkpoint="000001-000001", sequence=1, nonce="n")
-        world.store.put(protocol.head_key("job-0", entry.number), mutated(protocol.encode(entry), rand))
+        world.store.put(objectkeys.head_key("job-0", entry.number), mutated(coding.encode(entry), rand))
         for _ in range(6):
             world.clock.advance(1)
             world.loop.tick()
@@ -120,7 +120,7 @@ def test_a_forged_grant_holds_its_job_at_most(at: str) -> None:
     good = log.refresh()
     assert good is not None
     forged = replace(good, number=good.number + 1, kind=HeadKind.GRANT, epoch=77, at=at, nonce="n")
-    world.store.put(protocol.head_key("job-0", forged.number), protocol.encode(forged))
+    world.store.put(objectkeys.head_key("job-0", forged.number), coding.encode(forged))
     world.run(limit=60)
     world.restart()
     world.run(limit=60)

@@ -11,7 +11,7 @@ from simulation.fallible import copied
 from simulation.trouble import Trouble, mend
 from simulation.virtual import POOLS, Machine
 from simulation.world import LIMITS, World
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 
 from spotsurfer.controller.leadership import Leadership
 from spotsurfer.model.errors import Superseded
@@ -111,7 +111,7 @@ def test_an_old_database_ends_nothing_before_it_has_seen_who_speaks() -> None:
     world.until_running()
     ours = alive(world)
     world.engine, world.ids = backup, world.ids[:1]
-    Trouble(lambda who, verb, key: (who, verb, key) == ("controller", "list", protocol.live_prefix())).strike(world.store)
+    Trouble(lambda who, verb, key: (who, verb, key) == ("controller", "list", objectkeys.live_prefix())).strike(world.store)
     world.restart()
     for _ in range(20):
         world.run(limit=1)

@@ -11,7 +11,7 @@ from simulation.chances import calm
 from simulation.objects import WRITES
 from simulation.trouble import Trouble, first, mend
 from simulation.world import LIMITS, World
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 
 from spotsurfer.core import silence
 from spotsurfer.model.ids import JobId
@@ -31,7 +31,7 @@ def machines(world: World) -> set[str]:
 
 
 def read_of_a_report(who: str, verb: str, key: str) -> bool:
-    return (who, verb) == ("controller", "get") and key.startswith(protocol.live_prefix())
+    return (who, verb) == ("controller", "get") and key.startswith(objectkeys.live_prefix())
 
 
 @pytest.mark.parametrize("fault", [first(Trouble(read_of_a_report)), Trouble(read_of_a_report)], ids=["one", "each"])
@@ -53,7 +53,7 @@ def test_a_report_that_is_gone_from_the_listing_was_there_until_now() -> None:
     listed = type(world.store).list
 
     def empty(store: Any, prefix: str, after: str | None = None) -> Any:
-        return [] if prefix == protocol.live_prefix() else listed(store, prefix, after)
+        return [] if prefix == objectkeys.live_prefix() else listed(store, prefix, after)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(world.store), "list", empty)

@@ -17,7 +17,7 @@ from simulation.objects import WRITES, Objects
 from simulation.strand import Strand
 from simulation.trouble import Trouble, mend
 from simulation.virtual import Cloud, Crash
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys, protocol
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import HeadKind
 from spotsurfer_agent.storeport import StoreError
@@ -109,7 +109,7 @@ class World:
         job = JobId(f"job-{len(self.ids)}")
         self.ids.append(job)
         asked = {"cpus": 1, "memory_bytes": 1 << 30, "retries": self.rand.choice([0, 1, 2]), "priority": priority}
-        self.store.data[protocol.spec_key(job)] = (protocol.encode(spec_of(job)), 0)
+        self.store.data[objectkeys.spec_key(job)] = (coding.encode(spec_of(job)), 0)
         spec = JobSpec(name=job, command=("work",), **{**asked, **self.spec})
         with self.engine.begin() as c:
             rows.add_job(c, Job(job, spec, JobState.QUEUED, 1, self.clock.now()))

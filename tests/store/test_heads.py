@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from simulation.objects import Objects
-from spotsurfer_agent import protocol
+from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.protocol import Done, Head, HeadKind
 from spotsurfer_agent.storeport import Listed, StoreError
@@ -61,7 +61,7 @@ def test_a_tick_does_not_forget_the_log_of_an_ended_job_while_it_is_read() -> No
     store = Ticking()
     store.heads = heads = Heads(store)
     for entry in log(WELL):
-        store.put(protocol.head_key("old", entry.number), protocol.encode(entry))
+        store.put(objectkeys.head_key("old", entry.number), coding.encode(entry))
     assert heads.seen("old", NOW, fresh=True).done
     assert [e.number for e in heads.log("old").entries] == [1, 2, 3]
 

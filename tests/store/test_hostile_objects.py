@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import zstandard
-from spotsurfer_agent import headlog, manifest, objectkeys, protocol
+from spotsurfer_agent import coding, headlog, manifest, objectkeys
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.headlog import HeadLog
 from spotsurfer_agent.mailbox import Heads
-from spotsurfer_agent.protocol import Done, Head, HeadKind, Intent, OutputObject, Partial, ProtocolError
+from spotsurfer_agent.protocol import Done, Head, HeadKind, Intent
+from spotsurfer_agent.results import OutputObject, Partial
 from spotsurfer_agent.store import open_store
 from spotsurfer_agent.storeport import StoreError
 from support.builders import NOW
@@ -50,8 +52,8 @@ def test_heads_are_read_or_refused_and_never_something_else(seed: int, entry: He
     def look(data: bytes) -> None:
         store = DictStore()
         for e in (GRANT, COMMIT, DONE)[: entry.number]:
-            store.objects[protocol.head_key(JOB, e.number)] = protocol.encode(e)
-        store.objects[protocol.head_key(JOB, entry.number)] = data
+            store.objects[objectkeys.head_key(JOB, e.number)] = coding.encode(e)
+        store.objects[objectkeys.head_key(JOB, entry.number)] = data
         log = HeadLog(store, JOB)
         try:
             log.refresh()
@@ -61,7 +63,7 @@ def test_heads_are_read_or_refused_and_never_something_else(seed: int, entry: He
         published(log.entries)
         chain(log.entries, None)
 
-    each(seed, protocol.encode(entry), look)
+    each(seed, coding.encode(entry), look)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -98,7 +100,7 @@ def test_what_agents_say_beside_is_read_or_refused(seed: int) -> None:
 
     def look_at_intent(data: bytes) -> None:
         store = DictStore()
-        store.objects[protocol.intent_key(JOB, "000001-000001")] = data
+        store.objects[objectkeys.intent_key(JOB, "000001-000001")] = data
         try:
             survey(store, JOB).known({})
         except ProtocolError:
@@ -106,12 +108,12 @@ def test_what_agents_say_beside_is_read_or_refused(seed: int) -> None:
 
     def look_at_list(data: bytes) -> None:
         try:
-            protocol.decode(Partial, data)
+            coding.decode(Partial, data)
         except ProtocolError:
             return
 
-    each(seed, protocol.encode(Intent("000001-000001", None, "")), look_at_intent)
-    each(seed, protocol.encode(Partial(1, 1, "", "", {"a.txt": OutputObject(3, "ab" * 32)}, [])), look_at_list)
+    each(seed, coding.encode(Intent("000001-000001", None, "")), look_at_intent)
+    each(seed, coding.encode(Partial(1, 1, "", "", {"a.txt": OutputObject(3, "ab" * 32)}, [])), look_at_list)
 
 
 ODD_KEYS = ["", "x", "-1", "1e3", "0x10", "²", "1" * 400, "0000000000000000/x", "000000000000000", "00000000000000000"]
@@ -120,10 +122,10 @@ ODD_KEYS = ["", "x", "-1", "1e3", "0x10", "²", "1" * 400, "0000000000000000/x",
 @pytest.mark.parametrize("odd", ODD_KEYS)
 def test_pieces_of_output_with_odd_names_hinder_nobody(odd: str) -> None:
     store: Any = DictStore()
-    store.objects[protocol.log_key(JOB, 1, "out", 0, 6)] = b"hello "
-    store.objects[protocol.log_key(JOB, 1, "out", 6, 11)] = b"world"
+    store.objects[objectkeys.log_key(JOB, 1, "out", 0, 6)] = b"hello "
+    store.objects[objectkeys.log_key(JOB, 1, "out", 6, 11)] = b"world"
     store.objects[f"{objectkeys.attempt_log_prefix(JOB, 1)}out-{odd}"] = b"forged"
-    store.objects[f"{protocol.log_prefix(JOB)}x/log/000001/out-{6:016d}"] = b"forged"
+    store.objects[f"{objectkeys.log_prefix(JOB)}x/log/000001/out-{6:016d}"] = b"forged"
     assert Output(store).read(JOB, "out", [1], 0, 100) == b"hello world"
 
 
@@ -132,7 +134,7 @@ def test_reports_with_odd_names_hinder_nobody(odd: str) -> None:
     """A number that is too large for the database failed each tick for a day, and anew after each restart."""
     store: Any = DictStore()
     for name in (odd, f"{JOB}.{odd}"):
-        store.objects[f"{protocol.live_prefix()}{name}"] = b"forged"
+        store.objects[f"{objectkeys.live_prefix()}{name}"] = b"forged"
     reports = Reports(store)
     reports.listen(NOW)
     with open_database(None).connect() as c:
@@ -156,12 +158,12 @@ class Huge(DictStore):
 
 
 HUGE: list[tuple[str, Callable[[Any], object]]] = [
-    (protocol.head_key(JOB, 1), lambda store: HeadLog(store, JOB).refresh()),
-    (protocol.head_key(JOB, 1), lambda store: HeadLog(store, JOB).append(GRANT)),
-    (protocol.head_key(JOB, 1), lambda store: Heads(store, JOB, 1).refresh()),
-    (protocol.manifest_key(JOB, "000001-000001"), lambda store: manifest.stored(store, JOB, "000001-000001")),
-    (protocol.intent_key(JOB, "000001-000001"), lambda store: survey(store, JOB)),
-    (protocol.condemned_key(JOB), lambda store: Collector(store, 0.0, lambda: None).step(Asked(JOB, Rules(1), KEYS))),
+    (objectkeys.head_key(JOB, 1), lambda store: HeadLog(store, JOB).refresh()),
+    (objectkeys.head_key(JOB, 1), lambda store: HeadLog(store, JOB).append(GRANT)),
+    (objectkeys.head_key(JOB, 1), lambda store: Heads(store, JOB, 1).refresh()),
+    (objectkeys.manifest_key(JOB, "000001-000001"), lambda store: manifest.stored(store, JOB, "000001-000001")),
+    (objectkeys.intent_key(JOB, "000001-000001"), lambda store: survey(store, JOB)),
+    (objectkeys.condemned_key(JOB), lambda store: Collector(store, 0.0, lambda: None).step(Asked(JOB, Rules(1), KEYS))),
 ]
 
 
@@ -178,7 +180,7 @@ def test_what_is_too_large_is_not_read(key: str, look: Callable[[Any], object], 
 
 def test_a_report_that_grows_after_it_was_listed_is_not_read() -> None:
     store = Huge()
-    store.objects[protocol.live_key(JOB, 1)] = b"small"
+    store.objects[objectkeys.live_key(JOB, 1)] = b"small"
     reports = Reports(store)
     reports.listen(NOW)
     word = reports.word(JOB, 1)
@@ -189,9 +191,9 @@ def test_a_report_that_grows_after_it_was_listed_is_not_read() -> None:
 def test_a_name_with_ways_up_leads_nowhere(tmp_path: Path, name: str) -> None:
     """Of an output in a head entry, or of a checkpoint: it becomes part of a key, and a local store's key a path."""
     store = open_store(tmp_path.as_uri())
-    store.put(protocol.output_prefix("other", 1) + "x", b"theirs")
-    store.put(protocol.output_prefix(JOB, 1) + "x", b"ours")
-    key = protocol.output_prefix(JOB, 1) + name
+    store.put(objectkeys.output_prefix("other", 1) + "x", b"theirs")
+    store.put(objectkeys.output_prefix(JOB, 1) + "x", b"ours")
+    key = objectkeys.output_prefix(JOB, 1) + name
     assert b"".join(Output(store).result(JOB, 1, "x")) == b"ours"
     for read in (lambda: store.get(key), lambda: store.get_range(key, 0, 9), lambda: [*Output(store).result(JOB, 1, name)]):
         with pytest.raises(StoreError):

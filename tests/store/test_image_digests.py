@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spotsurfer_agent.images.pin import Pins
-from spotsurfer_agent.protocol import image_key
+from spotsurfer_agent.objectkeys import image_key
 from spotsurfer_agent.storeport import StoreError
 from support.dict_store import DictStore
 

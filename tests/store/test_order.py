@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys, protocol
 from spotsurfer_agent.logs import LogPlace as Whose
 from spotsurfer_agent.logs import Logs
 from spotsurfer_agent.times import Row
@@ -68,7 +68,7 @@ def fresh(store: DictStore, job: Job, attempt: int = 1, full: int = 64) -> Logs:
 
 
 def read(store: DictStore, ask: LogAsk = LogAsk(), attempts: tuple[int, ...] = (1,)) -> tuple[list[LogPart], LogPlace]:  # noqa: B008 - frozen
-    seen = Printed(store, store.list(protocol.log_prefix(JOB)), attempts)
+    seen = Printed(store, store.list(objectkeys.log_prefix(JOB)), attempts)
     return order.pick(seen, replace(ask, place=order.begin(seen, ask)))
 
 
@@ -320,7 +320,7 @@ def test_a_listing_that_saw_neither_the_small_pieces_nor_the_large_one_is_made_a
     for n in range(3):
         job.write("out", b"line %d\n" % n)
         mine.flush(job.positions())
-    gone = protocol.log_key(JOB, 1, "out", 7, 14)
+    gone = objectkeys.log_key(JOB, 1, "out", 7, 14)
     data = store.objects.pop(gone)
     told: list[str] = []
 

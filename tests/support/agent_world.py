@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from spotsurfer_agent import logpieces, loop, manifest, protocol
+from spotsurfer_agent import coding, logpieces, loop, manifest, objectkeys, protocol
 from spotsurfer_agent.cachestore import Cache
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines import needs
@@ -128,10 +128,10 @@ class FakeEngine:
             self._trip("upload")
             if shim.phase is not WorkloadState.RUNNING:
                 raise EngineError("save", "the job ended by itself during the save")
-            self._store.create(protocol.chunk_key(self._job, "aa" + request.checkpoint), str(worked).encode())
+            self._store.create(objectkeys.chunk_key(self._job, "aa" + request.checkpoint), str(worked).encode())
             self._trip("manifest")
             sealed = manifest.encode(image, Keys.derive(b"", self._job))
-            key = protocol.manifest_key(self._job, request.checkpoint)
+            key = objectkeys.manifest_key(self._job, request.checkpoint)
             if not self._store.create(key, sealed) and self._store.get(key) != sealed:
                 raise Overwritten(request.checkpoint)
             self._trip("commit")
@@ -148,7 +148,7 @@ class FakeEngine:
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
         self._trip("restore")
-        worked = self._store.get(protocol.chunk_key(self._job, "aa" + manifest.id))
+        worked = self._store.get(objectkeys.chunk_key(self._job, "aa" + manifest.id))
         if worked is None:
             raise EngineError("restore", "a chunk is missing")
         shim = self.shim
@@ -274,7 +274,7 @@ def stitched(store: DictStore, job: str, attempt: int, stream: str) -> tuple[int
 
     Whatever the store does to those who ask it.
     """
-    prefix = protocol.attempt_log_prefix(job, attempt)
+    prefix = objectkeys.attempt_log_prefix(job, attempt)
     listed = [Listed(key, len(data), "") for key, data in store.objects.items() if key.startswith(prefix)]
     pieces = [
         piece for found in map(logpieces.parse, listed) if found is not None and found[1] == stream for piece in [found[2]]
@@ -303,7 +303,7 @@ class World:
         self.trail: list[str] = []
         self.job = JOB
         self.spec = Spec(**{"job": JOB, "command": ["count"], **spec})  # type: ignore[arg-type]
-        self.store.objects[protocol.spec_key(JOB)] = protocol.encode(self.spec)
+        self.store.objects[objectkeys.spec_key(JOB)] = coding.encode(self.spec)
         self.machines: list[Machine] = []
         self.settings: dict[str, object] = {}
 
@@ -333,8 +333,8 @@ class World:
         return made
 
     def heads(self) -> list[Head]:
-        keys = sorted(k for k in self.store.objects if k.startswith(protocol.head_prefix(JOB)))
-        return [protocol.decode(Head, self.store.objects[k]) for k in keys]
+        keys = sorted(k for k in self.store.objects if k.startswith(objectkeys.head_prefix(JOB)))
+        return [coding.decode(Head, self.store.objects[k]) for k in keys]
 
     def head(self, kind: HeadKind, epoch: int, **changes: object) -> Head:
         """The controller writes the next head entry."""
@@ -348,8 +348,8 @@ class World:
         }
         number = last.number + 1 if last else 1
         made = Head(number=number, kind=kind, epoch=epoch, nonce=f"c{number}", at="", **{**base, **changes})  # type: ignore[arg-type]
-        assert protocol.head_key(JOB, number) not in self.store.objects
-        self.store.objects[protocol.head_key(JOB, number)] = protocol.encode(made)
+        assert objectkeys.head_key(JOB, number) not in self.store.objects
+        self.store.objects[objectkeys.head_key(JOB, number)] = coding.encode(made)
         return made
 
     def grant(self, attempt: int) -> Head:
@@ -360,10 +360,10 @@ class World:
 
     def want(self, attempt: int, want: Want, sequence: int, **more: object) -> None:
         made = Desired(sequence, want, **more)  # type: ignore[arg-type]
-        self.store.objects[protocol.desired_key(JOB, attempt)] = protocol.encode(made)
+        self.store.objects[objectkeys.desired_key(JOB, attempt)] = coding.encode(made)
 
     def report(self, attempt: int) -> Report:
-        return protocol.decode(Report, self.store.objects[protocol.live_key(JOB, attempt)])
+        return coding.decode(Report, self.store.objects[objectkeys.live_key(JOB, attempt)])
 
     def log(self, attempt: int, stream: str = "out") -> tuple[int, bytes]:
         """The attempt's output as its pieces give it: begin and bytes, without gaps; pieces that overlap say the same."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent import hugepages, jobroot, protocol
+from spotsurfer_agent import coding, hugepages, jobroot, objectkeys
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.cuda import moving, processes
 from spotsurfer_agent.engines import cuda
@@ -59,8 +59,8 @@ def machine(**more: object) -> None:
 
 def ladder(spec: Spec) -> Ladder:
     store = open_store(STORE)
-    store.delete([protocol.spec_key(JOB)])
-    store.create(protocol.spec_key(JOB), protocol.encode(spec))
+    store.delete([objectkeys.spec_key(JOB)])
+    store.create(objectkeys.spec_key(JOB), coding.encode(spec))
     found = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
     tools = dataclasses.replace(found, cuda=(sys.executable, cuda_standin.__file__))
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
-from spotsurfer_agent import protocol, scopes, shimwire
+from spotsurfer_agent import objectkeys, scopes, shimwire
 from spotsurfer_agent.cgroup import JobCgroup
 from spotsurfer_agent.engines import stall
 from spotsurfer_agent.manifest import Manifest
@@ -99,7 +99,7 @@ def unclear_commit() -> None:
         try:
             e.save(request(number, final=True, commit=lost))
         except StoreError:
-            assert e.status().pending_final == protocol.checkpoint_id(1, number)
+            assert e.status().pending_final == objectkeys.checkpoint_id(1, number)
         stands_still(e)
         e.settle(committed)
         if not committed:
@@ -157,7 +157,7 @@ def settled_true() -> None:
     if child == 0:
         agent_that_dies(final=True, stage="kill", delay=0.0)
     os.waitpid(child, 0)
-    assert e.adopt().pending_final == protocol.checkpoint_id(1, 1)
+    assert e.adopt().pending_final == objectkeys.checkpoint_id(1, 1)
     stands_still(e)
     before = output(e)
     e.settle(True)
@@ -217,7 +217,7 @@ def criu_killed_while_it_holds_connections(when: str) -> None:
             os.kill(pid, number)
 
     def stop() -> None:
-        log = BASE / "job/images" / f"{protocol.checkpoint_id(1, 1)}.work/dump.log"
+        log = BASE / "job/images" / f"{objectkeys.checkpoint_id(1, 1)}.work/dump.log"
         until(lambda: log.exists() and log.read_bytes().count(b"Dumping inet socket") > 2)
         hit(signal.SIGSTOP)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from spotsurfer_agent import manifest, protocol, shimwire
+from spotsurfer_agent import manifest, objectkeys, shimwire
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.criu import CriuEngine
@@ -57,12 +57,12 @@ def request(
     base: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SaveRequest:
-    return SaveRequest(protocol.checkpoint_id(1, number), 1, number, final, 10.0, base, commit, progress)
+    return SaveRequest(objectkeys.checkpoint_id(1, number), 1, number, final, 10.0, base, commit, progress)
 
 
 def file_of(chunk: Stored) -> Path:
     """The object of a chunk, in its pack where it is packed."""
-    return Path("/run/store", protocol.pack_key(JOB, chunk.pack) if chunk.pack else protocol.chunk_key(JOB, chunk.digest))
+    return Path("/run/store", objectkeys.pack_key(JOB, chunk.pack) if chunk.pack else objectkeys.chunk_key(JOB, chunk.digest))
 
 
 def until(what: Callable[[], object], seconds: float = 20.0) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 from support.dict_store import DictStore
 
 from spotsurfer.model.actions import Preview
@@ -324,7 +324,7 @@ class FakeService:
         store = DictStore()
         for (of, stream), data in self.logs.items():
             if of == found.id and data:
-                store.objects[protocol.log_key(of, 1, stream, 0, len(data))] = data
+                store.objects[objectkeys.log_key(of, 1, stream, 0, len(data))] = data
         if ask.attempt not in (None, 1):
             raise NotFound(f"Attempt {ask.attempt} of {found.id} never had the job.")
         seen = Printed(store, store.list(""), [1])

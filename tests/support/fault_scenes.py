@@ -14,17 +14,18 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent import manifest, objectkeys
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import Limits
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.engines import ahead, reserve
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.port import EngineError
 from spotsurfer_agent.engines.restoring import Origin
 from spotsurfer_agent.manifest import Entry, Manifest
 from spotsurfer_agent.patience import Patient
-from spotsurfer_agent.protocol import ProtocolError, Spec
+from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
 from spotsurfer_agent.storeport import StoreError
 from spotsurfer_agent.tools import Tools
@@ -242,7 +243,7 @@ def wrong_key() -> None:
     e = engine()
     with nothing_left(e):
         _, new, _ = _two_images(e)
-        data = Path("/run/store", protocol.manifest_key(JOB, new.id)).read_bytes()
+        data = Path("/run/store", objectkeys.manifest_key(JOB, new.id)).read_bytes()
         other = Keys.derive(b"another secret", JOB)
         _told(lambda: manifest.decode(data, other, JOB), "not written with this job's key")
         e.restore(new, job())

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import linux, protocol, sealed
+from spotsurfer_agent import linux, objectkeys, protocol, sealed
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.images import regauth
 from spotsurfer_agent.images.bringing import Rules
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
@@ -67,7 +68,7 @@ def held() -> list[str]:
 
 
 def unpin() -> None:
-    open_store(STORE).delete([protocol.image_key(JOB)])
+    open_store(STORE).delete([objectkeys.image_key(JOB)])
 
 
 # ---------------------------------------------------------------- surfing
@@ -210,10 +211,10 @@ def denied() -> None:
     store, keys = open_store(STORE), Keys.derive(b"", JOB)
     with registry(STORAGE, htpasswd=users):
         for login in (None, "c3VyZmVyOm5v", LOGIN):
-            store.delete([protocol.secrets_key(JOB)])
+            store.delete([objectkeys.secrets_key(JOB)])
             if login is not None:
                 auth = f'{{"auths": {{"{HOST}": {{"auth": "{login}"}}}}}}'.encode()
-                store.create(protocol.secrets_key(JOB), sealed.seal({sealed.REGISTRY_AUTH: auth}, keys, JOB))
+                store.create(objectkeys.secrets_key(JOB), sealed.seal({regauth.REGISTRY_AUTH: auth}, keys, JOB))
             if login != LOGIN:
                 told = fails("image", small())
                 assert f"the registry {HOST} does not give" in told and "registry_auth" in told, told
@@ -352,7 +353,7 @@ TELLS = (
 def given() -> None:
     """Secrets are there as in any job, beside a /run of its own that travels along; names are looked up in files of ours."""
     values = {"TOKEN": b"t0ken", "key": b"k3y"}
-    open_store(STORE).create(protocol.secrets_key(JOB), sealed.seal(values, Keys.derive(b"", JOB), JOB))
+    open_store(STORE).create(objectkeys.secrets_key(JOB), sealed.seal(values, Keys.derive(b"", JOB), JOB))
     spec = small(command=["sh", "-c", f"echo own > /run/mine; {TELLS}"], secrets={"TOKEN": "environment", "key": "file"})
     e = made()
     with registry(STORAGE):

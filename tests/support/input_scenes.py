@@ -11,14 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import files, protocol
+from spotsurfer_agent import coding, files, objectkeys
 from spotsurfer_agent.engines.ladder import Ladder
 from spotsurfer_agent.images.bringing import Rules
 from spotsurfer_agent.inputs.cache import Cache
 from spotsurfer_agent.inputs.delivery import Delivery
 from spotsurfer_agent.inputs.goods import Goods
 from spotsurfer_agent.inputs.sources import Sources
-from spotsurfer_agent.protocol import AgentConfig, Fetch, Share, Spec
+from spotsurfer_agent.inputs.wire import Fetch, Share
+from spotsurfer_agent.protocol import AgentConfig, Spec
 from spotsurfer_agent.store import ObstoreStore, open_store
 from spotsurfer_agent.tools import Tools
 from support.engine_kit import BASE, JOB, STORE, W, engine, keep_output, newest, output, request, turns_pass, until
@@ -171,8 +172,8 @@ def ladder_sees() -> None:
     prepare()
     with serving(Buckets(BUCKETS)) as server:
         machine = Machine(server)
-        data = protocol.encode(spec())
-        machine.store.create(protocol.spec_key(JOB), data)
+        data = coding.encode(spec())
+        machine.store.create(objectkeys.spec_key(JOB), data)
         ladder = Ladder(BASE, JOB, machine.store, lambda kind: kind(BASE, JOB, machine.store, machine.engine._tools))
         machine.bring(spec())
         machine.goods.delivery.place(spec(), machine.engine.scratch())

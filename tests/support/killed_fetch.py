@@ -15,7 +15,8 @@ from spotsurfer_agent.inputs import fetch
 from spotsurfer_agent.inputs.cache import Cache
 from spotsurfer_agent.inputs.delivery import Delivery
 from spotsurfer_agent.inputs.sources import Sources
-from spotsurfer_agent.protocol import Fetch, Spec
+from spotsurfer_agent.inputs.wire import Fetch
+from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store
 
 OF_OS = ("pwrite", "ftruncate", "fchmod", "utime", "link", "posix_fallocate")
@@ -44,9 +45,9 @@ def main(base: str, cache: str, doomed: str, *sources: str) -> None:
     """Exit status 0: it ended before it came to that."""
     fetch.PART_BYTES = 1 << 20
     store = open_store("file://" + base + "/store")
-    delivery = Delivery(Path(base), Cache(Path(cache)), Sources())
+    inputs = Delivery(Path(base), Cache(Path(cache)), Sources())
     deadly(int(doomed))
-    delivery.ready(Spec("j", ["x"], fetches=[Fetch(s) for s in sources]), store)
+    inputs.ready(Spec("j", ["x"], fetches=[Fetch(s) for s in sources]), store)
 
 
 if __name__ == "__main__":

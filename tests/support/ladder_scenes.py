@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from spotsurfer_agent import linux, procfs, protocol
+from spotsurfer_agent import coding, linux, objectkeys, procfs
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.engines.hosted import Hosted
 from spotsurfer_agent.engines.ladder import Ladder
@@ -44,8 +44,8 @@ WAYS = {
 
 def ladder(spec: Spec) -> Ladder:
     store = open_store("file:///run/store")
-    store.delete([protocol.spec_key(JOB)])
-    store.create(protocol.spec_key(JOB), protocol.encode(spec))
+    store.delete([objectkeys.spec_key(JOB)])
+    store.create(objectkeys.spec_key(JOB), coding.encode(spec))
     tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
 
     def make(kind: type[Hosted]) -> Hosted:

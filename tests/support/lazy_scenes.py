@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 from spotsurfer_agent.besides import beside
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status
@@ -223,7 +223,7 @@ def waits() -> None:
     assert stages[0] == "memory", stages
     assert "memory" not in stages[stages.index("freeze") :]
     print("second save", facts)
-    kept = open_store(STORE).get(protocol.order_key(JOB))
+    kept = open_store(STORE).get(objectkeys.order_key(JOB))
     assert kept is not None and b"windows" in kept
     assert not (FOLDER / ORDER).exists()
     e.kill()

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from spotsurfer_agent import manifest, protocol, sealed
+from spotsurfer_agent import manifest, objectkeys, sealed
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.criu import CriuEngine
@@ -52,7 +52,7 @@ def engine(encrypts: bool) -> CriuEngine:
 
 def newest() -> Manifest:
     store = open_store(STORE)
-    data = store.get([x.key for x in store.list(protocol.checkpoints_prefix(JOB)) if x.key.endswith("MANIFEST")][-1])
+    data = store.get([x.key for x in store.list(objectkeys.checkpoints_prefix(JOB)) if x.key.endswith("MANIFEST")][-1])
     assert data is not None
     return manifest.decode(data, Keys.of_hex(KEY, JOB), JOB)
 
@@ -77,7 +77,7 @@ def expected() -> str:
 def begins(encrypts: str) -> None:
     """Start, save live, save for the last time."""
     e = engine(encrypts == "yes")
-    open_store(STORE).create(protocol.secrets_key(JOB), sealed.seal(values(), Keys.of_hex(KEY, JOB), JOB))
+    open_store(STORE).create(objectkeys.secrets_key(JOB), sealed.seal(values(), Keys.of_hex(KEY, JOB), JOB))
     e.start(spec())
     assert set(printed(e)) == {expected()}
     limits = [Path(f"/proc/{p}/limits").read_text() for p in e.pids()]
@@ -102,7 +102,7 @@ def lost() -> None:
     """Without its secrets, or with ones that were sealed for another job, a job does not run; nothing of them is said."""
     store, keys = open_store(STORE), Keys.of_hex(KEY, JOB)
     e = engine(True)
-    key = protocol.secrets_key(JOB)
+    key = objectkeys.secrets_key(JOB)
     for data in (None, sealed.seal(values(), keys, "j2"), b"SSX1"):
         if data is not None:
             store.put(key, data)

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import netns
+from spotsurfer_agent import netns as netns
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.protocol import Spec
 from spotsurfer_agent.store import open_store

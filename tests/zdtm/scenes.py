@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from spotsurfer_agent import launch, procfs, protocol
+from spotsurfer_agent import coding, launch, objectkeys, procfs
 from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines import criu_call
@@ -83,7 +83,7 @@ class Job:
         self._store = open_store(f"file://{store}")
         words = ["/usr/bin/python3", "-c", PARENT, *program.command]
         self._spec = Spec(JOB, words, user=user)
-        self._store.create(protocol.spec_key(JOB), protocol.encode(self._spec))
+        self._store.create(objectkeys.spec_key(JOB), coding.encode(self._spec))
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
 
         def make(kind: type[Hosted]) -> Hosted:
@@ -124,7 +124,7 @@ class Job:
         return ""
 
     def _checkpoint(self, number: int) -> Manifest:
-        data = self._store.get(protocol.manifest_key(JOB, protocol.checkpoint_id(1, number)))
+        data = self._store.get(objectkeys.manifest_key(JOB, objectkeys.checkpoint_id(1, number)))
         assert data is not None
         return decode(data, Keys.derive(b"", JOB), JOB)
 
@@ -229,8 +229,8 @@ def _saved(program: Program, seen: Seen) -> None:
     with Job(program, seen.user, "whole") as job:
         job.start()
         seen.live.append(job.save(1, None, final=False))
-        seen.live.append(job.save(2, None if seen.live[0] else protocol.checkpoint_id(1, 1), final=False))
-        seen.final = job.save(3, None if seen.live[1] else protocol.checkpoint_id(1, 2), final=True)
+        seen.live.append(job.save(2, None if seen.live[0] else objectkeys.checkpoint_id(1, 1), final=False))
+        seen.final = job.save(3, None if seen.live[1] else objectkeys.checkpoint_id(1, 2), final=True)
         if seen.final:
             seen.unharmed = job.stop()
 
@@ -239,7 +239,7 @@ def _saved_apart(program: Program, seen: Seen) -> None:
     with Job(program, seen.user, "live") as job:
         job.start()
         seen.live.append(job.save(1, None, final=False))
-        seen.live.append(job.save(2, None if seen.live[0] else protocol.checkpoint_id(1, 1), final=False))
+        seen.live.append(job.save(2, None if seen.live[0] else objectkeys.checkpoint_id(1, 1), final=False))
         seen.unharmed = job.stop()
     with Job(program, seen.user, "final") as job:
         job.start()

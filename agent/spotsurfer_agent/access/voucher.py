@@ -12,11 +12,12 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from spotsurfer_agent import objectkeys, protocol
+from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.access.handout import unseal
 from spotsurfer_agent.access.opening import role_options
 from spotsurfer_agent.access.withheld import CONFIG, HOST_KEY
-from spotsurfer_agent.protocol import AgentConfig, ProtocolError
+from spotsurfer_agent.coding import ProtocolError
+from spotsurfer_agent.protocol import AgentConfig
 from spotsurfer_agent.store import open_store
 from spotsurfer_agent.storeport import StoreError
 
@@ -43,12 +44,12 @@ def redeem(config: AgentConfig, folder: Path) -> None:
     whole = replace(config, key=kept["key"], access_secret=kept["access_secret"], input_options=options, voucher="")
     if kept.get(HOST_KEY):
         _write(folder / HOST_KEY, kept[HOST_KEY].encode())
-    _write(folder / CONFIG, protocol.encode(whole))
+    _write(folder / CONFIG, coding.encode(whole))
 
 
 def _is_here(config: AgentConfig, folder: Path) -> bool:
     try:
-        there = protocol.decode(AgentConfig, (folder / CONFIG).read_bytes())
+        there = coding.decode(AgentConfig, (folder / CONFIG).read_bytes())
     except (FileNotFoundError, ProtocolError):
         return False
     return (there.job, there.attempt) == (config.job, config.attempt)

@@ -8,14 +8,15 @@ import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.chunks import codec
 from spotsurfer_agent.chunks.cache import Cache
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.chunks.limits import USUAL, Limits
 from spotsurfer_agent.chunks.room import Room
-from spotsurfer_agent.manifest import Extents, Stored
+from spotsurfer_agent.extents import Extents
+from spotsurfer_agent.manifest import Stored
 from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 KEPT_PART = 2  # of the memory: half is for what is kept, half for what was fetched ahead and not asked for yet
@@ -89,8 +90,8 @@ class Reader:
 
     def _stored(self, chunk: Stored) -> Buffer | None:
         if not chunk.pack:
-            return self._store.get(protocol.chunk_key(self._job, chunk.digest))
-        key = protocol.pack_key(self._job, chunk.pack)
+            return self._store.get(objectkeys.chunk_key(self._job, chunk.digest))
+        key = objectkeys.pack_key(self._job, chunk.pack)
         with self._lock:
             alone = chunk.pack not in self._touched
             self._touched.add(chunk.pack)

@@ -15,8 +15,9 @@ from spotsurfer_agent.chunks.cut import Cutter
 from spotsurfer_agent.chunks.prints import Pairs, Printer, empty, pairs
 from spotsurfer_agent.chunks.table import Content
 from spotsurfer_agent.chunks.writer import Writer
+from spotsurfer_agent.extents import Extents
 from spotsurfer_agent.filecopy import ShortFile, next_data
-from spotsurfer_agent.manifest import Entry, Extents, Stored
+from spotsurfer_agent.manifest import Entry, Stored
 
 PIECE_BYTES = 64 << 10  # of data that is not cut by its content
 READ_BYTES = 8 << 20  # at a time; a multiple of every page size in use

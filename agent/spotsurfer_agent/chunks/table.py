@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from spotsurfer_agent.manifest import Extents, Stored
+from spotsurfer_agent.extents import Extents
+from spotsurfer_agent.manifest import Stored
 
 
 @dataclass(frozen=True, slots=True)

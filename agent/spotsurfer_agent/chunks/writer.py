@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 from spotsurfer_agent.buffers import Buffer
 from spotsurfer_agent.chunks import codec
 from spotsurfer_agent.chunks.keys import Keys
@@ -188,7 +188,7 @@ class Writer:
         self._puts.submit(self._put_pack, pack)
 
     def _put(self, piece: _Piece, stored: Buffer) -> None:
-        self._send(protocol.chunk_key(self._job, piece.name), stored)
+        self._send(objectkeys.chunk_key(self._job, piece.name), stored)
         self._finish(piece, Stored(piece.name, piece.size))
 
     def _put_pack(self, pack: Pack[_Piece]) -> None:
@@ -199,7 +199,7 @@ class Writer:
             data = pack.data()
             while (name := codec.digest(data, self.keys)) in self._condemned:
                 data += b"\0"  # members are found by where they are: more behind them changes the name alone
-            self._send(protocol.pack_key(self._job, name), data)
+            self._send(objectkeys.pack_key(self._job, name), data)
             for piece, at, length in pack.members:
                 self._finish(piece, Stored(piece.name, piece.size, name, at, length))
         except BaseException as e:

@@ -25,7 +25,8 @@ from spotsurfer_agent.buffers import PAGE, Buffer
 from spotsurfer_agent.engines.fingerprints import Numbers
 from spotsurfer_agent.engines.pagefile import Composed, PageFile
 from spotsurfer_agent.engines.pages import Pages
-from spotsurfer_agent.engines.stream import Sink, StreamError
+from spotsurfer_agent.engines.stream import Sink
+from spotsurfer_agent.imagewire import StreamError
 from spotsurfer_agent.pager import images
 from spotsurfer_agent.writewatch import Ranges, WriteWatch, available
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent import clock, files, manifest, procfs, protocol, shimwire, stepping, trees
+from spotsurfer_agent import clock, files, manifest, objectkeys, procfs, shimwire, stepping, trees
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.chunks.sender import Sender
 from spotsurfer_agent.chunks.writer import Writer
@@ -233,7 +233,7 @@ class AppEngine(Hosted):
         )
 
     def _manifest(self, image: Manifest) -> None:
-        key, data = protocol.manifest_key(image.job, image.id), manifest.encode(image, self._keys)
+        key, data = objectkeys.manifest_key(image.job, image.id), manifest.encode(image, self._keys)
         if not self._store.create(key, data) and self._store.get(key) != data:
             raise EngineError("save", f"another manifest of checkpoint {image.id} is in the store already")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_agent import manifest, protocol
+from spotsurfer_agent import coding, manifest, objectkeys
 from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.fingerprints import Index
 from spotsurfer_agent.manifest import Manifest, Stored
@@ -43,8 +43,8 @@ class Bases:
         if checkpoint is None:
             return NOTHING
         if checkpoint not in self._held:
-            with contextlib.suppress(StoreError, protocol.ProtocolError):
-                data = self._store.get(protocol.manifest_key(self._job, checkpoint))
+            with contextlib.suppress(StoreError, coding.ProtocolError):
+                data = self._store.get(objectkeys.manifest_key(self._job, checkpoint))
                 if data is not None:
                     image = manifest.decode(data, self._keys, self._job, checkpoint)
                     self._held = {checkpoint: Base(_by_digest(image), Index.load(self.path(checkpoint), image))}

@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from spotsurfer_agent import launch, protocol, shimwire, trees
+from spotsurfer_agent import launch, objectkeys, shimwire, trees
 from spotsurfer_agent.chunks.reader import BadChunk, Reader
 from spotsurfer_agent.engines import criu_call, needs, preflight, restoring
 from spotsurfer_agent.engines.device import NO_DEVICE, Device
@@ -93,7 +93,7 @@ class CriuEngine(Hosted):
         order = self._folder / pager.ORDER
         if order.exists():
             with contextlib.suppress(StoreError):  # a hint for the next restore
-                self._store.put(protocol.order_key(self._job), order.read_bytes())
+                self._store.put(objectkeys.order_key(self._job), order.read_bytes())
                 order.unlink()
         return status
 

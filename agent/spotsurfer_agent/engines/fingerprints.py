@@ -20,7 +20,8 @@ import xxhash
 
 from spotsurfer_agent.buffers import PAGE, Buffer
 from spotsurfer_agent.chunks.prints import PRINT, Pairs, pairs
-from spotsurfer_agent.manifest import Entry, Extents, Manifest, live_bytes
+from spotsurfer_agent.extents import Extents
+from spotsurfer_agent.manifest import Entry, Manifest, live_bytes
 
 OFFERED_SHARE = 0.5  # of a chunk must be in use, or its pages are written anew
 NEW, ZERO = -1, -2  # positions that are none

@@ -40,6 +40,7 @@ from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, Stil
 from spotsurfer_agent.engines.restoring import Origin, arrival
 from spotsurfer_agent.engines.selfsave import Marks
 from spotsurfer_agent.engines.world import PATH, World
+from spotsurfer_agent.images import regauth
 from spotsurfer_agent.images.accounts import UnknownUser
 from spotsurfer_agent.images.bringing import Images, Rules
 from spotsurfer_agent.manifest import Manifest
@@ -88,7 +89,7 @@ class Hosted(abc.ABC):
         self._limits, self._memory_bytes = limits, memory_bytes
 
     def _registry_auth(self) -> bytes | None:
-        return sealed.fetch(self._store, self._keys, self._job).get(sealed.REGISTRY_AUTH)
+        return sealed.fetch(self._store, self._keys, self._job).get(regauth.REGISTRY_AUTH)
 
     def keep_images(self, rules: Rules) -> None:
         """How container images are fetched and kept."""
@@ -302,7 +303,7 @@ class Hosted(abc.ABC):
         bag = self.bag(spec)
         for name in () if owned else ("work", "home", hints.INSIDE):  # what ran before has given its files to whom it liked
             scratch.own(self._scratch.path / name, who.uid, who.gid)
-        environment = {
+        variables = {
             "PATH": PATH,
             "LANG": "C.UTF-8",
             **begin.environment,
@@ -315,9 +316,9 @@ class Hosted(abc.ABC):
             **bag.environment,
         }
         hints.lay(self._scratch.path)
-        environment = hints.environment(environment, str(self._base))
+        variables = hints.environment(variables, str(self._base))
         argv = [f"{self._base}/{scratch.lay_init(self._scratch.path, self._tools.tini)}", "-g", "--", *begin.words]
-        plan = self._frame(argv=argv, environment=environment, folder=begin.folder)
+        plan = self._frame(argv=argv, environment=variables, folder=begin.folder)
         plan = dataclasses.replace(plan, uid=who.uid, gid=who.gid, groups=who.groups)
         return dataclasses.replace(plan, secrets=bag.files, hides=bool(spec.secrets), step=spec.step, ports=spec.ports)
 

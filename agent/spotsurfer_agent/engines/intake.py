@@ -13,7 +13,8 @@ from spotsurfer_agent.engines.ahead import Aheads, Copied
 from spotsurfer_agent.engines.fingerprints import Index, is_pages_name
 from spotsurfer_agent.engines.pages import Pages, Taker
 from spotsurfer_agent.engines.reserve import Closed, Reserve
-from spotsurfer_agent.engines.stream import Passed, Receiver, Sink, StreamError
+from spotsurfer_agent.engines.stream import Passed, Receiver, Sink
+from spotsurfer_agent.imagewire import StreamError
 
 LOOK_SECONDS = 1.0
 STALL_SECONDS = 60.0  # a frozen job of which nothing was read or sent for so long is let go

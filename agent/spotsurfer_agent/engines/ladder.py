@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from spotsurfer_agent import hints, protocol, shimwire, stepping
+from spotsurfer_agent import coding, hints, objectkeys, shimwire, stepping
+from spotsurfer_agent.coding import ProtocolError
 from spotsurfer_agent.engines import hooks, inspect, needs
 from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.criu import CriuEngine
@@ -23,7 +24,7 @@ from spotsurfer_agent.engines.none import NoneEngine
 from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.inputs import shares
 from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import ProtocolError, SaveFacts, Spec
+from spotsurfer_agent.protocol import SaveFacts, Spec
 from spotsurfer_agent.storeport import ObjectStore, StoreError
 
 LOOK_SECONDS = 30.0  # between looks at what runs
@@ -99,8 +100,8 @@ class Ladder:
         """Immutable, so it is read once. None while the store can't give it."""
         if self._spec is None:
             with contextlib.suppress(StoreError, ProtocolError):
-                data = self._store.get(protocol.spec_key(self._job))
-                self._spec = stepping.at(protocol.decode(Spec, data), self._step) if data is not None else None
+                data = self._store.get(objectkeys.spec_key(self._job))
+                self._spec = stepping.at(coding.decode(Spec, data), self._step) if data is not None else None
         return self._spec
 
     def _take(self, engine: str, spec: Spec) -> Hosted:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from spotsurfer_agent.buffers import PAGE
 from spotsurfer_agent.chunks.prints import PRINT
 from spotsurfer_agent.engines.fingerprints import NEW, ZERO, Follower, Index, Numbers, joined
-from spotsurfer_agent.engines.stream import StreamError
-from spotsurfer_agent.manifest import Entry, Extents, Stored
+from spotsurfer_agent.extents import Extents
+from spotsurfer_agent.imagewire import StreamError
+from spotsurfer_agent.manifest import Entry, Stored
 
 _UNSEEN = -3  # nothing was said of this page yet
 

@@ -25,7 +25,8 @@ from spotsurfer_agent.chunks.prints import PRINT, Pairs, Printer, empty, pairs
 from spotsurfer_agent.engines.fingerprints import NEW, ZERO, Follower, Index, Numbers
 from spotsurfer_agent.engines.pagefile import Composed, Numbered, PageFile, entry_of
 from spotsurfer_agent.engines.reserve import Reserve, Span
-from spotsurfer_agent.engines.stream import Sink, StreamError
+from spotsurfer_agent.engines.stream import Sink
+from spotsurfer_agent.imagewire import StreamError
 from spotsurfer_agent.manifest import Entry, Stored
 
 WINDOW_BYTES = 1 << 20  # compared with the base at once

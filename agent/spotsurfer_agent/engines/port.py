@@ -10,8 +10,9 @@ from typing import Protocol
 
 from spotsurfer_agent.files import FULL
 from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import NearMiss, SaveFacts, Spec, StepRun
+from spotsurfer_agent.protocol import NearMiss, SaveFacts, Spec
 from spotsurfer_agent.shimwire import ShimGone
+from spotsurfer_agent.steps import StepRun
 from spotsurfer_agent.storeport import StoreError
 
 

@@ -25,7 +25,7 @@ from spotsurfer_agent import (
     heap,
     jobroot,
     manifest,
-    protocol,
+    objectkeys,
     shimwire,
     terminals,
     trees,
@@ -365,7 +365,7 @@ class Saving:
 
     def _manifest(self, image: Manifest) -> None:
         self._request.progress("manifest")
-        key, data = protocol.manifest_key(image.job, image.id), manifest.encode(image, self._at.keys)
+        key, data = objectkeys.manifest_key(image.job, image.id), manifest.encode(image, self._at.keys)
         if not self._at.store.create(key, data) and self._at.store.get(key) != data:
             raise EngineError("save", f"another manifest of checkpoint {image.id} is in the store already")
 

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from spotsurfer_agent import imagewire, shimwire
 from spotsurfer_agent.engines.lanes import WORTH_BYTES, Lanes
-from spotsurfer_agent.imagewire import StreamError as StreamError
+from spotsurfer_agent.imagewire import StreamError
 
 SOCKET = "streamer-capture.sock"
 

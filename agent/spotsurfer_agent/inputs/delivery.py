@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from spotsurfer_agent import clock, files, jobroot, protocol
+from spotsurfer_agent import clock, coding, files, jobroot, objectkeys
 from spotsurfer_agent.inputs import naming
 from spotsurfer_agent.inputs.cache import Cache
 from spotsurfer_agent.inputs.fetch import PATIENCE_SECONDS, THREADS, Fetching, Want, changed
@@ -110,7 +110,7 @@ class Delivery:
         _apart(seen)
         found = self._fetch([Want(s) for s in seen], halt)
         pins = Pins(sorted(found, key=lambda p: p.path), clock.utc_text())
-        if store.create(protocol.inputs_key(spec.job), protocol.encode(pins)):
+        if store.create(objectkeys.inputs_key(spec.job), coding.encode(pins)):
             return pins
         then = self._read(store, spec.job)  # our own of before a crash, or another attempt's: that one counts
         assert then is not None
@@ -183,8 +183,8 @@ class Delivery:
 
     @staticmethod
     def _read(store: FileStore, job: str) -> Pins | None:
-        data = store.get(protocol.inputs_key(job))
-        return protocol.decode(Pins, data) if data is not None else None
+        data = store.get(objectkeys.inputs_key(job))
+        return coding.decode(Pins, data) if data is not None else None
 
 
 def _bound(look: Callable[[Fetch], T], fetch: Fetch) -> Callable[[], T]:

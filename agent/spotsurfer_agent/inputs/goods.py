@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent import files, protocol
+from spotsurfer_agent import files, objectkeys
 from spotsurfer_agent.inputs import shares
 from spotsurfer_agent.inputs.cache import Cache
 from spotsurfer_agent.inputs.delivery import Delivery
@@ -47,7 +47,7 @@ class Goods:
 
         Raises FilesError, StoreError where somebody does not answer, and what `halt` raises.
         """
-        pinned = bool(spec.fetches) and store.get(protocol.inputs_key(spec.job)) is not None
+        pinned = bool(spec.fetches) and store.get(objectkeys.inputs_key(spec.job)) is not None
         try:
             self.shares.ready(spec, scratch)
             if pinned or not spec.fetches:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
-from spotsurfer_agent import protocol
+from spotsurfer_agent import objectkeys
 
 from spotsurfer.model.errors import NoCapacity, ProviderError, UnknownToProvider
 from spotsurfer.model.ids import InstanceId
@@ -168,7 +168,7 @@ class AwsProvider:
         with calling("AssumeRole"):
             given = self._aws.sts.assume_role(
                 RoleArn=self._settings.job_role_arn,
-                RoleSessionName=protocol.live_key(job, attempt).removeprefix(protocol.live_prefix())[:64],
+                RoleSessionName=objectkeys.live_key(job, attempt).removeprefix(objectkeys.live_prefix())[:64],
                 Policy=policy,
                 DurationSeconds=CREDENTIAL_SECONDS,
             )["Credentials"]
