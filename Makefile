@@ -44,7 +44,7 @@ $(STAMPS)/install: $(STAMPS)/host $(STAMPS)/venv pyproject.toml
 
 # Asks each time whether the agent's sources have changed: half a second when nothing is to do.
 runtime: $(STAMPS)/install
-	@$(PYTHON) -m spotsurfer.runtime --out $(SPOTSURFER_RUNTIME__PATH) build --quiet
+	@$(PYTHON) -m spotsurfer.agent_runtime --out $(SPOTSURFER_RUNTIME__PATH) build --quiet
 
 demo: setup ## the demonstration: a real assembly surfs on this host (root; under 15 minutes)
 	@.venv/bin/spotsurfer demo
@@ -159,7 +159,7 @@ lock-upgrade: LOCK_ARGS := --upgrade
 lock-upgrade: lock ## the same with the newest versions
 
 runtime-lock: $(STAMPS)/install ## pin today's packages of the agent's runtime
-	@$(PYTHON) -m spotsurfer.runtime --out $(SPOTSURFER_RUNTIME__PATH) build --update-lock
+	@$(PYTHON) -m spotsurfer.agent_runtime --out $(SPOTSURFER_RUNTIME__PATH) build --update-lock
 
 clean: ## remove what was built here; a running demo is cleaned by `spotsurfer local clean`
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

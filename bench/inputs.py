@@ -13,12 +13,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from spotsurfer_agent.inputs.cache import Cache
-from spotsurfer_agent.inputs.delivery import Delivery
-from spotsurfer_agent.inputs.sources import Sources
-from spotsurfer_agent.inputs.wire import Fetch
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
+from spotsurfer_agent.prepare.inputs.cache import Cache
+from spotsurfer_agent.prepare.inputs.delivery import Delivery
+from spotsurfer_agent.prepare.inputs.sources import Sources
+from spotsurfer_wire.messages import Fetch, Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import BASE, JOB
 from support.link import link
 from support.minibox import minibox

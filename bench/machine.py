@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import hugepages, imagewire
-from spotsurfer_agent.besides import beside
-from spotsurfer_agent.engines.reserve import Reserve
-from spotsurfer_agent.memory import free_bytes
+from spotsurfer_agent.criu import images
+from spotsurfer_agent.gpu import device_memory
+from spotsurfer_agent.host.tools import beside
+from spotsurfer_agent.save.memory_reserve import Reserve
+from spotsurfer_wire.linux.memory import free_bytes
 from support.minibox import minibox
 from support.tree import ROOT
 
@@ -62,7 +63,7 @@ def _spread(folder: Path) -> None:
 @contextlib.contextmanager
 def wide_pipes() -> Iterator[int]:
     """Let pipes be as large as the agent wants them, for a while; their size. As root of its machine it may always."""
-    wanted = max(imagewire.PIPE_BYTES, int(PIPES.read_text()))
+    wanted = max(images.PIPE_BYTES, int(PIPES.read_text()))
     with _set(PIPES, str(wanted)):
         yield int(PIPES.read_text())
 
@@ -73,13 +74,13 @@ def huge_pages(setting: str) -> Iterator[bool]:
 
     CRIU's plain restore takes more than twice as long without them: a ratio says little unless it is known how they were set.
     """
-    with _set(hugepages.SETTING, setting) as done:
+    with _set(device_memory.SETTING, setting) as done:
         yield done
 
 
 def huge_pages_now() -> str:
     """How they are set; "none" where this kernel has none."""
-    return hugepages.setting() or "none"
+    return device_memory.huge_page_setting() or "none"
 
 
 def other_huge_pages() -> str:
@@ -105,7 +106,7 @@ def kept_memory() -> Iterator[bool]:
 def _set(setting: Path, value: str) -> Iterator[bool]:
     """A setting of the kernel has this value for a while; False where it is not there or can't be changed."""
     try:
-        before = hugepages.chosen(setting.read_text())
+        before = device_memory.chosen(setting.read_text())
         setting.write_text(value)
     except OSError:
         yield False

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import clock
+from spotsurfer_wire import clock
 from support.fleet import Fleet, fleet
 
 from bench.figures import Figure

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from spotsurfer.model.diagram import states_page
 from spotsurfer.model.errors import exit_code_table
+from spotsurfer.model.state_machine import states_page
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = re.compile(r"(<!-- exit-codes -->\n).*?(<!-- /exit-codes -->)", re.DOTALL)

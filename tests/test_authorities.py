@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.registry import authority
 
-from spotsurfer import authorities
+from spotsurfer.controller.machines import user_data
 from spotsurfer.model.errors import ConfigError
 
 
@@ -16,22 +16,22 @@ def test_certificates_are_handed_on_and_nothing_else_of_the_file(tmp_path: Path)
     plain = [(folder / "ca.pem").read_text() for folder in made]
     both = tmp_path / "both.pem"
     both.write_text(f"# ours\n{plain[0]}{(made[0] / 'ca.key').read_text()}{plain[1]}")
-    assert authorities.read([both]) == "".join(plain)
-    assert authorities.read([made[1] / "ca.pem", made[0] / "ca.pem"]) == plain[1] + plain[0]
-    assert authorities.read([]) == ""
+    assert user_data.read([both]) == "".join(plain)
+    assert user_data.read([made[1] / "ca.pem", made[0] / "ca.pem"]) == plain[1] + plain[0]
+    assert user_data.read([]) == ""
 
 
 def test_what_is_no_certificate_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.pem").write_text("hello")
     with pytest.raises(ConfigError, match=r"x\.pem holds no certificate in PEM"):
-        authorities.read([tmp_path / "x.pem"])
+        user_data.read([tmp_path / "x.pem"])
     with pytest.raises(ConfigError, match=r"y\.pem can't be read: No such file"):
-        authorities.read([tmp_path / "y.pem"])
+        user_data.read([tmp_path / "y.pem"])
 
 
 def test_more_than_user_data_has_room_for_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = authority(tmp_path / "a", "IP:127.0.0.1") / "ca.pem"
-    monkeypatch.setattr(authorities, "BYTES_MAX", len(made.read_text()))
-    assert authorities.read([made]) == made.read_text()
+    monkeypatch.setattr(user_data, "BYTES_MAX", len(made.read_text()))
+    assert user_data.read([made]) == made.read_text()
     with pytest.raises(ConfigError, match="at most"):
-        authorities.read([made, made])
+        user_data.read([made, made])

@@ -10,12 +10,12 @@ from collections.abc import Callable
 import pytest
 from spotsurfer_providers.aws import make
 
-from spotsurfer.controller import cloudsecrets
-from spotsurfer.extras import EXTRA_OF, install_command, needed_for
+from spotsurfer.common.plugins import EXTRA_OF, install_command, needed_for
+from spotsurfer.controller.jobs import secrets
 from spotsurfer.model.errors import HostUnfit
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.ports.provider import ProviderHost
-from spotsurfer.ssh.connect import _library
+from spotsurfer.ssh.connection import _library
 
 TABLE = {
     "region": "us-east-1",
@@ -39,8 +39,8 @@ def test_the_command_is_one_that_pip_understands(extra: str) -> None:
     ("library", "use", "extra"),
     [
         ("paramiko", _library, "ssh"),
-        ("boto3", lambda: cloudsecrets.aws("name"), "aws"),
-        ("google", lambda: cloudsecrets.gcp("name"), "gcp"),
+        ("boto3", lambda: secrets.aws("name"), "aws"),
+        ("google", lambda: secrets.gcp("name"), "gcp"),
     ],
 )
 def test_who_needs_it_says_so(library: str, use: Callable[[], object], extra: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotsurfer.jobfile import KEYS, read_jobfile
-from spotsurfer.jobinputs import InputFile, expand
+from spotsurfer.common.input_errors import line_of
+from spotsurfer.jobspec.parse import KEYS, read_jobfile
+from spotsurfer.jobspec.uploads import InputFile, expand
 from spotsurfer.model.errors import InputMissing, JobFileError
 from spotsurfer.model.job import JobSpec, MarketChoice
-from spotsurfer.tomllines import line_of
 
 FULL = """
 name = "assembly"

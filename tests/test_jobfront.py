@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from spotsurfer.cli.wire import spec_body
-from spotsurfer.jobfile import read_jobfile
+from spotsurfer.cli.commands.submit import spec_body
+from spotsurfer.jobspec.parse import read_jobfile
 from spotsurfer.model.errors import JobFileError
-from spotsurfer.model.job import JobSpec
-from spotsurfer.model.ports import JobPort
-from spotsurfer.state.codec import spec_from_doc, spec_to_doc
-from spotsurfer.web.asked import SpecBody
+from spotsurfer.model.job import JobPort, JobSpec
+from spotsurfer.state.jobs import spec_from_doc, spec_to_doc
+from spotsurfer.web.request_models import SpecBody
 
 BEGIN = 'command = ["serve"]\n'
 WHOLE = (

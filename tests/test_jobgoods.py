@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from spotsurfer.cli.wire import spec_body
-from spotsurfer.jobfile import JobRequest, make_request, read_jobfile
-from spotsurfer.jobfile import Origin as JobOrigin
+from spotsurfer.cli.commands.submit import spec_body
+from spotsurfer.jobspec.parse import JobRequest, make_request, read_jobfile
+from spotsurfer.jobspec.parse import Origin as JobOrigin
 from spotsurfer.model.errors import JobFileError
-from spotsurfer.model.goods import InputFetch, SharedMount
-from spotsurfer.state.codec import spec_from_doc, spec_to_doc
-from spotsurfer.web.asked import SpecBody
+from spotsurfer.model.job import InputFetch, SharedMount
+from spotsurfer.state.jobs import spec_from_doc, spec_to_doc
+from spotsurfer.web.request_models import SpecBody
 
 WHOLE = """\
 command = ["run"]

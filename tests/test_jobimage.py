@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from spotsurfer_agent.images.regauth import REGISTRY_AUTH
+from spotsurfer_wire.sealed_objects import REGISTRY_AUTH
 
-from spotsurfer.jobfile import read_jobfile
+from spotsurfer.jobspec.parse import read_jobfile
 from spotsurfer.model.errors import InputMissing, JobFileError
 
 AUTH = json.dumps({"auths": {"reg.example": {"auth": "eDp5"}}})

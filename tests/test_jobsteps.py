@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.steps import StepRun
+from spotsurfer_wire.messages import StepRun
 
-from spotsurfer.controller.chronicle import steps_news
-from spotsurfer.jobfile import read_jobfile
+from spotsurfer.controller.event_recorder import steps_news
+from spotsurfer.jobspec.parse import read_jobfile
 from spotsurfer.model.errors import JobFileError
-from spotsurfer.model.job import JobSpec
-from spotsurfer.model.steps import JobStep
-from spotsurfer.state.codec import spec_from_doc, spec_to_doc
-from spotsurfer.web.asked import SpecBody
+from spotsurfer.model.job import JobSpec, JobStep
+from spotsurfer.state.jobs import spec_from_doc, spec_to_doc
+from spotsurfer.web.request_models import SpecBody
 
 STEPS = """
 [[steps]]

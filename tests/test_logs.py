@@ -14,8 +14,8 @@ import pytest
 import structlog
 from support.tree import ROOT
 
-from spotsurfer import logs
-from spotsurfer.logs import Event, Log
+from spotsurfer.common import log_setup
+from spotsurfer.common.log_setup import Event, Log
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 
@@ -23,7 +23,7 @@ LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
     out = io.StringIO()
-    logs.set_up("info", "json", out)
+    log_setup.set_up("info", "json", out)
     yield out
     structlog.reset_defaults()
 
@@ -67,7 +67,7 @@ def test_who_logs_to_a_terminal_that_was_closed_goes_on() -> None:
     """An action that was done, and a thread that renews credentials, ended at the line that told of it."""
     (terminal, ours), lived = os.openpty(), False
     with contextlib.suppress(OSError), os.fdopen(ours, "w") as stream:  # closing it fails
-        logs.set_up("info", "text", stream)
+        log_setup.set_up("info", "text", stream)
         Log("room").info(Event.HOOK_DONE)
         os.close(terminal)
         with pytest.raises(OSError, match="Input/output"):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.closed import close
 
-from spotsurfer import places
-from spotsurfer.places import client_socket, find_config, usual_data_dir
-from spotsurfer.settings import Settings
+from spotsurfer.config import paths
+from spotsurfer.config.paths import client_socket, find_config, usual_data_dir
+from spotsurfer.config.settings import Settings
 
 
 @pytest.fixture
@@ -20,15 +20,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", *(n for n in os.environ if n.startswith("SPOTSURFER_"))):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(places, "DATA_SYSTEM", str(tmp_path / "system"))
-    monkeypatch.setattr(places, "CONFIG_SYSTEM", str(tmp_path / "etc.toml"))
+    monkeypatch.setattr(paths, "DATA_SYSTEM", str(tmp_path / "system"))
+    monkeypatch.setattr(paths, "CONFIG_SYSTEM", str(tmp_path / "etc.toml"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def test_roots_data_folder_is_that_of_0_1_0(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert places.DATA_SYSTEM == "/var/lib/spotsurfer-controller"
+    assert paths.DATA_SYSTEM == "/var/lib/spotsurfer-controller"
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert usual_data_dir({}) == Path("/var/lib/spotsurfer-controller")
 

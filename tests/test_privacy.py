@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from spotsurfer import agentruntime, privacy, wiring
-from spotsurfer.settings import Settings
+from spotsurfer.agent_runtime import provision
+from spotsurfer.common import private_files
+from spotsurfer.config.settings import Settings
+from spotsurfer.controller import wiring
 
 
 def mode(path: Path) -> int:
@@ -40,9 +42,9 @@ def test_what_it_makes_is_its_owners_alone(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("open_to_all")
 def test_a_runtime_that_comes_first_does_not_open_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`spotsurfer doctor` builds it before there is anything else."""
-    monkeypatch.setattr(agentruntime, "build", lambda out, **_: out.mkdir(parents=True))
+    monkeypatch.setattr(provision, "build", lambda out, **_: out.mkdir(parents=True))
     monkeypatch.delenv("SPOTSURFER_RUNTIME__PATH", raising=False)
-    agentruntime.ready(Settings(controller={"data_dir": str(tmp_path / "data")}), print)  # type: ignore[arg-type]
+    provision.ready(Settings(controller={"data_dir": str(tmp_path / "data")}), print)  # type: ignore[arg-type]
     assert mode(tmp_path / "data") == 0o700
 
 
@@ -52,11 +54,11 @@ def test_what_an_earlier_release_left_open_is_closed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     for path, was in ((data, 0o755), (data / "state.db", 0o644), (tmp_path / "store", 0o755)):
         path.chmod(was)
-    assert privacy.close(data) == [data, data / "state.db"]
+    assert private_files.close(data) == [data, data / "state.db"]
     made(tmp_path)
     assert mode(data) == mode(tmp_path / "store") == 0o700
     assert mode(data / "state.db") == 0o600
-    assert privacy.close(data) == []
+    assert private_files.close(data) == []
 
 
 FILES = {
@@ -87,9 +89,9 @@ def modes(folder: Path) -> dict[str, int]:
 
 def test_each_wrong_mode_is_mended_and_its_owners_rights_stay(folder: Path) -> None:
     (folder / "state.db").chmod(0o466)
-    assert privacy.close(folder) == [folder, *(folder / name for name in privacy.SECRET)]
+    assert private_files.close(folder) == [folder, *(folder / name for name in private_files.SECRET)]
     assert mode(folder) == 0o700
-    secrets = dict.fromkeys(privacy.SECRET, 0o600)
+    secrets = dict.fromkeys(private_files.SECRET, 0o600)
     assert modes(folder) == {**secrets, "state.db": 0o400, "notes.txt": 0o644}, "in a folder that is closed nobody reads it"
 
 
@@ -97,25 +99,25 @@ def test_what_belongs_to_somebody_else_is_told_and_not_touched(folder: Path, mon
     """Root runs a controller on the folder of a user, or of a group: their rights are not ours to take."""
     us = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: us + 1)
-    assert privacy.close(folder) == []
+    assert private_files.close(folder) == []
     assert (mode(folder), modes(folder)) == (0o775, FILES)
-    assert privacy.open_to_others(folder)
+    assert private_files.open_to_others(folder)
     folder.chmod(0o700)
-    assert not privacy.open_to_others(folder), "it is closed as it is"
+    assert not private_files.open_to_others(folder), "it is closed as it is"
 
 
 def test_a_store_in_a_shared_place_keeps_it_open_and_closes_its_secrets(folder: Path) -> None:
     """`/tmp`, or a folder that everybody writes to: other programs need it."""
     folder.chmod(0o1777)
-    assert privacy.close(folder) == [folder / name for name in privacy.SECRET]
+    assert private_files.close(folder) == [folder / name for name in private_files.SECRET]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
-    assert privacy.open_to_others(folder)
+    assert private_files.open_to_others(folder)
 
 
 def test_the_root_of_a_file_system_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "is_mount", lambda self: self == folder)
-    assert folder not in privacy.close(folder)
-    assert mode(folder) == 0o775 and privacy.open_to_others(folder)
+    assert folder not in private_files.close(folder)
+    assert mode(folder) == 0o775 and private_files.open_to_others(folder)
 
 
 def test_a_link_is_closed_where_it_leads(folder: Path, tmp_path: Path) -> None:
@@ -127,11 +129,11 @@ def test_a_link_is_closed_where_it_leads(folder: Path, tmp_path: Path) -> None:
     (folder / "token").symlink_to(tmp_path / "nowhere")
     link = tmp_path / "link"
     link.symlink_to(folder)
-    assert link / "store.key" in privacy.close(link)
+    assert link / "store.key" in private_files.close(link)
     assert mode(folder) == 0o700 and mode(key) == mode(folder / "state.db") == 0o600
-    assert not privacy.open_to_others(link)
+    assert not private_files.open_to_others(link)
 
 
 def test_a_folder_that_is_not_there_is_no_trouble(tmp_path: Path) -> None:
-    assert privacy.close(tmp_path / "none") == []
-    assert not privacy.open_to_others(tmp_path / "none")
+    assert private_files.close(tmp_path / "none") == []
+    assert not private_files.open_to_others(tmp_path / "none")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from spotsurfer.config.paths import client_socket
+from spotsurfer.config.settings import LimitsSection, Settings, listen_address, load_settings
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.snapshot import Limits
-from spotsurfer.places import client_socket
-from spotsurfer.settings import LimitsSection, Settings, listen_address, load_settings
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotsurfer.units import duration, parse_bytes, parse_seconds, parse_usd, size
+from spotsurfer.common.units import duration, parse_bytes, parse_seconds, parse_usd, size
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from spotsurfer_agent import __version__, clock, coding, respawn, shimwire
-from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.protocol import AgentConfig
+from spotsurfer_wire import clock, json_codec
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.messages import AgentConfig
+
+from spotsurfer_agent import __version__
+from spotsurfer_agent.control import respawn
+from spotsurfer_agent.host import shim_protocol
 
 log = logging.getLogger("spotsurfer_agent")
 
@@ -42,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.switch is not None:
         return _switch(options.base, options.switch)
     try:
-        config = coding.decode(AgentConfig, options.config.read_bytes())
+        config = json_codec.decode(AgentConfig, options.config.read_bytes())
     except (OSError, ProtocolError) as e:
         log.error("the configuration %s can't be used: %s", options.config, e)
         return respawn.UNFIT
@@ -51,13 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.respawn:
         return _respawn(options, config)
     # Imported here: the respawner lives as long as the machine and needs none of these modules, which take 40 MB.
-    from spotsurfer_agent import process
-    from spotsurfer_agent.chunks import keys
-    from spotsurfer_agent.notices.watcher import UnknownDialect, make_dialect
+    from spotsurfer_wire import crypto
+
+    from spotsurfer_agent.control import process
+    from spotsurfer_agent.control.notices import UnknownDialect, make_dialect
 
     try:
         over = process.run(options.base, config, make_dialect(config.metadata_dialect, config.metadata_url))
-    except (keys.WrongKey, UnknownDialect) as e:
+    except (crypto.WrongKey, UnknownDialect) as e:
         log.error("the configuration %s can't be used: %s", options.config, e)
         return respawn.UNFIT
     if not over:
@@ -90,7 +95,7 @@ def _respawn(options: argparse.Namespace, config: AgentConfig) -> int:
         lease_seconds=config.lease_seconds,
         power_off=lambda: _power_off(options.power_off),
         pid_file=options.base / "agent.pid",
-        job=options.base / "job" / shimwire.STARTED,
+        job=options.base / "job" / shim_protocol.STARTED,
     )
     keeper = respawn.Respawner(plan)
     signal.signal(signal.SIGTERM, lambda *_: keeper.leave())
@@ -99,12 +104,14 @@ def _respawn(options: argparse.Namespace, config: AgentConfig) -> int:
 
 
 def _redeem(base: Path, config: AgentConfig) -> int:
-    from spotsurfer_agent.access import handout, voucher
-    from spotsurfer_agent.storeport import StoreError
+    from spotsurfer_wire import sealed_objects
+    from spotsurfer_wire.store.port import StoreError
+
+    from spotsurfer_agent.store import credentials
 
     try:
-        voucher.redeem(config, base)
-    except (StoreError, handout.BadHandout, OSError) as e:
+        credentials.redeem(config, base)
+    except (StoreError, sealed_objects.BadHandout, OSError) as e:
         log.error("what user-data left out can't be had: %s", e)
         return 1
     return 0

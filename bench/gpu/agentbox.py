@@ -14,10 +14,12 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from spotsurfer_agent import coding, process, segments
-from spotsurfer_agent.notices.watcher import make_dialect
-from spotsurfer_agent.protocol import AgentConfig
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.control import process
+from spotsurfer_agent.control.notices import make_dialect
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.shim import output
+from spotsurfer_wire import json_codec
+from spotsurfer_wire.messages import AgentConfig
 from support import cuda_scenes, cuda_standin
 
 SHARE, BASE = Path("/run/share"), Path("/var/lib/spotsurfer")
@@ -58,7 +60,7 @@ def note_steps() -> None:
         while True:
             begins = [int(p.name.rpartition("-")[2]) for p in (BASE / "job/log").glob("out-*")]
             at = min(begins) if at < 0 and begins else at
-            piece = segments.read(BASE / "job/log", "out", at, 1 << 20) if at >= 0 else b""
+            piece = output.read_segments(BASE / "job/log", "out", at, 1 << 20) if at >= 0 else b""
             at, rest = at + len(piece), rest + piece
             *lines, rest = rest.split(b"\n")
             for line in lines:
@@ -69,7 +71,7 @@ def note_steps() -> None:
 
 def main() -> int:
     """The agent's life on this machine."""
-    config = coding.decode(AgentConfig, Path(sys.argv[1]).read_bytes())
+    config = json_codec.decode(AgentConfig, Path(sys.argv[1]).read_bytes())
     if sys.argv[2] == "standin":
         cuda_scenes.machine(seed=str(config.attempt))
         find = Tools.find

@@ -23,11 +23,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.cuda.port import Driver
-from spotsurfer_agent.cuda.states import OK
-from spotsurfer_agent.engines import criu_call
-from spotsurfer_agent.engines.stream import Receiver
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.criu import command
+from spotsurfer_agent.gpu.driver_port import OK, Driver
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.save.stream import Receiver
 from support import cuda_scenes, cuda_standin
 
 from bench.gpu.memory import Pages, pages
@@ -141,7 +140,7 @@ class Job:
         images, work = WORK / "images", WORK / "criu"
         for folder in (images, work / "plugins"):
             folder.mkdir(parents=True)
-        common = ["skip" if x == "nftables" else x for x in criu_call.COMMON]
+        common = ["skip" if x == "nftables" else x for x in command.COMMON]
         argv = [*tools.criu, "dump", "--stream", "--tree", str(self.pid), "--images-dir", str(images), "--work-dir", str(work)]
         argv += ["--log-file", "dump.log", "--libdir", str(work / "plugins"), "--shell-job", *common]
         receiver = Receiver(images, lambda _: Kept())
@@ -160,7 +159,7 @@ def driver(plan: Figures) -> Driver:
     if plan.get("standin"):
         cuda_scenes.machine()
         return cuda_standin.StandIn()
-    from spotsurfer_agent.cuda.binding import Binding
+    from spotsurfer_agent.gpu.nvidia_driver import Binding
 
     return Binding()
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import clock, coding, objectkeys
-from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.protocol import AgentConfig, Head, HeadKind, Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import ObjectStore
+from spotsurfer_wire import clock, json_codec, object_keys
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.messages import AgentConfig, Head, HeadKind, Spec
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import ObjectStore
 
 from bench.gpu.box import command
 
@@ -74,8 +74,8 @@ class Story:
         own = {} if self.options.standin else {k: os.environ[k] for k in PASSED_ON if k in os.environ}
         data = program.read_bytes()
         spec = Spec(self.name, argv, inputs={program.name: len(data)}, input_modes={program.name: 0o644}, environment=own)
-        self.store.create(objectkeys.input_key(self.name, program.name), data)
-        self.store.create(objectkeys.spec_key(self.name), coding.encode(spec))
+        self.store.create(object_keys.input_key(self.name, program.name), data)
+        self.store.create(object_keys.spec_key(self.name), json_codec.encode(spec))
         self.heads = HeadLog(self.store, self.name)
 
     def mark(self, what: str, at: float | None = None) -> None:
@@ -92,7 +92,7 @@ class Story:
             drain_margin_seconds=2.0, notice_window_seconds=NOTICE_SECONDS, checkpoint_threads=self.options.threads,
             compression="none",
         )  # fmt: skip
-        (share / "config").write_bytes(coding.encode(config))
+        (share / "config").write_bytes(json_codec.encode(config))
         mode = "standin" if self.options.standin else "driver"
         argv = command(self.options.runtime, self.folder / "store", share, "bench.gpu.agentbox", "/run/share/config", mode)
         with (share / "agent.log").open("wb") as log:
@@ -122,7 +122,7 @@ class Story:
     def output(self) -> bytes:
         """What the job printed, under all its machines."""
         whole: dict[int, bytes] = {}
-        for found in self.store.list(objectkeys.log_prefix(self.name)):
+        for found in self.store.list(object_keys.log_prefix(self.name)):
             if "/out-" in found.key:
                 whole[int(found.key.rpartition("-")[2])] = self.store.get(found.key) or b""
         out = b""

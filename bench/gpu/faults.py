@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from spotsurfer_agent.cuda import moving
-from spotsurfer_agent.engines import cuda
-from spotsurfer_agent.engines.port import EngineError
-from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.engines import criu_cuda
+from spotsurfer_agent.gpu import device_memory
+from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_wire.manifest import Manifest
 from support import cuda_standin
 from support.engine_kit import BASE, W, newest, output, request, until
 
@@ -93,7 +93,7 @@ class Scene(scenes.Machine):
         status = self.engine.status()
         assert (status.state, status.pending_final) == (W.RUNNING, None), status
         self.wait_step(self.step() + 3)
-        assert not (BASE / "job" / moving.MARKER).exists()
+        assert not (BASE / "job" / device_memory.MARKER).exists()
 
     def left(self) -> Manifest:
         """Save it for the last time, and end it here."""
@@ -145,7 +145,7 @@ def sidecar(plan: Row, stage: str, delay: float) -> Row:
 
 def refused(plan: Row, mode: str) -> Row:
     """What the driver can't save."""
-    moving.LOCK_SECONDS = 2.0
+    device_memory.LOCK_SECONDS = 2.0
     s = Scene({**plan, "turns": 10**6}, mode)
     for number, final in ((1, False), (2, True)):
         s.refuses(partial(s.engine.save, request(number, final=final)))
@@ -157,7 +157,7 @@ def refused(plan: Row, mode: str) -> Row:
 def short(plan: Row) -> Row:
     """The machine has too little memory for what is on the GPU."""
     s = Scene(plan)
-    with mock.patch.object(cuda, "free_bytes", lambda: 1 << 20):
+    with mock.patch.object(criu_cuda, "free_bytes", lambda: 1 << 20):
         s.refuses(lambda: s.engine.save(request(1, final=False)))
     s.unharmed()
     s.engine.restore(s.left(), s.spec)
@@ -195,12 +195,12 @@ def elsewhere(plan: Row) -> Row:
 def taken(plan: Row) -> Row:
     """Another program has the GPU's memory when the job comes back."""
     s = Scene(plan)
-    image, cuda.ROOM_SECONDS = s.left(), 1.0
+    image, criu_cuda.ROOM_SECONDS = s.left(), 1.0
     free = min(card.free_bytes for card in s.cuda._about().cards)
     with occupied(plan, free - plan["size"] // 2):
         s.refuses(lambda: s.engine.restore(image, s.spec))
         assert s.engine.status().state is W.ABSENT
-    cuda.ROOM_SECONDS = 20.0
+    criu_cuda.ROOM_SECONDS = 20.0
     s.engine.restore(image, s.spec)
     return s.ended()
 

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from spotsurfer_agent import manifest, objectkeys
-from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.prints import Printer, pairs
-from spotsurfer_agent.chunks.reader import Reader
-from spotsurfer_agent.engines.fingerprints import is_pages, kept_as
-from spotsurfer_agent.storeport import ObjectStore
+from spotsurfer_agent.chunks.fingerprints import Printer, is_pages, kept_as, pairs
+from spotsurfer_wire import manifest, object_keys
+from spotsurfer_wire.chunks.reader import Reader
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.linux.buffers import PAGE
+from spotsurfer_wire.store.port import ObjectStore
 from support.engine_kit import JOB
 
 Halves = npt.NDArray[np.uint64]
@@ -31,7 +30,7 @@ def share(first: Halves, second: Halves) -> float:
 def _pages(store: ObjectStore, checkpoint: str) -> Halves:
     """From the fingerprints that an image brings along for the next save."""
     keys = Keys.derive(b"", JOB)
-    data = store.get(objectkeys.manifest_key(JOB, checkpoint))
+    data = store.get(object_keys.manifest_key(JOB, checkpoint))
     assert data is not None, checkpoint
     image, found = manifest.decode(data, keys, JOB, checkpoint), [np.empty(0, dtype=np.uint64)]
     empty = pairs(Printer(keys).of_pages(memoryview(bytes(PAGE))))[0]

@@ -12,20 +12,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import coding, hugepages, objectkeys
-from spotsurfer_agent.access.opening import Way
-from spotsurfer_agent.chunks.limits import Limits
-from spotsurfer_agent.cuda import processes
-from spotsurfer_agent.cuda.cards import About
-from spotsurfer_agent.engines import gpufacts
-from spotsurfer_agent.engines.cuda import CudaEngine
-from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.ladder import Ladder
-from spotsurfer_agent.engines.port import EngineError, SaveRequest
-from spotsurfer_agent.engines.restoring import Origin
-from spotsurfer_agent.protocol import SaveFacts, Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.engines.criu_cuda import CudaEngine
+from spotsurfer_agent.gpu import device_memory, processes
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.ports.engine import EngineError, SaveRequest
+from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.store.credentials import StoreAccess
+from spotsurfer_wire import gpu_facts, json_codec, object_keys
+from spotsurfer_wire.chunks.budget import Limits
+from spotsurfer_wire.gpu_facts import About
+from spotsurfer_wire.messages import SaveFacts, Spec
+from spotsurfer_wire.store.obstore import open_store
 from support import cuda_scenes, cuda_standin
 from support.engine_kit import BASE, JOB, STORE, W, newest, output, request
 
@@ -47,19 +46,19 @@ class Machine:
         passed = {k: os.environ[k] for k in PASSED_ON if k in os.environ}
         self.spec = Spec(JOB, plan["command"], environment={**passed, **plan["environment"]})
         self.store = open_store(STORE)
-        self.store.create(objectkeys.spec_key(JOB), coding.encode(self.spec))
+        self.store.create(object_keys.spec_key(JOB), json_codec.encode(self.spec))
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
-        CudaEngine.holds_threads, hugepages.COMPACTS = bool(plan["hold"]), bool(plan["compact"])
+        CudaEngine.holds_threads, device_memory.COMPACTS = bool(plan["hold"]), bool(plan["compact"])
         if plan["standin"]:
             cuda_scenes.machine()
             tools = dataclasses.replace(tools, cuda=(sys.executable, str(cuda_standin.__file__)))
 
         def make(kind: type[Hosted]) -> Hosted:
-            engine = kind(BASE, JOB, self.store, tools, origin=Origin(Way(STORE), lazy=plan.get("lazy", True)))
+            engine = kind(BASE, JOB, self.store, tools, origin=Origin(StoreAccess(STORE), lazy=plan.get("lazy", True)))
             engine.limit(Limits(2 << 30, plan["threads"], compression=plan["compression"]), plan["memory_bytes"])
             return engine
 
-        self.engine = Ladder(BASE, JOB, self.store, make)
+        self.engine = EngineChoice(BASE, JOB, self.store, make)
         problems = self.engine.preflight()
         assert not problems, problems
 
@@ -130,7 +129,7 @@ def _figures(m: Machine, facts: SaveFacts, seconds: float) -> Plan:
 
 def _swapped(facts: Mapping[str, str], here: About) -> list[tuple[str, str]]:
     """Each GPU's content to another GPU."""
-    return list(zip(facts[gpufacts.UUIDS].split(), reversed([card.uuid for card in here.cards]), strict=True))
+    return list(zip(facts[gpu_facts.UUIDS].split(), reversed([card.uuid for card in here.cards]), strict=True))
 
 
 def restore(plan: Plan) -> Plan:
@@ -142,7 +141,7 @@ def restore(plan: Plan) -> Plan:
     m.engine.expect(image)  # likewise
     time.sleep(STAND_BY_SECONDS)
     if plan["swap"]:
-        gpufacts.pairs = _swapped
+        gpu_facts.pairs = _swapped
     began = time.monotonic()
     m.engine.restore(image, m.spec)
     seconds = time.monotonic() - began

@@ -19,15 +19,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from spotsurfer_agent.protocol import AgentState, Report
+from spotsurfer_wire.messages import AgentState, Report
 
 from bench.memory.place import controller
 from spotsurfer import __version__
-from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
-from spotsurfer.model.job import Attempt, AttemptState, Job, JobSpec, JobState
+from spotsurfer.model.job import Attempt, AttemptNumber, AttemptState, InstanceId, Job, JobId, JobSpec, JobState
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import market
+from spotsurfer.state import observations
 from spotsurfer.state.db import open_database
 
 JOBS = 100
@@ -96,7 +95,7 @@ def fill(data_dir: Path, jobs: int) -> None:
                 report = Report(
                     job, number, f"box-{job}-{number}", __version__, 9, AgentState.FINISHED, head=3, cpu_seconds=3000.0
                 )
-                market.set_usage(c, report, end)
+                observations.set_usage(c, report, end)
     engine.dispose()
 
 

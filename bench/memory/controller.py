@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.memory.place import controller
-from spotsurfer.cli.client import Client, connect
-from spotsurfer.demo.stage import Stage
+from spotsurfer.demo.environment import Stage
+from spotsurfer.web.client import Client, connect
 
 JOBS = 10
 SHORT_JOBS = 50

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
-from spotsurfer_agent import coding, objectkeys, segments
-from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.protocol import AgentConfig, AgentState, Desired, Head, HeadKind, Report, Spec, Want
-from spotsurfer_agent.store import open_store
+from spotsurfer_agent.shim import output
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.messages import AgentConfig, AgentState, Desired, Head, HeadKind, Report, Spec, Want
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import BASE, JOB, SHARE, STORE
 
 from bench.memory import processes
@@ -45,7 +46,7 @@ class Machine:
             JOB, attempt, STORE, metadata_url=f"http://127.0.0.1:{METADATA_PORT}", poll_seconds=0.5, report_seconds=1.0,
             warm_wait_seconds=300.0,
         )  # fmt: skip
-        (SHARE / "agent.json").write_bytes(coding.encode(config))
+        (SHARE / "agent.json").write_bytes(json_codec.encode(config))
         runtime = Path(os.environ["SPOTSURFER_PREFIX"]).parent
         (BASE / "runtime").mkdir()
         (BASE / "runtime/current").symlink_to(runtime)
@@ -65,7 +66,9 @@ class Machine:
     def want(self, want: Want, save_at_least: int = 0) -> None:
         """Tell the agent."""
         self._told += 1
-        self._store.put(objectkeys.desired_key(JOB, self._attempt), coding.encode(Desired(self._told, want, save_at_least)))
+        self._store.put(
+            object_keys.desired_key(JOB, self._attempt), json_codec.encode(Desired(self._told, want, save_at_least))
+        )
 
     def save(self) -> None:
         """One live save; returns when the agent has reported that the job runs on."""
@@ -77,8 +80,8 @@ class Machine:
 
     def shows(self, state: AgentState, saves: int = 0) -> bool:
         """Whether the agent's newest report says so; its memory must have arrived, too."""
-        data = self._store.get(objectkeys.live_key(JOB, self._attempt))
-        report = coding.decode(Report, data) if data is not None else None
+        data = self._store.get(object_keys.live_key(JOB, self._attempt))
+        report = json_codec.decode(Report, data) if data is not None else None
         return (
             report is not None and report.state is state and report.arriving_bytes is None
             and (report.last_save.sequence if report.last_save is not None else 0) >= saves
@@ -96,7 +99,7 @@ class Machine:
         """What the job printed on this machine."""
         begins = [int(p.name.rpartition("-")[2]) for p in (BASE / "job/log").glob("out-*")]
         out, at = b"", min(begins, default=0)
-        while piece := segments.read(BASE / "job/log", "out", at + len(out), 1 << 20):
+        while piece := output.read_segments(BASE / "job/log", "out", at + len(out), 1 << 20):
             out += piece
         return "\n" + out.decode(errors="replace")
 
@@ -121,10 +124,10 @@ class Machine:
 def saves(size: str, rest: str) -> Figures:
     """An agent whose job is idle, saved once, saved more often with changes between, and drained."""
     program, store = (SHARE / "job").read_bytes(), open_store(STORE)
-    store.create(objectkeys.input_key(JOB, "job"), program)
+    store.create(object_keys.input_key(JOB, "job"), program)
     command = ["./job", "stamped", size, "50"]
     spec = Spec(JOB, command, inputs={"job": len(program)}, input_modes={"job": 0o755})
-    store.create(objectkeys.spec_key(JOB), coding.encode(spec))
+    store.create(object_keys.spec_key(JOB), json_codec.encode(spec))
     machine, figures = Machine(1), Figures()
     machine.grant()
     machine.until(lambda: "\nready " in machine.output(), "the job's memory")

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from spotsurfer.demo.stage import Stage
+from spotsurfer.demo.environment import Stage
 
 CONFIG = """\
 [controller]

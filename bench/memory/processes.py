@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LOOK_SECONDS = 0.05
-MODULES = {"spotsurfer_agent": "agent", "spotsurfer_agent.shim": "shim", "spotsurfer_agent.pager": "pager"}
+MODULES = {"spotsurfer_agent": "agent", "spotsurfer_agent.shim": "shim", "spotsurfer_agent.restore.pager": "pager"}
 AGENT, RESPAWNER = "agent", "respawner"
 # start-end, permissions, offset, device, inode, name: proc_pid_smaps(5)
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \S+ *(.*)")

@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+from spotsurfer_lab.deadline_backtest import compare, policy_for
+from spotsurfer_lab.markets import read_trace, read_windows
+from spotsurfer_lab.results import figures
 
 from bench.policies import fresh
 from bench.report import Part, percent, table
-from spotsurfer.ports.purchase import Buy, Terms, View
-from spotsurfer.sim.contest import compare, policy_for
-from spotsurfer.sim.deadline import play, ticks_of
-from spotsurfer.sim.outcome import figures
-from spotsurfer.sim.traces import read_trace, read_windows
+from spotsurfer.core.scheduling.deadline import play, ticks_of
+from spotsurfer.ports.policies import Buy, Terms, View
 
 DATA = Path(__file__).resolve().parent.parent / "markets"
 SETTINGS = [(hours, restart) for hours in (52, 60, 70, 92) for restart in (0.05, 0.2)]

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from spotsurfer_lab.deadline_backtest import compare
+from spotsurfer_lab.markets import Trace, read_trace, read_windows, records_of
+from spotsurfer_lab.results import figures
 
 from bench.report import Part, percent, table
-from spotsurfer.plugins import TRAINING, plugin
-from spotsurfer.ports.purchase import Terms
-from spotsurfer.sim.contest import compare
-from spotsurfer.sim.outcome import figures
-from spotsurfer.sim.traces import Trace, read_trace, read_windows, records_of
+from spotsurfer.common.plugins import TRAINING, plugin
+from spotsurfer.ports.policies import Terms
 
 DATA = Path(__file__).resolve().parent.parent / "markets"
 SETTINGS = [(hours, restart) for hours in (52, 60, 70, 92) for restart in (0.05, 0.2)]

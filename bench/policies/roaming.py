@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from spotsurfer_lab import interval_backtest, placement_backtest
+from spotsurfer_lab.interval_backtest import Fleet, hazard, read_lifetimes
+from spotsurfer_lab.markets import FAMILIES, read_prices, read_trace, read_windows
+from spotsurfer_lab.placement_backtest import Zones
+from spotsurfer_lab.results import figures
 
 from bench.report import Part, percent, table
-from spotsurfer.ports.purchase import Terms
-from spotsurfer.sim import savecontest, zonecontest
-from spotsurfer.sim.deadline import OPTIMUM, ticks_of
-from spotsurfer.sim.families import FAMILIES
-from spotsurfer.sim.outcome import figures
-from spotsurfer.sim.prices import read_prices
-from spotsurfer.sim.saving import Fleet, hazard, read_lifetimes
-from spotsurfer.sim.traces import read_trace, read_windows
-from spotsurfer.sim.zones import Zones
+from spotsurfer.core.scheduling.deadline import OPTIMUM, ticks_of
+from spotsurfer.ports.policies import Terms
 
 DATA = Path(__file__).resolve().parent.parent / "markets"
 TICK_SECONDS, ON_DEMAND, SPOT, USD_PER_GB = 195.0, 3.06, 0.9731, 0.02
@@ -62,8 +60,8 @@ def place(one: Place) -> dict[str, Any]:
     work, deadline, restart = one.job
     terms = Terms(TICK_SECONDS, work * 3600, deadline * 3600, restart * 3600, 0.0, ON_DEMAND)
     rows = [r for r in starts if r + ticks_of(terms) <= len(zones.up)][:: one.every]
-    setting = zonecontest.Setting(zones, terms, rows, round(SEEN_HOURS * 3600 / TICK_SECONDS))
-    found = figures(zonecontest.compare(setting, POLICIES, _quiet).comparison)
+    setting = placement_backtest.Setting(zones, terms, rows, round(SEEN_HOURS * 3600 / TICK_SECONDS))
+    found = figures(placement_backtest.compare(setting, POLICIES, _quiet).comparison)
     about = {"market": one.market, "state_gb": one.state_gb, "job": one.job, "half": one.half, "windows": len(rows)}
     return {**about, "policies": found}
 
@@ -87,7 +85,7 @@ def save(one: Save) -> dict[str, Any]:
     truth = hazard(read_lifetimes(DATA / "gcp-lifetimes-2019.csv.gz"))
     fleet = Fleet(truth, one.job_hours * 3600, one.save_seconds, 2 * one.save_seconds, one.notice_seconds, 1.0, one.jobs)
     names = ("surf", "young", "daly", "fixed", "never", OPTIMUM)
-    found = figures(savecontest.compare(fleet, one.fleets, names, _quiet).comparison)
+    found = figures(interval_backtest.compare(fleet, one.fleets, names, _quiet).comparison)
     about = {"save_seconds": one.save_seconds, "notice_seconds": one.notice_seconds, "job_hours": one.job_hours}
     return {**about, "fits": fleet.fits, "policies": found}
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import xxhash
-from spotsurfer_agent import trees
-from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.reader import Reader
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.store import open_store
+from spotsurfer_agent.files import tree
+from spotsurfer_wire.chunks.reader import Reader
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.linux.buffers import PAGE
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.store.obstore import open_store
 from support import engine_kit
 
 from bench.scenes import kit
@@ -26,7 +26,7 @@ def build(image: Manifest, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     keys = Keys.derive(b"", engine_kit.JOB)
-    trees.build(folder, image.image, image.chunks, Reader(open_store(f"file://{kit.STORE}"), engine_kit.JOB, keys))
+    tree.build(folder, image.image, image.chunks, Reader(open_store(f"file://{kit.STORE}"), engine_kit.JOB, keys))
 
 
 def pages(folder: Path) -> Iterator[bytes]:

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from spotsurfer_agent import heap, objectkeys
-from spotsurfer_agent.access.opening import Way
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.engines.restoring import Origin
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import SaveFacts, Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.store.credentials import StoreAccess
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.linux import memory
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import SaveFacts, Spec
+from spotsurfer_wire.store.obstore import open_store
 from support import engine_kit
 
 BASE, STORE, SHARE = engine_kit.BASE, Path("/run/store"), engine_kit.SHARE
@@ -48,7 +49,7 @@ class Runner:
 
     def __init__(self, url: str = f"file://{STORE}", options: Mapping[str, str] | None = None) -> None:
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
-        self._origin = Origin(Way(url, dict(options or {})))
+        self._origin = Origin(StoreAccess(url, dict(options or {})))
         self.engine = CriuEngine(BASE, engine_kit.JOB, open_store(url, options), tools, origin=self._origin)
         self._number = 0
         self.stages: dict[str, float] = {}
@@ -80,7 +81,7 @@ class Runner:
 
         facts = self.engine.save(engine_kit.request(self._number, final=final, base=base, progress=progress))
         reached.append(("end", time.monotonic()))
-        heap.trim_memory()  # as the agent does after each task
+        memory.trim_memory()  # as the agent does after each task
         self.stages = {a[0]: round(b[1] - a[1], 4) for a, b in itertools.pairwise(reached)}
         return facts
 
@@ -198,4 +199,4 @@ def run(argv: list[str], **options: object) -> None:
 
 def checkpoint(number: int) -> str:
     """The id of a save by its number."""
-    return objectkeys.checkpoint_id(1, number)
+    return object_keys.checkpoint_id(1, number)

@@ -10,9 +10,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent import jobroot, linux, netns, shimwire
-from spotsurfer_agent.engines import criu_call
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.criu import command
+from spotsurfer_agent.host import network, root_fs, shim_protocol
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.linux import syscalls
 
 from bench.scenes import kit
 
@@ -31,7 +32,7 @@ class Plain:
     @staticmethod
     def here() -> Plain:
         """The job that runs on this machine."""
-        told = shimwire.ask(kit.BASE / "job", "status")
+        told = shim_protocol.ask(kit.BASE / "job", "status")
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
         return Plain(tools, told["root_pid"], told["net"], dict(told["pipes"]))
 
@@ -72,7 +73,7 @@ def restore(images: Path, scratch: Path, job: Plain) -> float:
     """`criu restore` from files, on a machine where the job does not run. Returns seconds from the order to its first line."""
     work, root = _work(images), kit.BASE / "job/root"
     (work / "pid").unlink(missing_ok=True)
-    net, (read, write) = netns.prepare(job.tools), os.pipe()
+    net, (read, write) = network.prepare(job.tools), os.pipe()
     quiet = os.open("/dev/null", os.O_WRONLY)
     mounts = _mounts(scratch)
     named = [x for m in mounts for x in ("--external", f"mnt[{m.name}]:{root}{m.target}")]
@@ -97,15 +98,15 @@ def restore(images: Path, scratch: Path, job: Plain) -> float:
     _end(int((work / "pid").read_text()))
     for fd in (read, net, quiet):
         os.close(fd)
-    netns.remove(job.tools)
+    network.remove(job.tools)
     return seconds
 
 
-def _become(argv: list[str], mounts: list[jobroot.Mount], root: str, fds: tuple[int, ...]) -> None:
+def _become(argv: list[str], mounts: list[root_fs.Mount], root: str, fds: tuple[int, ...]) -> None:
     os.setsid()
-    linux.unshare(linux.CLONE_NEWNS)
-    linux.private_mounts()
-    jobroot.build(root, mounts)
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    syscalls.private_mounts()
+    root_fs.build(root, mounts)
     for fd in fds:
         os.set_inheritable(fd, True)
     os.execvp(argv[0], argv)
@@ -117,12 +118,12 @@ def _end(pid: int) -> None:
         os.waitpid(pid, 0)
 
 
-def _mounts(scratch: Path) -> list[jobroot.Mount]:
-    return jobroot.mounts(str(kit.BASE), str(scratch))
+def _mounts(scratch: Path) -> list[root_fs.Mount]:
+    return root_fs.mounts(str(kit.BASE), str(scratch))
 
 
 def _common() -> list[str]:
-    return [x for x in criu_call.COMMON if not x.startswith("--stream")]
+    return [x for x in command.COMMON if not x.startswith("--stream")]
 
 
 def _work(images: Path) -> Path:

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.engines.port import WorkloadState
-from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.ports.engine import WorkloadState
+from spotsurfer_wire.manifest import Manifest
 from support import engine_kit
 
 from bench.scenes import kit, reference
@@ -142,7 +142,7 @@ def _servers() -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if b"spotsurfer_agent.pager" in (folder / "cmdline").read_bytes():
+            if b"spotsurfer_agent.restore.pager" in (folder / "cmdline").read_bytes():
                 found.append(int(folder.name))
     return found
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from spotsurfer_agent.engines import ahead
+from spotsurfer_agent.save import precopy
 
 from bench.scenes import images, kit, memory, reference
 from bench.scenes.kit import Runner
@@ -23,7 +23,7 @@ def freeze(size: str) -> Figures:
 
 def unwatched(size: str) -> Figures:
     """As `freeze` on a kernel before 6.8.10, which can't tell what the job writes: all is read while it stands still."""
-    with mock.patch.object(ahead, "available", lambda: False):
+    with mock.patch.object(precopy, "can_watch_writes", lambda: False):
         return freeze(size)
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from spotsurfer_agent import manifest, objectkeys
-from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.engines import ahead, stream
+from spotsurfer_agent.save import precopy, stream
+from spotsurfer_wire import manifest, object_keys
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.linux.buffers import PAGE
 from support import engine_kit
 from support.torn_scenes import take_wait_out
 
@@ -76,7 +76,7 @@ def torn_saves(numbers: str, wait: str) -> Figures:
     if os.environ.get(SLOW):
         make_slow()
     for n in numbers.split(","):
-        ahead.WORTH_BYTES = 0 if int(n) % 2 else 1 << 40  # every other one is streamed as a whole
+        precopy.WORTH_BYTES = 0 if int(n) % 2 else 1 << 40  # every other one is streamed as a whole
         e.save(engine_kit.request(int(n), final=False))
     return {}
 
@@ -169,7 +169,7 @@ def _signal(agent: int, number: int) -> None:
 
 def _wrong_pages(number: int) -> int:
     """Pages of an image that are not of the instant of the newest one: the job stamps them one after the other."""
-    data = Path(kit.STORE, objectkeys.manifest_key(engine_kit.JOB, kit.checkpoint(number))).read_bytes()
+    data = Path(kit.STORE, object_keys.manifest_key(engine_kit.JOB, kit.checkpoint(number))).read_bytes()
     folder = kit.TMPFS / "built"
     images.build(manifest.decode(data, Keys.derive(b"", engine_kit.JOB), engine_kit.JOB), folder)
     stamps: dict[int, int] = {}

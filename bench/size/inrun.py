@@ -7,12 +7,11 @@ import multiprocessing
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from spotsurfer_lab.size_backtest import Ride, Rides, best_fixed, compare, optimum, play, size_policy
 
 from bench.report import Part, percent, table
 from bench.size.settings import MEGAHIT, MINIMAP2, surf, with_history, world
-from spotsurfer.sim.sizecontest import Rides, compare, size_policy
-from spotsurfer.sim.sizing import Ride, best_fixed, optimum, play
-from spotsurfer.sim.usage import Usage
+from spotsurfer.core.scheduling.rightsizing import Usage
 
 Setting = tuple[str, float, float]
 FIRST: dict[str, Setting] = {

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from spotsurfer_lab.size_backtest import MAX_FACTOR
 
 from bench.report import Part, percent, table
 from bench.size.settings import DATA
-from spotsurfer.core.nextsize import LATEST, next_bytes
-from spotsurfer.ports.size import USABLE
-from spotsurfer.sim.catalogue import MAX_FACTOR
+from spotsurfer.core.scheduling.rightsizing import LATEST, next_bytes
+from spotsurfer.ports.policies import USABLE
 
 Rule = Callable[[Sequence[float], float], float]  # peaks so far, request -> limit, all in bytes
 MIB, GIB = 1 << 20, 1 << 30

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from spotsurfer_lab.markets import read_trace, read_windows
+from spotsurfer_lab.placement_backtest import machines_usd
+from spotsurfer_lab.size_backtest import Ride, SpotTimes, Stay, World, best_fixed, optimum, play
 
 from bench.report import Part, percent, table
 from bench.size.settings import MARKETS, MEGAHIT, at_spot_prices, surf, with_history, world
-from spotsurfer.ports.size import Size
-from spotsurfer.sim.bills import machines_usd
-from spotsurfer.sim.sizing import Ride, SpotTimes, Stay, World, best_fixed, optimum, play
-from spotsurfer.sim.traces import read_trace, read_windows
+from spotsurfer.ports.policies import Size
 
 POOL, TICK_SECONDS = "us-west-2b_v100_1", 195.0
 HOURS, MOVE_SECONDS = 24.0, 60.0

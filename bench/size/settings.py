@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from spotsurfer_lab.markets import read_rows, read_usage
+from spotsurfer_lab.size_backtest import MAX_FACTOR, World, allowed, kinds_like, size_policy
+
 from bench.report import ROOT
-from spotsurfer.ports.size import Size, SizeTerms
-from spotsurfer.sim.catalogue import MAX_FACTOR, allowed, kinds_like
-from spotsurfer.sim.sizecontest import size_policy
-from spotsurfer.sim.sizing import World
-from spotsurfer.sim.traces import read_rows
-from spotsurfer.sim.usage import Usage, read_usage
+from spotsurfer.core.scheduling.rightsizing import Usage
+from spotsurfer.ports.policies import Size, SizeTerms
 
 DATA = ROOT / "bench" / "usage"
 MARKETS = ROOT / "bench" / "markets"

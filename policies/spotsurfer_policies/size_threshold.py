@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
-from spotsurfer.ports.parameters import Parameter, parameters
-from spotsurfer.ports.size import Came, Kind, Moment, SizeChoice, SizeTerms
+from spotsurfer.ports.policies import Came, MachineKind, Parameter, SizeChoice, SizeMoment, SizeTerms, parameters
 
 GIB = 1 << 30
 PARAMETERS = (
@@ -51,7 +50,7 @@ class Bounds:
 class Watch:
     """What is remembered of a run: for how long use has been above and below, and since the last move."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[MachineKind, ...]
     ladder: tuple[int, ...]  # types that a step may lead to, by memory
     above: float = 0.0
     below: float = 0.0
@@ -78,7 +77,7 @@ class Threshold:
         order = sorted(ladder, key=lambda i: (terms.kinds[i].memory_bytes, terms.kinds[i].cores))
         return Watch(terms.kinds, tuple(order)), terms.start
 
-    def look(self, memory: Watch, moment: Moment) -> tuple[Watch, SizeChoice]:
+    def look(self, memory: Watch, moment: SizeMoment) -> tuple[Watch, SizeChoice]:
         """A step, where a bound was passed for long enough."""
         b, here = self._bounds, memory.kinds[moment.here]
         shares = (100 * moment.memory_max_bytes / here.memory_bytes, 100 * moment.cores / here.cores)
@@ -101,7 +100,7 @@ class Threshold:
             return self._step(watch, moment, -1)
         return watch, SizeChoice()
 
-    def _step(self, watch: Watch, moment: Moment, way: int) -> tuple[Watch, SizeChoice]:
+    def _step(self, watch: Watch, moment: SizeMoment, way: int) -> tuple[Watch, SizeChoice]:
         here = watch.kinds[moment.here].memory_bytes
         rungs = [i for i in watch.ladder if (watch.kinds[i].memory_bytes - here) * way > 0]
         rungs = rungs if way > 0 else rungs[::-1]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from spotsurfer.model.errors import Invalid, ProviderError
-from spotsurfer.model.ids import InstanceId
+from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.ports.provider import InstanceState, InstanceView, LaunchPlan, Provider
 

@@ -1,17 +1,22 @@
-"""What all commands share: options, the session, the client."""
+"""What all commands share: options, the session, the client, points of time for --since."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotsurfer.model.errors import DISK_FULL, UsageError
+from spotsurfer.ports.clock import SystemClock
 
 if TYPE_CHECKING:
-    from spotsurfer.cli.client import Client
+    from spotsurfer.web.client import Client
+
+
+# What all commands share: options, the session, the client.
 
 
 @dataclass(slots=True)
@@ -24,7 +29,7 @@ class Session:
 
     def client(self) -> Client:
         """The controller; what speaks HTTP is loaded only where it is needed."""
-        from spotsurfer.cli.client import connect
+        from spotsurfer.web.client import connect
 
         return connect(self.config)
 
@@ -64,7 +69,7 @@ Config = Annotated[Path | None, typer.Option("--config", help="Configuration fil
 
 def timeout_seconds(text: str) -> float:
     """The value of an option --timeout. Raises UsageError."""
-    from spotsurfer.units import parse_seconds
+    from spotsurfer.common.units import parse_seconds
 
     try:
         return parse_seconds(text)
@@ -85,3 +90,20 @@ def write(path: Path, content: str | bytes) -> None:
 def examples(*lines: str) -> str:
     """Help text below the options."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+# Points of time as people give them to --since: so long ago, or a date.
+
+EXPECTED = 'expected so long ago, like "2h" or "7d", or a time like 2026-11-25 or "2026-11-25 14:30"'
+
+
+def since(text: str) -> datetime:
+    """That time in UTC. Without a zone it is local time. Raises UsageError."""
+    from spotsurfer.common.units import parse_seconds
+
+    try:
+        if "-" in text:
+            return datetime.fromisoformat(text.strip()).astimezone(UTC)
+        return SystemClock().now() - timedelta(seconds=parse_seconds(text))
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"--since is {text!r}, {EXPECTED}.") from None

@@ -1,18 +1,58 @@
-"""Following: the timeline as it happens, and waits that end with a verdict."""
+"""Following at the command line: the timeline, waits with a verdict, long operations with progress."""
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
 
-from spotsurfer.cli import words
-from spotsurfer.cli.client import LONG_POLL_SECONDS, Client, Json, job_path, patiently
+from spotsurfer.cli import screen
 from spotsurfer.cli.screen import clean, complain, paragraph, put_json, tell, when
-from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, WaitOver
+from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, SpotsurferError, WaitOver
 from spotsurfer.model.job import ENDED, JobState
+from spotsurfer.web.client import LONG_POLL_SECONDS, Client, Json, job_path, patiently
+
+# Long commands: begun at the controller, followed here with a line of progress, called off with Ctrl-C.
+
+QUIET_SECONDS = 2.0  # shorter ones say nothing but their result
+STEP_SECONDS = 1.0
+
+
+def follow(client: Client, path: str, body: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """The result of the command begun by this POST; raises its error. Ctrl-C ends it at the controller, too."""
+    began, number = client.post(path, body), ""
+    number, since, shown = str(began["id"]), time.monotonic(), False
+    try:
+        while not began["done"]:
+            early = time.monotonic() - since < QUIET_SECONDS
+            began = client.get(f"/v1/work/{number}", wait=STEP_SECONDS if early or sys.stderr.isatty() else LONG_POLL_SECONDS)
+            if not began["done"] and time.monotonic() - since >= QUIET_SECONDS:
+                shown = show(began) or shown
+    except KeyboardInterrupt:
+        with suppress(SpotsurferError):
+            client.delete(f"/v1/work/{number}")
+        raise
+    finally:
+        if shown:
+            print(file=sys.stderr, flush=True)
+    result: dict[str, Any] = began["result"] or {}
+    return result
+
+
+def show(state: Mapping[str, Any]) -> bool:
+    """One line that is written over on a terminal, lines otherwise; whether it was the former."""
+    of = f" {state['at']} of {state['of']}" if state["of"] else ""
+    text = f"{state['what']}: {state['stage']}{of} …"
+    terminal = sys.stderr.isatty()
+    print(f"\r\x1b[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+    return terminal
+
+
+# Following: the timeline as it happens, and waits that end with a verdict.
 
 LOOK_SECONDS = 0.5
 LAST_LINES = 10  # of all jobs, that are shown before what is new
@@ -36,7 +76,7 @@ def _after(client: Client, job: str | None, number: int, **asked: object) -> Jso
 
 def line(moment: Json, with_job: bool) -> str | None:
     """One moment for people; None where another one says the same."""
-    said = words.of_moment(moment)
+    said = screen.of_moment(moment)
     if said is None:
         return None
     job = f"{moment['job'] or '-'} " if with_job else ""
@@ -62,7 +102,7 @@ def has_ended(job: Json) -> bool:
 
 def watch(client: Client, job: str | None, since: str | None, as_json: bool) -> None:
     """Print the timeline until the job ends (or for ever): of one job all of it, of all jobs the last lines and what is new."""
-    from spotsurfer.cli.since import since as moment_of
+    from spotsurfer.cli.common import since as moment_of
 
     if job is not None:
         job = id_of(client, job)

@@ -11,13 +11,46 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 import spotsurfer
-from spotsurfer.cli import conversion
 from spotsurfer.cli.common import CONTEXT, SESSION, AsJson, examples
 from spotsurfer.cli.screen import complain, hush, put, put_json
 from spotsurfer.cli.table import Commands
 from spotsurfer.model.errors import DISK_FULL, DiskFull, SpotsurferError, UsageError
+
+# Keeps typer from loading pydantic where a value needs no conversion: that takes longer than all the rest of a short command.
+#
+# typer 0.29 makes a pydantic converter for every option of a command, also for text, and for options that nobody gave.
+
+
+class _WhenNeeded:
+    """Stands for typer's own converter of a parameter, and makes that for the first value that it is needed for."""
+
+    def __init__(self, descriptor: Any) -> None:
+        self._descriptor = descriptor
+        self._text = descriptor.annotation is str and descriptor.parameter_info.parser is None
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value as the command gets it."""
+        many = param.multiple or param.nargs == -1
+        if value is None:
+            return () if many else None
+        if not many and self._text and type(value) is str:
+            return value
+        return _CONVERTER(self._descriptor).coerce(value, param=param, ctx=ctx)
+
+
+_CONVERTER: Any = getattr(typer.core, "build_runtime_param", None)  # a private name: another typer may lack it
+
+
+def set_up() -> None:
+    """From now on. A typer without such converters is left as it is: it may be slower, and does the same."""
+    if _CONVERTER is not None:
+        typer.core.build_runtime_param = _WhenNeeded  # type: ignore[assignment, attr-defined]
+
+
+# Entry point: one call of the command line, errors to one sentence and an exit code.
 
 INTERRUPTED = 130  # the shell's convention: 128 + SIGINT
 COMPLETION = "_SPOTSURFER_COMPLETE"  # set by the shell's completion script, which typer prints
@@ -34,7 +67,7 @@ PLAINLY = (
     (re.compile(r"\(s\) \((\S+)\)"), r" \1"),
     (re.compile(r"\(s\) \((.*)\)"), r"s \1"),
 )
-conversion.set_up()
+set_up()
 
 app = typer.Typer(
     name="spotsurfer",

@@ -13,21 +13,23 @@ from spotsurfer.cli.screen import hush
 
 PLUGINS = "spotsurfer.cli"  # group of entry points of plug-ins' commands: name = a typer application
 
-# Module below spotsurfer.cli -> the commands that its function `add` registers, with the first sentence of their help.
+# Module -> the commands that its function `add` registers, with the first sentence of their help.
 TABLE = {
-    "main": {"version": "Say which version this is."},
-    "submit": {"submit": "Submit a job: a job file, options and `-- prog args`, or both (options win)."},
-    "ask": {
+    "spotsurfer.cli.main": {"version": "Say which version this is."},
+    "spotsurfer.cli.commands.submit": {
+        "submit": "Submit a job: a job file, options and `-- prog args`, or both (options win)."
+    },
+    "spotsurfer.cli.commands.show": {
         "list": "Show all jobs, newest first.",
         "show": "Show everything about one job.",
         "why": "Explain the last decisions: what was done, what was rejected and why.",
         "watch": "Follow what happens: of one job its whole story, until it ends; of all jobs the last lines, and what comes.",
     },
-    "report": {
+    "spotsurfer.cli.commands.report": {
         "report": "Say what was spent, what on-demand would have cost, what was repeated and how long jobs stood still."
     },
-    "usage": {"usage": "Show what a job used: processors, memory, waiting, disks, network, GPUs."},
-    "act": {
+    "spotsurfer.cli.commands.usage": {"usage": "Show what a job used: processors, memory, waiting, disks, network, GPUs."},
+    "spotsurfer.cli.commands.job_control": {
         "checkpoint": "Save the job while it runs on.",
         "move": "Take the job to another machine; if that fails it runs on where it is.",
         "suspend": "Save jobs, give their machines back, keep them in storage until `resume`.",
@@ -36,7 +38,7 @@ TABLE = {
         "budget": "Change what the job may cost in all; it is held before that is passed.",
         "cancel": "End jobs without results.",
     },
-    "checkpoints": {
+    "spotsurfer.cli.commands.checkpoints": {
         "checkpoints": "List a job's checkpoints: what is proven, what is kept and why.",
         "protect": "Keep a checkpoint whatever the rules of retention say.",
         "unprotect": "Leave a checkpoint to the rules of retention again.",
@@ -44,32 +46,36 @@ TABLE = {
         " its own.",
         "rehearse": "Show that the newest checkpoint comes to life elsewhere, while the job runs on; it is proven then.",
     },
-    "storework": {"store": "Look after the store: check, stats, gc."},
-    "files": {
+    "spotsurfer.cli.commands.store": {"store": "Look after the store: check, stats, gc."},
+    "spotsurfer.cli.commands.logs_and_outputs": {
         "logs": "Print the job's output in the order in which it was written, over all moves: stderr goes to stderr.",
         "outputs": "List the results of a job that has ended, or download them; each file is checked against its digest.",
     },
-    "hint": {"hint": "For a job's own script: tell its stage, or ask for a checkpoint."},
-    "init": {"init": "Write a configuration with all keys and their defaults, Terraform's modules, a systemd unit."},
-    "host": {
+    "spotsurfer.cli.commands.hint": {"hint": "For a job's own script: tell its stage, or ask for a checkpoint."},
+    "spotsurfer.cli.commands.init": {
+        "init": "Write a configuration with all keys and their defaults, Terraform's modules, a systemd unit."
+    },
+    "spotsurfer.cli.commands.serve_and_doctor": {
         "serve": "Run the controller until SIGTERM or Ctrl-C.",
         "doctor": "Say what this machine can and can't do, and the remedy; exit code 7 if something needed is missing.",
     },
-    "backups": {
+    "spotsurfer.cli.commands.backup": {
         "backup": "Save the controller's database, key and token in one encrypted file; the controller may be running.",
         "restore": "Put a backup where this configuration has the controller's data folder: whole, or not at all.",
         "adopt": "Take up the jobs of a store of which the controller's database is lost, or older than they are.",
     },
-    "login": {"ssh": "Log in to the machine that a job is on, or run what stands behind -- there."},
-    "backtests": {"backtest": "Try policies on recorded or made-up markets: what would they have cost?"},
-    "policies": {"policies": "List policies with their parameters, or train one on records of spot markets."},
-    "extra": {
+    "spotsurfer.cli.commands.ssh": {"ssh": "Log in to the machine that a job is on, or run what stands behind -- there."},
+    "spotsurfer_lab.cli.backtest": {"backtest": "Try policies on recorded or made-up markets: what would they have cost?"},
+    "spotsurfer.cli.commands.policies": {
+        "policies": "List policies with their parameters, or train one on records of spot markets."
+    },
+    "spotsurfer.cli.commands.demo_and_agent_runtime": {
         "demo": "Show a real assembly surfing across machines on this host (root; under 15 minutes).",
         "agent-runtime": "Build, list, push or unpack the tarball that machines run.",
     },
 }
 KINDS = {"int": "N", "float": "NUMBER"}  # of values, by their Python types
-MODULES = {name: f"spotsurfer.cli.{module}" for module, commands in TABLE.items() for name in commands}
+MODULES = {name: module for module, commands in TABLE.items() for name in commands}
 
 
 class Commands(TyperGroup):

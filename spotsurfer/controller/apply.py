@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.headlog import Appended
-from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, Want
-from spotsurfer_agent.storeport import ObjectStore, StoreError
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.head_log import Appended
+from spotsurfer_wire.messages import Desired, Done, Head, HeadKind, Want
+from spotsurfer_wire.store.port import ObjectStore, StoreError
 from sqlalchemy import Connection, Engine
 
-from spotsurfer.controller import effects, pauses
-from spotsurfer.controller.events import Kind
+from spotsurfer.controller import effects
+from spotsurfer.controller.history import past_attempts
 from spotsurfer.model.actions import (
     Action,
     Ask,
@@ -38,16 +38,16 @@ from spotsurfer.model.actions import (
     action_id,
 )
 from spotsurfer.model.errors import CredentialsExpired, ProviderError, Throttled
-from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId, launch_token
-from spotsurfer.model.job import Attempt, AttemptState, Job, JobState, Wish
+from spotsurfer.model.job import Attempt, AttemptNumber, AttemptState, InstanceId, Job, JobId, JobState, Wish, launch_token
 from spotsurfer.model.snapshot import InstanceSeen
-from spotsurfer.model.transitions import ATTEMPT, AttemptEvent, JobEvent
+from spotsurfer.model.state_machine import ATTEMPT, AttemptEvent, JobEvent
+from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.provider import InstanceState, InstanceView, LaunchPlan, Provider
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import journal, market, timeline
-from spotsurfer.store.heads import Heads, written_at
+from spotsurfer.state import journal, observations, timeline
+from spotsurfer.store.head_logs import HeadLogs, written_at
 
 UNKNOWN_MAX = 5  # answers that say nothing, before an order is given up
 Effect = Callable[[Connection], tuple[str, Callable[[], None] | None]]  # records; what it returns runs after the commit
@@ -64,7 +64,7 @@ class Ports:
     engine: Engine
     provider: Provider
     store: ObjectStore
-    heads: Heads
+    heads: HeadLogs
     clock: Clock
     family: str
     generation: int
@@ -194,19 +194,19 @@ class Apply:
         return LaunchPlan(a.token, a.pool, a.market, self._p.user_data(a), tags)
 
     def _refused(self, c: Connection, attempt: Attempt, error: ProviderError, why: str = "") -> str:
-        known = {(k.pool, k.market): k for k in market.cooldowns(c)}
+        known = {(k.pool, k.market): k for k in observations.cooldowns(c)}
         before, now = known.get((attempt.pool, attempt.market)), self._p.clock.now()
         cool = effects.cooled(attempt, error, before, now, self._p.first_cooldown_seconds)
-        market.set_cooldown(c, cool)
+        observations.set_cooldown(c, cool)
         why = why or str(error)
         self._step(c, attempt, AttemptEvent.LAUNCH_REFUSED, why)
         wait = (cool.until - now).total_seconds()
         return self._say(c, Kind.REFUSED, attempt, f"{why}; {attempt.pool} is left alone for {wait:.0f} s", wait_seconds=wait)
 
     def _launched(self, c: Connection, attempt: Attempt, view: InstanceView) -> str:
-        market.clear_cooldown(c, attempt.pool, attempt.market)
+        observations.clear_cooldown(c, attempt.pool, attempt.market)
         saved = self._step(c, attempt, AttemptEvent.LAUNCH_ACCEPTED, "", instance=view.id, launched_at=view.launched_at)
-        market.add_price(c, saved.job, saved.number, view.launched_at, saved.price_usd_micros_per_hour)
+        observations.add_price(c, saved.job, saved.number, view.launched_at, saved.price_usd_micros_per_hour)
         return self._say(c, Kind.LAUNCHED, saved, f"{view.id} on {saved.pool} ({saved.market})", instance=view.id)
 
     def _grant(self, action: Grant) -> Effect:
@@ -292,7 +292,7 @@ class Apply:
     def _tell(self, a: Attempt, want: Want, why: str, seconds_left: float | None = None, *, keep: bool = False) -> None:
         """Put what its agent is to do where it looks for it."""
         told = Desired(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds, keep)
-        self._p.store.put(objectkeys.desired_key(a.job, a.number), coding.encode(told))
+        self._p.store.put(object_keys.desired_key(a.job, a.number), json_codec.encode(told))
 
     def _mark(self, c: Connection, action: Mark) -> str:
         attempt = rows.load_attempt(c, action.job, action.attempt)
@@ -312,15 +312,15 @@ class Apply:
             self._tidy(saved)
         return f"{action.event}: {action.reason}"
 
-    def _pause(self, c: Connection, attempt: Attempt) -> pauses.Pause | None:
+    def _pause(self, c: Connection, attempt: Attempt) -> past_attempts.Pause | None:
         """That ends as the attempt begins to run."""
         now, entries = self._p.clock.now(), self._p.heads.log(attempt.job).entries
         final = next((e for e in reversed(entries) if e.final and e.checkpoint == attempt.from_checkpoint), None)
-        return pauses.measure(c, attempt, written_at(final, now) if final is not None else None, now)
+        return past_attempts.measure(c, attempt, written_at(final, now) if final is not None else None, now)
 
     def _tidy(self, a: Attempt) -> None:
         """An attempt that is over leaves no object that a listing would still show."""
-        keys = [objectkeys.live_key(a.job, a.number), objectkeys.desired_key(a.job, a.number)]
+        keys = [object_keys.live_key(a.job, a.number), object_keys.desired_key(a.job, a.number)]
         try:
             self._p.store.delete(keys)
         except StoreError:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from spotsurfer_agent.protocol import Head
+from spotsurfer_wire.messages import Head
 
 from spotsurfer.model.actions import Plan, Recall
 from spotsurfer.model.errors import Invalid, NoCapacity, ProviderDenied, ProviderError, QuotaExceeded
-from spotsurfer.model.ids import launch_token
-from spotsurfer.model.job import Attempt, AttemptState, Job, Wish
+from spotsurfer.model.job import Attempt, AttemptState, Job, Wish, launch_token
 from spotsurfer.model.market import Cooldown, Market, Pool
 from spotsurfer.model.snapshot import InstanceSeen
-from spotsurfer.model.transitions import ATTEMPT, JOB, AttemptEvent, JobEvent, advance
+from spotsurfer.model.state_machine import ATTEMPT, JOB, AttemptEvent, JobEvent, advance
 from spotsurfer.ports.provider import InstanceView
-from spotsurfer.store.heads import written_at
+from spotsurfer.store.head_logs import written_at
 
 # How long a pool is left alone after its first refusal, and the longest; each further one doubles the wait.
 COOLDOWN_SECONDS: dict[type[ProviderError], tuple[float, float]] = {

@@ -9,12 +9,11 @@ from datetime import datetime
 from typing import TypeVar
 
 import structlog
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_wire.store.port import StoreError
 from sqlalchemy.exc import SQLAlchemyError
 
 from spotsurfer.model.errors import IllegalTransition, SpotsurferError
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import JobSpec
+from spotsurfer.model.job import JobId, JobSpec
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 
 log = structlog.get_logger()

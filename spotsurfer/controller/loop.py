@@ -9,34 +9,30 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_wire.store.port import StoreError
 from sqlalchemy import Engine
 
-from spotsurfer.controller.almanac import Almanac
 from spotsurfer.controller.apply import Apply
-from spotsurfer.controller.chronicle import Chronicle
-from spotsurfer.controller.courses import Courses, Sizes
-from spotsurfer.controller.events import Kind
-from spotsurfer.controller.idleness import Idleness
+from spotsurfer.controller.event_recorder import EventRecorder
+from spotsurfer.controller.history.spot_availability import SpotAvailability
+from spotsurfer.controller.history.usage import Idleness
 from spotsurfer.controller.isolation import NOBODYS, Aside, isolated
-from spotsurfer.controller.leadership import Leadership
+from spotsurfer.controller.jobs.rightsizing import Rightsizing, Sizes
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
-from spotsurfer.core.preview import preview
-from spotsurfer.core.purchase import view_of
+from spotsurfer.core.scheduling.deadline import forecast, view_of
+from spotsurfer.core.scheduling.launch import preview
 from spotsurfer.model.actions import Action, Decision, Grant, Launch, Mark, Plan, Preview, Sweep, Terminate
 from spotsurfer.model.errors import Conflict, ProviderError, SpotsurferError, Superseded
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import Job
+from spotsurfer.model.job import Job, JobId
 from spotsurfer.model.snapshot import Snapshot
+from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.interval import Interval
-from spotsurfer.ports.policy import Policy
-from spotsurfer.ports.purchase import Forecast, Purchase
+from spotsurfer.ports.policies import Forecast, Interval, Policy, Purchase
 from spotsurfer.ports.service import Moment, Why
-from spotsurfer.sim.forecast import forecast
 from spotsurfer.state import timeline
 from spotsurfer.state.jobs import Stale
+from spotsurfer.store.leadership import Leadership
 
 log = structlog.get_logger()
 TOLD_AGAIN = timedelta(hours=1)
@@ -63,14 +59,14 @@ class Loop:
         self._observer = observer
         self._apply = apply
         self._policies = policies
-        self._almanac = Almanac(engine)
+        self._almanac = SpotAvailability(engine)
         self._alarms: dict[str, datetime] = {}  # when each was told last
         self._clock = clock
         self._leadership = leadership
-        self._chronicle = Chronicle(engine)
+        self._chronicle = EventRecorder(engine)
         self._aside = Aside()
         self.idleness = Idleness(engine)
-        self._courses = None if policies.sizes is None else Courses(engine, policies.sizes)
+        self._courses = None if policies.sizes is None else Rightsizing(engine, policies.sizes)
         self._notes: dict[JobId, str] = {}
         self._levels: dict[JobId, int] = {}
         self._one_at_a_time = threading.Lock()

@@ -7,21 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.fitsaid import Fit
-from spotsurfer_agent.protocol import WORKLOAD_DEAD
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.messages import WORKLOAD_DEAD, Fit
+from spotsurfer_wire.store.port import StoreError
 from sqlalchemy import Engine
 
-from spotsurfer.controller.annals import Annals
-from spotsurfer.controller.gpuwatch import GpuWatch
+from spotsurfer.controller.history.past_attempts import AttemptOutcomes, PastTenancies
 from spotsurfer.controller.isolation import NOBODYS, set_aside
-from spotsurfer.controller.lookout import Lookout
-from spotsurfer.controller.turns import Turns
+from spotsurfer.controller.machines.gpu_facts import GpuWatch
+from spotsurfer.controller.machines.interruption_events import InterruptionEvents
 from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.errors import ProviderError
-from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
-from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState, Job, Wish
+from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptNumber, AttemptState, InstanceId, Job, JobId, Wish
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import (
     AgentSeen,
@@ -34,13 +31,12 @@ from spotsurfer.model.snapshot import (
     Snapshot,
     UnreadSeen,
 )
-from spotsurfer.ports.provider import InstanceState, InstanceView, Provider
-from spotsurfer.ports.witness import Sign
+from spotsurfer.ports.provider import InstanceState, InstanceView, Provider, Sign
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import market, sightings
-from spotsurfer.state.sightings import Row
-from spotsurfer.store.heads import Heads
-from spotsurfer.store.reports import Heard, Reports
+from spotsurfer.state import observations
+from spotsurfer.state.observations import Row
+from spotsurfer.store.agent_reports import Heard, Reports
+from spotsurfer.store.head_logs import HeadLogs
 
 Signs = dict[str, list[Row]]  # by instance
 RECENT = timedelta(days=1)
@@ -68,7 +64,7 @@ class Observer:
     """Looks at the whole world once a tick."""
 
     def __init__(
-        self, engine: Engine, provider: Provider, reports: Reports, heads: Heads, limits: Limits, pace: tuple[float, float]
+        self, engine: Engine, provider: Provider, reports: Reports, heads: HeadLogs, limits: Limits, pace: tuple[float, float]
     ) -> None:
         """`pace`: seconds between questions for prices, and at least between listings of the cloud, however often one looks."""
         offers_seconds, listing_seconds = pace
@@ -88,8 +84,8 @@ class Observer:
         self._listing: dict[InstanceId, InstanceView] = {}
         self._of_token: dict[str, list[InstanceView]] = {}
         self._listing_at: datetime | None = None
-        self._annals, self._turns = Annals(), Turns()
-        self.lookout = Lookout(engine, provider, heads)
+        self._annals, self._turns = AttemptOutcomes(), PastTenancies()
+        self.lookout = InterruptionEvents(engine, provider, heads)
         self.changed: set[tuple[str, int]] = set()
         self.silent_from: Callable[[str, int, datetime], datetime | None] = lambda *_: None  # see Renewals
         self.trouble = Trouble()
@@ -105,9 +101,9 @@ class Observer:
             jobs = rows.open_jobs(connection)
             attempts = rows.attempts(connection, [j.id for j in jobs])
             tokens = rows.tokens(connection)
-            cools = market.cooldowns(connection)
+            cools = observations.cooldowns(connection)
             machines = {a.instance for some in attempts.values() for a in some if a.instance and a.state not in OVER}
-            signs = sightings.of(connection, machines)
+            signs = observations.notices_of(connection, machines)
             self.costs.pay_for(jobs)
             self.costs.refresh(connection, attempts, now)
             past = self._annals.past(connection, attempts, now)

@@ -1,16 +1,28 @@
-"""A handful of periodic ticks in memory. Due times of jobs are not here: `decide` looks at everything each time."""
+"""The periodic tick, and what runs beside it in the background: checkpoint GC, rehearsals, long operations."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
+from spotsurfer_wire.store.port import CopyingStore, StoreError
 
+from spotsurfer.controller.checkpoints.checkpoint_api import CheckpointApi
+from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, Retention
+from spotsurfer.controller.checkpoints.forks import Forks
+from spotsurfer.controller.checkpoints.operations import Operations
+from spotsurfer.controller.checkpoints.rehearsal import Rehearsals
+from spotsurfer.controller.machines.store_credentials import Renewals
 from spotsurfer.model.actions import Decision
 from spotsurfer.model.errors import Superseded
+from spotsurfer.model.job import Job, JobId
+
+# A handful of periodic ticks in memory. Due times of jobs are not here: `decide` looks at everything each time.
 
 log = structlog.get_logger()
 AGAIN_SECONDS = 0.5  # after a tick that acted; an action that keeps failing is not repeated more often
@@ -62,3 +74,58 @@ class Schedule:
             self._fatal(e)
         except Exception:
             log.exception("tick.failed")
+
+
+# What runs beside the loop: the keeper of checkpoints, rehearsals, and long commands of users.
+
+background_log = structlog.get_logger()
+TIDY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verbs:
+    """What the rest of the controller does for it."""
+
+    new_id: Callable[[str], JobId]
+    poke: Callable[[], None]
+    cancel: Callable[[str], Job]
+
+
+class Background:
+    """Started and stopped as one."""
+
+    def __init__(
+        self, shop: CheckpointStore, store: CopyingStore, retention: Retention, verbs: Verbs, renewals: Renewals
+    ) -> None:
+        self.keeper = CheckpointGc(shop, retention)
+        self.errands = Operations()
+        self.renewals = renewals
+        self.forks = Forks(shop, store, self.keeper, verbs.new_id, verbs.poke)
+        self.rehearsals = Rehearsals(shop, self.forks, self.keeper, verbs.cancel)
+        self.shelf = CheckpointApi(shop, self.keeper, self.forks, self.rehearsals, self.errands)
+        self._stop = threading.Event()
+        self._tidying = threading.Thread(target=self._tidy, name="tidy", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self.keeper.start()
+        self.renewals.start()
+        self._tidying.start()
+
+    def stop(self) -> None:
+        """End; what is under way is called off and left in a sound state."""
+        self._stop.set()
+        self.errands.stop()
+        self.keeper.stop()
+        self.renewals.stop()
+        if self._tidying.is_alive():
+            self._tidying.join(TIDY_SECONDS)
+
+    def _tidy(self) -> None:
+        while not self._stop.wait(TIDY_SECONDS):
+            try:
+                self.rehearsals.tidy()
+            except StoreError as e:
+                background_log.warning("keeper.trouble", job=None, error=str(e))
+            except Exception:
+                background_log.exception("keeper.failed")

@@ -6,32 +6,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.fitsaid import say
-from spotsurfer_agent.protocol import Head, Report
-from spotsurfer_agent.steps import StepRun
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.messages import Head, Report, StepRun, say
+from spotsurfer_wire.store.port import StoreError
 from sqlalchemy import Engine
 
 from spotsurfer import __version__
-from spotsurfer.controller.almanac import KEPT
-from spotsurfer.controller.commands import NO_OUTPUTS, Commands
-from spotsurfer.controller.fronts import port_statuses
-from spotsurfer.controller.logins import Logins
+from spotsurfer.config.settings import FrontSection
+from spotsurfer.controller.checkpoints.checkpoint_api import CheckpointApi
+from spotsurfer.controller.history.spot_availability import KEPT
+from spotsurfer.controller.history.usage import lately
+from spotsurfer.controller.jobs.commands import NO_OUTPUTS, Commands
+from spotsurfer.controller.jobs.exposed_ports import port_statuses
+from spotsurfer.controller.jobs.partial_outputs import Partials
+from spotsurfer.controller.jobs.submission import Submission
 from spotsurfer.controller.loop import Loop
-from spotsurfer.controller.meters import lately
+from spotsurfer.controller.machines.ssh_access import Logins
 from spotsurfer.controller.observe import Observer
-from spotsurfer.controller.partials import Partials
-from spotsurfer.controller.phases import moves, phase
-from spotsurfer.controller.shelf import Shelf
-from spotsurfer.controller.submission import Submission
-from spotsurfer.core import room
-from spotsurfer.core.ownership import tried_in_vain
-from spotsurfer.front.section import FrontSection
+from spotsurfer.core.facts.attempt_view import moves, phase
+from spotsurfer.core.facts.ownership import tried_in_vain
+from spotsurfer.core.scheduling import capacity
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobSpec, JobState, rehearses
+from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobId, JobSpec, JobState, rehearses
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import HeadSeen, Limits, SpotSeen
 from spotsurfer.ports.clock import Clock
@@ -47,12 +44,12 @@ from spotsurfer.ports.service import (
     UsageSeen,
     Why,
 )
-from spotsurfer.state import fronts, market, spots, timeline, usages
+from spotsurfer.state import exposed_ports, observations, timeline, usage
 from spotsurfer.state import jobs as rows
-from spotsurfer.store import order
-from spotsurfer.store.heads import NONE, Heads
-from spotsurfer.store.images import ImageDigests
-from spotsurfer.store.output import Output, Printed, attempts_with_output, chain, earlier_runs, published
+from spotsurfer.store import job_output
+from spotsurfer.store.agent_reports import ImageDigests
+from spotsurfer.store.head_logs import NONE, HeadLogs
+from spotsurfer.store.job_output import Output, Printed, attempts_with_output, chain, earlier_runs, published
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +72,11 @@ class Parts:
     clock: Clock
     loop: Loop
     observer: Observer
-    heads: Heads
+    heads: HeadLogs
     output: Output
     commands: Commands
     submission: Submission
-    shelf: Shelf
+    shelf: CheckpointApi
     partials: Partials
     images: ImageDigests
     logins: Logins
@@ -138,9 +135,9 @@ class ControllerService:
         with self._engine.connect() as connection:
             jobs = rows.open_jobs(connection)
             found = rows.attempts(connection, [j.id for j in jobs])
-            ports = fronts.taken(connection)
+            ports = exposed_ports.taken(connection)
         i, limits = self._identity, self._identity.limits
-        use = room.together(room.of_attempt(a, j.spec) for j in jobs for a in found[j.id])
+        use = capacity.together(capacity.of_attempt(a, j.spec) for j in jobs for a in found[j.id])
         return Info(
             version=__version__,
             family=i.family,
@@ -172,8 +169,8 @@ class ControllerService:
             jobs = [j for j in rows.all_jobs(connection) if include_ended or j.state not in ENDED]
             jobs = [j for j in jobs if not rehearses(j)]
             found = rows.attempts(connection, [j.id for j in jobs])
-            reports = market.last_reports(connection, [j.id for j in jobs])
-            ports = fronts.all_listens(connection)
+            reports = observations.last_reports(connection, [j.id for j in jobs])
+            ports = exposed_ports.all_listens(connection)
         return [self._status(j, found[j.id], reports, ports) for j in jobs]
 
     def job(self, job: str) -> JobStatus:
@@ -181,8 +178,8 @@ class ControllerService:
         with self._engine.connect() as connection:
             one = rows.find_job(connection, job)
             found = rows.attempts(connection, [one.id])[one.id]
-            reports = market.last_reports(connection, [one.id])
-            ports = fronts.all_listens(connection)
+            reports = observations.last_reports(connection, [one.id])
+            ports = exposed_ports.all_listens(connection)
         return self._status(one, found, reports, ports, self._head(one.id))
 
     def _head(self, job: str, *, fresh: bool = True) -> HeadSeen:
@@ -287,8 +284,8 @@ class ControllerService:
             ask = replace(ask, in_order=False, old_seconds=0.0)
 
         def use(printed: Printed) -> LogFound:
-            begun = replace(ask, place=order.begin(printed, ask))
-            parts, place = order.pick(printed, begun)
+            begun = replace(ask, place=job_output.begin(printed, ask))
+            parts, place = job_output.pick(printed, begun)
             earlier = earlier_runs(entries) & printed.holders if ask.attempt is None else set()
             return LogFound(parts, place, ended, sorted(earlier))
 
@@ -327,12 +324,12 @@ class ControllerService:
     def usage(self, job: str, since: datetime | None = None) -> Sequence[UsageSeen]:
         """What a job used."""
         with self._engine.connect() as connection:
-            return usages.read(connection, rows.find_job(connection, job).id, since)
+            return usage.read(connection, rows.find_job(connection, job).id, since)
 
     def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
         """When spot could be had, by pool."""
         with self._engine.connect() as connection:
-            return spots.since(connection, self._clock.now() - KEPT)
+            return observations.spot_seen_since(connection, self._clock.now() - KEPT)
 
     def costs(self, job: str | None, since: datetime | None = None) -> Sequence[CostLine]:
         """What was spent, by attempt; `since`: of machines launched then or later."""
@@ -342,7 +339,7 @@ class ControllerService:
                 one = rows.find_job(connection, job)
                 jobs = [one, *(j for j in jobs if rehearses(j) and j.parent is not None and j.parent.job == one.id)]
             found = rows.attempts(connection, [j.id for j in jobs])
-            reports = market.last_reports(connection, [j.id for j in jobs])
+            reports = observations.last_reports(connection, [j.id for j in jobs])
             self._observer.costs.refresh(connection, found, self._clock.now())
         of = [(j, a) for j in jobs for a in found[j.id] if a.launched_at and (since is None or a.launched_at >= since)]
         return [self._cost(j, a, reports.get((a.job, a.number))) for j, a in of]

@@ -1,23 +1,20 @@
-"""decide(snapshot, policy, now) -> Decision. The parent that holds the ifs; everything it calls is pure too."""
+"""decide(snapshot, policy, now) -> Decision, with the judgement of agents that have gone silent. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from spotsurfer.core import backoff, exits
-from spotsurfer.core.attempts import UNUSABLE, Plans, decide_attempt
-from spotsurfer.core.case import Case, cases, finished, holder_of, wanted
-from spotsurfer.core.idle import idle
-from spotsurfer.core.keeping import keeper, taken_back, why
-from spotsurfer.core.limits import out_of_memory, over_budget
-from spotsurfer.core.moves import in_transit, leaving
-from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, passed_over, ready, tried_since, unsafe
-from spotsurfer.core.planning import Planner
-from spotsurfer.core.rewind import going_back
-from spotsurfer.core.silence import doubt
-from spotsurfer.core.suspension import coming_back, failed_drain
+from spotsurfer.core.attempt_rules import UNUSABLE, Plans, decide_attempt
+from spotsurfer.core.facts.attempt_view import AttemptView, cases, finished, going_back, holder_of, wanted
+from spotsurfer.core.facts.ownership import NothingLeft, choose_checkpoint, passed_over, ready, tried_since, unsafe
+from spotsurfer.core.moves import in_transit, keeper, leaving, taken_back, why
+from spotsurfer.core.scheduling import launch
+from spotsurfer.core.scheduling.capacity import out_of_memory, over_budget
+from spotsurfer.core.scheduling.launch import Planner
+from spotsurfer.core.scheduling.suspension import coming_back, failed_drain, idle
+from spotsurfer.model import exit_codes
 from spotsurfer.model.actions import (
     Action,
     Ask,
@@ -34,14 +31,98 @@ from spotsurfer.model.actions import (
     Sweep,
     Terminate,
 )
-from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, Attempt, JobState, Wish
+from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, Attempt, AttemptNumber, JobId, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.snapshot import JobSeen, Snapshot
-from spotsurfer.model.transitions import ATTEMPT, JobEvent, advance
-from spotsurfer.model.transitions import AttemptEvent as E
-from spotsurfer.ports.interval import Interval
-from spotsurfer.ports.policy import Policy
-from spotsurfer.ports.purchase import Purchase
+from spotsurfer.model.snapshot import Doubt, JobSeen, Snapshot
+from spotsurfer.model.state_machine import ATTEMPT, JobEvent, advance
+from spotsurfer.model.state_machine import AttemptEvent as E
+from spotsurfer.ports.policies import Interval, Policy, Purchase
+
+# Whether silence is evidence. One agent that says nothing is dead or cut off; many at once are cut off by what they share.
+#
+# A doubt ends by itself. Where the store was down for machines, they speak again. Else somebody has to show that it is not the
+# store: a machine that is new. Where nobody orders one anyway, one more is ordered for a silent job, and waits beside its
+# holder:
+# that costs minutes of a machine, and ends none. Where none can be ordered (limits, money, no offers), one silent machine after
+# the other is given up, hours later and long after each has frozen its job; what comes in its place can tell about the others.
+# No job gets two owners by that: under a doubt a machine that was given up is waited for until the cloud says that it is gone.
+
+# Times count from when all of the quiet ones were silent for longer than their leases.
+ASKS_SECONDS = 900.0  # a store that is down for machines is mostly back by then
+AGAIN = timedelta(seconds=1800)  # between two machines that are ordered, or given up, to find out
+GIVES_UP_SECONDS = 7200.0  # who is healthy and only waits for the store should not lose what it did not save
+
+
+def doubt(snapshot: Snapshot, now: datetime) -> Doubt | None:
+    """Why the silence of agents is none of theirs, and what to do about that; None where it is evidence.
+
+    They write to one store. When more than half of those that spoke before are quiet at once, the store does not take what they
+    write, whatever it takes from us. Quiet is who missed a report or two: each speaks at its own times, so the first one that
+    is silent for too long is seldom the only one that can't speak. Evidence against all that is a machine that was ordered
+    since they fell silent, and speaks. (A machine that the cloud says is gone needs no silence.)
+    """
+    known = [c for seen in snapshot.jobs for c in cases(snapshot, seen, now) if _expected(c)]
+    quiet = [c for c in known if c.quiet]
+    if len(quiet) < 2 or 2 * len(quiet) <= len(known):
+        return None
+    fell_silent_at = now - timedelta(seconds=min(c.unheard_seconds for c in quiet))
+    if any(_ordered_after(c, fell_silent_at) for c in known if not c.quiet):
+        return None
+    why = f"{len(quiet)} of {len(known)} agents fell silent together, so the store seems not to take their reports"
+    found = Doubt(why)
+    silent_for = min(c.silent_seconds - c.silence_seconds for c in quiet)
+    if silent_for <= ASKS_SECONDS or _awaited(snapshot, quiet, fell_silent_at, now):
+        return found
+    if silent_for > GIVES_UP_SECONDS and not _left_lately(snapshot, now):
+        found = replace(found, gives_up=_least(quiet))
+    return replace(found, asks=_asking(quiet))
+
+
+def _expected(case: AttemptView) -> bool:
+    """Its agent spoke, and would go on speaking if it could."""
+    dead = case.agent is not None and case.agent.workload_dead
+    return case.spoke and not case.gone and not dead and (case.state in HOLDS or case.state in (A.BOOTING, A.READY))
+
+
+def _ordered_after(case: AttemptView, at: datetime) -> bool:
+    return case.attempt.launched_at is not None and case.attempt.launched_at > at
+
+
+def _awaited(snapshot: Snapshot, quiet: Sequence[AttemptView], since: datetime, now: datetime) -> bool:
+    """A machine that can tell is on its way, or came a while ago and said nothing either.
+
+    One that stood by before they fell silent, and speaks, tells nothing.
+    """
+    told = {(c.attempt.job, c.attempt.number) for c in quiet}
+    new = [(seen, a) for seen in snapshot.jobs for a in seen.attempts if (a.job, a.number) not in told]
+    lately = max(since, now - AGAIN)
+    return any(
+        (a.state in WAITS and a.number not in seen.agents and a.number not in seen.unread)
+        or (a.launched_at is not None and a.launched_at > lately)
+        for seen, a in new
+    )
+
+
+def _left_lately(snapshot: Snapshot, now: datetime) -> bool:
+    leaving = (a for seen in snapshot.jobs for a in seen.attempts if a.state in (A.LOST, A.RELEASING, A.RELEASED))
+    return any(now - a.since < AGAIN for a in leaving)
+
+
+def _asking(quiet: Sequence[AttemptView]) -> JobId | None:
+    """The job that a machine more is ordered for, the next time another one: whoever had the fewest."""
+    able = [c.seen for c in quiet if c.state in HOLDS and wanted(c.seen) and not any(a.state in WAITS for a in c.seen.attempts)]
+    chosen = min(able, key=lambda seen: (len(seen.attempts), seen.job.submitted_at, seen.job.id), default=None)
+    return None if chosen is None else chosen.job.id
+
+
+def _least(quiet: Sequence[AttemptView]) -> tuple[JobId, AttemptNumber]:
+    """The machine with which the least is lost."""
+    key = lambda c: (c.state in HOLDS, c.seen.job.spec.priority, c.seen.at_risk_seconds, c.attempt.job)  # noqa: E731
+    least = min(quiet, key=key)
+    return least.attempt.job, least.attempt.number
+
+
+# decide(snapshot, policy, now) -> Decision. The parent that holds the ifs; everything it calls is pure too.
 
 TROUBLE_SECONDS = 600.0  # for a final save of which nothing is known
 
@@ -113,7 +194,7 @@ def _of_trouble(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: dateti
     return actions
 
 
-def _to_leave(c: Case, why: str) -> Action | None:
+def _to_leave(c: AttemptView, why: str) -> Action | None:
     """The next step towards the end of a machine of which nothing is known but its row and whether it is there."""
     a = c.attempt
     if c.gone and E.INSTANCE_GONE in ATTEMPT[a.state]:
@@ -137,7 +218,7 @@ def _recall(seen: JobSeen) -> list[Action]:
     return [*before, Recall(job, head.epoch, seen.desired_heard.get(head.epoch, 0), why)]
 
 
-def _of_attempts(own: Sequence[Case], planner: Planner) -> list[Action]:
+def _of_attempts(own: Sequence[AttemptView], planner: Planner) -> list[Action]:
     way = planner.gives_way(own[0].seen) if own else None
     kept = keeper(own) if way is None else None
     plans = Plans(planner.unwanted(own), leaving(own, planner), planner.pace, way, kept)
@@ -145,7 +226,7 @@ def _of_attempts(own: Sequence[Case], planner: Planner) -> list[Action]:
     return [a for a in found if a is not None]
 
 
-def _marked(own: Sequence[Case], actions: Sequence[Action]) -> list[Case]:
+def _marked(own: Sequence[AttemptView], actions: Sequence[Action]) -> list[AttemptView]:
     """The attempts as they will be when what was seen has been recorded: a grant need not wait for another look."""
     marks = {a.attempt: a for a in actions if isinstance(a, Mark)}
     return [replace(c, attempt=_after(c.attempt, marks[c.attempt.number])) if c.attempt.number in marks else c for c in own]
@@ -155,7 +236,7 @@ def _after(a: Attempt, mark: Mark) -> Attempt:
     return replace(a, state=advance(ATTEMPT, a.state, mark.event), reason=a.reason or mark.reason)
 
 
-def _of_job(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case], planner: Planner) -> Action | None:
+def _of_job(snapshot: Snapshot, seen: JobSeen, own: Sequence[AttemptView], planner: Planner) -> Action | None:
     """The one edge or wish of the job itself that is due, or None."""
     job, head = seen.job, seen.head
     if job.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED) or head is None:
@@ -178,7 +259,7 @@ def _of_done(seen: JobSeen) -> Action | None:
     assert head is not None
     if not finished(seen):
         if job.failures < head.failures:
-            why = f"{exits.ended(head.exit_code, head.undelivered)}; retry {head.failures} of {job.spec.retries}"
+            why = f"{exit_codes.ended(head.exit_code, head.undelivered)}; retry {head.failures} of {job.spec.retries}"
             return Retry(job.id, head.exit_code or 0, why)
         return None
     if head.cancelled:
@@ -188,16 +269,16 @@ def _of_done(seen: JobSeen) -> Action | None:
     if job.state is JobState.QUEUED:
         return EndJob(job.id, JobEvent.ATTEMPT_PLANNED, "its command has ended")
     event = JobEvent.SUCCEEDED if head.succeeded else JobEvent.FAILED
-    return EndJob(job.id, event, exits.ended(head.exit_code, head.undelivered), head.exit_code)
+    return EndJob(job.id, event, exit_codes.ended(head.exit_code, head.undelivered), head.exit_code)
 
 
-def _of_hold(seen: JobSeen, own: Sequence[Case]) -> Action | None:
+def _of_hold(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
     if seen.job.state is JobState.HELD or holder_of(own) is not None or unsafe(own):
         return None
     return EndJob(seen.job.id, JobEvent.HELD, seen.job.reason)
 
 
-def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> Action | None:
+def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
     job = seen.job
     money = over_budget(snapshot, seen)
     if money is not None:
@@ -210,12 +291,12 @@ def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[Case]) -> Action
     if len(never_ran) >= snapshot.limits.launch_failures_max:
         why = f"{len(never_ran)} machines in a row never got the job to run; the last: {never_ran[-1]}"
         return SetWish(job.id, Wish.HOLD, why)
-    if len(backoff.setbacks(own)) >= snapshot.limits.launch_failures_max:
-        return SetWish(job.id, Wish.HOLD, backoff.said(own))
+    if len(launch.setbacks(own)) >= snapshot.limits.launch_failures_max:
+        return SetWish(job.id, Wish.HOLD, launch.backoff_reason(own))
     return _settled_move(seen, own) or _settled_rewind(seen, own) or idle(seen, own)
 
 
-def _garbled(own: Sequence[Case]) -> str | None:
+def _garbled(own: Sequence[AttemptView]) -> str | None:
     """What its agent says has not been understood for so long that, were it silent, it would be given up."""
     holder = holder_of(own)
     if holder is None or holder.unread is None or not holder.unread.garbled:
@@ -227,7 +308,7 @@ def _garbled(own: Sequence[Case]) -> str | None:
     return f"what the agent of attempt {holder.attempt.number} reports can't be read: {holder.unread.why}"
 
 
-def _unusable(own: Sequence[Case]) -> str | None:
+def _unusable(own: Sequence[AttemptView]) -> str | None:
     """What an agent says of image or inputs with which no machine would fare better; each further one would cost money."""
     runs = any(c.attempt.state in HOLDS and not (c.agent and c.agent.state == "broken") for c in own)
     for c in own:
@@ -240,7 +321,7 @@ def _unusable(own: Sequence[Case]) -> str | None:
     return None
 
 
-def _never_ran(own: Sequence[Case]) -> list[str]:
+def _never_ran(own: Sequence[AttemptView]) -> list[str]:
     """Reasons of the newest attempts in a row that were ordered and never owned the job."""
     reasons: list[str] = []
     for c in reversed(own):
@@ -254,7 +335,7 @@ def _never_ran(own: Sequence[Case]) -> list[str]:
     return reasons
 
 
-def _settled_move(seen: JobSeen, own: Sequence[Case]) -> Action | None:
+def _settled_move(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
     """A move request ends when the machine ordered for it holds the job, was refused, or the drain for it failed."""
     job = seen.job
     if job.move is None:
@@ -268,7 +349,7 @@ def _settled_move(seen: JobSeen, own: Sequence[Case]) -> Action | None:
     return None if failed is None else SetWish(job.id, None, f"the move failed, the job runs on: {failed}", clear_move=True)
 
 
-def _settled_rewind(seen: JobSeen, own: Sequence[Case]) -> Action | None:
+def _settled_rewind(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
     """Going back is over when the head shows it, or when the drain that it needs failed: nothing is thrown away for it."""
     job = seen.job
     if job.rewind is None:
@@ -282,7 +363,7 @@ def _settled_rewind(seen: JobSeen, own: Sequence[Case]) -> Action | None:
     return SetWish(job.id, None, why, clear_rewind=True)
 
 
-def _give_back(seen: JobSeen, own: Sequence[Case], planner: Planner, acted: Collection[int | None]) -> GiveBack | None:
+def _give_back(seen: JobSeen, own: Sequence[AttemptView], planner: Planner, acted: Collection[int | None]) -> GiveBack | None:
     """The job goes on where it stands frozen, because it could not go on elsewhere."""
     kept = taken_back(own)
     if kept is None or kept.agent is None or seen.head is None or kept.attempt.number in acted:
@@ -294,7 +375,7 @@ def _give_back(seen: JobSeen, own: Sequence[Case], planner: Planner, acted: Coll
 
 
 def _grant(
-    snapshot: Snapshot, seen: JobSeen, own: Sequence[Case], planner: Planner, acted: Collection[int | None]
+    snapshot: Snapshot, seen: JobSeen, own: Sequence[AttemptView], planner: Planner, acted: Collection[int | None]
 ) -> Action | None:
     waiter = ready(own)
     if waiter is None or waiter.attempt.number in acted or not wanted(seen) or seen.head is None:

@@ -1,4 +1,4 @@
-"""`spotsurfer demo`: reads, an undisturbed and a surfed run side by side, the comparison."""
+"""`spotsurfer demo`: an undisturbed and a surfed run side by side, with a live view."""
 
 from __future__ import annotations
 
@@ -9,19 +9,124 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from spotsurfer import agentruntime
-from spotsurfer.demo import plain, reads, scene
-from spotsurfer.demo.result import failures, figures
-from spotsurfer.demo.stage import Stage
-from spotsurfer.demo.story import Director, Story
-from spotsurfer.demo.view import View, report
+from spotsurfer.agent_runtime import provision
+from spotsurfer.config.settings import Settings, load_settings
+from spotsurfer.demo import environment, runs
+from spotsurfer.demo.environment import Stage
+from spotsurfer.demo.runs import Director, Story, failures, figures
 from spotsurfer.model.errors import NotRoot, SpotsurferError
-from spotsurfer.settings import Settings, load_settings
+
+# The live view: the machines, what each did, and the last moments; plain lines where there is no terminal.
+
+Json = dict[str, Any]
+LAST = 12
+QUIET = {"attempt", "asked"}  # too fine for a person watching; `spotsurfer watch` shows them
+
+
+class View:
+    """Draws into a terminal, or prints each moment once."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._printed = 0
+        self._told: list[str] = []
+        self._live: Live | None = None
+
+    def __enter__(self) -> View:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=4)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        """A line of the narrator."""
+        if self._live is None:
+            self._console.print(f"{text}", highlight=False, markup=False, soft_wrap=True)
+        else:
+            self._live.console.print(Text(text, style="bold"))
+
+    def draw(self, story: Story) -> None:
+        """The state of things."""
+        if self._live is not None:
+            self._live.update(Group(machines(story), moments(story.moments)))
+            return
+        for m in story.moments[self._printed :]:
+            if m["kind"] not in QUIET:
+                self._console.print(line(m), highlight=False, markup=False, soft_wrap=True)
+        self._printed = len(story.moments)
+
+
+def machines(story: Story) -> Table:
+    """One row a machine."""
+    table = Table("machine", "market", "state", "CPU", "saves", "frozen", "USD", title=f"{story.job}: {story.show['phase']}")
+    for a in story.show["attempts"]:
+        table.add_row(
+            f"{a['number']}  {a['instance_type']} {a['zone']}",
+            a["market"],
+            a["state"],
+            f"{a['cpu_seconds']:.0f} s",
+            str(a["saves"]),
+            f"{a['frozen_seconds']:.1f} s",
+            f"{a['usd_micros'] / 1e6:.4f}",
+        )
+    return table
+
+
+def moments(all_of_them: Sequence[Json]) -> Text:
+    """The newest moments."""
+    shown = [m for m in all_of_them if m["kind"] not in QUIET][-LAST:]
+    return Text("\n".join(line(m) for m in shown))
+
+
+def line(m: Json) -> str:
+    """One moment."""
+    at = datetime.fromisoformat(m["at"]).astimezone()
+    machine = f"#{m['attempt']}" if m["attempt"] else "  "
+    return f"{at:%H:%M:%S} {machine:>3} {m['kind']:<9} {m['text']}"
+
+
+def report(console: Console, result: Json, costs: Sequence[Json]) -> None:
+    """The cost table and the verdict."""
+    table = Table("machine", "market", "time", "USD", "on-demand", "why it ended", title="What it cost")
+    for c in costs:
+        table.add_row(
+            f"{c['attempt']}  {c['pool']}",
+            c["market"],
+            f"{c['seconds']:.0f} s",
+            f"{c['usd_micros'] / 1e6:.4f}",
+            f"{c['usd_micros_on_demand'] / 1e6:.4f}",
+            c["ended"],
+        )
+    console.print(table)
+    for key in (
+        "usd",
+        "usd_on_demand",
+        "usd_same_machines_on_demand",
+        "moves",
+        "unnoticed_losses",
+        "controller_kills",
+        "work_lost_seconds",
+        "frozen_seconds",
+        "job_cpu_ratio",
+        "identical",
+    ):
+        console.print(f"{key:>28}  {result[key]}", highlight=False)
+
+
+# `spotsurfer demo`: reads, an undisturbed and a surfed run side by side, the comparison.
 
 EXAMPLES = "Examples: spotsurfer demo; spotsurfer demo --dir /srv/demo --json"
 
@@ -48,16 +153,16 @@ def run(folder: Path, console: Console, settings: Settings) -> dict[str, Any]:
     """All acts; whatever happens, no process, box or mount is left."""
     if os.geteuid() != 0:
         raise NotRoot("the demonstration makes boxes on this host, which needs root: use sudo")
-    reads.check()
-    runtime = agentruntime.ready(settings, lambda line: console.print(line, markup=False))
+    environment.check()
+    runtime = provision.ready(settings, lambda line: console.print(line, markup=False))
     console.print("drawing 40-fold reads from the genome of E. coli 536 (once)")
-    files = reads.make(folder / "reads")
-    config, job = scene.write(folder / "surf", folder / "reads", runtime.path.parent)
+    files = environment.make(folder / "reads")
+    config, job = environment.write(folder / "surf", folder / "reads", runtime.path.parent)
     stage = Stage(config, folder / "surf")
     _clear(stage, folder / "surf" / "data")
-    console.print(f"two runs of the same command at the same time: {' '.join(scene.COMMAND)}", markup=False)
+    console.print(f"two runs of the same command at the same time: {' '.join(environment.COMMAND)}", markup=False)
     console.print("  one undisturbed on this host, one surfing: spotsurfer submit assembly.toml")
-    undisturbed = plain.PlainRun(scene.COMMAND, folder / "undisturbed", files, scene.RESULT)
+    undisturbed = runs.PlainRun(environment.COMMAND, folder / "undisturbed", files, environment.RESULT)
     try:
         return _surf(stage, folder, job, undisturbed, console)
     finally:
@@ -78,7 +183,7 @@ def _clear(stage: Stage, data: Path) -> None:
         shutil.rmtree(data)
 
 
-def _surf(stage: Stage, folder: Path, job: Path, undisturbed: plain.PlainRun, console: Console) -> dict[str, Any]:
+def _surf(stage: Stage, folder: Path, job: Path, undisturbed: runs.PlainRun, console: Console) -> dict[str, Any]:
     stage.start()
     story = Story(stage.call("submit", str(job))["id"])
     with View(console) as view:
@@ -95,7 +200,7 @@ def _surf(stage: Stage, folder: Path, job: Path, undisturbed: plain.PlainRun, co
     stage.call("outputs", story.job, "--to", str(results))
     costs = stage.call("report", story.job)["attempts"]
     beside = undisturbed.wait(lambda text: console.print(text))
-    result = figures(story, costs, beside, plain.md5(results / scene.RESULT), folder / "surf" / "data" / "store")
+    result = figures(story, costs, beside, runs.md5_of(results / environment.RESULT), folder / "surf" / "data" / "store")
     (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     report(console, result, costs)
     return result

@@ -1,19 +1,62 @@
-"""Costs of all attempts: ended ones are computed once, running ones up to now."""
+"""What a machine costs, and the costs of all attempts."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from spotsurfer.ledger.billing import Charge, charge
-from spotsurfer.model.ids import AttemptNumber, JobId
-from spotsurfer.model.job import OVER, Attempt, Job
+from spotsurfer.model.job import OVER, Attempt, AttemptNumber, Job, JobId
+from spotsurfer.model.market import Market
+from spotsurfer.model.money import for_seconds
 from spotsurfer.ports.provider import BillingRule
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import market
+from spotsurfer.state import observations
+
+# What a machine costs: one function for real and simulated bills.
+
+Steps = Sequence[tuple[datetime, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What an attempt's machine cost, and what it would have cost at list price. Micro-dollars."""
+
+    seconds: float
+    usd_micros: int
+    usd_micros_on_demand: int
+
+
+def charge(attempt: Attempt, steps: Steps, rule: BillingRule, now: datetime, reclaimed: bool = False) -> Charge:
+    """The bill of one attempt up to `now`, or to its end.
+
+    Billed by the second from launch to end, at least `rule.minimum_seconds`, at the price in force at each second
+    (`steps`, oldest first). Nothing is billed for a machine that was never launched.
+    """
+    if attempt.launched_at is None:
+        return Charge(0.0, 0, 0)
+    end = attempt.released_at if attempt.state in OVER and attempt.released_at else now
+    seconds = max((end - attempt.launched_at).total_seconds(), 0.0)
+    billed = max(seconds, rule.minimum_seconds)
+    list_price = for_seconds(attempt.list_price_usd_micros_per_hour, billed)
+    if reclaimed and rule.reclaimed_first_hour_free and seconds < 3600 and attempt.market is Market.SPOT:
+        return Charge(seconds, 0, list_price)
+    return Charge(seconds, _by_steps(attempt, steps, attempt.launched_at, billed), list_price)
+
+
+def _by_steps(attempt: Attempt, steps: Steps, start: datetime, billed: float) -> int:
+    end = start + timedelta(seconds=billed)
+    prices = [(start, attempt.price_usd_micros_per_hour), *((max(at, start), p) for at, p in steps if at < end)]
+    total = 0
+    for (at, price), until in zip(prices, [*(at for at, _ in prices[1:]), end], strict=True):
+        total += for_seconds(price, (until - at).total_seconds())
+    return total
+
+
+# Costs of all attempts: ended ones are computed once, running ones up to now.
 
 Key = tuple[JobId, AttemptNumber]
 
@@ -38,7 +81,7 @@ class Costs:
             more = {j.id for j in everybody}
         missing = sorted(more - set(attempts))
         found = {**attempts, **(rows.attempts(connection, missing) if missing else {})}
-        steps = market.prices(connection, sorted(found))
+        steps = observations.prices(connection, sorted(found))
         known = [((a.job, a.number), a) for some in found.values() for a in some if (a.job, a.number) not in settled]
         bills = {key: charge(a, steps.get(key, []), self._rule, now, a.reclaimed) for key, a in known}
         over = {key: bills.pop(key) for key, a in known if a.state in OVER}

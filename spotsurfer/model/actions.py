@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
-from spotsurfer.model.job import HeldBy, Wish
+from spotsurfer.model.job import AttemptNumber, HeldBy, InstanceId, JobId, Wish
 from spotsurfer.model.market import Offer
-from spotsurfer.model.transitions import AttemptEvent, JobEvent
+from spotsurfer.model.state_machine import AttemptEvent, JobEvent
 
 
 @dataclass(frozen=True, slots=True)

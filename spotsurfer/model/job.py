@@ -1,16 +1,91 @@
-"""A job is what a user asked for; an attempt is one machine's try at it."""
+"""A job is what a user asked for (with its ids, steps, ports, inputs and mounts); an attempt is one machine's try at it."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NewType
 
-from spotsurfer.model.goods import InputFetch, SharedMount
-from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
 from spotsurfer.model.market import Market, Pool
-from spotsurfer.model.ports import JobPort
-from spotsurfer.model.steps import JobStep
+
+# Names of things.
+
+JobId = NewType("JobId", str)
+AttemptNumber = NewType("AttemptNumber", int)
+InstanceId = NewType("InstanceId", str)
+
+# Safe in an object key, a file name, a cgroup and a host name; the length leaves room for ".<attempt>".
+JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
+
+
+def launch_token(family: str, job: JobId, attempt: AttemptNumber) -> str:
+    """The cloud's idempotency token of an attempt: the same attempt always asks for the same machine."""
+    return hashlib.sha256(f"{family}/{job}/{attempt}".encode()).hexdigest()[:32]
+
+
+# What a job wants brought to its machines: inputs from elsewhere, shared file systems.
+
+
+@dataclass(frozen=True, slots=True)
+class InputFetch:
+    """An object, a file behind a web address, a folder (ends in /) or a wildcard, which machines fetch by themselves."""
+
+    source: str
+    to: str = ""  # below the job's folder; "" = under its last name
+    sha256: str = ""
+    version: str = ""
+    options: dict[str, str] = field(default_factory=dict)  # how it is reached, as obstore names it; no secrets
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMount:
+    """A shared file system, as mount(8) takes it."""
+
+    name: str
+    type: str
+    source: str
+    target: str
+    options: str = ""
+    read_only: bool = True
+
+
+# Ports on which a job listens for others.
+
+
+@dataclass(frozen=True, slots=True)
+class JobPort:
+    """A TCP port of a job; it is found under its name, whatever machine the job is on."""
+
+    name: str
+    port: int
+
+
+# The commands of a job that has more than one.
+
+MAIN, SETUP = "main", "setup"
+
+
+@dataclass(frozen=True, slots=True)
+class JobStep:
+    """One command of a job; all of them run one after the other, on the same files."""
+
+    name: str
+    command: tuple[str, ...]
+    protect: bool = True  # False: nothing of it is saved, it begins again elsewhere when its machine goes
+    always: bool = False  # it runs although an earlier one failed
+
+
+def main_command(steps: Sequence[JobStep]) -> tuple[str, ...]:
+    """What stands for the job where it is named by one command: the step `main`, else the first that is protected."""
+    named = [s for s in steps if s.name == MAIN] or [s for s in steps if s.protect] or list(steps)
+    return named[0].command if named else ()
+
+
+# A job is what a user asked for; an attempt is one machine's try at it.
 
 
 class MarketChoice(StrEnum):

@@ -1,4 +1,4 @@
-"""Pools, markets, offers."""
+"""GPUs, pools, markets and offers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from spotsurfer.model.gpus import NO_GPUS, Gpus
-from spotsurfer.model.lives import UNSEEN, Lives
+from spotsurfer.model.lifetimes import UNSEEN, Lives
+
+# GPUs of a machine, of an offer, or of the machine where a checkpoint was made.
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """What is known of them. Texts that are empty and sizes of 0 are not known; `count` always is."""
+
+    chip: str = ""  # as a catalogue names it ("h100") or the driver ("NVIDIA H100 80GB HBM3")
+    count: int = 0
+    memory_bytes: int = 0  # of each
+    driver: str = ""  # "580.159.04"
+
+
+NO_GPUS = Gpus()
+
+
+# Pools, markets, offers.
 
 
 class Market(StrEnum):

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from spotsurfer.model.gpus import Gpus
-from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
-from spotsurfer.model.job import Attempt, Job
-from spotsurfer.model.lives import Fates
-from spotsurfer.model.market import Cooldown, Market, Offer, Pool
+from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, Job, JobId
+from spotsurfer.model.lifetimes import Fates
+from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
 
 
 @dataclass(frozen=True, slots=True)

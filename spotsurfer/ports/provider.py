@@ -1,4 +1,4 @@
-"""A cloud, as spotsurfer needs it."""
+"""A cloud as spotsurfer needs it, and its queue of interruption events as a second witness."""
 
 from __future__ import annotations
 
@@ -10,10 +10,57 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from spotsurfer.model.ids import InstanceId
+from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.witness import Witness
+
+# A second witness of what the cloud does to machines, besides the agents on them: a queue of the cloud's events.
+
+
+class Sign(StrEnum):
+    """What was said of an instance."""
+
+    INTERRUPTION = "interruption"  # it will be taken
+    REBALANCE = "rebalance"  # it is more likely than others to be taken
+    RETIREMENT = "retirement"  # its host will be taken out of service, some day
+    STATE = "state"  # its state changed: the next listing tells
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One event about one instance. `age_seconds` is counted by the cloud's own clock: no clock of ours is compared with it."""
+
+    instance: InstanceId
+    sign: Sign
+    age_seconds: float
+    text: str  # for people
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One message of the queue. `receipt` settles it; `unreadable` says why nothing could be made of it."""
+
+    receipt: str
+    sightings: Sequence[Sighting] = ()
+    unreadable: str = ""
+
+
+class Witness(Protocol):
+    """Messages come once or more often, in any order, and are gone only when they were settled.
+
+    Methods may raise model.errors.ProviderError and its children.
+    """
+
+    def read(self) -> Sequence[Letter]:
+        """What there is now, at most a hundred or so; it does not wait. What is not settled comes again after a while."""
+        ...
+
+    def settle(self, letters: Sequence[Letter]) -> None:
+        """These were handled: they are not to come again."""
+        ...
+
+
+# A cloud, as spotsurfer needs it.
 
 MACHINE_BASE = "/var/lib/spotsurfer"  # the agent's folder on machines
 
@@ -172,7 +219,7 @@ class Provider(Protocol):
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
         """New credentials for this attempt. Asked for only where its `store_access` is `renewed`; never cached.
 
-        They allow what `spotsurfer_agent.keyrights` says of the attempt, to list `jobs/<job>/`, and to read those `inputs` that
+        They allow what the wire's `object_keys` says of the attempt, to list `jobs/<job>/`, and to read those `inputs` that
         do not lie in the store (addresses as in the specification: `s3://bucket/path`, with a slash or a pattern at the end
         where several files are meant). An absent object that may be read has to read as *absent*, not as forbidden: on S3 that
         takes `s3:ListBucket` without a condition that a plain GET fails.

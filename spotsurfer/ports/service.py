@@ -7,17 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from spotsurfer_agent.fitsaid import Fit
-from spotsurfer_agent.protocol import Warm
-from spotsurfer_agent.steps import StepRun
-from spotsurfer_agent.usage.window import Window
+from spotsurfer_wire.messages import Fit, StepRun, Warm
+from spotsurfer_wire.usage import Window
 
 from spotsurfer.model.actions import Preview
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import Attempt, Job, JobSpec
+from spotsurfer.model.job import Attempt, Job, JobId, JobSpec
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import SpotSeen
-from spotsurfer.ports.purchase import Forecast
+from spotsurfer.ports.policies import Forecast
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,35 +14,31 @@ from datetime import datetime
 from typing import Any
 
 from obstore.exceptions import BaseError
-from spotsurfer_agent import coding, manifest, objectkeys
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import Head, Spec, StoreInfo
-from spotsurfer_agent.store import ObstoreStore
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_wire import json_codec, manifest, object_keys
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import Head, Spec, StoreInfo
+from spotsurfer_wire.store.obstore import ObstoreStore
+from spotsurfer_wire.store.port import StoreError
 from sqlalchemy import Connection
 
-from spotsurfer import storekey
-from spotsurfer.controller.events import Kind
-from spotsurfer.core import exits
+from spotsurfer.common.units import counted, size
+from spotsurfer.config.settings import Settings
+from spotsurfer.model import exit_codes
 from spotsurfer.model.errors import ConfigError, Conflict, NotFound, StoreDamaged, StoreOwned, StoreUnwritable
-from spotsurfer.model.goods import InputFetch, SharedMount
-from spotsurfer.model.ids import JOB_ID, JobId
-from spotsurfer.model.job import Job, JobSpec, JobState, Parent, Wish
-from spotsurfer.model.ports import JobPort
-from spotsurfer.model.steps import JobStep
+from spotsurfer.model.job import JOB_ID, InputFetch, Job, JobId, JobPort, JobSpec, JobState, JobStep, Parent, SharedMount, Wish
+from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.service import Moment
 from spotsurfer.recovery import restore
-from spotsurfer.recovery.contents import refusals_told
-from spotsurfer.settings import Settings
+from spotsurfer.recovery.backup import refusals_told
+from spotsurfer.state import db, timeline
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import peek, timeline
 from spotsurfer.state.db import become, lock_state, open_database
-from spotsurfer.store.heads import summary, written_at
-from spotsurfer.storeway import open_for
-from spotsurfer.units import counted, size
+from spotsurfer.store import master_key
+from spotsurfer.store.head_logs import summary, written_at
+from spotsurfer.store.open_store import open_for
 
 ROOM = (
     1.25  # a machine must have so much more memory than the image of the job's processes: the agent needs some, and they grow
@@ -88,13 +84,13 @@ def _adopt(settings: Settings, least: Least, now: datetime, progress: Progress) 
                 f"{settings.key_path} is not there: bring it back from a backup (`spotsurfer restore`) or from a copy. Without "
                 "it no checkpoint can be read; docs/recovery.md says what is left then."
             )
-        key = storekey.load(settings.key_path, settings.checkpoint.encrypt)
+        key = master_key.load(settings.key_path, settings.checkpoint.encrypt)
         try:
             store = _opened(settings)
             family = _family(store, settings.store_url, key.fingerprint)
             database = settings.controller.data_dir / "state.db"
             without = "move that file, and those that begin with its name, elsewhere: what only it knew is lost then"
-            found = peek.look(database, f"Restore a backup; without one, {without}.")
+            found = db.look_read_only(database, f"Restore a backup; without one, {without}.")
             if found.jobs and found.family != family:
                 raise Conflict(
                     f"{database} has {counted(found.jobs, 'job')} of the controller family {found.family}, and the store is "
@@ -120,11 +116,11 @@ def _opened(settings: Settings) -> ObstoreStore:
 
 
 def _family(store: ObstoreStore, url: str, fingerprint: str) -> str:
-    body = store.get(objectkeys.store_key())
+    body = store.get(object_keys.store_key())
     if body is None:
         raise NotFound(f"The store {url} belongs to nobody: check store.url, or begin with `spotsurfer serve`.")
     try:
-        info = coding.decode(StoreInfo, body)
+        info = json_codec.decode(StoreInfo, body)
     except ProtocolError as e:
         raise StoreDamaged(f"The store {url} does not say to whom it belongs: {e}.") from e
     if info.key not in ("", fingerprint):
@@ -142,7 +138,7 @@ def take_up(
 ) -> Adopted:
     """Write down the jobs of the store that have no row. Raises StoreError."""
     ids = [JobId(name) for name in store.folders(JOBS) if JOB_ID.fullmatch(name)]
-    reports = {x.key.removeprefix(objectkeys.live_prefix()) for x in store.list(objectkeys.live_prefix())}
+    reports = {x.key.removeprefix(object_keys.live_prefix()) for x in store.list(object_keys.live_prefix())}
     known, done = {j.id for j in rows.all_jobs(connection)}, Adopted("")
     for n, job in enumerate(ids):
         progress("reading jobs", n, len(ids))
@@ -172,10 +168,10 @@ class _Sources:
 
 def _read(store: Any, job: JobId, sources: _Sources) -> Job | None:
     """The row of a job, as far as the store tells it; None for a submission that never came to its end."""
-    data = store.get(objectkeys.spec_key(job))
+    data = store.get(object_keys.spec_key(job))
     if data is None:
         return None
-    wire, log = coding.decode(Spec, data), HeadLog(store, job)
+    wire, log = json_codec.decode(Spec, data), HeadLog(store, job)
     log.refresh()
     image = _image(store, job, log.entries, sources)
     memory = max(sources.least.memory_bytes, int(image.memory_bytes * ROOM) if image is not None else 0)
@@ -197,12 +193,12 @@ def _rehearsal(job: Job, of: JobId) -> Job:
 def _standing(job: Job, entries: Sequence[Head], readable: bool, sources: _Sources) -> Job:
     """Where the job stands. If a machine may still have it, the controller takes that machine up again and sees for itself."""
     head, newest = summary(entries), entries[-1] if entries else None
-    owner = objectkeys.live_key(job.id, head.epoch).removeprefix(objectkeys.live_prefix())
+    owner = object_keys.live_key(job.id, head.epoch).removeprefix(object_keys.live_prefix())
     if owner in sources.reports and not head.final:
         return job
     if newest is not None and head.done:
         state = JobState.CANCELLED if head.cancelled else JobState.SUCCEEDED if head.succeeded else JobState.FAILED
-        reason = "cancelled" if head.cancelled else exits.ended(head.exit_code, head.undelivered)
+        reason = "cancelled" if head.cancelled else exit_codes.ended(head.exit_code, head.undelivered)
         return replace(job, state=state, reason=reason, exit_code=head.exit_code, ended_at=written_at(newest, sources.now))
     if newest is not None and newest.checkpoint is not None and not readable:
         reason = "adopted from the store; its newest checkpoint can't be read with this store.key, or is gone: submit it anew"
@@ -221,7 +217,7 @@ def _image(store: Any, job: JobId, entries: Sequence[Head], sources: _Sources) -
     begins with a checkpoint that no attempt made; any other job has keys of its own.
     """
     named = next((h.checkpoint for h in reversed(entries) if h.checkpoint is not None), None)
-    data = store.get(objectkeys.manifest_key(job, named)) if named is not None else None
+    data = store.get(object_keys.manifest_key(job, named)) if named is not None else None
     if data is None:
         return None
     for lineage in (job, *sources.ids) if entries[0].epoch == 0 else (job,):

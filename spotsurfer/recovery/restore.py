@@ -12,15 +12,25 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer import storekey
+from spotsurfer.common.units import counted
+from spotsurfer.config.settings import Settings
 from spotsurfer.model.errors import Conflict, InputMissing, SpotsurferError
-from spotsurfer.recovery.backup import Progress, sync_folder
-from spotsurfer.recovery.contents import DATABASE, KEY, READ_BYTES, TOKEN, About, Member, places, refusals_told
-from spotsurfer.recovery.envelope import Reader
-from spotsurfer.settings import Settings
-from spotsurfer.state import peek
+from spotsurfer.recovery.backup import (
+    DATABASE,
+    KEY,
+    READ_BYTES,
+    TOKEN,
+    About,
+    Member,
+    Progress,
+    Reader,
+    places,
+    refusals_told,
+    sync_folder,
+)
+from spotsurfer.state import db
 from spotsurfer.state.db import lock_state, newest_version
-from spotsurfer.units import counted
+from spotsurfer.store import master_key
 
 OPENED, COMPLETE = ".restore", ".restored"  # folders in the data folder: being filled, and to be put in its place
 
@@ -118,7 +128,7 @@ def _check_places(there: dict[str, Path], same: set[str]) -> None:
     """Nothing is written over that somebody may want back."""
     database, key = there[DATABASE], there[KEY]
     away = "move that file, and those that begin with its name, elsewhere"
-    found = peek.look(database, f"If the backup is to count instead, {away}, then restore.")
+    found = db.look_read_only(database, f"If the backup is to count instead, {away}, then restore.")
     if found.jobs:
         raise Conflict(
             f"{database} is there already, with {counted(found.jobs, 'job')}, the last change at {found.newest_at}: "
@@ -152,6 +162,6 @@ def _open(reader: Reader, about: About, folder: Path, progress: Progress) -> Non
 
 def _check(folder: Path, about: About) -> None:
     """The files fit together: a backup that can't be used must not look like one that can."""
-    found, key = peek.look(folder / DATABASE), storekey.load(folder / KEY)
+    found, key = db.look_read_only(folder / DATABASE), master_key.load(folder / KEY)
     if found.family != about.family or key.fingerprint != about.key:
         raise SpotsurferError("Its database or its key is not the one that the backup's header names: take another backup.")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, insert, select
 
-from spotsurfer.model.ids import JobId
+from spotsurfer.model.job import JobId
 from spotsurfer.ports.service import Moment, Why
 from spotsurfer.state.schema import decision as D
 from spotsurfer.state.schema import moment as M

@@ -1,14 +1,166 @@
-"""The HTTP API as an ASGI application."""
+"""The HTTP API as an ASGI application, with access control, request limits and error statuses."""
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import spotsurfer
+from spotsurfer.common.log_setup import Event, Log
+from spotsurfer.model import errors as e
+from spotsurfer.model.errors import ConfigError, Denied, UsageError
 from spotsurfer.ports.service import Service
-from spotsurfer.web import errors, files, partials, plans, routes, shelf, usage
-from spotsurfer.web.guard import Guard
+from spotsurfer.web import file_routes, routes
+
+# Errors over HTTP: one table from our types to statuses, one body.
+
+# The nearest ancestor with an entry counts.
+STATUS: dict[type[e.SpotsurferError], int] = {
+    e.SpotsurferError: 500,
+    e.UsageError: 400,
+    e.JobFileError: 422,
+    e.InputMissing: 422,
+    e.HostUnfit: 503,
+    e.DiskFull: 507,
+    e.StoreUnwritable: 503,
+    e.StoreOwned: 409,
+    e.NoController: 503,
+    e.Denied: 403,
+    e.NotFound: 404,
+    e.Conflict: 409,
+    e.ControllerRunning: 409,
+    e.JobEndedBadly: 409,
+    e.MoveFailed: 409,
+    e.ProviderError: 502,
+    e.NoCapacity: 503,
+    e.QuotaExceeded: 503,
+    e.Throttled: 503,
+}
+_ROUTING = {
+    404: "There is no such address in this API; /v1/openapi.json lists them.",
+    405: "This address does not know the method.",
+}
+_log = Log("web")
+
+
+def answer(error: e.SpotsurferError, status: int | None = None) -> JSONResponse:
+    """The response for an error of ours."""
+    code = status or next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    body = {"error": type(error).__name__, "exit_code": error.exit_code, "message": str(error)}
+    return JSONResponse(body, status_code=code, headers={"WWW-Authenticate": "Bearer"} if code == 401 else None)
+
+
+def install(app: FastAPI) -> None:
+    """Make every failure of `app` answer with the one body."""
+    app.add_exception_handler(e.SpotsurferError, _ours)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _routing)
+    app.add_exception_handler(Exception, _bug)
+
+
+def _ours(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, e.SpotsurferError)
+    response = answer(error)
+    if response.status_code >= 500:
+        _log.warning(Event.REQUEST_FAILED, path=request.url.path, error=type(error).__name__, message=str(error))
+    return response
+
+
+def _invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(x) for x in first["loc"] if x != "body") or "the body"
+    return answer(e.UsageError(f"{where}: {first['msg'].lower()}; /v1/openapi.json describes what is expected."), 422)
+
+
+def _routing(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    kind = e.NotFound if error.status_code == 404 else e.UsageError
+    return answer(kind(_ROUTING.get(error.status_code, str(error.detail))), error.status_code)
+
+
+def _bug(request: Request, error: Exception) -> JSONResponse:
+    # The traceback is logged by the server below us, to which the framework raises it again.
+    _log.error(Event.REQUEST_FAILED, path=request.url.path, error=type(error).__name__, message=str(error))
+    return answer(e.SpotsurferError(f"The controller failed inside ({type(error).__name__}); its log has the details."), 500)
+
+
+# Who may come in, and how much may come along: before any route is looked at.
+
+BODY_MAX_BYTES = 8 << 20  # of JSON; inputs are streamed and have no limit but the store's
+_guard_log = Log("web")
+
+
+class Guard:
+    """Checks the token, if there is one, and the announced length of the body. Plain ASGI: it buffers nothing."""
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] == "http":
+            headers = dict(scope["headers"])
+            if not self._may_enter(headers.get(b"authorization", b"")):
+                _guard_log.warning(Event.REQUEST_DENIED, path=scope["path"], client=(scope.get("client") or ("?",))[0])
+                remedy = "Token missing or wrong: set SPOTSURFER_TOKEN to the text of the controller's token file."
+                return await answer(Denied(remedy), 401)(scope, receive, send)
+            if "/inputs/" not in scope["path"] and (refusal := _too_much(headers)) is not None:
+                return await refusal(scope, receive, send)
+        return await self._app(scope, receive, send)
+
+    def _may_enter(self, header: bytes) -> bool:
+        """Constant time: a stranger learns nothing from how long a wrong token takes."""
+        if self._token is None:
+            return True
+        kind, _, given = header.partition(b" ")
+        return kind.lower() == b"bearer" and secrets.compare_digest(given.strip(), self._token.encode())
+
+
+def _too_much(headers: Mapping[bytes, bytes]) -> Response | None:
+    """The answer to a body that is too large, or may be: a server takes no more than was announced, if that was a length."""
+    if b"transfer-encoding" in headers:
+        return answer(UsageError("The body has no Content-Length: send it in one piece, with its length."), 411)
+    if int(headers.get(b"content-length", b"0")) > BODY_MAX_BYTES:
+        return answer(UsageError(f"The body is larger than {BODY_MAX_BYTES >> 20} MiB."), 413)
+    return None
+
+
+def load_token(path: Path) -> str:
+    """The token in `path`, made on first use with mode 0600.
+
+    Raises ConfigError where the file is empty, unreadable, or readable by others.
+    """
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+    except FileExistsError:
+        pass
+    except OSError as e:
+        raise ConfigError(f"Token file {path} can't be made: {e.strerror}. Set [controller] token_file.") from None
+    try:
+        mode, token = path.stat().st_mode, path.read_text().strip()
+    except OSError as e:
+        raise ConfigError(f"Token file {path} can't be read: {e.strerror}.") from None
+    if mode & 0o077:
+        raise ConfigError(f"Token file {path} can be read by others: chmod 600 {path}.")
+    if len(token) < 16:
+        raise ConfigError(f"Token file {path} holds less than 16 characters: remove it, and a good one is made.")
+    return token
+
+
+# The HTTP API as an ASGI application.
 
 DESCRIPTION = """Jobs that surf across spot machines. Amounts are micro-dollars, sizes bytes, durations seconds, times UTC.
 
@@ -36,12 +188,12 @@ def make_app(
     app.state.allow_fetch = token is None if allow_fetch is None else allow_fetch
     app.state.stopping = False  # set at shutdown: long polls answer at once
     app.include_router(routes.router)
-    app.include_router(files.router)
-    app.include_router(shelf.router)
-    app.include_router(partials.router)
-    app.include_router(plans.router)
-    app.include_router(usage.router)
-    errors.install(app)
+    app.include_router(file_routes.router)
+    app.include_router(routes.checkpoint_router)
+    app.include_router(file_routes.partials_router)
+    app.include_router(routes.dry_run_router)
+    app.include_router(routes.usage_router)
+    install(app)
     app.add_middleware(Guard, token=token)
     return app
 

@@ -1,24 +1,66 @@
-"""Jobs, wishes, questions: the routes that speak JSON."""
+"""HTTP routes that speak JSON: jobs, commands, queries, dry runs, usage, checkpoints, the store."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, NamedTuple
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from spotsurfer.model.errors import Denied
-from spotsurfer.model.ids import JOB_ID, JobId
-from spotsurfer.model.job import Job, fetched
-from spotsurfer.ports.service import Moment, Service
-from spotsurfer.web import asked
-from spotsurfer.web import models as m
-from spotsurfer.web.info import InfoOut
-from spotsurfer.web.listing import JobsQuery
+from spotsurfer.common.input_errors import did_you_mean
+from spotsurfer.core.facts.attempt_view import PHASES
+from spotsurfer.model.actions import Preview
+from spotsurfer.model.errors import Denied, UsageError
+from spotsurfer.model.job import JOB_ID, Job, JobId, JobState, fetched
+from spotsurfer.model.market import Market, Offer
+from spotsurfer.ports.service import Checkpoint, JobStatus, Moment, Progress, Service
+from spotsurfer.web import request_models
+from spotsurfer.web import response_models as m
+from spotsurfer.web.request_models import Asked, PlanBody
+from spotsurfer.web.response_models import CommandOut, ErrorBody, InfoOut, Wire
+
+# Which jobs of the list are wanted.
+
+STATES = (*PHASES, *(s for s in JobState if s not in PHASES))
+
+
+class JobsQuery(BaseModel):
+    """What jobs must be like to be listed; the newest `limit` of those that are."""
+
+    ended: bool = Field(True, description="Those that have ended, too")
+    state: list[str] = Field([], description="Their phase or state is one of these")
+    tag: list[str] = Field([], description="They have all these tags, name=value; or name alone, with any value")
+    name: str | None = Field(None, description="Their name; * and ? are wildcards")
+    limit: int | None = Field(None, ge=1)
+
+    def of(self, jobs: Sequence[JobStatus]) -> Sequence[JobStatus]:
+        """Those of the jobs; raises UsageError for a state that none can have."""
+        for word in self.state:
+            if word not in STATES:
+                raise UsageError(f"The state is {word!r}. {did_you_mean(word, STATES)}")
+        return [x for x in jobs if self._wants(x)][: self.limit]
+
+    def _wants(self, status: JobStatus) -> bool:
+        spec = status.job.spec
+        return (
+            (not self.state or not {status.phase, str(status.job.state)}.isdisjoint(self.state))
+            and (self.name is None or fnmatchcase(spec.name, self.name))
+            and all(_has(spec.tags, tag) for tag in self.tag)
+        )
+
+
+def _has(tags: dict[str, str], wanted: str) -> bool:
+    name, equals, value = wanted.partition("=")
+    return name in tags and (not equals or tags[name] == value)
+
+
+# Jobs, wishes, questions: the routes that speak JSON.
 
 WAIT_MAX_SECONDS = 30.0
 LOOK_AGAIN_SECONDS = 0.3  # of a long poll; costs one indexed query
@@ -46,13 +88,13 @@ def info(service: Controller) -> InfoOut:
 
 
 @router.post("/ids", status_code=201, tags=["submit"])
-def new_id(body: asked.NameBody, service: Controller) -> m.IdOut:
+def new_id(body: request_models.NameBody, service: Controller) -> m.IdOut:
     """An id for a job to come: upload its inputs under it, then submit."""
     return m.IdOut(job=service.new_job_id(body.name))
 
 
 @router.put("/jobs/{job}", status_code=201, tags=["submit"])
-def submit(job: NewJobPath, body: asked.SubmitBody, service: Controller, request: Request) -> m.JobOut:
+def submit(job: NewJobPath, body: request_models.SubmitBody, service: Controller, request: Request) -> m.JobOut:
     """Make the job. Everything it names must have been uploaded."""
     spec = body.spec.to_spec()
     if spec.on_end and not request.app.state.allow_on_end:
@@ -112,7 +154,7 @@ def cancel(job: JobPath, service: Controller) -> m.CommandOut:
 
 
 @router.post("/jobs/{job}/move", status_code=202, tags=["wishes"])
-def move(job: JobPath, body: asked.MoveBody, service: Controller) -> m.NumberOut:
+def move(job: JobPath, body: request_models.MoveBody, service: Controller) -> m.NumberOut:
     """Ask for another machine; the answer is the number of the request."""
     return m.NumberOut(number=service.move(JobId(job), body.instance_type, body.market))
 
@@ -124,14 +166,14 @@ def checkpoint(job: JobPath, service: Controller) -> m.NumberOut:
 
 
 @router.put("/jobs/{job}/priority", tags=["wishes"])
-def priority(job: JobPath, body: asked.PriorityBody, service: Controller) -> m.PriorityOut:
+def priority(job: JobPath, body: request_models.PriorityBody, service: Controller) -> m.PriorityOut:
     """How much it counts from now on where limits leave no room for all."""
     changed = service.prioritize(JobId(job), body.priority)
     return m.PriorityOut(job=changed.id, priority=changed.spec.priority)
 
 
 @router.put("/jobs/{job}/budget", tags=["wishes"])
-def budget(job: JobPath, body: asked.BudgetBody, service: Controller) -> m.BudgetOut:
+def budget(job: JobPath, body: request_models.BudgetBody, service: Controller) -> m.BudgetOut:
     """What it may cost in all from now on. One that is held for its budget still wants to be resumed."""
     changed = service.set_budget(JobId(job), body.usd_micros)
     return m.BudgetOut(job=changed.id, budget_usd_micros=changed.spec.budget_usd_micros)
@@ -204,3 +246,244 @@ async def _moments(service: Service, request: Request, part: Part, wait: float) 
 def _timeline(found: list[tuple[int, Moment]], after: int) -> m.TimelineOut:
     moments = [m.MomentOut.of(number, moment) for number, moment in found]
     return m.TimelineOut(moments=moments, next=max((number for number, _ in found), default=after))
+
+
+# Dry runs over HTTP: what would be launched for a job, and why nothing else.
+
+dry_run_router = APIRouter(
+    prefix="/v1", responses={"4XX": {"model": m.ErrorBody}, "5XX": {"model": m.ErrorBody}, 422: {"model": m.ErrorBody}}
+)
+
+
+class OfferOut(m.Wire):
+    """A machine that could be bought. Band and score are the cloud's advice, where it gives any."""
+
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+    market: Market
+    cpus: int
+    memory_bytes: int
+    gpus: int
+    gpu: str
+    gpu_memory_bytes: int
+    usd_micros_per_hour: int
+    list_usd_micros_per_hour: int
+    interruption_band: int | None
+    placement_score: int | None
+
+    @classmethod
+    def of(cls, o: Offer) -> OfferOut:
+        """From the noun."""
+        p = o.pool
+        return cls(
+            provider=p.provider,
+            region=p.region,
+            zone=p.zone,
+            instance_type=p.instance_type,
+            market=o.market,
+            cpus=o.cpus,
+            memory_bytes=o.memory_bytes,
+            gpus=o.gpus.count,
+            gpu=o.gpus.chip,
+            gpu_memory_bytes=o.gpus.memory_bytes,
+            usd_micros_per_hour=o.price_usd_micros_per_hour,
+            list_usd_micros_per_hour=o.list_price_usd_micros_per_hour,
+            interruption_band=o.interruption_band,
+            placement_score=o.placement_score,
+        )
+
+
+class RejectedOut(m.Wire):
+    """An offer that would not be taken."""
+
+    offer: OfferOut
+    why: str
+
+
+class PlanOut(m.Wire):
+    """`choices`, best first; the first would be ordered, unless there is an obstacle."""
+
+    choices: list[OfferOut]
+    rejected: list[RejectedOut]
+    obstacle: str
+
+    @classmethod
+    def of(cls, found: Preview) -> PlanOut:
+        """From the noun."""
+        rejected = [RejectedOut(offer=OfferOut.of(o), why=why) for o, why in found.rejected]
+        return cls(choices=[OfferOut.of(o) for o in found.choices], rejected=rejected, obstacle=found.obstacle)
+
+
+@dry_run_router.post("/plans", tags=["submit"])
+def plan(body: PlanBody, service: Controller) -> PlanOut:
+    """What would be launched for this job now. Nothing is kept of the question."""
+    return PlanOut.of(service.preview(body.spec.to_spec()))
+
+
+# What a job used, over time.
+
+usage_router = APIRouter(
+    prefix="/v1", responses={"4XX": {"model": m.ErrorBody}, "5XX": {"model": m.ErrorBody}, 422: {"model": m.ErrorBody}}
+)
+UsageSince = Annotated[datetime | None, Query(description="Only windows that began then or later")]
+
+
+class WindowOut(m.UsageOut):
+    """A window of an attempt."""
+
+    attempt: int
+    at: datetime
+
+
+class UsagesOut(m.Wire):
+    """All windows of a job, oldest first: of ten seconds for the last hour, of a minute before."""
+
+    windows: list[WindowOut]
+
+
+@usage_router.get("/jobs/{job}/usage", tags=["jobs"])
+def usage(job: JobPath, service: Controller, since: UsageSince = None) -> UsagesOut:
+    """What it used."""
+    found = service.usage(JobId(job), since)
+    rows = [m.UsageOut.model_validate(u.window).model_dump() for u in found]
+    return UsagesOut(windows=[WindowOut(attempt=u.attempt, at=u.at, **row) for u, row in zip(found, rows, strict=True)])
+
+
+# Checkpoints, copies, rehearsals and the store: routes and what travels over them.
+
+checkpoint_router = APIRouter(
+    prefix="/v1", responses={"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}, 422: {"model": ErrorBody}}
+)
+
+
+class CheckpointOut(Wire):
+    """One checkpoint. `why` says why it is kept, or why it will go."""
+
+    id: str
+    at: str
+    kind: str
+    image_bytes: int | None
+    new_bytes: int | None
+    base: str | None
+    proven: bool
+    protected: bool
+    counted: bool
+    keep: bool
+    why: str
+    damage: str
+    failed: str
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> CheckpointOut:
+        """From the noun."""
+        return cls.model_validate(checkpoint)
+
+
+class CheckpointsOut(Wire):
+    """Oldest first."""
+
+    checkpoints: list[CheckpointOut]
+
+
+class FromBody(Asked):
+    """The checkpoint to go on from: its name, or its sequence number."""
+
+    checkpoint: str
+
+
+class ForkBody(Asked):
+    """Both empty: the newest checkpoint, under the same name."""
+
+    checkpoint: str | None = None
+    name: str | None = None
+
+
+class NameOut(Wire):
+    """The full name of a checkpoint."""
+
+    checkpoint: str
+
+
+class StoreBody(Asked):
+    """Of one job, or of all."""
+
+    job: str | None = None
+    read: bool = False
+    dry_run: bool = False
+
+
+class ProgressOut(Wire):
+    """A long command: ask for it again until it is done. A failed one answers with its error."""
+
+    id: str
+    what: str
+    done: bool
+    stage: str
+    at: int
+    of: int
+    result: dict[str, Any] | None
+
+    @classmethod
+    def of_progress(cls, progress: Progress) -> ProgressOut:
+        """From the noun; `of` is one of its fields."""
+        return cls.model_validate(progress)
+
+
+@checkpoint_router.get("/jobs/{job}/checkpoints", tags=["checkpoints"])
+def checkpoints(job: JobPath, service: Controller) -> CheckpointsOut:
+    """What there is, what is proven, and what will go."""
+    return CheckpointsOut(checkpoints=[CheckpointOut.of(x) for x in service.checkpoints(JobId(job))])
+
+
+@checkpoint_router.post("/jobs/{job}/go-back", tags=["wishes"])
+def go_back(job: JobPath, body: FromBody, service: Controller) -> CommandOut:
+    """Go on from a checkpoint, whatever came after it: a held, ended or running job."""
+    return command(service.go_back(JobId(job), body.checkpoint))
+
+
+@checkpoint_router.put("/jobs/{job}/checkpoints/{checkpoint}/protection", tags=["checkpoints"])
+def protect(job: JobPath, checkpoint: str, service: Controller) -> NameOut:
+    """Keep it whatever the rules say."""
+    return NameOut(checkpoint=service.protect(JobId(job), checkpoint, True))
+
+
+@checkpoint_router.delete("/jobs/{job}/checkpoints/{checkpoint}/protection", tags=["checkpoints"])
+def unprotect(job: JobPath, checkpoint: str, service: Controller) -> NameOut:
+    """Leave it to the rules again."""
+    return NameOut(checkpoint=service.protect(JobId(job), checkpoint, False))
+
+
+@checkpoint_router.post("/jobs/{job}/forks", status_code=202, tags=["checkpoints"])
+def fork(job: JobPath, body: ForkBody, service: Controller) -> ProgressOut:
+    """A copy of the job that goes its own way from a checkpoint."""
+    return ProgressOut.of_progress(service.fork(JobId(job), body.checkpoint, body.name))
+
+
+@checkpoint_router.post("/jobs/{job}/rehearsals", status_code=202, tags=["checkpoints"])
+def rehearse(job: JobPath, service: Controller) -> ProgressOut:
+    """Show that the newest checkpoint lives elsewhere, while the job runs on."""
+    return ProgressOut.of_progress(service.rehearse(JobId(job)))
+
+
+@checkpoint_router.post("/store/{what}", status_code=202, tags=["store"])
+def store_work(what: str, body: StoreBody, service: Controller) -> ProgressOut:
+    """`check`, `stats` or `gc`."""
+    job = JobId(body.job) if body.job is not None else None
+    return ProgressOut.of_progress(service.store_work(what, job, body.read, body.dry_run))
+
+
+Patience = Annotated[float, Query(ge=0, le=WAIT_MAX_SECONDS, description="Seconds to wait for its end")]
+
+
+@checkpoint_router.get("/work/{number}", tags=["store"])
+def progress(number: str, service: Controller, wait: Patience = 0) -> ProgressOut:
+    """How far a long command is."""
+    return ProgressOut.of_progress(service.progress(number, wait))
+
+
+@checkpoint_router.delete("/work/{number}", status_code=204, tags=["store"])
+def call_off(number: str, service: Controller) -> None:
+    """It need not go on."""
+    service.call_off(number)

@@ -15,9 +15,9 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from spotsurfer.logs import Event, Log
+from spotsurfer.common.log_setup import Event, Log
+from spotsurfer.config.settings import listen_address
 from spotsurfer.model.errors import ConfigError, ControllerRunning
-from spotsurfer.settings import listen_address
 
 SOCKET_PATH_MAX_BYTES = 107  # the kernel's limit for an address of this kind
 GRACE_SECONDS = 3

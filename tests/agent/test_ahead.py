@@ -8,24 +8,24 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from spotsurfer_agent import kernelversion, writewatch
-from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.cgroup import JobCgroup
-from spotsurfer_agent.chunks.prints import PRINT
-from spotsurfer_agent.chunks.table import Table
-from spotsurfer_agent.engines import ahead, reserve
-from spotsurfer_agent.engines.ahead import Aheads, Area
-from spotsurfer_agent.engines.intake import Intake
-from spotsurfer_agent.engines.pagefile import Composed, PageFile
-from spotsurfer_agent.engines.pages import Pages
-from spotsurfer_agent.engines.reserve import Closed, Reserve
-from spotsurfer_agent.imagewire import StreamError
-from spotsurfer_agent.pager import images
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_agent.chunks.fingerprints import PRINT
+from spotsurfer_agent.chunks.writer import Table
+from spotsurfer_agent.criu import images, interrupted_calls
+from spotsurfer_agent.criu.images import StreamError
+from spotsurfer_agent.host.cgroup import JobCgroup
+from spotsurfer_agent.linux import syscalls, userfaultfd
+from spotsurfer_agent.save import memory_reserve, precopy
+from spotsurfer_agent.save.image_intake import Intake
+from spotsurfer_agent.save.memory_reserve import Closed, Reserve
+from spotsurfer_agent.save.pages import Composed, PageFile, Pages
+from spotsurfer_agent.save.precopy import Aheads, Area
+from spotsurfer_wire.linux.buffers import PAGE
+from spotsurfer_wire.store.port import StoreError
 from support.chunks import Store
 from support.tree import ROOT
 
@@ -38,7 +38,7 @@ MB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def small_ones_too(monkeypatch):
-    monkeypatch.setattr(ahead, "WORTH_BYTES", 0)
+    monkeypatch.setattr(precopy, "WORTH_BYTES", 0)
 
 
 @pytest.fixture
@@ -214,14 +214,14 @@ class Stuck(Store):
 
 @pytest.mark.parametrize("restless", [6], indirect=True)
 def test_memory_that_does_not_come_back_fails_the_save_while_the_job_runs(restless, monkeypatch):
-    monkeypatch.setattr(reserve, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(memory_reserve, "PATIENCE_SECONDS", 0.1)
     memory, store = Reserve(0, MB, MB), Stuck()
     store.table = Table()
     pages = Pages(memory, store, None)
     pages.release()
     with (
         contextlib.closing(Aheads([restless.pid], pages)) as aheads,
-        pytest.raises(reserve.Exhausted, match="nothing of the image"),
+        pytest.raises(memory_reserve.Exhausted, match="nothing of the image"),
     ):
         aheads.copy()
     memory.close()
@@ -237,8 +237,8 @@ def test_direct_io_is_not_watched(tmp_path):
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
-        with pytest.raises(writewatch.Unwatchable, match="direct I/O"):
-            writewatch.WriteWatch(process.pid)
+        with pytest.raises(userfaultfd.Unwatchable, match="direct I/O"):
+            userfaultfd.WriteWatch(process.pid, partial(interrupted_calls.settle, process.pid))
         process.stdin.close()
 
 
@@ -261,14 +261,14 @@ def test_nothing_is_watched_from_the_moment_that_direct_io_may_begin(tmp_path):
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
-        watch = writewatch.WriteWatch(process.pid)
+        watch = userfaultfd.WriteWatch(process.pid, partial(interrupted_calls.settle, process.pid))
         area = max(watch.areas, key=lambda a: a[1] - a[0])
         assert len(watch.arm(area)) > 0
         watch.check()
         process.stdin.write(b"\n")
         process.stdin.flush()
         process.stdout.readline()
-        with pytest.raises(writewatch.Unwatchable, match="direct I/O"):
+        with pytest.raises(userfaultfd.Unwatchable, match="direct I/O"):
             watch.check()
         watch.close()
         process.stdin.close()
@@ -276,8 +276,8 @@ def test_nothing_is_watched_from_the_moment_that_direct_io_may_begin(tmp_path):
 
 @pytest.mark.parametrize("restless", [7], indirect=True)
 def test_many_areas_share_a_look_at_the_descriptors_and_nothing_is_copied_before_it(restless, monkeypatch):
-    calls, checked = [], writewatch._refuse_devices
-    monkeypatch.setattr(writewatch, "_refuse_devices", lambda pid: calls.append(pid) or checked(pid))
+    calls, checked = [], userfaultfd._refuse_devices
+    monkeypatch.setattr(userfaultfd, "_refuse_devices", lambda pid: calls.append(pid) or checked(pid))
     store = Store()
     store.table = Table()
     pages = Pages(Reserve(0, 1 << 30, MB), store, None)
@@ -285,15 +285,15 @@ def test_many_areas_share_a_look_at_the_descriptors_and_nothing_is_copied_before
         assert len(aheads._each[0]._areas) > 1
         assert aheads.copy().bytes > 0
     assert len(calls) == 2, "one as it is opened, one for all areas"
-    monkeypatch.setattr(ahead, "BATCH_BYTES", 1)
+    monkeypatch.setattr(precopy, "BATCH_BYTES", 1)
     with contextlib.closing(Aheads([restless.pid], pages)) as aheads:
-        monkeypatch.setattr(writewatch, "_refuse_devices", refuses)
+        monkeypatch.setattr(userfaultfd, "_refuse_devices", refuses)
         assert aheads.copy().bytes == 0
     pages.abandon()
 
 
 def refuses(_pid):
-    raise writewatch.Unwatchable(0, "direct I/O")
+    raise userfaultfd.Unwatchable(0, "direct I/O")
 
 
 RELEASES = [("6.1.0-41-cloud-amd64", False), ("6.7.12-amd64", False), ("6.8.9", False), ("6.8.10", True), ("7.0", True)]
@@ -303,16 +303,16 @@ RELEASES += [("Ubuntu 6.8.0-31.31-generic 6.8.1", False), ("Ubuntu 6.8.0-51.52-g
 @pytest.mark.parametrize(("release", "can"), RELEASES)
 def test_kernels_that_leave_protection_behind_are_not_trusted(monkeypatch, tmp_path, release, can):
     other = os.uname_result(("Linux", "host", release, "#1 SMP", "x86_64"))
-    writewatch.available.cache_clear()
-    kernelversion.version.cache_clear()
+    userfaultfd.can_watch_writes.cache_clear()
+    syscalls.kernel_version.cache_clear()
     monkeypatch.setattr(os, "uname", lambda: other)
-    monkeypatch.setattr(kernelversion, "SIGNATURE", tmp_path / "signature")
+    monkeypatch.setattr(syscalls, "SIGNATURE", tmp_path / "signature")
     if "Ubuntu" in release:
-        kernelversion.SIGNATURE.write_text(f"{release}\n")
-    assert writewatch.available() is can
+        syscalls.SIGNATURE.write_text(f"{release}\n")
+    assert userfaultfd.can_watch_writes() is can
     monkeypatch.undo()
-    writewatch.available.cache_clear()
-    kernelversion.version.cache_clear()
+    userfaultfd.can_watch_writes.cache_clear()
+    syscalls.kernel_version.cache_clear()
 
 
 HUGE = """
@@ -344,7 +344,7 @@ def test_huge_pages_that_were_split_are_whole_again():
 
         before = writes()
         assert before > 48 * MB
-        watch = writewatch.WriteWatch(process.pid)
+        watch = userfaultfd.WriteWatch(process.pid, partial(interrupted_calls.settle, process.pid))
         for area in watch.areas:
             watch.arm(area)
         assert writes() < before / 2
@@ -354,7 +354,7 @@ def test_huge_pages_that_were_split_are_whole_again():
 
 
 def test_without_such_a_kernel_nothing_is_copied_ahead(monkeypatch):
-    monkeypatch.setattr(ahead, "available", lambda: False)
+    monkeypatch.setattr(precopy, "can_watch_writes", lambda: False)
     pages = Pages(Reserve(0, MB, MB), Store(), None)
     assert not Aheads([os.getpid()], pages)._each
     pages.abandon()

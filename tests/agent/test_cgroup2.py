@@ -8,11 +8,12 @@ import uuid
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import cgplaces, cgroup2, oomguard, procfs
-from spotsurfer_agent.cgplaces import UNIFIED
-from spotsurfer_agent.cgroup import CgroupError, JobCgroup
-from spotsurfer_agent.grouplook import COUNTED, WRITABLE, Trouble, look, tried
-from spotsurfer_agent.usage.meters import Meters
+from spotsurfer_agent.host.cgroup import CgroupError, JobCgroup
+from spotsurfer_agent.host.preflight import COUNTED, WRITABLE, Trouble, tried, try_cgroup
+from spotsurfer_agent.host.usage import Meters
+from spotsurfer_agent.shim import oom_guard
+from spotsurfer_wire.linux import cgroups, procfs
+from spotsurfer_wire.linux.cgroups import UNIFIED
 from support import usage_trees
 from support.kernel_v2 import KernelV2
 
@@ -30,7 +31,7 @@ def kernel(top, monkeypatch):
 
 
 def group_of(scope: Path) -> JobCgroup:
-    return JobCgroup({UNIFIED: str(cgroup2.home(scope) / "job")})
+    return JobCgroup({UNIFIED: str(cgroups.home(scope) / "job")})
 
 
 def test_the_shim_goes_into_a_leaf_of_its_scope_and_the_job_is_guarded(kernel, top):
@@ -41,9 +42,9 @@ def test_the_shim_goes_into_a_leaf_of_its_scope_and_the_job_is_guarded(kernel, t
     group.create()
     kernel.sync()
     assert kernel.pids(scope) == []
-    assert kernel.pids(scope / cgroup2.LEAF) == [SHIM, SHIM + 1]
-    assert cgroup2.lacking(scope / "job") == []
-    assert oomguard.kernel(group.folders) is not None
+    assert kernel.pids(scope / cgroups.LEAF) == [SHIM, SHIM + 1]
+    assert cgroups.lacking(scope / "job") == []
+    assert oom_guard.kernel_guard(group.folders) is not None
     assert sorted((scope / "cgroup.subtree_control").read_text().split()) == ["cpu", "io", "memory", "pids"]
 
 
@@ -52,11 +53,11 @@ def test_from_its_leaf_the_same_place_is_seen_and_nothing_moves_again(kernel, to
     scope.mkdir()
     kernel.enter(scope, SHIM)
     group_of(scope).create()
-    again = group_of(scope / cgroup2.LEAF)
+    again = group_of(scope / cgroups.LEAF)
     again.create()
     assert again == group_of(scope)
-    assert kernel.pids(scope / cgroup2.LEAF) == [SHIM]
-    assert not (scope / cgroup2.LEAF / cgroup2.LEAF).exists()
+    assert kernel.pids(scope / cgroups.LEAF) == [SHIM]
+    assert not (scope / cgroups.LEAF / cgroups.LEAF).exists()
 
 
 def test_a_machine_that_is_a_container_is_its_own_top(top, monkeypatch):
@@ -64,8 +65,8 @@ def test_a_machine_that_is_a_container_is_its_own_top(top, monkeypatch):
     kernel.enter(top, GUARD, AGENT, SHIM)
     group_of(top).create()
     kernel.sync()
-    assert kernel.pids(top / cgroup2.LEAF) == [GUARD, AGENT, SHIM]
-    assert cgroup2.lacking(top / "job") == []
+    assert kernel.pids(top / cgroups.LEAF) == [GUARD, AGENT, SHIM]
+    assert cgroups.lacking(top / "job") == []
 
 
 def test_the_top_of_a_machine_keeps_its_processes(kernel, top):
@@ -73,7 +74,7 @@ def test_the_top_of_a_machine_keeps_its_processes(kernel, top):
     group_of(top).create()
     kernel.sync()
     assert kernel.pids(top) == [GUARD, AGENT]
-    assert cgroup2.lacking(top / "job") == []
+    assert cgroups.lacking(top / "job") == []
 
 
 def test_strangers_above_are_left_where_they_are(top, monkeypatch):
@@ -86,7 +87,7 @@ def test_strangers_above_are_left_where_they_are(top, monkeypatch):
     group.create()
     kernel.sync()
     assert kernel.pids(top / "theirs") == [7]
-    assert "memory.high" in cgroup2.lacking(scope / "job")
+    assert "memory.high" in cgroups.lacking(scope / "job")
 
 
 def test_who_cannot_be_seen_cannot_be_moved_and_is_named(kernel, top):
@@ -102,9 +103,9 @@ def test_a_process_that_never_goes_ends_the_wait(kernel, top, monkeypatch):
     scope = top / "outer"
     scope.mkdir()
     kernel.enter(scope, SHIM)
-    writes = cgroup2.write
-    monkeypatch.setattr(cgroup2, "SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr(cgroup2, "write", lambda file, value: None if value == str(SHIM) else writes(file, value))
+    writes = cgroups.write
+    monkeypatch.setattr(cgroups, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(cgroups, "write", lambda file, value: None if value == str(SHIM) else writes(file, value))
     with pytest.raises(CgroupError, match="processes 30 can't be moved into its leaf"):
         group_of(scope).create()
 
@@ -171,21 +172,21 @@ def test_a_look_that_says_nothing_is_said(tmp_path):
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho once; echo no such module >&2; exit 1\n")
     program.chmod(0o755)
-    assert look([str(program)]) == Trouble("control groups could not be tried (no such module)", WRITABLE)
-    found = look([str(tmp_path / "gone")])
+    assert try_cgroup([str(program)]) == Trouble("control groups could not be tried (no such module)", WRITABLE)
+    found = try_cgroup([str(tmp_path / "gone")])
     assert found is not None
     assert found.what.startswith("control groups could not be tried (")
 
 
 @pytest.mark.real
 def test_this_machine_passes_the_look():
-    assert look([sys.executable]) is None
+    assert try_cgroup([sys.executable]) is None
 
 
 @pytest.fixture
 def real_scope(tmp_path):
     """A group of the kernel's own v2 hierarchy, which is there on a v1 host, too."""
-    found = cgplaces.places("0::/\n", procfs.text("self", "mountinfo"))
+    found = cgroups.places("0::/\n", procfs.text("self", "mountinfo"))
     top = found[UNIFIED][0] if UNIFIED in found else tmp_path / "v2"
     if UNIFIED not in found:
         top.mkdir()
@@ -193,7 +194,7 @@ def real_scope(tmp_path):
     scope = top / f"spotsurfer-test-{uuid.uuid4().hex[:8]}"
     scope.mkdir()
     yield scope
-    for folder in (scope / "job", scope / cgroup2.LEAF, scope):
+    for folder in (scope / "job", scope / cgroups.LEAF, scope):
         if folder.exists():
             folder.rmdir()
     if UNIFIED not in found:
@@ -205,19 +206,19 @@ def test_the_kernel_itself_refuses_and_hands_on(real_scope, monkeypatch):
     """With controllers that v1 left to v2; where it left none, processes move all the same."""
     left = (real_scope.parent / "cgroup.controllers").read_text().split()
     free = tuple(c for c in ("memory", "hugetlb") if c in left)[:1]
-    monkeypatch.setattr(cgroup2, "CONTROLLERS", free)
+    monkeypatch.setattr(cgroups, "CONTROLLERS", free)
     group = group_of(real_scope)
     with subprocess.Popen(["/bin/sleep", "600"]) as sleeper:
         try:
             (real_scope / "cgroup.procs").write_text(str(sleeper.pid))
-            cgroup2.delegate(real_scope.parent)
+            cgroups.delegate(real_scope.parent)
             for name in free:
                 with pytest.raises(OSError, match="busy"):
                     (real_scope / "cgroup.subtree_control").write_text(f"+{name}")
             group.create()
             if not free:
-                cgroup2.settle(real_scope)
-            assert (real_scope / cgroup2.LEAF / "cgroup.procs").read_text().split() == [str(sleeper.pid)]
+                cgroups.settle(real_scope)
+            assert (real_scope / cgroups.LEAF / "cgroup.procs").read_text().split() == [str(sleeper.pid)]
             assert all(list((real_scope / "job").glob(f"{name}.*")) for name in free)
             group.freeze()
             group.thaw()

@@ -13,22 +13,21 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from spotsurfer_agent import objectkeys, trees
-from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.chunks import codec
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.limits import Limits
-from spotsurfer_agent.chunks.pool import Pool
-from spotsurfer_agent.chunks.reader import BadChunk, Reader
-from spotsurfer_agent.chunks.sender import Sender
-from spotsurfer_agent.chunks.table import Content
-from spotsurfer_agent.chunks.writer import Writer
-from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.extents import Extents
-from spotsurfer_agent.manifest import Entry, Stored, sizes
-from spotsurfer_agent.scratch import Scratch
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_agent.chunks.chunker import Sender
+from spotsurfer_agent.chunks.writer import Content, Writer
+from spotsurfer_agent.files import tree
+from spotsurfer_agent.files.scratch import Scratch
+from spotsurfer_agent.files.tree import Pool
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.chunks import codec
+from spotsurfer_wire.chunks.budget import Limits
+from spotsurfer_wire.chunks.reader import BadChunk, Reader
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.linux.buffers import PAGE
+from spotsurfer_wire.manifest import Entry, Extents, Stored, sizes
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import StoreError
 
 JOB = "j1"
 KEYS = Keys.derive(b"", JOB)
@@ -38,7 +37,7 @@ LIMITS = Limits(memory_bytes=64 << 20)
 
 def send(store, folder, known=None):
     with Writer(store, JOB, KEYS, LIMITS, known or {}) as writer:
-        return writer, Sender(writer).send(trees.walk(folder).entries, lambda e: folder / e.path)
+        return writer, Sender(writer).send(tree.walk(folder).entries, lambda e: folder / e.path)
 
 
 def stored_of(data, size=None):
@@ -151,7 +150,7 @@ def test_a_known_file_is_where_the_store_has_it_not_where_a_save_that_failed_had
     scratch = Scratch(tmp_path, ("false",))
     scratch.make()
     (scratch.path / "work/f").write_bytes(b"abc")
-    stamp, extents = trees.walk(scratch.path).stamps["work/f"], Extents.of([(0, 3, 0, 0)])
+    stamp, extents = tree.walk(scratch.path).stamps["work/f"], Extents.of([(0, 3, 0, 0)])
     scratch.index["work/f"] = (stamp, Content(extents, [Stored("0" * 64, 3, "lost")]))
     kept = {"0" * 64: Stored("0" * 64, 3, "kept")}
     assert scratch.capture("c", kept, stays_frozen=True)().known == {"work/f": Content(extents, [Stored("0" * 64, 3, "kept")])}
@@ -220,7 +219,7 @@ def test_hostile_extents_are_refused(tmp_path, rows):
     with pytest.raises(ProtocolError):
         extents.validate(10, sizes(table))
     with pytest.raises(BadChunk):
-        trees.build(
+        tree.build(
             tmp_path, [Entry("f", "file", size=10, extents=extents)], table, Reader(open_store("memory:///"), JOB, KEYS, LIMITS)
         )
     assert list(tmp_path.iterdir()) == []
@@ -231,7 +230,7 @@ def test_a_missing_and_a_damaged_chunk_are_named(tmp_path):
     (tmp_path / "f").write_bytes(b"content")
     sender, [entry] = send(store, tmp_path)
     name = sender.table.rows[0].digest
-    pack = objectkeys.pack_key(JOB, sender.table.rows[0].pack)
+    pack = object_keys.pack_key(JOB, sender.table.rows[0].pack)
     for spoil in (
         lambda key: store.put(key, b"contenT"),
         lambda key: store.put(key, b"conten"),
@@ -241,7 +240,7 @@ def test_a_missing_and_a_damaged_chunk_are_named(tmp_path):
         target = tmp_path / f"to-{spoil.__code__.co_firstlineno}-{id(spoil)}"
         target.mkdir()
         with pytest.raises(BadChunk, match=name):
-            trees.build(target, [entry], sender.table.rows, Reader(store, JOB, KEYS, LIMITS))
+            tree.build(target, [entry], sender.table.rows, Reader(store, JOB, KEYS, LIMITS))
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -254,5 +253,5 @@ def test_any_file_comes_back(tmp_path_factory, writes):
             f.seek(at)
             f.write(data)
     sender, entries = send(store, source)
-    trees.build(target, entries, sender.table.rows, Reader(store, JOB, KEYS, LIMITS))
+    tree.build(target, entries, sender.table.rows, Reader(store, JOB, KEYS, LIMITS))
     assert (target / "f").read_bytes() == (source / "f").read_bytes()

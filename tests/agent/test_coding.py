@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent.coding import DEPTH_MAX, ProtocolError, decode, encode, plain
-from spotsurfer_agent.protocol import AgentState, Report
+from spotsurfer_wire.json_codec import DEPTH_MAX, ProtocolError, decode, encode, plain
+from spotsurfer_wire.messages import AgentState, Report
 
 REPORT = Report("job", 1, "i-1", "0", 3, AgentState.RUNNING, 7, cpu_seconds=10.0, error="Größe 🜁")
 TEXT = encode(REPORT).decode()

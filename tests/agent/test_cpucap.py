@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.engines import cpucap, needs
+from spotsurfer_agent.restore import compatibility
 
 LOADER = Path("/lib64/ld-linux-x86-64.so.2")
 FLAGS = set(next(x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("flags")).split(":")[1].split())
@@ -19,7 +19,7 @@ NEW = "aes avx avx2 avx512f bmi1 gfni sha_ni sse2"
 @pytest.mark.parametrize(("cpu", "highest"), [("any", 4), ("x86-64-v3", 3), ("portable", 3), ("x86-64-v2", 2)])
 def test_the_c_library_obeys(cpu, highest):
     """The loader says which levels it would take libraries of: with the cap none above it, below it all that it had."""
-    environment = {**os.environ, **cpucap.environment(cpu)}
+    environment = {**os.environ, **compatibility.cpu_cap_environment(cpu)}
     told = subprocess.run([LOADER, "--help"], env=environment, capture_output=True, text=True, check=True).stdout
     taken = {int(x.split()[0][-1]) for x in told.splitlines() if "x86-64-v" in x and "supported" in x}
     has = {level for level, flag in ((2, "sse4_2"), (3, "avx2"), (4, "avx512vl")) if flag in FLAGS}
@@ -40,7 +40,7 @@ def test_the_c_library_obeys(cpu, highest):
 )
 def test_only_what_the_cap_leaves_is_compared(cap, theirs, ours, told):
     image = {**HERE, "cpu instructions": theirs, **({"cpu cap": cap} if cap else {})}
-    why = needs.refusal(image, {**HERE, "cpu instructions": ours})
+    why = compatibility.refusal(image, {**HERE, "cpu instructions": ours})
     assert (why is None) == (told is None), why
     if told is not None:
         assert why is not None
@@ -49,7 +49,7 @@ def test_only_what_the_cap_leaves_is_compared(cap, theirs, ours, told):
 
 def test_registers_count_whatever_the_cap():
     image = {**HERE, "cpu registers": "fpu sse avx avx512f", "cpu instructions": "sse2", "cpu cap": "x86-64-v3"}
-    assert "cpu registers" in (needs.refusal(image, {**HERE, "cpu instructions": "sse2"}) or "")
+    assert "cpu registers" in (compatibility.refusal(image, {**HERE, "cpu instructions": "sse2"}) or "")
 
 
 def _until_there(*pids: int) -> None:
@@ -61,18 +61,18 @@ def _until_there(*pids: int) -> None:
 
 
 def test_the_cap_is_recorded_where_every_process_has_it():
-    capped = {**os.environ, **cpucap.environment("portable")}
+    capped = {**os.environ, **compatibility.cpu_cap_environment("portable")}
     with subprocess.Popen(["sleep", "100"], env=capped) as one, subprocess.Popen(["sleep", "100"]) as other:
         try:
             _until_there(one.pid, other.pid)
-            assert needs.files([one.pid], "/x")["cpu cap"] == "x86-64-v3"
-            assert "cpu cap" not in needs.files([one.pid, other.pid], "/x")
+            assert compatibility.files([one.pid], "/x")["cpu cap"] == "x86-64-v3"
+            assert "cpu cap" not in compatibility.files([one.pid, other.pid], "/x")
         finally:
             one.kill()
             other.kill()
 
 
 def test_a_user_who_sets_a_switch_otherwise_has_no_cap():
-    given = {**cpucap.environment("portable"), "OPENBLAS_CORETYPE": "SkylakeX"}
-    assert cpucap.in_force(given) == ""
-    assert cpucap.in_force(cpucap.environment("x86-64-v2")) == "x86-64-v2"
+    given = {**compatibility.cpu_cap_environment("portable"), "OPENBLAS_CORETYPE": "SkylakeX"}
+    assert compatibility.in_force(given) == ""
+    assert compatibility.in_force(compatibility.cpu_cap_environment("x86-64-v2")) == "x86-64-v2"

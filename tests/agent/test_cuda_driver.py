@@ -12,10 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.cuda import processes
-from spotsurfer_agent.cuda.client import Sidecar, SidecarGone
-from spotsurfer_agent.cuda.port import Driver
-from spotsurfer_agent.cuda.states import CALLS, Call, State
+from spotsurfer_agent.gpu import processes
+from spotsurfer_agent.gpu.driver_port import CALLS, Call, Driver, State
+from spotsurfer_agent.gpu.sidecar import Sidecar, SidecarGone
 from support import cuda_kit, cuda_standin
 from support.cuda_kit import Program
 

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent.cuda import moving, nccl, processes, states
-from spotsurfer_agent.cuda.cards import About, Card
-from spotsurfer_agent.cuda.client import SidecarGone
-from spotsurfer_agent.cuda.moving import CantBringBack, CantTakeOut, Mover
-from spotsurfer_agent.cuda.states import BACK, CALLS, OK, Call, State
-from spotsurfer_agent.engines import gpufacts
+from spotsurfer_agent.gpu import device_memory, driver_port, processes
+from spotsurfer_agent.gpu.device_memory import CantBringBack, CantTakeOut, Mover
+from spotsurfer_agent.gpu.driver_port import BACK, CALLS, OK, Call, State
+from spotsurfer_agent.gpu.sidecar import SidecarGone
+from spotsurfer_agent.prepare import environment
+from spotsurfer_wire import gpu_facts
+from spotsurfer_wire.gpu_facts import About, Card
 
 A, B = os.getpid(), 1  # processes that are there, to the end
 
@@ -46,16 +47,16 @@ class Sidecar:
 
     def _one(self, call: Call, pid: int, pids: Sequence[int]) -> str:
         if self.now[pid] is not CALLS[call][0]:
-            return states.ILLEGAL_STATE
+            return driver_port.ILLEGAL_STATE
         if call is Call.LOCK and self.waits and pid == B and (A in pids or self.now[A] is State.LOCKED):
-            return states.NOT_READY
+            return driver_port.NOT_READY
         return self.fails.get(call, OK)
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "LOCK_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(moving, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(device_memory, "LOCK_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(device_memory, "LOCK_SECONDS", 0.2)
 
 
 def mover(sidecar: Sidecar, folder: Path) -> Mover:
@@ -70,7 +71,7 @@ def test_who_did_not_come_to_rest_goes_first_at_the_next_try(tmp_path: Path) -> 
     assert set(sidecar.now.values()) == {State.CHECKPOINTED}
 
 
-@pytest.mark.parametrize(("call", "error"), [(Call.LOCK, states.NOT_READY), (Call.CHECKPOINT, states.NOT_SUPPORTED)])
+@pytest.mark.parametrize(("call", "error"), [(Call.LOCK, driver_port.NOT_READY), (Call.CHECKPOINT, driver_port.NOT_SUPPORTED)])
 def test_what_does_not_go_out_runs_on_and_no_mark_stays(tmp_path: Path, call: Call, error: str) -> None:
     sidecar = Sidecar(fails={call: error})
     with pytest.raises(CantTakeOut, match=error):
@@ -80,9 +81,9 @@ def test_what_does_not_go_out_runs_on_and_no_mark_stays(tmp_path: Path, call: Ca
 
 
 def test_a_cause_that_is_named_once_is_told_again_where_the_next_error_names_none(tmp_path: Path) -> None:
-    sidecar = Sidecar(fails={Call.CHECKPOINT: states.NOT_SUPPORTED})
+    sidecar = Sidecar(fails={Call.CHECKPOINT: driver_port.NOT_SUPPORTED})
     job = mover(sidecar, tmp_path)
-    for error in (states.NOT_SUPPORTED, "UNKNOWN"):
+    for error in (driver_port.NOT_SUPPORTED, "UNKNOWN"):
         sidecar.fails[Call.CHECKPOINT] = error
         with pytest.raises(CantTakeOut, match="managed"):
             job.out([A, B])
@@ -94,7 +95,7 @@ def test_a_cause_that_is_named_once_is_told_again_where_the_next_error_names_non
 def test_a_mark_is_there_as_long_as_something_may_be_out_and_a_successor_follows_it(tmp_path: Path) -> None:
     sidecar = Sidecar()
     mover(sidecar, tmp_path).out([A, B])
-    assert (tmp_path / moving.MARKER).exists()
+    assert (tmp_path / device_memory.MARKER).exists()
     mover(sidecar, tmp_path).recover()
     assert set(sidecar.now.values()) == {State.RUNNING}
     assert list(tmp_path.iterdir()) == []
@@ -114,7 +115,7 @@ def test_the_way_back_ends_from_every_state_however_often_the_side_car_dies(
 
 
 def test_what_can_not_come_back_is_said(tmp_path: Path) -> None:
-    sidecar = Sidecar(fails={Call.RESTORE: states.OUT_OF_MEMORY})
+    sidecar = Sidecar(fails={Call.RESTORE: driver_port.OUT_OF_MEMORY})
     sidecar.now = {A: State.CHECKPOINTED, B: State.CHECKPOINTED}
     with pytest.raises(CantBringBack, match="another program uses it") as caught:
         mover(sidecar, tmp_path).back([A, B])
@@ -136,25 +137,25 @@ def test_every_state_that_a_call_leads_to_has_a_way_back() -> None:
 
 
 def test_all_gpus_are_mapped_in_order_or_none() -> None:
-    then = {gpufacts.UUIDS: "aa bb"}
+    then = {gpu_facts.UUIDS: "aa bb"}
     here = About("1", 1, (Card("bb", "chip", 1, 1), Card("aa", "chip", 1, 1)))
-    assert gpufacts.pairs(then, here) == []
+    assert gpu_facts.pairs(then, here) == []
     other = About("1", 1, (Card("cc", "chip", 1, 1), Card("bb", "chip", 1, 1)))
-    assert gpufacts.pairs(then, other) == [("aa", "cc"), ("bb", "bb")]
+    assert gpu_facts.pairs(then, other) == [("aa", "cc"), ("bb", "bb")]
 
 
 def test_nccl_goes_by_sockets_only_where_that_was_asked_for() -> None:
-    assert nccl.environment({}) == {} == nccl.environment({nccl.ASKED: "0"})
-    assert nccl.environment({nccl.ASKED: nccl.SOCKETS})["NCCL_P2P_DISABLE"] == "1"
-    assert nccl.environment({}, 1) == {} == nccl.environment({nccl.ASKED: "own"}, 2)
-    assert nccl.environment({}, 2) == nccl.SETTINGS
+    assert environment.nccl_environment({}) == {} == environment.nccl_environment({environment.ASKED: "0"})
+    assert environment.nccl_environment({environment.ASKED: environment.SOCKETS})["NCCL_P2P_DISABLE"] == "1"
+    assert environment.nccl_environment({}, 1) == {} == environment.nccl_environment({environment.ASKED: "own"}, 2)
+    assert environment.nccl_environment({}, 2) == environment.SETTINGS
 
 
 def test_the_drivers_version_is_read_off_the_kernel_module(tmp_path: Path) -> None:
     said = tmp_path / "version"
     said.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  (x)\nGCC version: 14.2.0\n")
-    assert gpufacts.driver_here(said) == "580.159.04"
-    assert gpufacts.driver_here(tmp_path / "none") == ""
+    assert gpu_facts.driver_here(said) == "580.159.04"
+    assert gpu_facts.driver_here(tmp_path / "none") == ""
 
 
 def test_programs_that_would_die_of_it_are_known_by_a_library(tmp_path: Path) -> None:
@@ -165,5 +166,5 @@ def test_programs_that_would_die_of_it_are_known_by_a_library(tmp_path: Path) ->
         frail = processes.frail_library(A)
         assert frail is not None
         assert frail.name == "JAX"
-    found = gpufacts.against(About(), {}, {"process 2": "JAX"}, shared=True)
+    found = gpu_facts.against(About(), {}, {"process 2": "JAX"}, shared=True)
     assert ["JAX" in found[0], "MPS" in found[1]] == [True, True]

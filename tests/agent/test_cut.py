@@ -8,10 +8,10 @@ import random
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.chunks.cut import MASK, PAGES_MAX, PAGES_MIN, Cutter
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.prints import Printer, pairs
+from spotsurfer_agent.chunks.chunker import MASK, PAGES_MAX, PAGES_MIN, Cutter
+from spotsurfer_agent.chunks.fingerprints import Printer, pairs
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.linux.buffers import PAGE
 
 
 def pages(count, seed):

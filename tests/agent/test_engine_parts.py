@@ -7,16 +7,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import cgplaces, jobdev, jobroot, jobrun, launch, linux, memory
-from spotsurfer_agent.cgroup import JobCgroup
-from spotsurfer_agent.engines import criu_call, needs
+from spotsurfer_agent.criu import command
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.engines.none import NoneEngine
-from spotsurfer_agent.engines.port import EngineError, blame
-from spotsurfer_agent.jobroot import Mount, carried
-from spotsurfer_agent.mountlines import MountLine, mount_lines
-from spotsurfer_agent.shimwire import ShimRefused
-from spotsurfer_agent.tools import ToolMissing, Tools
+from spotsurfer_agent.host import launch, root_fs
+from spotsurfer_agent.host.cgroup import JobCgroup
+from spotsurfer_agent.host.root_fs import Mount, carried
+from spotsurfer_agent.host.shim_protocol import ShimRefused
+from spotsurfer_agent.host.tools import ToolMissing, Tools
+from spotsurfer_agent.linux import syscalls
+from spotsurfer_agent.ports.engine import EngineError, blame
+from spotsurfer_agent.restore import compatibility
+from spotsurfer_wire.linux import cgroups, memory
+from spotsurfer_wire.linux.procfs import MountLine, mount_lines
 
 
 @pytest.mark.parametrize("what", ["hold", "release"])
@@ -67,7 +70,7 @@ HERE = {
     ],
 )
 def test_facts_that_do_not_fit_are_told_with_both_values(change, told):
-    why = needs.refusal({**HERE, **change}, HERE)
+    why = compatibility.refusal({**HERE, **change}, HERE)
     assert (why is None) == (told is None)
     if told is not None:
         assert why is not None
@@ -76,8 +79,10 @@ def test_facts_that_do_not_fit_are_told_with_both_values(change, told):
 
 def test_files_in_use_are_found_with_size_and_build_id(tmp_path):
     held = (tmp_path / "held").open("w")
-    assert not [x for x in needs.files([os.getpid()], "/var/lib/spotsurfer", written=["/usr"]) if x.startswith("file /usr/")]
-    found = needs.files([os.getpid()], "/var/lib/spotsurfer")
+    assert not [
+        x for x in compatibility.files([os.getpid()], "/var/lib/spotsurfer", written=["/usr"]) if x.startswith("file /usr/")
+    ]
+    found = compatibility.files([os.getpid()], "/var/lib/spotsurfer")
     held.close()
     program = Path(sys.executable).resolve()
     library = next(p for p in found if "libc.so" in p)
@@ -88,10 +93,10 @@ def test_files_in_use_are_found_with_size_and_build_id(tmp_path):
 
 
 def test_a_build_id_is_read_out_of_the_program():
-    found = needs.build_id("/bin/ls").rpartition(" ")[2]
+    found = compatibility.build_id("/bin/ls").rpartition(" ")[2]
     assert len(found) == 40
     assert bytes.fromhex(found) in Path("/bin/ls").read_bytes()
-    assert needs.build_id("/etc/passwd") == ""
+    assert compatibility.build_id("/etc/passwd") == ""
 
 
 # ---------------------------------------------------------------- mounts
@@ -116,17 +121,23 @@ TABLE = """\
 def bound(monkeypatch):
     """What is bound: source, target and flags; nothing is mounted."""
     found = []
-    monkeypatch.setattr(linux, "bind", lambda source, target, flags=0: found.append((source, target, flags)))
-    for what in ((linux, "mount"), (linux, "pivot_root"), (jobdev, "mount"), (jobrun, "mount"), (jobroot.os, "chdir")):
+    monkeypatch.setattr(syscalls, "bind", lambda source, target, flags=0: found.append((source, target, flags)))
+    for what in (
+        (syscalls, "mount"),
+        (syscalls, "pivot_root"),
+        (root_fs, "mount_dev"),
+        (root_fs, "mount_run"),
+        (root_fs.os, "chdir"),
+    ):
         monkeypatch.setattr(*what, lambda *_: None)
     return found
 
 
 def test_a_device_opens_in_the_jobs_dev_alone(bound):
     disk, scratch = Mount("disk-data", "/data", "/data", True), Mount("scratch", "/s", "/base")
-    jobroot.build("/r", [jobroot.DEV, disk, jobroot.RUN, scratch, jobroot.SECRETS])
-    fixed = linux.MS_RDONLY | linux.MS_NODEV
-    assert bound == [("/", "/r", fixed), ("/data", "/r/data", fixed), ("/s", "/r/base", linux.MS_NODEV)]
+    root_fs.build("/r", [root_fs.DEV, disk, root_fs.RUN, scratch, root_fs.SECRETS])
+    fixed = syscalls.MS_RDONLY | syscalls.MS_NODEV
+    assert bound == [("/", "/r", fixed), ("/data", "/r/data", fixed), ("/s", "/r/base", syscalls.MS_NODEV)]
 
 
 def test_the_kernels_switches_are_read_only_in_a_jobs_proc(bound, tmp_path):
@@ -135,8 +146,8 @@ def test_the_kernels_switches_are_read_only_in_a_jobs_proc(bound, tmp_path):
     for name in ("sys", "bus", "fs", "irq", "driver", "scsi", "dynamic_debug", "1", "tty"):
         (tmp_path / "proc" / name).mkdir()
     (tmp_path / "proc" / "sysrq-trigger").touch()
-    jobroot.enter(str(tmp_path))
-    fixed = [target for _, target, flags in bound if flags == linux.MS_RDONLY]
+    root_fs.enter(str(tmp_path))
+    fixed = [target for _, target, flags in bound if flags == syscalls.MS_RDONLY]
     switches = ("sys", "bus", "fs", "irq", "driver", "sysrq-trigger", "scsi", "dynamic_debug")  # this kernel has no /proc/acpi
     assert sorted(fixed) == sorted(f"{tmp_path}/proc/{name}" for name in switches)
 
@@ -154,12 +165,12 @@ def test_v1_hierarchies_are_found_by_controller():
         "31 20 0:31 /box /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n"
         "32 20 0:32 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
     )
-    found = cgplaces._mounted(text)
+    found = cgroups._mounted(text)
     assert found["cpuacct"] == ("/", "/sys/fs/cgroup/cpu,cpuacct")
-    assert cgplaces._place(found["freezer"], "/box/agent") == "/sys/fs/cgroup/freezer/agent"
-    assert cgplaces._place(found["cpuacct"], "/") == "/sys/fs/cgroup/cpu,cpuacct"
-    assert cgplaces._place(found[""], "/a/b") == "/sys/fs/cgroup/unified/a/b"
-    assert cgplaces._place(found.get("memory"), "/") is None
+    assert cgroups._place(found["freezer"], "/box/agent") == "/sys/fs/cgroup/freezer/agent"
+    assert cgroups._place(found["cpuacct"], "/") == "/sys/fs/cgroup/cpu,cpuacct"
+    assert cgroups._place(found[""], "/a/b") == "/sys/fs/cgroup/unified/a/b"
+    assert cgroups._place(found.get("memory"), "/") is None
 
 
 def test_a_v2_group_freezes_and_measures_by_its_files(tmp_path):
@@ -221,7 +232,7 @@ def test_every_user_may_look_into_the_group_whatever_the_umask(tmp_path):
 def test_criu_errors_become_sentences(tmp_path, log, told):
     path = tmp_path / "log"
     path.write_text(log + "\n")
-    assert told.split(":")[0] in criu_call.sentence(path, "fallback")
+    assert told.split(":")[0] in command.sentence(path, "fallback")
 
 
 SHORT = "the machine has too little memory: 9 MiB are needed, 3 MiB are free"
@@ -243,12 +254,12 @@ MAP = "(00.01)  7: Error (criu/mem.c:964): Unable to map ANON_VMA: Cannot alloca
 def test_too_little_memory_is_said_only_where_it_lacks(tmp_path, log, fallback, lacks, told):
     path = tmp_path / "log"
     path.write_text(log + "\n")
-    assert told in criu_call.sentence(path, fallback, lacks)
-    assert lacks != "" or "too little" not in criu_call.sentence(path, fallback, lacks)
+    assert told in command.sentence(path, fallback, lacks)
+    assert lacks != "" or "too little" not in command.sentence(path, fallback, lacks)
 
 
 def test_what_lacks_is_said_with_both_numbers(monkeypatch):
-    monkeypatch.setattr("spotsurfer_agent.memory.free_bytes", lambda: 3 << 20)
+    monkeypatch.setattr("spotsurfer_wire.linux.memory.free_bytes", lambda: 3 << 20)
     assert memory.lacking(9 << 20) == SHORT
     assert memory.lacking(3 << 20) == ""
 

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import filecopy
-from spotsurfer_agent.filecopy import PIECE_BYTES, ShortFile, copy
+from spotsurfer_agent.linux import file_copy
+from spotsurfer_agent.linux.file_copy import PIECE_BYTES, ShortFile, copy
 
 HOLE_BYTES = 64 << 20
 WAYS = ("as it comes", "no shared blocks", "nothing of the kernel's")
@@ -24,9 +24,9 @@ def refuse(number: int):
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param != WAYS[0]:
-        monkeypatch.setattr(filecopy.fcntl, "ioctl", refuse(errno.EOPNOTSUPP))
+        monkeypatch.setattr(file_copy.fcntl, "ioctl", refuse(errno.EOPNOTSUPP))
     if request.param == WAYS[2]:
-        monkeypatch.setattr(filecopy.os, "copy_file_range", refuse(errno.EXDEV))
+        monkeypatch.setattr(file_copy.os, "copy_file_range", refuse(errno.EXDEV))
     return request.param
 
 
@@ -65,8 +65,8 @@ def test_a_file_that_becomes_shorter_is_no_whole_copy(by_kernel, tmp_path, monke
         os.truncate(source, PIECE_BYTES)
         return real(a, b, min(count, PIECE_BYTES), *at)
 
-    monkeypatch.setattr(filecopy.fcntl, "ioctl", refuse(errno.ENOTTY))
-    monkeypatch.setattr(filecopy.os, "copy_file_range", piecewise)
+    monkeypatch.setattr(file_copy.fcntl, "ioctl", refuse(errno.ENOTTY))
+    monkeypatch.setattr(file_copy.os, "copy_file_range", piecewise)
     with pytest.raises(ShortFile):
         copied(source, tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == source.read_bytes()
@@ -75,8 +75,8 @@ def test_a_file_that_becomes_shorter_is_no_whole_copy(by_kernel, tmp_path, monke
 @pytest.mark.parametrize("call", ["ioctl", "copy_file_range"])
 def test_a_full_disk_is_an_error_and_not_another_way(call, tmp_path, monkeypatch):
     (tmp_path / "a").write_bytes(b"x")
-    monkeypatch.setattr(filecopy.fcntl, "ioctl", refuse(errno.EOPNOTSUPP))
-    monkeypatch.setattr(filecopy.fcntl if call == "ioctl" else filecopy.os, call, refuse(errno.ENOSPC))
+    monkeypatch.setattr(file_copy.fcntl, "ioctl", refuse(errno.EOPNOTSUPP))
+    monkeypatch.setattr(file_copy.fcntl if call == "ioctl" else file_copy.os, call, refuse(errno.ENOSPC))
     with pytest.raises(OSError, match="No space left") as e:
         copied(tmp_path / "a", tmp_path / "b")
     assert e.value.errno == errno.ENOSPC

@@ -6,11 +6,11 @@ import errno
 import os
 
 import pytest
-from spotsurfer_agent import files, objectkeys
-from spotsurfer_agent.files import FilesError, place_inputs
-from spotsurfer_agent.outputs import publish
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
+from spotsurfer_agent.files import staging
+from spotsurfer_agent.files.staging import FilesError, place_inputs, publish
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.agent_world import JOB, DictStore
 
 
@@ -27,14 +27,14 @@ def spec(**changes) -> Spec:
 
 def published(work, *patterns, store=None, **changes):
     wanted = spec(outputs=list(patterns), **changes)
-    return publish(store or DictStore(), wanted, objectkeys.output_prefix(JOB, 3), str(work.parent))
+    return publish(store or DictStore(), wanted, object_keys.output_prefix(JOB, 3), str(work.parent))
 
 
 def test_inputs_of_any_size_arrive_with_their_modes(work, tmp_path):
     store = open_store(f"file://{tmp_path}/store")
     contents = {"a/b/big.bin": os.urandom(20 << 20), "empty": b"", "run.sh": b"#!/bin/sh\n", "with blank %41 ü.txt": b"x"}
     for name, data in contents.items():
-        store.put(objectkeys.input_key(JOB, name), data)
+        store.put(object_keys.input_key(JOB, name), data)
     wanted = spec(inputs={n: len(d) for n, d in contents.items()}, input_modes={"run.sh": 0o755}, folder="deep/er")
     place_inputs(store, wanted, str(work.parent))
     for name, data in contents.items():
@@ -45,7 +45,7 @@ def test_inputs_of_any_size_arrive_with_their_modes(work, tmp_path):
 
 def test_every_user_of_the_job_may_enter_their_folders(work):
     store = DictStore()
-    store.put(objectkeys.input_key(JOB, "a/b/x"), b"x")
+    store.put(object_keys.input_key(JOB, "a/b/x"), b"x")
     before = os.umask(0o077)  # as the agent's
     try:
         place_inputs(store, spec(inputs={"a/b/x": 1}, folder="deep"), str(work.parent))
@@ -56,7 +56,7 @@ def test_every_user_of_the_job_may_enter_their_folders(work):
 
 def test_modes_bring_no_privilege(work):
     store = DictStore()
-    store.put(objectkeys.input_key(JOB, "su"), b"x")
+    store.put(object_keys.input_key(JOB, "su"), b"x")
     place_inputs(store, spec(inputs={"su": 1}, input_modes={"su": 0o6755}), str(work.parent))
     assert (work / "su").stat().st_mode & 0o7777 == 0o755
 
@@ -85,7 +85,7 @@ def test_outputs_by_pattern_with_folders_and_hidden_files(work):
     assert sorted(found.sizes) == ["c.log", "out/.hidden", "out/a.txt", "out/sub/b.txt", "ü %20 x.txt"]
     assert found.missing == ["nothing-*"]
     for name, size in found.sizes.items():
-        data = store.objects[objectkeys.output_prefix(JOB, 3) + name]
+        data = store.objects[object_keys.output_prefix(JOB, 3) + name]
         assert data == (work / name).read_bytes()
         assert size == len(data)
 
@@ -147,7 +147,7 @@ def test_outputs_go_through_a_real_store(work, tmp_path):
     found = published(work, "*", store=store)
     assert found.sizes == {"big": 12 << 20, "empty": 0}
     for name in found.sizes:
-        assert store.get(objectkeys.output_prefix(JOB, 3) + name) == (work / name).read_bytes()
+        assert store.get(object_keys.output_prefix(JOB, 3) + name) == (work / name).read_bytes()
     again = published(work, "*", store=store)
     assert again.sizes == found.sizes
 
@@ -160,8 +160,8 @@ def test_odd_names_survive_a_real_store(work, tmp_path, name):
     (work / name).write_text(name)
     store = open_store(f"file://{tmp_path}/store")
     assert published(work, "*", store=store).sizes == {name: len(name)}
-    assert store.get(objectkeys.output_prefix(JOB, 3) + name) == name.encode()
+    assert store.get(object_keys.output_prefix(JOB, 3) + name) == name.encode()
 
 
 def test_job_folder_of_the_plain_case(work):
-    assert files.job_folder(str(work.parent), spec()) == work
+    assert staging.job_folder(str(work.parent), spec()) == work

@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent.fit import AGE_SECONDS_MAX, INTERVAL_SECONDS_MIN, Sample, Window, forecast, learn
-from spotsurfer_agent.fitsaid import Fit, say
-from spotsurfer_agent.measure import Measures
-from spotsurfer_agent.protocol import SaveFacts, Want
-from spotsurfer_agent.statefile import StateFile
-from spotsurfer_agent.usage.sampler import Sampler
+from spotsurfer_agent.control.forecast import AGE_SECONDS_MAX, INTERVAL_SECONDS_MIN, Measures, Sample, Window, forecast, learn
+from spotsurfer_agent.control.state_file import StateFile
+from spotsurfer_agent.host.usage import Sampler
+from spotsurfer_wire.messages import Fit, SaveFacts, Want, say
 from support.agent_world import World, commits, running
 
 GB = 10**9

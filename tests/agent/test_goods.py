@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import objectkeys
-from spotsurfer_agent.files import FilesError
-from spotsurfer_agent.inputs import goods as real
-from spotsurfer_agent.inputs.cache import Cache
-from spotsurfer_agent.inputs.delivery import Delivery
-from spotsurfer_agent.inputs.shares import Shares
-from spotsurfer_agent.inputs.sources import Sources
-from spotsurfer_agent.inputs.wire import Fetch, Share
-from spotsurfer_agent.patience import Patience
-from spotsurfer_agent.protocol import AgentState, Spec
-from spotsurfer_agent.storeport import StoreUnreachable
+from spotsurfer_agent.files.staging import FilesError
+from spotsurfer_agent.prepare.inputs import delivery as real
+from spotsurfer_agent.prepare.inputs.cache import Cache
+from spotsurfer_agent.prepare.inputs.delivery import Delivery
+from spotsurfer_agent.prepare.inputs.shared_file_systems import Shares
+from spotsurfer_agent.prepare.inputs.sources import Sources
+from spotsurfer_agent.store.retry import Retry
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.messages import AgentState, Fetch, Share, Spec
+from spotsurfer_wire.store.port import StoreUnreachable
 from support.agent_world import JOB, DictStore, World, commits, running
 from support.sources import Buckets, serving
 
@@ -119,11 +118,11 @@ def buckets(tmp_path: Path) -> Iterator[Buckets]:
         yield made
 
 
-def ahead(folder: Path, options: dict[str, dict[str, str]], source: str, store: DictStore) -> real.Goods:
+def ahead(folder: Path, options: dict[str, dict[str, str]], source: str, store: DictStore) -> real.JobInputs:
     """A machine that waits for a job which never ran."""
     folder.mkdir(exist_ok=True)
-    patience = Patience(0.5, wait=lambda _: None)
-    made = real.Goods(Delivery(folder, Cache(folder / "cache"), Sources(options), patience), Shares(folder))
+    patience = Retry(0.5, wait=lambda _: None)
+    made = real.JobInputs(Delivery(folder, Cache(folder / "cache"), Sources(options), patience), Shares(folder))
     made.ahead(Spec(JOB, ["x"], fetches=[Fetch(source)]), store, str(folder / "scratch"), lambda: None)
     return made
 
@@ -132,7 +131,7 @@ def test_of_a_job_that_never_ran_it_is_looked_whether_inputs_can_be_had(tmp_path
     store = DictStore()
     made = ahead(tmp_path / "m", buckets.options, "s3://lab/reads.fq", store)
     assert made.delivery.all_bytes == 0, "nothing is fetched for a job that may start elsewhere"
-    assert objectkeys.inputs_key(JOB) not in store.objects, "whoever starts it says what its inputs are"
+    assert object_keys.inputs_key(JOB) not in store.objects, "whoever starts it says what its inputs are"
     with pytest.raises(FilesError, match=r"s3://lab/absent is not there"):
         ahead(tmp_path / "m", buckets.options, "s3://lab/absent", store)
 

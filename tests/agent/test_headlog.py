@@ -6,12 +6,12 @@ import threading
 from dataclasses import replace
 
 import pytest
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.headlog import Appended, HeadLog, Unfinished
-from spotsurfer_agent.protocol import Head, HeadKind
-from spotsurfer_agent.store import ObstoreStore, open_store
-from spotsurfer_agent.storeport import ObjectStore
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.head_log import Appended, HeadLog, Unfinished
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.messages import Head, HeadKind
+from spotsurfer_wire.store.obstore import ObstoreStore, open_store
+from spotsurfer_wire.store.port import ObjectStore
 
 GRANT = Head(1, HeadKind.GRANT, 1, None, 0, False, None, 0.0, "n1", "2026-01-01T00:00:00+00:00")
 
@@ -39,7 +39,7 @@ def test_two_threads_that_read_at_once_learn_each_entry_once() -> None:
     store = open_store("memory:///")
     writer = HeadLog(store, "j")
     assert writer.append(GRANT) is Appended.OURS
-    reader = HeadLog(Meeting(store, objectkeys.head_key("j", 2)), "j")
+    reader = HeadLog(Meeting(store, object_keys.head_key("j", 2)), "j")
     reader.entries.append(GRANT)
     second = replace(GRANT, number=2, kind=HeadKind.COMMIT, checkpoint="000001-000001", sequence=1, nonce="n2")
     writer.append(second)
@@ -63,7 +63,7 @@ def test_who_lost_the_answer_knows_its_own_entry_again() -> None:
 
 def test_an_entry_under_a_wrong_number_is_refused() -> None:
     store = open_store("memory:///")
-    store.put(objectkeys.head_key("j", 1), coding.encode(replace(GRANT, number=2)))
+    store.put(object_keys.head_key("j", 1), json_codec.encode(replace(GRANT, number=2)))
     with pytest.raises(ProtocolError, match="entry 1 says"):
         HeadLog(store, "j").refresh()
 
@@ -74,7 +74,7 @@ def test_a_log_that_lost_its_beginning_is_not_an_empty_one() -> None:
     writer = HeadLog(store, "j")
     for number in (1, 2, 3):
         writer.append(replace(GRANT, number=number, epoch=number, nonce=f"n{number}"))
-    store.delete([objectkeys.head_key("j", 1)])
+    store.delete([object_keys.head_key("j", 1)])
     with pytest.raises(ProtocolError, match="lost what came before"):
         HeadLog(store, "j").refresh()
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import hints
-from spotsurfer_agent.hints import Hints, Told
+from spotsurfer_agent.host import hints
+from spotsurfer_agent.host.hints import Hints, Told
 from support.minibox import minibox
 from support.tree import ROOT
 
-HELPER = ROOT / "agent/spotsurfer_agent/helper"
+HELPER = ROOT / "wire/spotsurfer_wire/helper"
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.cgroup import JobCgroup
-from spotsurfer_agent.holding import CantHold, Holder, thread_of
+from spotsurfer_agent.host.cgroup import JobCgroup
+from spotsurfer_agent.linux.ptrace import CantHold, Holder, thread_of
 from support.tree import ROOT
 
 COUNT = 4

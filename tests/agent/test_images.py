@@ -8,22 +8,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from spotsurfer_agent.coding import encode
-from spotsurfer_agent.engines import needs, world
-from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.port import EngineError
-from spotsurfer_agent.engines.world import World
-from spotsurfer_agent.images import accounts, cdi, errors, pincheck, registry, tree
-from spotsurfer_agent.images.bringing import Images
-from spotsurfer_agent.images.config import ImageConfig
-from spotsurfer_agent.images.errors import ImageError, Kind
-from spotsurfer_agent.images.pin import Pins
-from spotsurfer_agent.images.reference import Reference
-from spotsurfer_agent.images.shelf import Root, Shelf
-from spotsurfer_agent.jobroot import Mount, mounts, on_machine
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.host.root_fs import Mount, mounts, on_machine
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_agent.prepare import environment
+from spotsurfer_agent.prepare.environment import World
+from spotsurfer_agent.prepare.images import cache, cdi, registry
+from spotsurfer_agent.prepare.images.cache import Images, Root, Shelf
+from spotsurfer_agent.prepare.images.registry import ImageConfig, ImageError, Kind
+from spotsurfer_agent.restore import compatibility
+from spotsurfer_wire.container_image import Pins, Reference
+from spotsurfer_wire.json_codec import encode
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 
 DIGEST = "sha256:" + "ab" * 32
 ENGINE: Any = SimpleNamespace(kill=lambda: None)
@@ -68,23 +66,23 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("row", errors.ROWS, ids=lambda r: r.name)
+@pytest.mark.parametrize("row", registry.ROWS, ids=lambda r: r.name)
 def test_each_failure_has_one_sentence_with_a_remedy(row):
     said = SAID[row.name]
-    assert errors.row(said) is row
-    told = str(errors.failure(said, "r/x:1", "r"))
+    assert registry.row(said) is row
+    told = str(registry.failure(said, "r/x:1", "r"))
     assert "{" not in told
     assert ":" in told, "what to do about it"
-    assert errors.failure(said, "r/x:1", "r").kind is row.kind
+    assert registry.failure(said, "r/x:1", "r").kind is row.kind
 
 
 def test_of_a_certificate_only_what_is_wrong_with_it_is_told():
-    told = str(errors.failure(SAID["another name"], "r/x:1", "r"))
+    told = str(registry.failure(SAID["another name"], "r/x:1", "r"))
     assert "is not for that name (certificate is valid for 127.0.0.2, not r): use" in told
 
 
 def test_what_no_row_knows_is_told_in_the_tools_words():
-    told = errors.failure('time="1" level=fatal msg="something \\"odd\\" happened"', "r/x:1", "r")
+    told = registry.failure('time="1" level=fatal msg="something \\"odd\\" happened"', "r/x:1", "r")
     assert str(told) == 'the image r/x:1 can\'t be used: something "odd" happened'
 
 
@@ -113,22 +111,22 @@ def test_accounts_are_the_images_own(tmp_path):
     (tmp_path / "etc/group").write_text("them:x:34:\nmore:x:77:me,you\n")
     cases = {"": (0, 0, []), "me": (12, 34, [34, 77]), "12": (12, 34, [34, 77]), "me:more": (12, 77, []), "9:8": (9, 8, [])}
     for user, (uid, gid, groups) in cases.items():
-        found = accounts.find(tmp_path, user)
+        found = environment.find_account(tmp_path, user)
         assert (found.uid, found.gid, found.groups) == (uid, gid, groups), user
     for user in ("you", "odd", "me:nobody"):
-        with pytest.raises(accounts.UnknownUser, match="does not exist in the image"):
-            accounts.find(tmp_path, user)
+        with pytest.raises(environment.UnknownUser, match="does not exist in the image"):
+            environment.find_account(tmp_path, user)
     outside = tmp_path / "outside"
     outside.write_text("evil:x:0:0::/:/x\n")
     (tmp_path / "etc/passwd").unlink()
     (tmp_path / "etc/passwd").symlink_to(outside)
     with pytest.raises(OSError, match="does not exist"):
-        accounts.find(tmp_path, "evil")
+        environment.find_account(tmp_path, "evil")
 
 
 @pytest.mark.parametrize(
     ("error", "kind"),
-    [(accounts.UnknownUser("the user 'me' does not exist"), "user"), (OSError(2, "No such file or directory"), "start")],
+    [(environment.UnknownUser("the user 'me' does not exist"), "user"), (OSError(2, "No such file or directory"), "start")],
 )
 def test_an_unknown_user_is_not_taken_for_a_machine_that_can_not_start_the_job(error, kind):
     """It bought three machines."""
@@ -138,8 +136,8 @@ def test_an_unknown_user_is_not_taken_for_a_machine_that_can_not_start_the_job(e
 
 
 def test_an_account_that_the_machine_lacks_is_an_unknown_user():
-    with pytest.raises(accounts.UnknownUser, match="'no-such-user' does not exist on this machine"):
-        world._account("no-such-user")
+    with pytest.raises(environment.UnknownUser, match="'no-such-user' does not exist on this machine"):
+        environment._account("no-such-user")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +176,7 @@ def test_a_working_folder_that_the_image_lacks_is_made_for_every_user(tmp_path):
     before = os.umask(0o077)  # as the agent's
     try:
         for folder in ("/srv/tool", "//srv/tool", "/here", "/away/deep", "/", ""):
-            tree.working_folder(tmp_path, folder)
+            cache.working_folder(tmp_path, folder)
     finally:
         os.umask(before)
     assert [oct(tmp_path.joinpath(x).stat().st_mode & 0o777) for x in ("srv", "srv/tool")] == ["0o755", "0o755"]
@@ -193,7 +191,7 @@ def test_mount_points_never_lead_out_of_the_tree(tmp_path):
     (root / "tmp").symlink_to(outside)
     (root / "etc/hosts").symlink_to(outside / "hosts")
     (root / "etc/resolv.conf").mkdir()
-    tree.mount_points(root, "/var/lib/agent", [Mount("x", str(outside), "/data/deep")])
+    cache.mount_points(root, "/var/lib/agent", [Mount("x", str(outside), "/data/deep")])
     for name in ("tmp", "var/tmp", "dev", "proc", "run", "var/lib/agent", "data/deep"):
         assert (root / name).is_dir()
         assert not (root / name).is_symlink()
@@ -202,11 +200,11 @@ def test_mount_points_never_lead_out_of_the_tree(tmp_path):
     assert list(outside.iterdir()) == []
     (root / "linked").symlink_to(outside)
     with pytest.raises(ImageError, match="linked of /linked/x is a link"):
-        tree.make(root, "/linked/x", folder=True)
+        cache.make(root, "/linked/x", folder=True)
     (root / "full").mkdir()
     (root / "full/x").write_text("x")
     with pytest.raises(ImageError, match="no room for the mount point /full"):
-        tree.make(root, "/full", folder=False)
+        cache.make(root, "/full", folder=False)
 
 
 def test_of_several_architectures_ours_is_taken():
@@ -227,7 +225,7 @@ def test_the_first_one_to_pin_wins(tmp_path):
     found = Pins(store, "j").read()
     assert found is not None
     with pytest.raises(ImageError, match="resolved for amd64, this machine is arm64") as told:
-        pincheck.check(found, "arm64")
+        cache.check_architecture(found, "arm64")
     assert told.value.kind is Kind.MACHINE
     assert json.loads(encode(found))["protocol"] == 1
 
@@ -235,7 +233,7 @@ def test_the_first_one_to_pin_wins(tmp_path):
 def test_a_shelf_shows_only_what_is_whole_and_forgets_what_was_left(tmp_path):
     shelf = Shelf(tmp_path)
     with shelf.alone(), shelf.aside(DIGEST) as made:
-        (made / tree.ROOT).mkdir()
+        (made / cache.ROOT).mkdir()
         assert shelf.get(DIGEST) is None
         root = shelf.put(made, DIGEST, ImageConfig(user="me"))
     assert shelf.get(DIGEST) == root == Root.from_json(json.loads(json.dumps(root.to_json())))
@@ -264,15 +262,15 @@ def test_an_image_job_sees_nothing_of_the_machines_disks():
 
 def test_facts_name_the_image_and_look_into_it(tmp_path):
     (tmp_path / "prog").write_bytes(b"12345")
-    theirs = {**needs.machine("4.2", "/b", ["/b"], DIGEST), "file /prog": "5 bytes"}
-    here = needs.machine("4.2", "/b", ["/b"], DIGEST)
+    theirs = {**compatibility.machine_facts("4.2", "/b", ["/b"], DIGEST), "file /prog": "5 bytes"}
+    here = compatibility.machine_facts("4.2", "/b", ["/b"], DIGEST)
     inside = lambda p: str(tmp_path) + p  # noqa: E731
-    assert needs.refusal(theirs, here, inside) is None
-    assert needs.refusal(theirs, here, None) is None, "its tree is not here yet"
+    assert compatibility.refusal(theirs, here, inside) is None
+    assert compatibility.refusal(theirs, here, None) is None, "its tree is not here yet"
     (tmp_path / "prog").write_bytes(b"123456")
-    assert "'5 bytes' where it was made and is '6 bytes' here" in str(needs.refusal(theirs, here, inside))
-    other = needs.machine("4.2", "/b", ["/b"])
-    told = str(needs.refusal(theirs, other, None))
+    assert "'5 bytes' where it was made and is '6 bytes' here" in str(compatibility.refusal(theirs, here, inside))
+    other = compatibility.machine_facts("4.2", "/b", ["/b"])
+    told = str(compatibility.refusal(theirs, other, None))
     assert DIGEST in told
     assert "machine's own root" in told
 

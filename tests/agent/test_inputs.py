@@ -9,17 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.gate import GateShut
-from spotsurfer_agent.inputs import fetch as fetching
-from spotsurfer_agent.inputs import sources
-from spotsurfer_agent.inputs.cache import Cache
-from spotsurfer_agent.inputs.delivery import Delivery
-from spotsurfer_agent.inputs.sources import Sources
-from spotsurfer_agent.inputs.trouble import InputTrouble, Unreachable
-from spotsurfer_agent.inputs.wire import Fetch, Pins
-from spotsurfer_agent.patience import Patience
-from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.prepare.inputs import delivery as fetching
+from spotsurfer_agent.prepare.inputs import sources
+from spotsurfer_agent.prepare.inputs.cache import Cache
+from spotsurfer_agent.prepare.inputs.delivery import Delivery
+from spotsurfer_agent.prepare.inputs.sources import InputTrouble, Sources, Unreachable
+from spotsurfer_agent.store.fence import FenceClosed
+from spotsurfer_agent.store.retry import Retry
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import Fetch, Pins, Spec
 from support.agent_world import JOB, DictStore
 from support.sources import Buckets, Mood, Web, serving
 
@@ -52,7 +50,7 @@ class Machine:
         base.mkdir(exist_ok=True)
         self.base = base
         self.cache = Cache(cache or base / "inputs-cache")
-        patience = Patience(0.5, wait=lambda s: None)
+        patience = Retry(0.5, wait=lambda s: None)
         self.delivery = Delivery(base, self.cache, Sources(buckets.options if buckets else {}), patience)
         self.scratch = base / "job" / "scratch"
 
@@ -80,7 +78,7 @@ def spec(*fetches: Fetch | str) -> Spec:
 
 
 def pins(store: DictStore) -> Pins:
-    return coding.decode(Pins, store.objects[objectkeys.inputs_key(JOB)])
+    return json_codec.decode(Pins, store.objects[object_keys.inputs_key(JOB)])
 
 
 def trouble(what: str, machine: Machine, store: DictStore, *fetches: Fetch | str) -> str:
@@ -254,7 +252,7 @@ def test_of_two_first_starts_one_counts(tmp_path: Path, web: Web) -> None:
 
     def late(fetch: Fetch):  # type: ignore[no-untyped-def]
         seen = look(fetch)
-        if objectkeys.inputs_key(JOB) not in store.objects:
+        if object_keys.inputs_key(JOB) not in store.objects:
             other = DictStore()
             web.files["/f"] = Mood(b"two", '"two"')
             Machine(tmp_path / "other").ready(other, web.url("/f"))
@@ -353,10 +351,10 @@ def test_who_is_not_wanted_any_more_stops_in_the_middle(tmp_path: Path, web: Web
 
     def halt() -> None:
         if machine.delivery.done_bytes > 4 << 20:
-            raise GateShut("not wanted")
+            raise FenceClosed("not wanted")
 
     wanted = spec(*(web.url(f"/{i}") for i in range(40)))
-    with pytest.raises(GateShut):
+    with pytest.raises(FenceClosed):
         machine.delivery.ready(wanted, DictStore(), halt)
     assert machine.delivery.done_bytes < 30 << 20
     assert not list((machine.cache.folder / "partial").iterdir())

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spotsurfer_agent.inputs.cache import Cache
+from spotsurfer_agent.prepare.inputs.cache import Cache
 from support.sources import Mood, Web, serving
 from support.tree import ROOT
 

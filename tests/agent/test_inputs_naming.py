@@ -7,8 +7,8 @@ import fnmatch
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from spotsurfer_agent.inputs import naming
-from spotsurfer_agent.inputs.wire import Fetch
+from spotsurfer_wire import input_addresses
+from spotsurfer_wire.messages import Fetch
 
 KEYS = ["a.fq", "reads/a.fq", "reads/b.fq.gz", "reads/deep/c.fq", "reads/x[1].fq", "readsome/d.fq", "reads/", "reads/.fq"]
 MEANS = [
@@ -24,9 +24,9 @@ MEANS = [
 
 @pytest.mark.parametrize(("source", "keys"), MEANS)
 def test_what_it_means(source: str, keys: list[str]) -> None:
-    at = naming.address(source)
+    at = input_addresses.address(source)
     assert at.is_many
-    assert [k for k in KEYS if naming.matches(at, k)] == keys
+    assert [k for k in KEYS if input_addresses.matches(at, k)] == keys
     assert all(k.startswith(at.prefix) for k in keys), "a listing that begins there finds all of it"
 
 
@@ -45,7 +45,7 @@ ARRIVES = [
 
 @pytest.mark.parametrize(("source", "to", "key", "path"), ARRIVES)
 def test_where_it_arrives(source: str, to: str, key: str, path: str) -> None:
-    assert naming.arrives(Fetch(source, to), key) == path
+    assert input_addresses.arrives(Fetch(source, to), key) == path
 
 
 LETTERS = st.text("ab*?[]!-.", min_size=1, max_size=8)
@@ -55,13 +55,13 @@ LETTERS = st.text("ab*?[]!-.", min_size=1, max_size=8)
 def test_within_a_folder_it_is_what_shells_do(pattern: str, name: str) -> None:
     if "**" in pattern or "[" in pattern:  # fnmatch knows no **, and reads unclosed or odd sets in its own way
         return
-    at = naming.address("s3://b/x/" + pattern)
+    at = input_addresses.address("s3://b/x/" + pattern)
     if at.is_many:
-        assert naming.matches(at, "x/" + name) is fnmatch.fnmatchcase(name, pattern)
+        assert input_addresses.matches(at, "x/" + name) is fnmatch.fnmatchcase(name, pattern)
 
 
 def test_a_set_that_is_none_matches_nothing() -> None:
-    assert not naming.matches(naming.address("s3://b/[b-a]"), "a")
+    assert not input_addresses.matches(input_addresses.address("s3://b/[b-a]"), "a")
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_a_set_that_is_none_matches_nothing() -> None:
     ],
 )
 def test_what_a_set_holds(pattern: str, names: str, others: str) -> None:
-    at = naming.address("s3://b/" + pattern)
-    assert [naming.matches(at, name) for name in names + others] == [True] * len(names) + [False] * len(others)
+    at = input_addresses.address("s3://b/" + pattern)
+    assert [input_addresses.matches(at, name) for name in names + others] == [True] * len(names) + [False] * len(others)
 
 
 @example("[?--]", "?")
 @given(LETTERS, LETTERS)
 def test_no_pattern_breaks_it(pattern: str, name: str) -> None:
-    naming.matches(naming.address("s3://b/" + pattern), name)
+    input_addresses.matches(input_addresses.address("s3://b/" + pattern), name)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent.inputs.ownstore import KEPT, OwnStore
-from spotsurfer_agent.inputs.sources import Seen, Sources
-from spotsurfer_agent.inputs.trouble import InputTrouble
-from spotsurfer_agent.inputs.wire import Fetch
+from spotsurfer_agent.prepare.inputs.sources import InputTrouble, Seen, Sources
+from spotsurfer_wire.input_addresses import KEPT, OwnStore
+from spotsurfer_wire.messages import Fetch
 
 AWS = OwnStore("s3://lab/fleet/")
 TOP = OwnStore("s3://lab")

@@ -9,9 +9,9 @@ import socket
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.engines import inspect, kinship
-from spotsurfer_agent.engines.inspect import Job
-from spotsurfer_agent.shimwire import STARTED, write_durably
+from spotsurfer_agent.host.shim_protocol import STARTED, write_durably
+from spotsurfer_agent.save import blockers, process_inspection
+from spotsurfer_agent.save.blockers import Job
 from support.held_things import THINGS, Thing, in_a_child, start
 from support.minibox import minibox
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.real
 def looked_at(code: str, **job: object) -> list[str]:
     p = start(code)
     try:
-        return inspect.findings(Job(tree(p.pid), "/var/lib/spotsurfer", root=p.pid, **job))  # type: ignore[arg-type]
+        return blockers.findings(Job(tree(p.pid), "/var/lib/spotsurfer", root=p.pid, **job))  # type: ignore[arg-type]
     finally:
         os.killpg(p.pid, signal.SIGKILL)
         p.communicate()
@@ -56,7 +56,7 @@ def test_the_outside_end_of_a_unix_socket_is_named(tmp_path):
         p = start(f"s=socket.socket(socket.AF_UNIX); s.connect({path!r})")
         held, _ = server.accept()
         try:
-            told = inspect.findings(Job([p.pid], "/var/lib/spotsurfer"))
+            told = blockers.findings(Job([p.pid], "/var/lib/spotsurfer"))
         finally:
             p.kill()
             p.communicate()
@@ -67,13 +67,13 @@ def test_the_outside_end_of_a_unix_socket_is_named(tmp_path):
 
 @pytest.mark.parametrize(("mode", "count"), [("close", 0), ("keep", 0), ("forbid", 1)])
 def test_outside_connections_count_where_they_are_forbidden(mode, count, monkeypatch):
-    monkeypatch.setattr("spotsurfer_agent.engines.sockets._inside", lambda address: False)
+    monkeypatch.setattr("spotsurfer_agent.save.process_inspection._inside", lambda address: False)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         p = start(f"s=socket.create_connection(('127.0.0.1', {port}))")
         try:
             job = Job([p.pid], "/x", mode)
-            told, open_now = inspect.findings(job), inspect.connections(job)
+            told, open_now = blockers.findings(job), blockers.connections(job)
         finally:
             p.kill()
             p.communicate()
@@ -84,7 +84,7 @@ def test_outside_connections_count_where_they_are_forbidden(mode, count, monkeyp
 
 @pytest.mark.parametrize("may", [True, False])
 def test_a_second_user_is_named_where_this_machine_can_not_save_two(may, monkeypatch):
-    monkeypatch.setattr("spotsurfer_agent.privileges.may", lambda _: may)
+    monkeypatch.setattr("spotsurfer_agent.host.launch.has_capability", lambda _: may)
     told = looked_at(in_a_child("os.setgid(1); os.setuid(1)"))
     assert bool(told) != may
     assert may or "runs as user 1 in a job of user 0, and this machine's root may not save both" in told[0]
@@ -92,24 +92,24 @@ def test_a_second_user_is_named_where_this_machine_can_not_save_two(may, monkeyp
 
 def test_what_vfork_holds_up_for_a_moment_is_nothing(monkeypatch):
     """A program that starts others all the while must not be unprotected by chance."""
-    answers = [*[kinship.COMMON[1]] * 3, ""]
-    monkeypatch.setattr(kinship, "common", lambda *_: answers.pop(0))
-    monkeypatch.setattr(kinship.procfs, "status", lambda _: {"State": "D (disk sleep)"})
-    assert not kinship.waits_for_exec(1, 2)
-    monkeypatch.setattr(kinship, "common", lambda *_: kinship.COMMON[1])
-    assert kinship.waits_for_exec(1, 2)
+    answers = [*[process_inspection.COMMON[1]] * 3, ""]
+    monkeypatch.setattr(process_inspection, "common", lambda *_: answers.pop(0))
+    monkeypatch.setattr(process_inspection.procfs, "status", lambda _: {"State": "D (disk sleep)"})
+    assert not process_inspection.waits_for_exec(1, 2)
+    monkeypatch.setattr(process_inspection, "common", lambda *_: process_inspection.COMMON[1])
+    assert process_inspection.waits_for_exec(1, 2)
 
 
 def test_many_findings_are_one_sentence():
-    assert inspect.sentence([]) == ""
-    assert inspect.sentence(["a", "b", "c"]) == "the job can't be saved: a (and 2 more such things)"
+    assert blockers.sentence([]) == ""
+    assert blockers.sentence(["a", "b", "c"]) == "the job can't be saved: a (and 2 more such things)"
 
 
 def test_a_process_that_is_gone_is_no_finding():
     p = start("")
     p.kill()
     p.communicate()
-    assert inspect.findings(Job([p.pid], "/x")) == []
+    assert blockers.findings(Job([p.pid], "/x")) == []
 
 
 @pytest.mark.parametrize("ours", [False, True])
@@ -119,7 +119,7 @@ def test_the_criu_of_an_agent_before_us_is_no_debugger(ours, tmp_path):
     try:
         (tmp_path / "job").mkdir()
         write_durably(tmp_path / "job" / STARTED, {"pid": p.pid if ours else os.getpid()})  # the tracer is a child of p
-        told = inspect.findings(Job([p.pid], str(tmp_path)))
+        told = blockers.findings(Job([p.pid], str(tmp_path)))
     finally:
         os.killpg(p.pid, signal.SIGKILL)
         p.communicate()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from spotsurfer_agent import hostname
-from spotsurfer_agent.engines import needs
-from spotsurfer_agent.engines.world import World
-from spotsurfer_agent.images.bringing import Images
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.host import network
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.prepare.environment import World
+from spotsurfer_agent.prepare.images.cache import Images
+from spotsurfer_agent.restore import compatibility
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.minibox import minibox
 
 SCENES = "support.self_scenes"
@@ -20,7 +20,7 @@ SCENES = "support.self_scenes"
     [("train-7f3a", "train-7f3a"), ("My_Job.2", "my-job-2"), ("-x-", "x"), ("..", "job"), ("a" * 62 + "-b", "a" * 62)],
 )
 def test_a_name_that_every_program_takes_for_a_machines(job, name):
-    assert hostname.of(job) == name
+    assert network.hostname_of(job) == name
 
 
 def test_a_copy_finds_itself_by_the_name_that_its_programs_have_read(tmp_path):
@@ -36,9 +36,9 @@ def test_a_copy_finds_itself_by_the_name_that_its_programs_have_read(tmp_path):
 
 def test_images_of_before_jobs_had_a_name_of_their_own_are_not_refused():
     here = {"mounts": "/dev /etc/hosts /tmp"}
-    assert needs.refusal({"mounts": "/dev /tmp"}, here) is None
-    assert needs.refusal({"mounts": "/dev /tmp"}, {"mounts": "/dev /etc/hosts"}) is not None
-    assert needs.refusal(here, {"mounts": "/dev /tmp"}) is not None, "a machine that has none to mount ours on"
+    assert compatibility.refusal({"mounts": "/dev /tmp"}, here) is None
+    assert compatibility.refusal({"mounts": "/dev /tmp"}, {"mounts": "/dev /etc/hosts"}) is not None
+    assert compatibility.refusal(here, {"mounts": "/dev /tmp"}) is not None, "a machine that has none to mount ours on"
 
 
 @pytest.mark.real

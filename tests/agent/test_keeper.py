@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.cgroup import JobCgroup
-from spotsurfer_agent.engines.keeper import Keeper
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.host.cgroup import JobCgroup
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.shim.client import ShimClient
 
 
 def test_who_asks_for_the_groups_while_they_are_made_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop asks for the job's state all the time; on a busy machine it took away what a restore was just making."""
     wanted = JobCgroup({"freezer": str(tmp_path / "group")})
     monkeypatch.setattr(JobCgroup, "below_own", staticmethod(lambda *_: wanted))
-    made, keeper = JobCgroup.create, Keeper(tmp_path, Tools((), (), (), (), "", ()))
+    made, keeper = JobCgroup.create, ShimClient(tmp_path, Tools((), (), (), (), "", ()))
     (tmp_path / "job").mkdir()
 
     def create(group: JobCgroup) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from spotsurfer_agent import keyrights, objectkeys
+from spotsurfer_wire import object_keys
 from support.keys import by_kind, keys_of
 
-RIGHTS = keyrights.of_attempt("j1", 2)
+RIGHTS = object_keys.rights_of_attempt("j1", 2)
 # Each kind of key once: a new one belongs somewhere, or this test fails.
 CREATED = {"image_key", "inputs_key", "head_key", "manifest_key", "intent_key", "chunk_key", "pack_key"}
 OVERWRITTEN = {"log_key", "output_prefix", "partial_prefix", "partial_key", "order_key", "live_key"}
@@ -45,5 +45,5 @@ def test_what_looks_alike_is_something_else(key: str) -> None:
 
 
 def test_the_head_log_is_written_once() -> None:
-    head = objectkeys.head_key("j1", 5)
+    head = object_keys.head_key("j1", 5)
     assert RIGHTS.may_create(head) and not RIGHTS.may_overwrite(head) and not RIGHTS.may_remove(head)

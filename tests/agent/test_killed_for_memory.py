@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from spotsurfer_agent.cgplaces import UNIFIED
-from spotsurfer_agent.cgroup import JobCgroup
-from spotsurfer_agent.engines.keeper import KILLED, killed, near_miss
-from spotsurfer_agent.engines.port import Status, WorkloadState
-from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import NearMiss
+from spotsurfer_agent.host.cgroup import JobCgroup
+from spotsurfer_agent.ports.engine import Status, WorkloadState
+from spotsurfer_agent.shim.client import KILLED, killed, near_miss
+from spotsurfer_wire.linux.cgroups import UNIFIED
+from spotsurfer_wire.messages import AgentState as S
+from spotsurfer_wire.messages import NearMiss
 from support.agent_world import World, running
 
 FAILED = Status(WorkloadState.EXITED, 137)

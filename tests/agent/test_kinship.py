@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from spotsurfer_agent.engines.kinship import Member, lost_sessions
+from spotsurfer_agent.save.process_inspection import Member, lost_sessions
 
 ROOT = (1, 0, 1)
 

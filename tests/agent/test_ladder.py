@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from spotsurfer_agent.engines.ladder import choose
-from spotsurfer_agent.protocol import SelfSave, Spec
+from spotsurfer_agent.engines.choice import choose
+from spotsurfer_wire.messages import SelfSave, Spec
 from support.minibox import minibox
 
 OWN = SelfSave(signal="USR1", done_file="state")

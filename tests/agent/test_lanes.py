@@ -8,8 +8,8 @@ import select
 import threading
 
 import pytest
-from spotsurfer_agent.engines import lanes, stream
-from spotsurfer_agent.imagewire import StreamError
+from spotsurfer_agent.criu.images import StreamError
+from spotsurfer_agent.save import stream
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_all_bytes_in_order(pipe, rooms, pieces):
     read, write = pipe
     data = os.urandom(9 << 20)
     thread, room_sizes, found = feed(write, data, endless(*pieces)), endless(*rooms), bytearray()
-    with contextlib.closing(lanes.Lanes()) as several:
+    with contextlib.closing(stream.Lanes()) as several:
         while True:
             room = bytearray(next(room_sizes))
             count = several.fill(read, memoryview(room), lambda: wait_for(read))
@@ -76,11 +76,11 @@ def test_nothing_counts_before_it_was_copied(pipe, monkeypatch):
         go.wait()
         return plain(fd, rooms)
 
-    monkeypatch.setattr(lanes.os, "readv", slow)
+    monkeypatch.setattr(stream.os, "readv", slow)
     os.write(write, b"x" * 4096)
     os.close(write)
     room, done = bytearray(8192), threading.Event()
-    with contextlib.closing(lanes.Lanes()) as several:
+    with contextlib.closing(stream.Lanes()) as several:
         thread = threading.Thread(target=lambda: (several.fill(read, memoryview(room), lambda: None), done.set()))
         thread.start()
         assert copying.wait(5)
@@ -97,17 +97,17 @@ def test_a_copy_that_fails_is_told(pipe, monkeypatch):
     def fails(_fd, _rooms):
         raise OSError(14, "Bad address")
 
-    monkeypatch.setattr(lanes.os, "readv", fails)
+    monkeypatch.setattr(stream.os, "readv", fails)
     os.write(write, b"x" * 4096)
     os.close(write)
-    with contextlib.closing(lanes.Lanes()) as several, pytest.raises(OSError, match="Bad address"):
+    with contextlib.closing(stream.Lanes()) as several, pytest.raises(OSError, match="Bad address"):
         several.fill(read, memoryview(bytearray(8192)), lambda: None)
 
 
 def test_large_rooms_take_lanes_and_small_ones_do_not(tmp_path, monkeypatch):
     """The receiver of a stream uses them where they help, and can be stopped while it waits."""
     made = []
-    plain = lanes.Lanes
+    plain = stream.Lanes
     monkeypatch.setattr(stream, "Lanes", lambda: made.append(1) or plain())
     for size, wanted in ((1000, 0), (stream.WORTH_BYTES, 1)):
         read, write = os.pipe()

@@ -7,8 +7,8 @@ import threading
 import time
 
 import pytest
-from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import HeadKind, Want
+from spotsurfer_wire.messages import AgentState as S
+from spotsurfer_wire.messages import HeadKind, Want
 from support.agent_world import ACTION, World, commits, cut, mend, running
 
 

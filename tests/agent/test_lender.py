@@ -7,7 +7,7 @@ import os
 import threading
 
 import pytest
-from spotsurfer_agent.pager.lender import COPIED_BELOW_BYTES, Lender
+from spotsurfer_agent.restore.pager.image_files import COPIED_BELOW_BYTES, Lender
 
 SIZE = 64 << 10
 

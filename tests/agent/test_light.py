@@ -8,12 +8,12 @@ import sys
 import weakref
 
 import pytest
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.limits import USUAL
 from spotsurfer_agent.chunks.writer import Writer
-from spotsurfer_agent.engines.intake import Intake
-from spotsurfer_agent.engines.reserve import Reserve
-from spotsurfer_agent.threads import REST_SECONDS as REST
+from spotsurfer_agent.control.loop import REST_SECONDS as REST
+from spotsurfer_agent.save.image_intake import Intake
+from spotsurfer_agent.save.memory_reserve import Reserve
+from spotsurfer_wire.chunks.budget import USUAL
+from spotsurfer_wire.crypto import Keys
 from support.dict_store import DictStore
 
 from bench.memory import agent

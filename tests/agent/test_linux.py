@@ -8,16 +8,16 @@ import socket
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import linux, tcp
+from spotsurfer_agent.linux import sockets, syscalls
 
 
 def test_an_end_of_a_pipe_is_not_kept():
     """Who reads the pipe would wait for ever for its end."""
     reads, writes = os.pipe()
-    with pytest.raises(OSError) as failed, linux.borrowed_socket(os.getpid(), writes):
+    with pytest.raises(OSError) as failed, syscalls.borrowed_socket(os.getpid(), writes):
         pass
     assert failed.value.errno == errno.ENOTSOCK
-    tcp.leave_repair([os.getpid()])
+    sockets.leave_repair([os.getpid()])
     os.close(writes)
     os.set_blocking(reads, False)
     assert os.read(reads, 1) == b""
@@ -28,7 +28,7 @@ def test_a_socket_is_borrowed_and_given_back():
     """The other process's own descriptor stays as it is."""
     one, other = socket.socketpair()
     open_before = len(list(Path("/proc/self/fd").iterdir()))
-    with linux.borrowed_socket(os.getpid(), one.fileno()) as found:
+    with syscalls.borrowed_socket(os.getpid(), one.fileno()) as found:
         found.send(b"x")
     assert other.recv(1) == b"x"
     assert len(list(Path("/proc/self/fd").iterdir())) == open_before

@@ -6,12 +6,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from spotsurfer_agent import coding, objectkeys, protocol
-from spotsurfer_agent.manifest import Stored
-from spotsurfer_agent.notices.port import Said
-from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import HeadKind, Want
-from spotsurfer_agent.storeport import StoreDenied, StoreError, StoreUnreachable
+from spotsurfer_agent.control.notices import Said
+from spotsurfer_wire import json_codec, messages, object_keys
+from spotsurfer_wire.manifest import Stored
+from spotsurfer_wire.messages import AgentState as S
+from spotsurfer_wire.messages import HeadKind, Want
+from spotsurfer_wire.store.port import StoreDenied, StoreError, StoreUnreachable
 from support.agent_world import ACTION, JOB, LINE_BYTES, FakeEngine, World, commits, cut, mend, running
 
 
@@ -26,7 +26,7 @@ def world(tmp_path):
 def test_a_save_is_told_what_the_store_is_about_to_lose(world, monkeypatch):
     """Or it would rely on that, and be refused as long as the collector's list stands."""
     machine, told, real = running(world), [], FakeEngine.save
-    world.store.objects[objectkeys.condemned_key(JOB)] = coding.encode(protocol.Condemned(["aa", "bb"]))
+    world.store.objects[object_keys.condemned_key(JOB)] = json_codec.encode(messages.Condemned(["aa", "bb"]))
     monkeypatch.setattr(FakeEngine, "save", lambda self, r: told.append(r.condemned) or real(self, r))
     world.want(1, Want.DRAIN, 1)
     world.until(lambda: machine.agent.over)
@@ -42,8 +42,8 @@ def test_a_checkpoint_of_which_a_chunk_was_condemned_meanwhile_is_not_committed(
         return real(engine, dataclasses.replace(request, commit=with_chunk))
 
     monkeypatch.setattr(FakeEngine, "save", save)
-    listed = coding.encode(protocol.Condemned([chunk.digest]))
-    world.trips["commit"] = lambda: world.store.put(objectkeys.condemned_key(JOB), listed)
+    listed = json_codec.encode(messages.Condemned([chunk.digest]))
+    world.trips["commit"] = lambda: world.store.put(object_keys.condemned_key(JOB), listed)
     world.want(1, Want.RUN, 1, save_at_least=1)
     world.until(lambda: bool(world.report(1).error))
     assert "the collector is removing 1 chunks" in world.report(1).error
@@ -55,8 +55,8 @@ def test_from_boot_to_done(world, tmp_path):
     world.spec = dataclasses.replace(
         world.spec, inputs={"in/a.txt": 3}, input_modes={"in/a.txt": 0o640}, outputs=["in/*", "no/*"]
     )
-    world.store.objects[objectkeys.spec_key(JOB)] = coding.encode(world.spec)
-    world.store.objects[objectkeys.input_key(JOB, "in/a.txt")] = b"abc"
+    world.store.objects[object_keys.spec_key(JOB)] = json_codec.encode(world.spec)
+    world.store.objects[object_keys.input_key(JOB, "in/a.txt")] = b"abc"
     machine = running(world, length=30.0, exit_code=0)
     assert world.report(1).instance == "i-1"
     assert (machine.folder / "scratch/work/in/a.txt").stat().st_mode & 0o777 == 0o640
@@ -66,7 +66,7 @@ def test_from_boot_to_done(world, tmp_path):
     assert done.done.outputs == {"in/a.txt": 3}
     assert done.done.log["out"] == 30 * LINE_BYTES
     assert world.log(1) == (0, machine.shim.output())
-    assert world.store.objects[objectkeys.output_prefix(JOB, 1) + "in/a.txt"] == b"abc"
+    assert world.store.objects[object_keys.output_prefix(JOB, 1) + "in/a.txt"] == b"abc"
     report = world.report(1)
     assert (report.state, report.error_kind) == (S.FINISHED, "output")
     assert "no/*" in report.error
@@ -83,16 +83,16 @@ def test_outputs_and_log_are_there_before_the_entry_that_speaks_of_them(world):
     machine = running(world, length=5.0)
     world.until(lambda: machine.agent.over)
     keys = [key for _, key in world.store.writes]
-    done = keys.index(objectkeys.head_key(JOB, world.heads()[-1].number))
+    done = keys.index(object_keys.head_key(JOB, world.heads()[-1].number))
     assert max(i for i, k in enumerate(keys) if "/log/" in k) < done
 
 
 def test_a_job_is_not_done_before_its_last_output_is_in_the_store(tmp_path):
     world = World(tmp_path, inputs={"a": 1, "b": 1}, outputs=["a", "b"])
     for name in ("a", "b"):
-        world.store.objects[objectkeys.input_key(JOB, name)] = name.encode()
+        world.store.objects[object_keys.input_key(JOB, name)] = name.encode()
     running(world, length=5.0)
-    cut(world, f"{objectkeys.output_prefix(JOB, 1)}b")
+    cut(world, f"{object_keys.output_prefix(JOB, 1)}b")
     world.until(lambda: bool(world.report(1).error))
     assert world.report(1).state is S.PUBLISHING
     assert world.heads()[-1].done is None
@@ -109,8 +109,8 @@ def test_live_saves_come_each_interval_and_hold_the_log_first(tmp_path):
     assert [h.sequence for h in commits(world)] == [1, 2, 3]
     keys = [key for _, key in world.store.writes]
     for head in commits(world):
-        at = keys.index(objectkeys.head_key(JOB, head.number))
-        manifest_at = keys.index(objectkeys.manifest_key(JOB, head.checkpoint or ""))
+        at = keys.index(object_keys.head_key(JOB, head.number))
+        manifest_at = keys.index(object_keys.manifest_key(JOB, head.checkpoint or ""))
         logged = max(int(k.rpartition("-")[2]) for k in keys[:at] if "/log/000001/out" in k)
         assert manifest_at < at
         assert logged >= int(head.cpu_seconds) * LINE_BYTES
@@ -331,8 +331,8 @@ def test_unfit_machine_says_why(world):
 def test_a_newer_protocol_is_refused_with_a_sentence(world):
     machine = world.machine(1)
     machine.boot()
-    newer = coding.encode(world.grant(1)).replace(b'"protocol": 1', b'"protocol": 9')
-    world.store.objects[objectkeys.head_key(JOB, 1)] = newer
+    newer = json_codec.encode(world.grant(1)).replace(b'"protocol": 1', b'"protocol": 9')
+    world.store.objects[object_keys.head_key(JOB, 1)] = newer
     world.until(lambda: machine.agent.over)
     report = world.report(1)
     assert report.state is S.BROKEN
@@ -341,7 +341,7 @@ def test_a_newer_protocol_is_refused_with_a_sentence(world):
 
 def test_a_newer_desired_does_not_disturb_a_running_job(world):
     machine = running(world)
-    world.store.objects[objectkeys.desired_key(JOB, 1)] = b'{"protocol": 9}'
+    world.store.objects[object_keys.desired_key(JOB, 1)] = b'{"protocol": 9}'
     for _ in range(100):
         world.turn()
     assert machine.state is S.RUNNING
@@ -351,7 +351,7 @@ def test_a_newer_desired_does_not_disturb_a_running_job(world):
 
 def test_a_newer_head_holds_a_running_job(world):
     machine = running(world)
-    world.store.objects[objectkeys.head_key(JOB, 2)] = b'{"protocol": 9}'
+    world.store.objects[object_keys.head_key(JOB, 2)] = b'{"protocol": 9}'
     world.until(lambda: machine.shim.held)
     assert machine.state is S.RUNNING
     assert "upgrade" in world.report(1).error
@@ -370,7 +370,7 @@ def test_a_newer_head_holds_a_running_job(world):
 def test_inputs_that_cannot_be_placed(tmp_path, inputs, stored, sentence):
     world = World(tmp_path, inputs=inputs)
     for name, data in stored.items():
-        world.store.objects[objectkeys.input_key(JOB, name)] = data
+        world.store.objects[object_keys.input_key(JOB, name)] = data
     machine = world.machine(1)
     machine.boot()
     world.turn()
@@ -410,7 +410,7 @@ def test_the_power_limit_of_a_machine_that_nobody_grants(world):
 def test_outputs_that_are_not_there_are_told_with_the_end(tmp_path, spec, undelivered):
     """`--out 'result/*.txt' -- true` counted as a success."""
     world = World(tmp_path, inputs={"a": 1}, **spec)
-    world.store.objects[objectkeys.input_key(JOB, "a")] = b"x"
+    world.store.objects[object_keys.input_key(JOB, "a")] = b"x"
     running(world, length=5.0)
     world.until(lambda: world.heads()[-1].done is not None)
     done = world.heads()[-1].done
@@ -420,7 +420,7 @@ def test_outputs_that_are_not_there_are_told_with_the_end(tmp_path, spec, undeli
 def test_a_link_to_an_input_that_an_output_matches_too_fails_no_job(tmp_path):
     """Fetched inputs are links in the job's folder, so `*.fa` matches them beside what the job wrote."""
     world = World(tmp_path, inputs={"a.fa": 1}, outputs=["*.fa"])
-    world.store.objects[objectkeys.input_key(JOB, "a.fa")] = b"x"
+    world.store.objects[object_keys.input_key(JOB, "a.fa")] = b"x"
     machine = running(world, length=5.0)
     (machine.folder / "scratch/work/genome.fa").symlink_to("/etc/hostname")
     world.until(lambda: world.heads()[-1].done is not None)

@@ -6,9 +6,9 @@ import os
 import shutil
 
 import pytest
-from spotsurfer_agent import loosefiles
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_wire.store import obstore
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import StoreError
 
 MEGA = 1 << 20
 
@@ -45,8 +45,8 @@ def test_every_store_and_key_has_the_same_rules(tmp_path, url, key):
 
 def test_names_are_made_durable_folder_by_folder_up_to_the_root(tmp_path, monkeypatch):
     store, synced = open_store(tmp_path.as_uri()), []
-    real = loosefiles.fsync
-    monkeypatch.setattr(loosefiles, "fsync", lambda p: (synced.append(str(p.relative_to(tmp_path))), real(p)))
+    real = obstore.fsync
+    monkeypatch.setattr(obstore, "fsync", lambda p: (synced.append(str(p.relative_to(tmp_path))), real(p)))
     store.create_later("j/ab/1", b"x")
     store.create_later("j/ab/2", b"x")
     store.create_later("j/cd/1", b"x")
@@ -74,7 +74,7 @@ def test_a_disk_without_nameless_files_is_written_another_way(tmp_path, monkeypa
             raise OSError(95, "Operation not supported")
         return real(path, flags, *rest, **named)
 
-    monkeypatch.setattr(loosefiles.os, "open", without)
+    monkeypatch.setattr(obstore.os, "open", without)
     assert store.create_later("a/b", b"data") is True
     assert store.create_later("a/b", b"other") is False
     assert (tmp_path / "a/b").read_bytes() == b"data"
@@ -96,7 +96,7 @@ def test_an_object_has_a_name_only_when_all_of_it_is_durable(tmp_path, monkeypat
 
     for name in ("fdatasync", "link"):
         monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
-    monkeypatch.setattr(loosefiles, "fsync", noted("fsync", loosefiles.fsync))
+    monkeypatch.setattr(obstore, "fsync", noted("fsync", obstore.fsync))
     assert store.create("jobs/j/head/1.json", b"entry") is True
     assert done[:2] == ["fdatasync", "link"] and done[2:] == ["fsync"] * 5
     assert store.create("jobs/j/head/1.json", b"other") is False

@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from spotsurfer_agent.engines.port import WorkloadState as W
-from spotsurfer_agent.facts import Do, Facts, Hold, PowerOff, Release, Renew, Shut, Task, Warning
-from spotsurfer_agent.guards import GUARDS, happened
-from spotsurfer_agent.machine import step
-from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import HeadKind, Want
-from spotsurfer_agent.table import TABLE, Event, State
+from spotsurfer_agent.control.facts import Do, Facts, Hold, PowerOff, Release, Renew, Shut, Task, Warning
+from spotsurfer_agent.control.state_machine import GUARDS, TABLE, Event, State, happened, step
+from spotsurfer_agent.ports.engine import WorkloadState as W
+from spotsurfer_wire.messages import AgentState as S
+from spotsurfer_wire.messages import HeadKind, Want
 from support.agent_facts import BACK, CLOSED, FINAL, GONE_ON, KEPT, NOTICE, RULES, SAVED, THEIRS, desired, ended, facts, state
 
 NEW = {"workload": W.ABSENT, "head": None}

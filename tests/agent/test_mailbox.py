@@ -8,25 +8,26 @@ import threading
 import time
 
 import pytest
-from spotsurfer_agent import coding, mailbox, objectkeys
-from spotsurfer_agent.gate import Gate, GateShut
-from spotsurfer_agent.mailbox import Fenced, Heads, InDoubt, Mailbox
-from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, Spec, Want
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import StoreDenied, StoreError, StoreFull
+from spotsurfer_agent.control import mailbox
+from spotsurfer_agent.control.mailbox import Fenced, Heads, InDoubt, Mailbox
+from spotsurfer_agent.store.fence import FenceClosed, WriteFence
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import Desired, Done, Head, HeadKind, Spec, Want
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import StoreDenied, StoreError, StoreFull
 from support.agent_world import JOB, DictStore
 
 
 def grant(store, number: int, epoch: int, **more) -> Head:
     head = Head(**{"number": number, "kind": HeadKind.GRANT, "epoch": epoch, "checkpoint": None, "sequence": 0, "final": False,
                    "done": None, "cpu_seconds": 0.0, "nonce": f"c{number}", "at": "", **more})  # fmt: skip
-    assert store.create(objectkeys.head_key(JOB, number), coding.encode(head))
+    assert store.create(object_keys.head_key(JOB, number), json_codec.encode(head))
     return head
 
 
 def saved(sequence: int, final: bool = False):
     def change(base: Head) -> Head:
-        name = objectkeys.checkpoint_id(base.epoch, sequence)
+        name = object_keys.checkpoint_id(base.epoch, sequence)
         return dataclasses.replace(base, kind=HeadKind.COMMIT, checkpoint=name, sequence=sequence, final=final)
 
     return change
@@ -46,7 +47,7 @@ def store():
 
 
 def entries(store) -> list[Head]:
-    return [coding.decode(Head, store.get(x.key)) for x in store.list(objectkeys.head_prefix(JOB))]
+    return [json_codec.decode(Head, store.get(x.key)) for x in store.list(object_keys.head_prefix(JOB))]
 
 
 def test_reads_only_what_is_new(store):
@@ -59,7 +60,7 @@ def test_reads_only_what_is_new(store):
     assert len(asked) == 3, "one listing, the newest, and the one after it"
     asked.clear()
     heads.refresh()
-    assert asked == [("get", objectkeys.head_key(JOB, 50))]
+    assert asked == [("get", object_keys.head_key(JOB, 50))]
 
 
 def test_an_empty_log_names_nobody(store):
@@ -145,7 +146,7 @@ def test_own_final_entry_counts_although_a_grant_follows_it(store):
     heads = Heads(store, JOB, 1)
 
     def lose(verb, key):
-        if verb == "create" and key == objectkeys.head_key(JOB, 2):
+        if verb == "create" and key == object_keys.head_key(JOB, 2):
             store.after = lambda v, k: None
             grant(store, 3, 2)
             raise StoreError("timeout")
@@ -176,7 +177,7 @@ def test_giving_up_says_that_nothing_is_known(store):
     grant(store, 1, 1)
     heads = Heads(store, JOB, 1)
     heads.refresh()
-    gate = Gate(store)
+    gate = WriteFence(store)
 
     def down(verb, key):
         raise StoreError("unreachable")
@@ -216,12 +217,12 @@ def test_a_refusal_after_doubt_is_none(store):
 
 
 def test_a_shut_gate_writes_nothing_and_still_reads(store):
-    gate = Gate(store)
+    gate = WriteFence(store)
     gate.put("a", b"1")
     gate.shut("fenced")
     gate.shut("again")
     for write in (lambda: gate.put("a", b"2"), lambda: gate.create("b", b""), lambda: gate.delete(["a"])):
-        with pytest.raises(GateShut, match="fenced"):
+        with pytest.raises(FenceClosed, match="fenced"):
             write()
     assert gate.get("a") == b"1"
 
@@ -255,7 +256,7 @@ class Race:
             assert newest is not None
             number = newest.number + 1
             wanted = dataclasses.replace(newest, number=number, kind=HeadKind.GRANT, epoch=2, nonce=f"c{number}")
-            if number > self.grant_at and self.store.create(objectkeys.head_key(JOB, number), coding.encode(wanted)):
+            if number > self.grant_at and self.store.create(object_keys.head_key(JOB, number), json_codec.encode(wanted)):
                 return
 
 
@@ -288,8 +289,8 @@ def box(store, attempt=1) -> Mailbox:
 
 
 def test_reads_everything_in_one_go(store):
-    store.put(objectkeys.spec_key(JOB), coding.encode(Spec(JOB, ["true"])))
-    store.put(objectkeys.desired_key(JOB, 1), coding.encode(Desired(3, Want.DRAIN)))
+    store.put(object_keys.spec_key(JOB), json_codec.encode(Spec(JOB, ["true"])))
+    store.put(object_keys.desired_key(JOB, 1), json_codec.encode(Desired(3, Want.DRAIN)))
     grant(store, 1, 1)
     mailbox = box(store)
     mailbox.poll()
@@ -298,8 +299,8 @@ def test_reads_everything_in_one_go(store):
 
 
 def test_a_failing_store_leaves_what_was_known(store):
-    store.put(objectkeys.spec_key(JOB), coding.encode(Spec(JOB, ["true"])))
-    store.put(objectkeys.desired_key(JOB, 1), coding.encode(Desired(3, Want.DRAIN)))
+    store.put(object_keys.spec_key(JOB), json_codec.encode(Spec(JOB, ["true"])))
+    store.put(object_keys.desired_key(JOB, 1), json_codec.encode(Desired(3, Want.DRAIN)))
     mailbox = box(store)
     mailbox.poll()
 
@@ -313,7 +314,7 @@ def test_a_failing_store_leaves_what_was_known(store):
 
 
 def test_the_head_counts_as_read_although_desired_is_not(store):
-    store.put(objectkeys.spec_key(JOB), coding.encode(Spec(JOB, ["true"])))
+    store.put(object_keys.spec_key(JOB), json_codec.encode(Spec(JOB, ["true"])))
 
     def down(verb, key):
         if "desired" in key:
@@ -329,17 +330,17 @@ def test_no_specification_and_damaged_objects_are_sentences(store):
     mailbox = box(store)
     mailbox.poll()
     assert "no specification" in mailbox.mail.refusal
-    store.put(objectkeys.spec_key(JOB), coding.encode(Spec(JOB, ["true"])))
-    store.put(objectkeys.desired_key(JOB, 1), b"{")
+    store.put(object_keys.spec_key(JOB), json_codec.encode(Spec(JOB, ["true"])))
+    store.put(object_keys.desired_key(JOB, 1), b"{")
     mailbox.poll()
     assert "Desired is not JSON" in mailbox.mail.refusal
-    store.put(objectkeys.desired_key(JOB, 1), coding.encode(Desired(3, Want.RUN)))
+    store.put(object_keys.desired_key(JOB, 1), json_codec.encode(Desired(3, Want.RUN)))
     mailbox.poll()
     assert mailbox.mail.refusal == ""
 
 
 def test_renewal_changes_nothing_but_the_number(store):
-    store.put(objectkeys.spec_key(JOB), coding.encode(Spec(JOB, ["true"])))
+    store.put(object_keys.spec_key(JOB), json_codec.encode(Spec(JOB, ["true"])))
     grant(store, 1, 1, checkpoint="000000-000004", sequence=4, cpu_seconds=7.0)
     mailbox = box(store)
     mailbox.renew()

@@ -9,11 +9,10 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent import manifest
-from spotsurfer_agent.chunks.keys import Keys, WrongKey, lineage_secret
-from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.extents import Extents
-from spotsurfer_agent.manifest import Entry, Manifest, Stored
+from spotsurfer_wire import manifest
+from spotsurfer_wire.crypto import Keys, WrongKey, lineage_secret
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.manifest import Entry, Extents, Manifest, Stored
 
 KEYS = Keys.derive(b"k" * 32, "j")
 HIDDEN = dataclasses.replace(KEYS, encrypts=True)

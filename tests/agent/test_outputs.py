@@ -8,13 +8,13 @@ import hashlib
 import os
 
 import pytest
-from spotsurfer_agent import coding, objectkeys, outputs, results
-from spotsurfer_agent.engines.port import Still
-from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import HeadKind, Spec, Want
-from spotsurfer_agent.results import Partial
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_agent.files import staging
+from spotsurfer_agent.ports.engine import Still
+from spotsurfer_wire import json_codec, messages, object_keys
+from spotsurfer_wire.messages import AgentState as S
+from spotsurfer_wire.messages import HeadKind, Partial, Spec, Want
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import StoreError
 from support.agent_world import ACTION, JOB, AgentKilled, DictStore, FakeEngine, World, cut, mend, running
 
 TREE = ["a.fa", "out/b.fa", "out/deep/er/c.fa", "out/deep/.hidden/d.fa", "out/deep/e.txt"]
@@ -29,8 +29,8 @@ def work(tmp_path):
 
 
 def published(work, *patterns, store=None, copies=None):
-    return outputs.publish(
-        store or DictStore(), Spec(JOB, ["x"], outputs=list(patterns)), "p/", str(work.parent), outputs.Manner(copies)
+    return staging.publish(
+        store or DictStore(), Spec(JOB, ["x"], outputs=list(patterns)), "p/", str(work.parent), staging.Manner(copies)
     )
 
 
@@ -53,13 +53,13 @@ def test_each_file_has_its_digest(work):
     found = published(work, "**")
     for name in TREE:
         data = (work / name).read_bytes()
-        assert found.files[name] == results.OutputObject(len(data), hashlib.sha256(data).hexdigest())
+        assert found.files[name] == messages.OutputObject(len(data), hashlib.sha256(data).hexdigest())
 
 
 def test_a_file_that_becomes_a_link_to_the_hosts_files_is_not_read(work, tmp_path, monkeypatch):
     """Between the look and the opening a job that runs on can change everything that it may write to."""
     (tmp_path / "secret").write_text("key")
-    really = outputs.find
+    really = staging.find
 
     def swapped(spec, scratch):
         found = really(spec, scratch)
@@ -70,7 +70,7 @@ def test_a_file_that_becomes_a_link_to_the_hosts_files_is_not_read(work, tmp_pat
         (work / "out/deep/e.txt").unlink()
         return found
 
-    monkeypatch.setattr(outputs, "find", swapped)
+    monkeypatch.setattr(staging, "find", swapped)
     store = DictStore()
     found = published(work, "**", store=store)
     assert set(found.sizes) == {"out/deep/er/c.fa", "out/deep/.hidden/d.fa"}
@@ -129,19 +129,19 @@ def test_an_attempt_that_was_cut_off_and_comes_back_does_not_touch_its_successor
     world.until(lambda: first.state is S.PUBLISHING)
     world.turn()
     mend(world)
-    assert objectkeys.output_prefix(JOB, 1) + "one.txt" in world.store.objects, "half of it is there, and nobody sees it"
+    assert object_keys.output_prefix(JOB, 1) + "one.txt" in world.store.objects, "half of it is there, and nobody sees it"
     world.machines.remove(first)  # it stands still: its network, or all of it
     second = running(world, 2, length=30.0)
     for name in ("one.txt", "two.txt"):
         writes(second, name, "of the second")
     world.until(lambda: second.agent.over)
-    theirs = {k: v for k, v in world.store.objects.items() if k.startswith(objectkeys.output_prefix(JOB, 2))}
+    theirs = {k: v for k, v in world.store.objects.items() if k.startswith(object_keys.output_prefix(JOB, 2))}
     entries = world.heads()
     world.machines.append(first)  # and now it is back
     world.until(lambda: first.agent.over)
     assert world.report(1).state is S.FENCED
     assert world.heads() == entries
-    assert {k: v for k, v in world.store.objects.items() if k.startswith(objectkeys.output_prefix(JOB, 2))} == theirs
+    assert {k: v for k, v in world.store.objects.items() if k.startswith(object_keys.output_prefix(JOB, 2))} == theirs
     done = entries[-1].done
     assert (entries[-1].epoch, done.outputs) == (2, {"one.txt": 13, "two.txt": 13})
     assert done.digests["one.txt"] == hashlib.sha256(b"of the second").hexdigest()
@@ -170,7 +170,7 @@ def test_outputs_appear_all_or_not_at_all(world):
         done = [h.done for h in inner.heads() if h.kind is HeadKind.DONE]
         there = {k for k in inner.store.objects if "/out/" in k}
         for entry in done:
-            assert {objectkeys.output_prefix(JOB, 1) + name for name in entry.outputs} == there
+            assert {object_keys.output_prefix(JOB, 1) + name for name in entry.outputs} == there
             assert len(there) == 3
         published += len(done)
     assert 0 < published < 13
@@ -180,8 +180,8 @@ def test_outputs_appear_all_or_not_at_all(world):
 
 
 def listed(world, number, attempt=1):
-    data = world.store.objects.get(objectkeys.partial_key(JOB, number, attempt))
-    return coding.decode(Partial, data) if data is not None else None
+    data = world.store.objects.get(object_keys.partial_key(JOB, number, attempt))
+    return json_codec.decode(Partial, data) if data is not None else None
 
 
 def test_what_a_running_job_has_written_so_far(world):
@@ -192,16 +192,16 @@ def test_what_a_running_job_has_written_so_far(world):
     world.want(1, Want.RUN, 1, partial=1)
     world.until(lambda: world.report(1).partial == 1)
     told = listed(world, 1)
-    assert (told.step, told.files) == ("main", {"one.txt": results.OutputObject(6, hashlib.sha256(b"so far").hexdigest())})
-    assert world.store.objects[objectkeys.partial_prefix(JOB, 1, 1) + "one.txt"] == b"so far"
+    assert (told.step, told.files) == ("main", {"one.txt": messages.OutputObject(6, hashlib.sha256(b"so far").hexdigest())})
+    assert world.store.objects[object_keys.partial_prefix(JOB, 1, 1) + "one.txt"] == b"so far"
     assert machine.state is S.RUNNING
     writes(machine, "one.txt", "and on")
     for _ in range(5):
         world.turn()
-    assert world.store.objects[objectkeys.partial_prefix(JOB, 1, 1) + "one.txt"] == b"so far", "once a request"
+    assert world.store.objects[object_keys.partial_prefix(JOB, 1, 1) + "one.txt"] == b"so far", "once a request"
     world.want(1, Want.RUN, 2, partial=2)
     world.until(lambda: world.report(1).partial == 2)
-    assert world.store.objects[objectkeys.partial_prefix(JOB, 2, 1) + "one.txt"] == b"and on"
+    assert world.store.objects[object_keys.partial_prefix(JOB, 2, 1) + "one.txt"] == b"and on"
     assert [k for k in world.store.objects if "/partial/000001-" in k] == [], "only the newest is kept"
 
 
@@ -237,7 +237,7 @@ def test_the_list_comes_last(world):
     world.store.after = lambda verb, key: seen.append(key) if "/partial/" in key and verb in ("put", "create") else None
     world.want(1, Want.RUN, 1, partial=1)
     world.until(lambda: world.report(1).partial == 1)
-    assert seen[-1] == objectkeys.partial_key(JOB, 1, 1)
+    assert seen[-1] == object_keys.partial_key(JOB, 1, 1)
     assert len(seen) == 3
 
 
@@ -254,7 +254,7 @@ def test_a_job_with_no_pattern_that_matches_yet_says_which(tmp_path):
 def test_an_object_of_an_odd_name_hinders_nobody(world):
     machine = running(world, 1, length=1000.0)
     writes(machine, "one.txt", "x")
-    world.store.objects[objectkeys.partials_prefix(JOB) + "odd/LIST"] = b"forged"
+    world.store.objects[object_keys.partials_prefix(JOB) + "odd/LIST"] = b"forged"
     world.want(1, Want.RUN, 1, partial=1)
     world.until(lambda: world.report(1).partial == 1)
     assert world.report(1).partial_error == ""
@@ -288,7 +288,7 @@ def test_where_the_disk_keeps_no_moment_each_file_is_copied_first(world, monkeyp
     world.store.before = goes_on
     world.want(1, Want.RUN, 1, partial=1)
     world.until(lambda: world.report(1).partial == 1)
-    data = world.store.objects[objectkeys.partial_prefix(JOB, 1, 1) + "one.txt"]
+    data = world.store.objects[object_keys.partial_prefix(JOB, 1, 1) + "one.txt"]
     assert (data, listed(world, 1).files["one.txt"].sha256) == (b"so far", hashlib.sha256(b"so far").hexdigest())
     assert sorted(x.name for x in machine.folder.iterdir()) == ["scratch", "state.json"], "no copy is left"
 
@@ -314,6 +314,6 @@ def test_a_final_save_has_the_link_to_itself(world, why):
     world.want(1, Want.RUN, 1, partial=1)
     world.until(lambda: machine.agent.over)
     assert world.report(1).state is S.DRAINED
-    assert len(sent) < 3 + outputs.THREADS
+    assert len(sent) < 3 + staging.THREADS
     assert "its final save comes first" in world.report(1).partial_error
     assert listed(world, 1) is None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from spotsurfer_agent.pager.changes import change
-from spotsurfer_agent.pager.images import BadImage
+from spotsurfer_agent.criu.images import BadImage
+from spotsurfer_agent.restore.pager.image_files import as_restorable
 from support.criu_images import image, message
 from support.minibox import minibox
 
@@ -23,7 +23,7 @@ def areas(*found: tuple[int, int, int]) -> bytes:
 
 
 def made(name: str, data: bytes) -> bytes:
-    work = change(name)
+    work = as_restorable(name)
     assert work is not None
     return work(name, data)
 
@@ -47,7 +47,7 @@ def test_the_owner_of_dev_tty_is_let_alone() -> None:
 
 
 def test_other_files_are_as_criu_wrote_them() -> None:
-    assert [n for n in ("pagemap-1.img", "ids-1.img", "tty-data.img", "pages-1.img", "inventory.img") if change(n)] == []
+    assert [n for n in ("pagemap-1.img", "ids-1.img", "tty-data.img", "pages-1.img", "inventory.img") if as_restorable(n)] == []
 
 
 @pytest.mark.parametrize("cut", [1, 9, 40])

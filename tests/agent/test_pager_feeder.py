@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from spotsurfer_agent.pager import feeder as feeder_module
-from spotsurfer_agent.pager.feeder import Feeder, Wanted
-from spotsurfer_agent.pager.layout import Layout
-from spotsurfer_agent.pager.turns import Turns
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_agent.restore.pager import feeder as feeder_module
+from spotsurfer_agent.restore.pager.feeder import Feeder, Wanted
+from spotsurfer_agent.restore.pager.layout import Layout
+from spotsurfer_agent.restore.pager.process_memory import SharedLock
+from spotsurfer_wire.store.port import StoreError
 
 PROCESSORS = len(os.sched_getaffinity(0))
 LIMIT = PROCESSORS + 4
@@ -155,7 +155,7 @@ def test_it_begins_with_a_thread_for_each_processor_up_to_a_limit(monkeypatch: p
 
 
 def test_many_are_there_together_and_one_alone_is_let_in_first() -> None:
-    turns, seen = Turns(), list[str]()
+    turns, seen = SharedLock(), list[str]()
     two, done = threading.Barrier(3), threading.Event()
 
     def together() -> None:

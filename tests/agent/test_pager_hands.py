@@ -9,20 +9,20 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from spotsurfer_agent.chunks.reader import BadChunk
-from spotsurfer_agent.pager import choice
-from spotsurfer_agent.pager.hands import GONE, NOBODY, HandFailed, Hands
-from spotsurfer_agent.pager.standing import Standing
+from spotsurfer_agent.restore.pager import workers
+from spotsurfer_agent.restore.pager.process_memory import Standing
+from spotsurfer_agent.restore.pager.workers import GONE, NOBODY, WorkerFailed, Workers
+from spotsurfer_wire.chunks.reader import BadChunk
 
 G = 1 << 30
 
 
 @pytest.mark.parametrize(
     ("processors", "gigabytes", "count"),
-    [(1, 99, 0), (2, 99, 0), (7, 99, 0), (8, 99, 2), (16, 99, 4), (16, 3, 0), (16, 4, 4), (192, 99, choice.HANDS_MAX)],
+    [(1, 99, 0), (2, 99, 0), (7, 99, 0), (8, 99, 2), (16, 99, 4), (16, 3, 0), (16, 4, 4), (192, 99, workers.HANDS_MAX)],
 )
 def test_as_many_as_are_of_use(processors: int, gigabytes: int, count: int) -> None:
-    assert choice.hands(processors, gigabytes * G) == count
+    assert workers.worker_count(processors, gigabytes * G) == count
 
 
 def talker(number: int, line: socket.socket) -> None:
@@ -38,8 +38,8 @@ def talker(number: int, line: socket.socket) -> None:
 
 
 @pytest.fixture
-def hands() -> Iterator[Hands]:
-    made = Hands(4, talker)
+def hands() -> Iterator[Workers]:
+    made = Workers(4, talker)
     me = Standing(os.getpid(), os.pidfd_open(os.getpid()), [(4096, 12288)])
     made.give([(7, me)])
     me.close()
@@ -48,24 +48,24 @@ def hands() -> Iterator[Hands]:
     assert [os.waitpid(pid, 0)[1] for pid in made.pids] == [0] * 4
 
 
-def test_what_each_of_them_says_is_known_and_one_that_is_gone_too(hands: Hands) -> None:
+def test_what_each_of_them_says_is_known_and_one_that_is_gone_too(hands: Workers) -> None:
     lines = hands.busy
     assert len(lines) == 4
     assert hands.missing_bytes == 8192
     said = [heard(hands, fd) for fd in lines]
     assert said[0] is None
     assert lines[0] not in hands.busy
-    assert [type(e) for e in said[1:]] == [BadChunk, HandFailed, HandFailed]
+    assert [type(e) for e in said[1:]] == [BadChunk, WorkerFailed, WorkerFailed]
     assert [str(e) for e in said[1:]] == ["x", "y", GONE]
 
 
-def heard(hands: Hands, fd: int) -> Exception | None:
+def heard(hands: Workers, fd: int) -> Exception | None:
     """All that one has to say, or what it means."""
     try:
         while fd in hands.busy:
             assert select.select([fd], [], [], 20)[0]
             hands.hear(fd)
-    except (BadChunk, HandFailed) as e:
+    except (BadChunk, WorkerFailed) as e:
         return e
     return None
 

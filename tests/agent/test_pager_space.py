@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.extents import Extents
-from spotsurfer_agent.pager import choice, images, layout, order
-from spotsurfer_agent.pager.images import Pagemap, PageRun
-from spotsurfer_agent.pager.space import Run, Space
+from spotsurfer_agent.criu import images
+from spotsurfer_agent.criu.images import Pagemap, PageRun
+from spotsurfer_agent.restore.pager import layout, workers
+from spotsurfer_agent.restore.pager.layout import Run, Space
+from spotsurfer_wire.linux.buffers import PAGE
+from spotsurfer_wire.manifest import Extents
 
 WIDTH = 64  # pages of the model's address space
 DEEDS = st.lists(
@@ -89,14 +90,14 @@ def test_pages_that_are_zeros_are_not_waited_for():
 def test_what_was_touched_first_comes_first_the_next_time():
     maps = {7: Pagemap("pages-1.img", (PageRun(0x10000, 4, 0, True), PageRun(0x20000, 2, 6, True)))}
     whole = layout.Layout({"pages-1.img": FILE})
-    first = order.Order(maps, whole, None)
+    first = layout.Order(maps, whole, None)
     assert list(first.all_chunks()) == [0, 1]
     first.touched(7, 0x20000)
-    again = order.Order(maps, whole, first.learned())
+    again = layout.Order(maps, whole, first.learned())
     assert again.first_chunks() == [1]
     assert list(again.all_chunks()) == [1, 0]
     for hint in (b"{", b"[]", b'{"windows": [[1]]}', b'{"windows": 3}', b"[" * 100_000, b'{"windows": [[1e999, 1]]}'):
-        assert order.Order(maps, whole, hint).first_chunks() == []
+        assert layout.Order(maps, whole, hint).first_chunks() == []
 
 
 def _message(*fields: tuple[int, int]) -> bytes:
@@ -174,18 +175,18 @@ def _tree(count: int, lazy: bool, shared: bool) -> tuple[dict[int, Pagemap], dic
 
 
 def test_memory_comes_later_only_where_that_helps():
-    free = choice.Machine(True, 2 * GIB)
-    assert choice.plain_because(*_tree(1, True, False), free) == ""
-    assert "kernel" in choice.plain_because(*_tree(1, True, False), choice.Machine(False, 2 * GIB))
-    assert "shared" in choice.plain_because(*_tree(1, False, False), free) or "little" in choice.plain_because(
+    free = workers.Machine(True, 2 * GIB)
+    assert workers.plain_because(*_tree(1, True, False), free) == ""
+    assert "kernel" in workers.plain_because(*_tree(1, True, False), workers.Machine(False, 2 * GIB))
+    assert "shared" in workers.plain_because(*_tree(1, False, False), free) or "little" in workers.plain_because(
         *_tree(1, False, False), free
     )
-    assert choice.plain_because(*_tree(3, True, False), free) == ""
-    assert "copy each" in choice.plain_because(*_tree(3, True, True), free)
-    assert choice.plain_because(*_tree(3, True, True), choice.Machine(True, 9 * GIB)) == ""
-    assert "go on to do so" in choice.plain_because(*_tree(3, True, True), choice.Machine(True, 9 * GIB), at_once=False)
-    assert choice.plain_because(*_tree(3, True, False), free, at_once=False) == ""
-    assert "little memory" in choice.plain_because({}, {}, free)
+    assert workers.plain_because(*_tree(3, True, False), free) == ""
+    assert "copy each" in workers.plain_because(*_tree(3, True, True), free)
+    assert workers.plain_because(*_tree(3, True, True), workers.Machine(True, 9 * GIB)) == ""
+    assert "go on to do so" in workers.plain_because(*_tree(3, True, True), workers.Machine(True, 9 * GIB), at_once=False)
+    assert workers.plain_because(*_tree(3, True, False), free, at_once=False) == ""
+    assert "little memory" in workers.plain_because({}, {}, free)
 
 
 def test_a_few_equal_pages_do_not_leave_all_memory_to_one_processor():
@@ -194,15 +195,15 @@ def test_a_few_equal_pages_do_not_leave_all_memory_to_one_processor():
     rows = {f"pages-{i}.img": [(0, GIB, i, 0), (GIB, library, 9, PAGE * i)] for i in range(1, 5)}
     files = {name: Extents.of(extents) for name, extents in rows.items()}
     maps = {i: Pagemap(f"pages-{i}.img", (PageRun(0x1000, (GIB + library) // PAGE, 0, True),)) for i in range(1, 5)}
-    roomy, tight = choice.Machine(True, 9 * GIB), choice.Machine(True, 4 * GIB)
-    assert choice.plain_because(maps, files, roomy, at_once=False) == ""
-    assert "copy each" in choice.plain_because(maps, files, tight, at_once=False)
+    roomy, tight = workers.Machine(True, 9 * GIB), workers.Machine(True, 4 * GIB)
+    assert workers.plain_because(maps, files, roomy, at_once=False) == ""
+    assert "copy each" in workers.plain_because(maps, files, tight, at_once=False)
     twice = {name: Extents.of([*extents, (2 * GIB, GIB // 4, 10, 0)]) for name, extents in rows.items()}
-    assert "go on to do so" in choice.plain_because(maps, twice, roomy, at_once=False)
-    assert choice.plain_because(maps, twice, roomy) == ""
+    assert "go on to do so" in workers.plain_because(maps, twice, roomy, at_once=False)
+    assert workers.plain_because(maps, twice, roomy) == ""
 
 
 def test_pages_that_one_process_holds_twice_are_no_sharing():
     within = {"pages-1.img": Extents.of([(0, GIB, 1, 0), (GIB, GIB, 1, 0)]), "pages-2.img": Extents.of([(0, GIB, 2, 0)])}
     maps = {i: Pagemap(f"pages-{i}.img", (PageRun(0x1000, GIB // PAGE, 0, True),)) for i in (1, 2)}
-    assert choice.plain_because(maps, within, choice.Machine(True, 1 << 20), at_once=False) == ""
+    assert workers.plain_because(maps, within, workers.Machine(True, 1 << 20), at_once=False) == ""

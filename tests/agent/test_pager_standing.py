@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import linux, procfs
-from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.pager import standing, uffd
-from spotsurfer_agent.pager.space import Run, Space
-from spotsurfer_agent.pager.standing import HUGE_BYTES, LEAST_BYTES, Standing
-from spotsurfer_agent.pager.task import Task
+from spotsurfer_agent.linux import syscalls, userfaultfd
+from spotsurfer_agent.restore.pager import process_memory
+from spotsurfer_agent.restore.pager.layout import Run, Space
+from spotsurfer_agent.restore.pager.process_memory import HUGE_BYTES, LEAST_BYTES, Standing, Task
+from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux.buffers import PAGE
 
 H, L = HUGE_BYTES, LEAST_BYTES
 API, REGISTER, MISSING = 0xC018AA3F, 0xC020AA00, 1  # linux/userfaultfd.h
@@ -40,8 +40,8 @@ def test_a_line_of_maps_is_read() -> None:
 
 
 def test_private_memory_that_may_be_written_is() -> None:
-    assert list(standing.writable(MAPS)) == [(0x600000, 0x700000), (0xB00000, 0xC00000)]
-    assert list(standing.writable("")) == []
+    assert list(process_memory.writable(MAPS)) == [(0x600000, 0x700000), (0xB00000, 0xC00000)]
+    assert list(process_memory.writable("")) == []
 
 
 @pytest.mark.parametrize(
@@ -57,16 +57,16 @@ def test_private_memory_that_may_be_written_is() -> None:
     ],
 )
 def test_only_blocks_that_the_image_has_whole(runs: list[tuple[int, int]], blocks: list[tuple[int, int]]) -> None:
-    assert list(standing.whole_blocks(runs)) == blocks
+    assert list(process_memory.whole_blocks(runs)) == blocks
 
 
 def test_only_long_stretches_within_what_may_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert standing.large([(0, L)], [(0, L)]) == [(0, L)]
-    assert standing.large([(0, L)], [(0, L - PAGE)]) == []
-    assert standing.large([(0, 4 * L)], [(PAGE, L + H), (2 * L, 3 * L + PAGE)]) == [(H, L + H), (2 * L, 3 * L)]
-    assert standing.large([(0, L), (2 * L, 4 * L)], [(0, 9 * L)]) == [(0, L), (2 * L, 4 * L)]
-    monkeypatch.setattr(standing, "STRETCHES_MAX", 1)
-    assert standing.large([(0, L), (2 * L, 4 * L)], [(0, 9 * L)]) == [(2 * L, 4 * L)], "the longest"
+    assert process_memory.large([(0, L)], [(0, L)]) == [(0, L)]
+    assert process_memory.large([(0, L)], [(0, L - PAGE)]) == []
+    assert process_memory.large([(0, 4 * L)], [(PAGE, L + H), (2 * L, 3 * L + PAGE)]) == [(H, L + H), (2 * L, 3 * L)]
+    assert process_memory.large([(0, L), (2 * L, 4 * L)], [(0, 9 * L)]) == [(0, L), (2 * L, 4 * L)]
+    monkeypatch.setattr(process_memory, "STRETCHES_MAX", 1)
+    assert process_memory.large([(0, L), (2 * L, 4 * L)], [(0, 9 * L)]) == [(2 * L, 4 * L)], "the longest"
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def still() -> Iterator[tuple[int, int, int]]:
         stand(here[1], there[0])
     start, fd = struct.unpack("=QI", os.read(here[0], 12))
     pidfd = os.pidfd_open(pid)
-    mine = linux.pidfd_getfd(pidfd, fd)
+    mine = syscalls.pidfd_getfd(pidfd, fd)
     try:
         yield pid, start, mine
     finally:
@@ -92,10 +92,10 @@ def stand(tell: int, until: int) -> None:
     """The child: its second page is read-only, and so is a stretch of L bytes at 2 * L."""
     memory = mmap.mmap(-1, 5 * L, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     start = -(-ctypes.addressof(ctypes.c_char.from_buffer(memory)) // H) * H
-    fd = linux.userfaultfd()
+    fd = syscalls.userfaultfd()
     for call, words in ((API, (0xAA, 0, 0)), (REGISTER, (start, 4 * L, MISSING, 0))):
         buffer = (ctypes.c_uint64 * len(words))(*words)
-        assert linux.ioctl(fd, call, ctypes.addressof(buffer)) == 0
+        assert syscalls.ioctl(fd, call, ctypes.addressof(buffer)) == 0
     ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + 2 * L), ctypes.c_size_t(L), 1)
     os.write(tell, struct.pack("=QI", start, fd))
     os.read(until, 1)
@@ -109,8 +109,8 @@ def test_all_of_it_arrives_whichever_way(still: tuple[int, int, int], monkeypatc
     for page in range(pages):
         source[page * PAGE : page * PAGE + 8] = struct.pack("=Q", page + 1)
     at = ctypes.addressof(ctypes.c_char.from_buffer(source))
-    real, served = uffd.copy, list[int]()
-    monkeypatch.setattr(uffd, "copy", lambda *a: (served.append(a[1] - start), real(*a))[1])
+    real, served = userfaultfd.copy, list[int]()
+    monkeypatch.setattr(userfaultfd, "copy", lambda *a: (served.append(a[1] - start), real(*a))[1])
     task = Task(1, "pages-1.img", (fd, Space([Run(start, 0, bytearray(pages))])), lambda _: None, lambda *_: None)
     task.put(0, 3, at)  # before it stood still
     assert task.stand(pid) == 3 * L

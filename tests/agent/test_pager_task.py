@@ -12,14 +12,13 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.pager import lazy, plan, uffd
-from spotsurfer_agent.pager.feeder import Feeder
-from spotsurfer_agent.pager.layout import Layout
-from spotsurfer_agent.pager.lazy import Image
-from spotsurfer_agent.pager.order import Order
-from spotsurfer_agent.pager.space import Run, Space
-from spotsurfer_agent.pager.task import Task, Unplaceable
+from spotsurfer_agent.linux import userfaultfd
+from spotsurfer_agent.restore.pager import page_fault_server, protocol
+from spotsurfer_agent.restore.pager.feeder import Feeder
+from spotsurfer_agent.restore.pager.layout import Layout, Order, Run, Space
+from spotsurfer_agent.restore.pager.page_fault_server import Image
+from spotsurfer_agent.restore.pager.process_memory import Task, Unplaceable
+from spotsurfer_wire.linux.buffers import PAGE
 
 
 def a_task(space: Space) -> Task:
@@ -38,7 +37,7 @@ def test_nothing_is_put_after_the_process_is_gone(monkeypatch: pytest.MonkeyPatc
         asked.append(to)
         return (0, errno.ESRCH)
 
-    monkeypatch.setattr(uffd, "copy", copy)
+    monkeypatch.setattr(userfaultfd, "copy", copy)
     task = a_task(two_runs())
     task.put(0, 8, 0x1000)
     assert asked == [0x10000]
@@ -51,7 +50,7 @@ def test_nothing_is_put_after_the_process_is_gone(monkeypatch: pytest.MonkeyPatc
 def test_who_waited_for_a_turn_while_the_process_ended_puts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its descriptor was closed meanwhile; the number may belong to another process's memory by now."""
     asked: list[int] = []
-    monkeypatch.setattr(uffd, "copy", lambda fd, to, source, length: (asked.append(to), (length, 0))[1])
+    monkeypatch.setattr(userfaultfd, "copy", lambda fd, to, source, length: (asked.append(to), (length, 0))[1])
     task = a_task(two_runs())
     putter = threading.Thread(target=task.put, args=(0, 8, 0x1000))
     with task._turns.alone():
@@ -65,12 +64,14 @@ def test_who_waited_for_a_turn_while_the_process_ended_puts_nothing(monkeypatch:
 
 def test_pages_go_to_their_addresses_and_what_can_not_be_put_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int, int]] = []
-    monkeypatch.setattr(uffd, "copy", lambda fd, to, source, length: (asked.append((to, source, length)), (length, 0))[1])
+    monkeypatch.setattr(
+        userfaultfd, "copy", lambda fd, to, source, length: (asked.append((to, source, length)), (length, 0))[1]
+    )
     task = a_task(two_runs())
     task.put(2, 6, 0x1000)
     assert asked == [(0x10000 + 2 * PAGE, 0x1000, 2 * PAGE), (0x90000, 0x1000 + 2 * PAGE, 2 * PAGE)]
     assert task.missing == 4
-    monkeypatch.setattr(uffd, "copy", lambda *_: (0, errno.EFAULT))
+    monkeypatch.setattr(userfaultfd, "copy", lambda *_: (0, errno.EFAULT))
     with pytest.raises(Unplaceable, match="process 7"):
         task.put(0, 2, 0x1000)
     task.close()
@@ -78,7 +79,7 @@ def test_pages_go_to_their_addresses_and_what_can_not_be_put_is_told(monkeypatch
 
 def test_a_child_with_the_number_of_a_process_that_ended_is_still_served(tmp_path: Path) -> None:
     nothing = Image({}, cast("Layout", None), cast("Order", None))
-    server = lazy.Server(
+    server = page_fault_server.Server(
         tmp_path, nothing, cast("Feeder", SimpleNamespace(tasks={"pages-1.img": []}, idle=False)), lambda _: None
     )
     ended = a_task(Space())
@@ -115,10 +116,10 @@ def dying() -> bool:
             time.sleep(100.0)
     os.close(write)
     time.sleep(0.002)
-    assert plan.alive(pid)
+    assert protocol.alive(pid)
     os.kill(pid, signal.SIGKILL)
     os.read(read, 1)
-    counts = plan.alive(pid)
+    counts = protocol.alive(pid)
     os.waitpid(pid, 0)
     os.close(read)
     return counts

@@ -15,17 +15,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spotsurfer_agent import objectkeys
-from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.chunks.prints import Printer, pairs
-from spotsurfer_agent.chunks.table import Table
-from spotsurfer_agent.engines import reserve
-from spotsurfer_agent.engines.base import NOTHING, Bases
-from spotsurfer_agent.engines.fingerprints import Index, refs
-from spotsurfer_agent.engines.pages import WINDOW_BYTES, Pages, compact
-from spotsurfer_agent.engines.reserve import Reserve, wanted
-from spotsurfer_agent.extents import Extents
-from spotsurfer_agent.manifest import Stored, encode
+from spotsurfer_agent.chunks.fingerprints import NOTHING, Bases, Index, Printer, pairs, refs
+from spotsurfer_agent.chunks.writer import Table
+from spotsurfer_agent.save import memory_reserve
+from spotsurfer_agent.save.memory_reserve import Reserve, wanted
+from spotsurfer_agent.save.pages import WINDOW_BYTES, Pages, compact
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.linux.buffers import PAGE
+from spotsurfer_wire.manifest import Extents, Stored, encode
 from support.chunks import Store
 from support.dict_store import DictStore
 from support.page_saves import BLOCK, NAME, content, feed, manifest, save
@@ -104,7 +101,7 @@ def test_a_base_is_kept_whole_or_not_at_all(tmp_path):
 def test_a_save_builds_on_the_checkpoint_that_was_asked_for_and_no_other(tmp_path):
     store, right, other = DictStore(), "000001-000001", "000001-000002"
     data = encode(a_manifest(right, ["a", "b"]), KEYS)
-    store.objects = {objectkeys.manifest_key(JOB, name): data for name in (right, other)}  # an older one in the other's place
+    store.objects = {object_keys.manifest_key(JOB, name): data for name in (right, other)}  # an older one in the other's place
     bases = Bases(tmp_path, store, JOB, KEYS)
     assert set(bases.of(right).known) == {named("a").digest, named("b").digest}
     assert bases.of(other) is NOTHING
@@ -128,8 +125,8 @@ def test_short_memory_sends_while_the_job_stands_still_and_counts_the_wait():
 
 
 def test_while_the_job_runs_memory_that_comes_back_is_taken_before_new_one(monkeypatch):
-    monkeypatch.setattr(reserve, "USED_FIRST_BYTES", 2 * BLOCK)
-    monkeypatch.setattr(reserve, "USED_FIRST_SECONDS", 30.0)
+    monkeypatch.setattr(memory_reserve, "USED_FIRST_BYTES", 2 * BLOCK)
+    monkeypatch.setattr(memory_reserve, "USED_FIRST_SECONDS", 30.0)
     memory = Reserve(0, 8 * BLOCK, BLOCK)
     memory.prefer_used(True)
     spans = [memory.take(), memory.take()]
@@ -139,7 +136,7 @@ def test_while_the_job_runs_memory_that_comes_back_is_taken_before_new_one(monke
         spans.append(memory.take())
         sent.join()
     assert memory.held_bytes == 2 * BLOCK
-    monkeypatch.setattr(reserve, "USED_FIRST_SECONDS", 0.001)
+    monkeypatch.setattr(memory_reserve, "USED_FIRST_SECONDS", 0.001)
     spans += [memory.take() for _ in range(6)]  # a store that is too slow for that is waited for only so often
     assert memory.held_bytes == 8 * BLOCK
     assert memory._used_first == 0
@@ -151,7 +148,7 @@ def test_a_failure_of_the_writer_reaches_readers_that_wait_for_memory(based):
     _, base = save(Store(), {NAME: content(1)})
     memory = Reserve(0, 4 * BLOCK, BLOCK)
     pages = Pages(memory, Store(fails_after=2), base if based else None)
-    with pytest.raises(reserve.Closed):
+    with pytest.raises(memory_reserve.Closed):
         feed(pages.sink(NAME), content(*range(1, 64 * 12)))
     with pytest.raises(OSError, match="no such luck"):
         pages.finish()
@@ -194,7 +191,7 @@ def test_letting_the_memory_go_frees_a_reader_that_waits():
     def read():
         try:
             feed(pages.sink(NAME), data)
-        except reserve.Closed:
+        except memory_reserve.Closed:
             ended.append(True)
 
     thread = threading.Thread(target=read)
@@ -229,7 +226,7 @@ def test_compact_keeps_order(keep):
         (4 << 30, None, 16 << 30, False, (4 << 30) + (64 << 20), True),
         (4 << 30, None, 1 << 30, False, 1 << 30, False),
         (4 << 30, 0.1, 16 << 30, False, int((4 << 30) * 0.15000000000000002) + (64 << 20), True),
-        (4 << 30, None, 16 << 30, True, reserve.FINAL_BYTES, False),
+        (4 << 30, None, 16 << 30, True, memory_reserve.FINAL_BYTES, False),
         (1 << 20, None, 16 << 30, True, 65 << 20, True),
         (4 << 30, 0.9, 16 << 30, False, (4 << 30) + (64 << 20), True),
     ],
@@ -237,10 +234,10 @@ def test_compact_keeps_order(keep):
 def test_how_much_memory_is_taken(image, share, allowed, final, touched, fits):
     got = wanted(image, share, allowed, final=final)
     assert (got.touched_bytes, got.fits) == (touched, fits)
-    assert got.limit_bytes <= (reserve.FINAL_BYTES if final else allowed)
+    assert got.limit_bytes <= (memory_reserve.FINAL_BYTES if final else allowed)
 
 
-@pytest.mark.parametrize("how", [reserve.image_bytes, reserve.guessed_bytes])
+@pytest.mark.parametrize("how", [memory_reserve.image_bytes, memory_reserve.guessed_bytes])
 @pytest.mark.parametrize("flags", [mmap.MAP_PRIVATE, mmap.MAP_SHARED])
 def test_how_large_an_image_will_be(how, flags):
     """Private memory and shared memory, of which the kernel tells in different places."""
@@ -256,20 +253,20 @@ def test_how_large_an_image_will_be(how, flags):
 def test_a_process_may_have_any_name(name):
     comm = Path("/proc/self/comm")
     before = comm.read_bytes()
-    plain = reserve.guessed_bytes([os.getpid()])
+    plain = memory_reserve.guessed_bytes([os.getpid()])
     try:
         comm.write_bytes(name)
-        assert abs(reserve.guessed_bytes([os.getpid()]) - plain) < 8 << 20
+        assert abs(memory_reserve.guessed_bytes([os.getpid()]) - plain) < 8 << 20
     finally:
         comm.write_bytes(before)
 
 
 def test_patience_with_a_store_that_takes_nothing_ends(monkeypatch):
-    monkeypatch.setattr(reserve, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(memory_reserve, "PATIENCE_SECONDS", 0.05)
     memory = Reserve(0, 4 * BLOCK, BLOCK)
     for _ in range(4):
         memory.take()
-    with pytest.raises(reserve.Exhausted, match="nothing of the image was sent"):
+    with pytest.raises(memory_reserve.Exhausted, match="nothing of the image was sent"):
         memory.take()
 
 

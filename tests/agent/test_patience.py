@@ -13,13 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from spotsurfer_agent import process
-from spotsurfer_agent.access.opening import Way
-from spotsurfer_agent.gate import Gate, GateShut
-from spotsurfer_agent.patience import PATIENCE_SECONDS, Patience, Patient
-from spotsurfer_agent.protocol import Want
-from spotsurfer_agent.store import ObstoreStore, open_store
-from spotsurfer_agent.storeport import StoreDenied, StoreError, StoreFull, StoreUnreachable
+from spotsurfer_agent.control import process
+from spotsurfer_agent.store.credentials import StoreAccess
+from spotsurfer_agent.store.fence import FenceClosed, WriteFence
+from spotsurfer_agent.store.retry import PATIENCE_SECONDS, Retry, RetryingStore
+from spotsurfer_wire.messages import Want
+from spotsurfer_wire.store.obstore import ObstoreStore, open_store
+from spotsurfer_wire.store.port import StoreDenied, StoreError, StoreFull, StoreUnreachable
 from support.agent_world import JOB, KEYS, World, commits, running
 from support.dict_store import DictStore
 
@@ -33,7 +33,7 @@ class Cut:
         self.time, self.tries, self.store = 100.0, 0, DictStore()
         self._until, self._error = self.time + seconds, error
         self.store.before = self._before
-        self.patient = Patient(self.store, Patience(now=lambda: self.time, wait=self._wait))
+        self.patient = RetryingStore(self.store, Retry(now=lambda: self.time, wait=self._wait))
 
     def _before(self, _verb: str, key: str) -> None:
         self.tries += 1
@@ -44,7 +44,7 @@ class Cut:
         self.time += seconds
 
 
-def _calls(path: Path) -> dict[str, Callable[[Patient], Any]]:
+def _calls(path: Path) -> dict[str, Callable[[RetryingStore], Any]]:
     (path / "file").write_bytes(b"1")
     return {
         "create": lambda s: s.create(KEY, b"1"),
@@ -88,15 +88,15 @@ def test_a_refusal_is_heard_at_once(error: type[StoreError]) -> None:
 
 def test_a_gate_that_is_shut_meanwhile_ends_it() -> None:
     scene = Cut(1e9)
-    gate = Gate(scene.store)
+    gate = WriteFence(scene.store)
 
     def wait(seconds: float) -> None:
         scene.time += seconds
         if scene.time > 105.0:
             gate.shut("another attempt owns the job")
 
-    with pytest.raises(GateShut):
-        Patient(gate, Patience(now=lambda: scene.time, wait=wait)).put(KEY, b"1")
+    with pytest.raises(FenceClosed):
+        RetryingStore(gate, Retry(now=lambda: scene.time, wait=wait)).put(KEY, b"1")
     assert scene.time < 108.0
 
 
@@ -156,7 +156,7 @@ def test_a_server_that_comes_back_is_found(server: Server) -> None:
     back = threading.Timer(3.0, server.comes)
     back.start()
     began = time.monotonic()
-    assert Patient(store).create_later(KEY, b"1")
+    assert RetryingStore(store).create_later(KEY, b"1")
     assert time.monotonic() - began >= 2.5
     back.join()
 
@@ -176,7 +176,7 @@ def test_who_judges_a_lease_hears_of_it_at_once(server: Server) -> None:
 )
 def test_what_an_answer_means(server: Server, status: int, passes: bool) -> None:
     server.status, scene = status, Cut(0)
-    patient = Patient(server.store(), Patience(1.0, lambda: scene.time, lambda s: setattr(scene, "time", scene.time + s)))
+    patient = RetryingStore(server.store(), Retry(1.0, lambda: scene.time, lambda s: setattr(scene, "time", scene.time + s)))
     with pytest.raises(StoreError) as refusal:
         patient.create_later(KEY, b"1")
     assert isinstance(refusal.value, StoreUnreachable) is passes
@@ -185,7 +185,7 @@ def test_what_an_answer_means(server: Server, status: int, passes: bool) -> None
 
 def test_a_precondition_is_an_answer(server: Server) -> None:
     server.status = 412
-    assert not Patient(server.store()).create_later(KEY, b"1")
+    assert not RetryingStore(server.store()).create_later(KEY, b"1")
     assert server.asked == 1
 
 
@@ -222,11 +222,11 @@ def test_engines_are_given_a_patient_store_and_the_lease_is_not(tmp_path: Path, 
         engine = SimpleNamespace(limit=lambda *_: None, keep_images=lambda _: None)
         make(lambda _base, _job, store, *_: given.append(store) or engine)
 
-    monkeypatch.setattr(process, "Ladder", ladder)
+    monkeypatch.setattr(process, "EngineChoice", ladder)
     monkeypatch.setattr(process.Tools, "find", lambda *_: None)
     world = World(tmp_path)
-    process._make_engine(tmp_path, world.config(1), Way("memory:///"), Gate(world.store), KEYS, False)
-    assert [type(x) for x in given] == [Patient, Patient]
+    process._make_engine(tmp_path, world.config(1), StoreAccess("memory:///"), WriteFence(world.store), KEYS, False)
+    assert [type(x) for x in given] == [RetryingStore, RetryingStore]
     agent = running(world).agent
-    assert isinstance(agent.heads._store, Gate)
+    assert isinstance(agent.heads._store, WriteFence)
     assert agent.mailbox._store is world.store

@@ -11,20 +11,18 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from spotsurfer_agent import objectkeys
-from spotsurfer_agent.chunks import limits as limits_module
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.limits import Limits
-from spotsurfer_agent.chunks.pace import Pace
-from spotsurfer_agent.chunks.reader import BadChunk, Reader
-from spotsurfer_agent.chunks.writer import Cancelled, Writer
-from spotsurfer_agent.engines import saving
-from spotsurfer_agent.engines.base import NOTHING
-from spotsurfer_agent.engines.port import EngineError
-from spotsurfer_agent.extents import Extents
-from spotsurfer_agent.manifest import Stored
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import StoreDenied, StoreError
+from spotsurfer_agent.chunks.fingerprints import NOTHING
+from spotsurfer_agent.chunks.writer import Cancelled, Pace, Writer
+from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_agent.save import session
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.chunks import budget as limits_module
+from spotsurfer_wire.chunks.budget import Limits
+from spotsurfer_wire.chunks.reader import BadChunk, Reader
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.manifest import Extents, Stored
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import StoreDenied, StoreError
 from support.saves import a_manifest
 
 JOB = "j1"
@@ -116,7 +114,7 @@ def test_what_is_about_to_be_removed_is_sent_under_another_name(sizes):
     condemned = frozenset(s.pack or s.digest for s in old)
     new = send(condemned)
     assert not condemned.intersection(s.pack or s.digest for s in new)
-    store.inner.delete([objectkeys.pack_key(JOB, s.pack) if s.pack else objectkeys.chunk_key(JOB, s.digest) for s in old])
+    store.inner.delete([object_keys.pack_key(JOB, s.pack) if s.pack else object_keys.chunk_key(JOB, s.digest) for s in old])
     with Reader(store, JOB, KEYS, LIMITS) as reader:
         assert [reader.plain(s) for s in new] == pieces
 
@@ -139,10 +137,10 @@ def make(tmp_path, monkeypatch):
         save._writer.add(noise(MEGA, 1))
         return a_manifest("000001-000001", [], JOB)
 
-    monkeypatch.setattr(saving, "first_to_go", contextlib.nullcontext)
-    monkeypatch.setattr(saving.Saving, "_reserved", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(saving.Saving, "_frozen", lambda *_: contextlib.nullcontext((None, {}, {})))
-    monkeypatch.setattr(saving.Saving, "_carry", carry)
+    monkeypatch.setattr(session, "first_to_go", contextlib.nullcontext)
+    monkeypatch.setattr(session.Saving, "_reserved", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(session.Saving, "_frozen", lambda *_: contextlib.nullcontext((None, {}, {})))
+    monkeypatch.setattr(session.Saving, "_carry", carry)
 
     def make(store, talk):
         bases = SimpleNamespace(of=lambda _: NOTHING)
@@ -159,7 +157,7 @@ def make(tmp_path, monkeypatch):
             memory_bytes=0,
         )
         request: Any = SimpleNamespace(checkpoint="000001-000001", base=None, condemned=(), final=True, progress=lambda _: None)
-        saving.Saving(place, request)._make(talk)
+        session.Saving(place, request)._make(talk)
 
     return make
 
@@ -251,13 +249,13 @@ def written(store, pieces, keys=KEYS):
 
 
 def spoilt(how, store, chunk, other):
-    key = objectkeys.chunk_key(JOB, chunk.digest)
+    key = object_keys.chunk_key(JOB, chunk.digest)
     data = store.get(key)
     {
         "flipped": lambda: store.put(key, data[:-1] + bytes([data[-1] ^ 1])),
         "cut off": lambda: store.put(key, data[:-1]),
         "empty": lambda: store.put(key, b""),
-        "another chunk": lambda: store.put(key, store.get(objectkeys.chunk_key(JOB, other.digest))),
+        "another chunk": lambda: store.put(key, store.get(object_keys.chunk_key(JOB, other.digest))),
         "missing": lambda: store.delete([key]),
     }[how]()
 

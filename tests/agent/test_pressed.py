@@ -8,16 +8,14 @@ from typing import ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent import oomguard
-from spotsurfer_agent.engines.port import EngineError
-from spotsurfer_agent.facts import Do, Task, Unguard
-from spotsurfer_agent.guards import PRESSED_TRIES
-from spotsurfer_agent.machine import STARVED, step
-from spotsurfer_agent.memlevels import Levels
-from spotsurfer_agent.oomguard import judge, kernel
-from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import NearMiss
-from spotsurfer_agent.shimguard import Guard
+from spotsurfer_agent.control.facts import Do, Task, Unguard
+from spotsurfer_agent.control.state_machine import PRESSED_TRIES, STARVED, step
+from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_agent.shim import oom_guard
+from spotsurfer_agent.shim.oom_guard import Guard, judge, kernel_guard
+from spotsurfer_wire.linux.memory import Levels
+from spotsurfer_wire.messages import AgentState as S
+from spotsurfer_wire.messages import NearMiss
 from support import usage_trees
 from support.agent_facts import ended, facts, state
 from support.agent_world import World, running
@@ -108,7 +106,7 @@ def test_page_cache_is_looked_at_again_before_the_fastest_job_is_there(need, mac
 def test_v2_is_guarded_by_its_files(tmp_path, used, pressed):
     stat = "anon 1\ninactive_file 1048576\nactive_file 0\n"
     folders = usage_trees.write(tmp_path, "v2", memory_current=f"{used}\n", memory_stat=stat)
-    made = kernel(folders)
+    made = kernel_guard(folders)
     assert made is not None
     levels = Levels.of(1 << 30)
     made.arm(levels)
@@ -120,8 +118,8 @@ def test_v2_is_guarded_by_its_files(tmp_path, used, pressed):
 
 
 def test_a_kernel_that_counts_no_memory_guards_nothing(tmp_path):
-    assert kernel({"": str(tmp_path)}) is None
-    assert kernel({"freezer": str(tmp_path), "cpuacct": str(tmp_path)}) is None
+    assert kernel_guard({"": str(tmp_path)}) is None
+    assert kernel_guard({"freezer": str(tmp_path), "cpuacct": str(tmp_path)}) is None
     guard = Guard(lambda _fd, _call: None, lambda _fd: None, lambda: None)
     guard.begin(None, list(dataclasses.astuple(Levels.of(1 << 30))))
     guard.look()
@@ -173,7 +171,7 @@ class Pressing:
 
 @pytest.fixture
 def guard(monkeypatch):
-    monkeypatch.setattr(oomguard, "kernel", lambda _folders: Pressing())
+    monkeypatch.setattr(oom_guard, "kernel_guard", lambda _folders: Pressing())
     made = Guard(lambda _fd, _call: None, lambda _fd: None, lambda: made.grip())
     return made
 

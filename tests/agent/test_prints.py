@@ -6,14 +6,13 @@ import random
 
 import pytest
 import xxhash
-from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.limits import Limits
-from spotsurfer_agent.chunks.prints import PRINT, Printer, empty
-from spotsurfer_agent.chunks.sender import Sender
+from spotsurfer_agent.chunks.chunker import Sender
+from spotsurfer_agent.chunks.fingerprints import PRINT, Index, Printer, empty
 from spotsurfer_agent.chunks.writer import Writer
-from spotsurfer_agent.engines.fingerprints import Index
-from spotsurfer_agent.manifest import Entry
+from spotsurfer_wire.chunks.budget import Limits
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.linux.buffers import PAGE
+from spotsurfer_wire.manifest import Entry
 from support.chunks import Store
 from support.dict_store import DictStore
 from support.page_saves import NAME, content, manifest, save

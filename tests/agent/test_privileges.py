@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from spotsurfer_agent import procfs
-from spotsurfer_agent.privileges import ROOT, Privileges
+from spotsurfer_agent.host.launch import ROOT, Privileges
+from spotsurfer_wire.linux import procfs
 
 FORBIDDEN = {
     "DAC_READ_SEARCH": 2, "NET_ADMIN": 12, "NET_RAW": 13, "SYS_MODULE": 16, "SYS_RAWIO": 17, "SYS_PTRACE": 19, "SYS_ADMIN": 21,

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import procfs, ptrace, writewatch
-from spotsurfer_agent.engines import ahead, inspect, needs
-from spotsurfer_agent.mountlines import mount_lines
+from spotsurfer_agent.linux import ptrace, userfaultfd
+from spotsurfer_agent.restore import compatibility
+from spotsurfer_agent.save import blockers, precopy
+from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux.procfs import mount_lines
 
 # No UTF-8, and all that Python but not the kernel takes for the end of a line.
 NAMES = [b"Gr\xf6\xdfe.dat", *(f"one{c}two three.dat".encode() for c in "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")]
@@ -31,10 +33,10 @@ def mapped(folder: Path, name: bytes) -> Iterator[str]:
     "read",
     [
         lambda pid: list(procfs.mappings(procfs.text(pid, "maps"))),
-        lambda pid: list(writewatch._areas(pid)),
-        writewatch._refuse_devices,
+        lambda pid: list(userfaultfd._areas(pid)),
+        userfaultfd._refuse_devices,
         ptrace._instruction,
-        lambda pid: inspect.findings(inspect.Job([pid], "/nowhere")),
+        lambda pid: blockers.findings(blockers.Job([pid], "/nowhere")),
     ],
 )
 @pytest.mark.parametrize("name", NAMES)
@@ -48,7 +50,7 @@ def test_a_mapped_file_may_have_any_name(tmp_path: Path, name: bytes, read: Call
 def test_a_mapped_file_is_known_by_its_whole_name(tmp_path: Path, name: bytes) -> None:
     with mapped(tmp_path, name) as path:
         assert path in {m.name for m in procfs.mappings(procfs.text(os.getpid(), "maps"))}
-        assert path in needs._mapped(os.getpid())
+        assert path in compatibility._mapped(os.getpid())
 
 
 def test_a_file_that_is_called_like_memory_of_the_kernel_is_a_file(tmp_path: Path) -> None:
@@ -65,19 +67,19 @@ def test_a_mount_point_may_have_any_name() -> None:
 @pytest.mark.parametrize("at", ["watch", "areas", "second"])
 def test_whatever_is_raised_no_descriptor_stays_open(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A try that failed in an odd way left a userfaultfd and a pidfd behind, each time."""
-    monkeypatch.setattr(ahead, "available", lambda: True)
-    monkeypatch.setattr(writewatch, "_descriptor_in", lambda _pid, _pidfd: os.memfd_create("stands for a userfaultfd"))
-    monkeypatch.setattr(writewatch, "_introduced", lambda _fd: True)
-    monkeypatch.setattr(writewatch, "_registered", lambda _fd, _start, _end: True)
-    monkeypatch.setattr(procfs, "resident_bytes", lambda pid: ahead.WORTH_BYTES if pid else int("this goes wrong"))
+    monkeypatch.setattr(precopy, "can_watch_writes", lambda: True)
+    monkeypatch.setattr(userfaultfd, "_descriptor_in", lambda *_: os.memfd_create("stands for a userfaultfd"))
+    monkeypatch.setattr(userfaultfd, "_introduced", lambda _fd: True)
+    monkeypatch.setattr(userfaultfd, "_registered", lambda _fd, _start, _end: True)
+    monkeypatch.setattr(procfs, "resident_bytes", lambda pid: precopy.WORTH_BYTES if pid else int("this goes wrong"))
 
     def bad(*_: object) -> None:
         raise ValueError(f"wrong at {at}")
 
-    monkeypatch.setattr(writewatch, "_areas", bad if at == "watch" else lambda _pid: [(0, 1 << 20)])
+    monkeypatch.setattr(userfaultfd, "_areas", bad if at == "watch" else lambda _pid: [(0, 1 << 20)])
     if at == "areas":
-        monkeypatch.setattr(ahead, "Area", bad)
+        monkeypatch.setattr(precopy, "Area", bad)
     before = set(Path("/proc/self/fd").iterdir())
     with pytest.raises(ValueError, match="wrong"):
-        ahead.Aheads([os.getpid(), 0], None)  # type: ignore[arg-type] -- it comes to no pages
+        precopy.Aheads([os.getpid(), 0], None)  # type: ignore[arg-type] -- it comes to no pages
     assert set(Path("/proc/self/fd").iterdir()) == before

@@ -7,18 +7,18 @@ import socket
 import struct
 
 import pytest
-from spotsurfer_agent import tcp
+from spotsurfer_agent.linux import sockets
 from support.minibox import minibox
 
 OWN = "10.201.0.2"
 
 
-def connection(here: str, there: str, state: int = tcp.ESTABLISHED) -> tcp.Connection:
+def connection(here: str, there: str, state: int = sockets.ESTABLISHED) -> sockets.Connection:
     (a, p), (b, q) = (x.rsplit(":", 1) for x in (here, there))
     sixth = ":" in a
     first, second = (ipaddress.ip_address(x).packed.ljust(16, b"\0") for x in (a, b))
     identity = struct.pack("!HH", int(p), int(q)) + first + second + bytes(12)
-    return tcp.Connection(socket.AF_INET6 if sixth else socket.AF_INET, state, identity, 7)
+    return sockets.Connection(socket.AF_INET6 if sixth else socket.AF_INET, state, identity, 7)
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def connection(here: str, there: str, state: int = tcp.ESTABLISHED) -> tcp.Conne
 )
 def test_a_connection_is_severed_where_its_other_end_is_not_there(found, lost):
     all_of_them = [connection(*x) for x in found]
-    assert tcp.severed(all_of_them, OWN) == [all_of_them[i] for i in lost]
+    assert sockets.severed(all_of_them, OWN) == [all_of_them[i] for i in lost]
 
 
 def test_one_that_is_being_closed_is_let_alone_unless_it_leads_outside():
     closing = 8  # CLOSE_WAIT: its reader has yet to see the end
-    assert tcp.severed([connection("127.0.0.1:5", "127.0.0.1:6", closing)], OWN) == []
+    assert sockets.severed([connection("127.0.0.1:5", "127.0.0.1:6", closing)], OWN) == []
     outside = connection(f"{OWN}:5", "1.2.3.4:6", closing)
-    assert tcp.severed([outside], OWN) == [outside]
+    assert sockets.severed([outside], OWN) == [outside]
 
 
 @pytest.mark.real

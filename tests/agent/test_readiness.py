@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import objectkeys, protocol
-from spotsurfer_agent.engines.port import EngineError
-from spotsurfer_agent.protocol import AgentState
+from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_wire import messages, object_keys
+from spotsurfer_wire.messages import AgentState
 from support.agent_world import JOB, World, commits, cut, mend, running
 
 IMAGE = "docker://registry/tool:1"
@@ -35,14 +35,14 @@ def stands_by(world: World, attempt: int) -> Any:
     return machine
 
 
-def reports(world: World, attempt: int) -> list[protocol.Report]:
+def reports(world: World, attempt: int) -> list[messages.Report]:
     """Every report of an attempt from now on."""
-    found: list[protocol.Report] = []
+    found: list[messages.Report] = []
     before = world.store.before
 
     def put(verb: str, key: str) -> None:
         before(verb, key)
-        if key == objectkeys.live_key(JOB, attempt) and key in world.store.objects:
+        if key == object_keys.live_key(JOB, attempt) and key in world.store.objects:
             found.append(world.report(attempt))
 
     world.store.before = put
@@ -123,7 +123,7 @@ def test_a_store_that_stumbles_while_it_compares_is_no_verdict(tmp_path: Path) -
     saved(world)
     machine = world.machine(2)
     machine.boot()
-    cut(world, objectkeys.manifest_key(JOB, str(commits(world)[-1].checkpoint)))
+    cut(world, object_keys.manifest_key(JOB, str(commits(world)[-1].checkpoint)))
     world.until(lambda: machine.state is AgentState.STANDBY)
     world.until(lambda: "the store does not answer" in world.report(2).waits, 10)
     mend(world)
@@ -135,7 +135,7 @@ def test_a_manifest_that_can_not_be_read_does_not_keep_the_job_waiting(tmp_path:
     world = made(tmp_path)
     saved(world)
     world.machines[0].agent = None
-    key = objectkeys.manifest_key(JOB, str(commits(world)[-1].checkpoint))
+    key = object_keys.manifest_key(JOB, str(commits(world)[-1].checkpoint))
     world.store.objects[key] = b"rubbish"
     stands_by(world, 2)
     world.until(lambda: world.report(2).waits == "", 10)

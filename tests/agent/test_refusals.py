@@ -6,13 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.engines import needs, preflight
-from spotsurfer_agent.protocol import AgentState
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.host import preflight
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.restore import compatibility
+from spotsurfer_wire.messages import AgentState
 from support.agent_world import World, commits, running
 
 LIBRARY = str(Path("/bin/sh").resolve())
-REAL = needs.file_fact(LIBRARY)
+REAL = compatibility.file_fact(LIBRARY)
 OTHER = REAL.partition(", build-id")[0] + ", build-id 00ff"
 FIRST, SECOND = "sha256:" + "aa" * 32, "sha256:" + "bb" * 32
 CANT = "this machine can't continue the image: "

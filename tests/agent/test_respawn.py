@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 from spotsurfer_agent import __main__ as cli
-from spotsurfer_agent import loop, respawn
-from spotsurfer_agent.respawn import Plan, Respawner
+from spotsurfer_agent.control import loop, respawn
+from spotsurfer_agent.control.respawn import Plan, Respawner
 
 # argv: a folder. Each start is noted; the n-th start does what the file `n` says, later ones what `0` says.
 AGENT = """
 import os, pathlib, signal, sys, time
-from spotsurfer_agent import respawn
+from spotsurfer_agent.control import respawn
 folder = pathlib.Path(sys.argv[1])
 n = len(list(folder.glob("start-*"))) + 1
 beat = respawn.beater()

@@ -6,10 +6,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.engines.port import WorkloadState
-from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import Want
+from spotsurfer_agent.ports.engine import WorkloadState
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import AgentState as S
+from spotsurfer_wire.messages import Want
 from support.agent_world import JOB, AgentKilled, World, commits, cut, mend, running
 
 
@@ -74,7 +74,7 @@ def test_killed_at_each_point_the_next_agent_goes_on(world, point, drain):
 def test_killed_at_any_write_nothing_is_lost_or_said_twice(world, number, when, verb):
     """kill -9 around the n-th write of the whole life of a job with three live saves."""
     world.spec = dataclasses.replace(world.spec, checkpoint_interval_seconds=5.0, outputs=["*"])
-    world.store.objects[objectkeys.spec_key(JOB)] = coding.encode(world.spec)
+    world.store.objects[object_keys.spec_key(JOB)] = json_codec.encode(world.spec)
     machine = world.machine(1, length=18.0, exit_code=3)
     count = [0]
 
@@ -159,7 +159,7 @@ def test_what_a_job_used_is_known_after_its_end_whichever_agent_tells_it(world, 
     world.turn(40.0)
 
     def end(verb, key):
-        if key == objectkeys.live_key(JOB, 1) and world.heads()[-1].done:
+        if key == object_keys.live_key(JOB, 1) and world.heads()[-1].done:
             raise AgentKilled
 
     if point == "kill":

@@ -6,12 +6,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from spotsurfer_agent.engines.port import EngineError, WorkloadState
-from spotsurfer_agent.facts import Do, Renew, Task
-from spotsurfer_agent.machine import step
-from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import Want
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_agent.control.facts import Do, Renew, Task
+from spotsurfer_agent.control.state_machine import step
+from spotsurfer_agent.ports.engine import EngineError, WorkloadState
+from spotsurfer_wire.messages import AgentState as S
+from spotsurfer_wire.messages import Want
+from spotsurfer_wire.store.port import StoreError
 from support.agent_facts import NOTICE, desired, ended, facts, state
 from support.agent_world import ACTION, AgentKilled, World, commits, cut, mend, running
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from spotsurfer_agent import kernelversion, linux, secretmount
+from spotsurfer_agent.host import launch
+from spotsurfer_agent.linux import syscalls
 
 
 @pytest.mark.parametrize(("version", "asked"), [((6, 1, 0), False), ((6, 3, 9), False), ((6, 4, 0), True), ((6, 12), True)])
 def test_a_kernel_is_asked_for_what_it_knows(monkeypatch, tmp_path, version, asked):
     mounted: list[str] = []
-    monkeypatch.setattr(kernelversion, "version", lambda: version)
-    monkeypatch.setattr(linux, "mount", lambda *args, **_: mounted.extend(args[4:]))
+    monkeypatch.setattr(syscalls, "kernel_version", lambda: version)
+    monkeypatch.setattr(syscalls, "mount", lambda *args, **_: mounted.extend(args[4:]))
     monkeypatch.setattr("os.chown", lambda *_: None)
-    secretmount.mount(str(tmp_path), {}, 1, 1)
+    launch.mount_secrets(str(tmp_path), {}, 1, 1)
     assert ["noswap" in options for options in mounted] == [asked]

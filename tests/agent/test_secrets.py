@@ -10,42 +10,42 @@ import sys
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import objectkeys, sealed, secretbag
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.images import regauth
-from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.prepare import environment
+from spotsurfer_wire import object_keys, sealed_objects
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.messages import Spec
 from support.dict_store import DictStore
 from support.minibox import minibox
 
 KEYS = Keys.derive(b"k" * 32, "j1")
-VALUES = {"TOKEN": b"t0ken", "key.pem": b"\0\xffbinary\n", regauth.REGISTRY_AUTH: b"{}"}
+VALUES = {"TOKEN": b"t0ken", "key.pem": b"\0\xffbinary\n", sealed_objects.REGISTRY_AUTH: b"{}"}
 
 
 # ---------------------------------------------------------------- the seal
 
 
 def test_what_was_sealed_opens_for_its_job_alone() -> None:
-    data = sealed.seal(VALUES, KEYS, "j1")
-    assert sealed.unseal(data, KEYS, "j1") == VALUES
-    assert sealed.seal(VALUES, KEYS, "j1") != data
+    data = sealed_objects.seal_secrets(VALUES, KEYS, "j1")
+    assert sealed_objects.unseal_secrets(data, KEYS, "j1") == VALUES
+    assert sealed_objects.seal_secrets(VALUES, KEYS, "j1") != data
     fork = Keys.derive(b"k" * 32, "j2")
     for keys, job in ((KEYS, "j2"), (fork, "j1"), (Keys.derive(b"", "j1"), "j1")):
-        with pytest.raises(sealed.SecretsLost, match="do not open"):
-            sealed.unseal(data, keys, job)
+        with pytest.raises(sealed_objects.SecretsLost, match="do not open"):
+            sealed_objects.unseal_secrets(data, keys, job)
 
 
 def test_every_changed_or_missing_bit_is_noticed() -> None:
-    data = sealed.seal(VALUES, KEYS, "j1")
+    data = sealed_objects.seal_secrets(VALUES, KEYS, "j1")
     harmed = [data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :] for i in range(len(data))]
     for bad in (*harmed, data[:-1], data[:10], b"", data + b"x"):
-        with pytest.raises(sealed.SecretsLost):
-            sealed.unseal(bad, KEYS, "j1")
+        with pytest.raises(sealed_objects.SecretsLost):
+            sealed_objects.unseal_secrets(bad, KEYS, "j1")
 
 
 def test_the_key_of_secrets_serves_nothing_else() -> None:
     assert len({KEYS.name, KEYS.seal, KEYS.cipher, KEYS.secrets}) == 4
     for value in (KEYS.secrets, VALUES["TOKEN"]):
-        assert value not in sealed.seal(VALUES, KEYS, "j1")
+        assert value not in sealed_objects.seal_secrets(VALUES, KEYS, "j1")
         assert repr(value) not in repr(KEYS)
 
 
@@ -54,33 +54,35 @@ def test_the_key_of_secrets_serves_nothing_else() -> None:
 
 def _stored(values: dict[str, bytes]) -> DictStore:
     store = DictStore()
-    store.put(objectkeys.secrets_key("j1"), sealed.seal(values, KEYS, "j1"))
+    store.put(object_keys.secrets_key("j1"), sealed_objects.seal_secrets(values, KEYS, "j1"))
     return store
 
 
 def test_each_in_its_form_and_nothing_that_is_not_named() -> None:
-    spec = Spec("j1", ["true"], secrets={"TOKEN": sealed.ENVIRONMENT, "key.pem": sealed.FILE})
-    bag = secretbag.fetch(_stored(VALUES), KEYS, spec)
+    spec = Spec("j1", ["true"], secrets={"TOKEN": sealed_objects.SECRET_VARIABLE, "key.pem": sealed_objects.SECRET_FILE})
+    bag = environment.fetch_secret_bag(_stored(VALUES), KEYS, spec)
     assert bag.environment == {"TOKEN": "t0ken"}
     assert {n: base64.b64decode(v) for n, v in bag.files.items()} == {"key.pem": VALUES["key.pem"]}
     assert "t0ken" not in repr(bag)
 
 
 def test_a_variable_may_hold_any_bytes() -> None:
-    spec = Spec("j1", ["true"], secrets={"TOKEN": sealed.ENVIRONMENT})
-    bag = secretbag.fetch(_stored({"TOKEN": b"\xff\xfe"}), KEYS, spec)
+    spec = Spec("j1", ["true"], secrets={"TOKEN": sealed_objects.SECRET_VARIABLE})
+    bag = environment.fetch_secret_bag(_stored({"TOKEN": b"\xff\xfe"}), KEYS, spec)
     assert os.fsencode(bag.environment["TOKEN"]) == b"\xff\xfe"
 
 
 def test_one_that_is_missing_is_named() -> None:
-    spec = Spec("j1", ["true"], secrets={"TOKEN": sealed.ENVIRONMENT, "OTHER": sealed.ENVIRONMENT})
-    with pytest.raises(sealed.SecretsLost, match="secret OTHER of j1"):
-        secretbag.fetch(_stored(VALUES), KEYS, spec)
-    assert secretbag.fetch(DictStore(), KEYS, Spec("j1", ["true"])) == secretbag.Bag(), "a job without is asked nothing"
+    spec = Spec("j1", ["true"], secrets={"TOKEN": sealed_objects.SECRET_VARIABLE, "OTHER": sealed_objects.SECRET_VARIABLE})
+    with pytest.raises(sealed_objects.SecretsLost, match="secret OTHER of j1"):
+        environment.fetch_secret_bag(_stored(VALUES), KEYS, spec)
+    assert environment.fetch_secret_bag(DictStore(), KEYS, Spec("j1", ["true"])) == environment.SecretBag(), (
+        "a job without is asked nothing"
+    )
 
 
 def test_who_holds_them_leaves_no_core_file() -> None:
-    code = "import ctypes; from spotsurfer_agent import linux; linux.leave_no_core(); print(ctypes.CDLL(None).prctl(3))"
+    code = "import ctypes; from spotsurfer_agent.linux import syscalls; syscalls.leave_no_core(); print(ctypes.CDLL(None).prctl(3))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0", "PR_GET_DUMPABLE"
 

@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.engines import inspect
-from spotsurfer_agent.inputs import mounting, shares
-from spotsurfer_agent.inputs.shares import Shares, ShareTrouble
-from spotsurfer_agent.inputs.wire import Share
-from spotsurfer_agent.mountlines import MountLine
-from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.prepare.inputs import delivery, shared_file_systems
+from spotsurfer_agent.prepare.inputs.shared_file_systems import Shares, ShareTrouble
+from spotsurfer_agent.save import blockers
+from spotsurfer_wire.linux.procfs import MountLine
+from spotsurfer_wire.messages import Share, Spec
 
 DATA = Share("data", "nfs4", "fs-1.local:/export", "/data", "vers=4.2,hard")
 
@@ -64,7 +63,7 @@ def test_one_sentence_each(tmp_path: Path, said: str, kind: str, words: str) -> 
 
 
 def test_who_does_not_answer_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "MOUNT_SECONDS", 0.2)
+    monkeypatch.setattr(shared_file_systems, "MOUNT_SECONDS", 0.2)
     path = Path(program(tmp_path, ""))
     path.write_text("#!/bin/sh\nexec sleep 20\n")
     with pytest.raises(ShareTrouble, match="does not answer") as e:
@@ -80,7 +79,7 @@ def test_a_folder_that_the_image_does_not_mount_is_missing_everywhere(tmp_path: 
 
 def test_mounts_of_the_job_are_a_matter_of_its_specification() -> None:
     wanted = spec(DATA, Share("out", "bind", "/srv", "results/x", read_only=False), folder="deep")
-    found = {m.name: (m.source, m.target, m.read_only) for m in mounting.mounts(wanted, "/base")}
+    found = {m.name: (m.source, m.target, m.read_only) for m in delivery.input_mounts(wanted, "/base")}
     assert found == {
         "share-data": ("/base/shares/data", "/data", True),
         "share-out": ("/base/shares/out", "/base/work/deep/results/x", False),
@@ -93,10 +92,10 @@ def test_a_real_mount_is_made_seen_and_taken_away(tmp_path: Path) -> None:
     (tmp_path / "far/x").write_text("here")
     code = f"""
 from pathlib import Path
-from spotsurfer_agent import linux
-from spotsurfer_agent.inputs.shares import Shares
-from spotsurfer_agent.protocol import Share, Spec
-linux.private_mounts()
+from spotsurfer_agent.linux import syscalls
+from spotsurfer_agent.prepare.inputs.shared_file_systems import Shares
+from spotsurfer_wire.messages import Share, Spec
+syscalls.private_mounts()
 base = Path({str(tmp_path)!r})
 both = [Share("a", "bind", str(base / "far"), "in"), Share("b", "tmpfs", "none", "out", "size=1m", False)]
 spec = Spec("j", ["x"], shares=both)
@@ -123,11 +122,11 @@ def test_a_file_on_a_file_system_that_no_other_machine_mounts_is_named(tmp_path:
     try:
         assert child.stdout is not None
         child.stdout.readline()
-        monkeypatch.setattr(inspect, "mount_lines", lambda _: [MountLine("/", str(tmp_path), "nfs4", "rw")])
-        found = inspect.findings(inspect.Job([child.pid], "/base"))
+        monkeypatch.setattr(blockers, "mount_lines", lambda _: [MountLine("/", str(tmp_path), "nfs4", "rw")])
+        found = blockers.findings(blockers.Job([child.pid], "/base"))
         assert len(found) == 1
         assert f"has {held} open (descriptor 3), which lies on {tmp_path} (nfs4)" in found[0]
         assert "[[mounts]]" in found[0]
-        assert inspect.findings(inspect.Job([child.pid], "/base", own=(f"{tmp_path}/",))) == []
+        assert blockers.findings(blockers.Job([child.pid], "/base", own=(f"{tmp_path}/",))) == []
     finally:
         child.communicate(b"\n")

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import segments, spool, times, timeswriter
-from spotsurfer_agent.spool import Output, Spool
+from spotsurfer_agent.shim import output
+from spotsurfer_agent.shim.output import Output, Spool
+from spotsurfer_wire import output as wire_output
 
 SECONDS = 10.0
 
@@ -35,8 +36,8 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     stand_in = Disk()
-    monkeypatch.setattr(segments, "os", _Os(stand_in))
-    monkeypatch.setattr(segments, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(output, "os", _Os(stand_in))
+    monkeypatch.setattr(output, "RETRY_SECONDS", 0.01)
     return stand_in
 
 
@@ -101,18 +102,18 @@ def settled(s: Spool) -> None:
 
 
 def test_output_is_kept_by_absolute_offset_over_segments(tmp_path, monkeypatch):
-    monkeypatch.setattr(segments, "SEGMENT_BYTES", 10)
+    monkeypatch.setattr(output, "SEGMENT_BYTES", 10)
     s = Spool(tmp_path, "out", 100)
     os.write(s.write_fd, b"0123456789abcdefghijKLM")
     assert s.take()
     assert s.position == 123
     settled(s)
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"out-{n:016d}" for n in (100, 110, 120)]
-    assert segments.read(tmp_path, "out", 105, 100) == b"56789"
-    assert segments.read(tmp_path, "out", 110, 3) == b"abc"
-    assert segments.read(tmp_path, "out", 123, 10) == b""
-    assert segments.read(tmp_path, "out", 50, 10) == b""
-    assert segments.read(tmp_path, "err", 0, 10) == b""
+    assert output.read_segments(tmp_path, "out", 105, 100) == b"56789"
+    assert output.read_segments(tmp_path, "out", 110, 3) == b"abc"
+    assert output.read_segments(tmp_path, "out", 123, 10) == b""
+    assert output.read_segments(tmp_path, "out", 50, 10) == b""
+    assert output.read_segments(tmp_path, "err", 0, 10) == b""
     s.close_writer()
     assert not s.take()
     assert s.ended
@@ -130,16 +131,16 @@ def test_a_disk_that_hangs_holds_up_neither_the_job_nor_the_loop(tmp_path, disk,
     mine.output.drain()
     assert time.monotonic() - began < SECONDS / 2, "somebody waited for the disk"
     assert not mine.output.is_kept()
-    assert segments.read(tmp_path, "out", 0, 100) == b""
+    assert output.read_segments(tmp_path, "out", 0, 100) == b""
     disk.open.set()
     mine.until(mine.output.is_kept)
     text = b"".join(b"line %d\n" % n for n in range(200))
-    assert segments.read(tmp_path, "out", 0, 1 << 20) == text
+    assert output.read_segments(tmp_path, "out", 0, 1 << 20) == text
     assert {s: mine.output.positions()[s] for s in ("out", "err")} == {"out": len(text), "err": 0}
 
 
 def test_what_is_held_is_bounded_then_the_job_waits_at_its_pipe(tmp_path, disk, loop, monkeypatch):
-    monkeypatch.setattr(spool, "HELD_BYTES", 1 << 17)
+    monkeypatch.setattr(output, "HELD_BYTES", 1 << 17)
     mine, end = loop
     disk.open.clear()
     written = 0
@@ -147,10 +148,10 @@ def test_what_is_held_is_bounded_then_the_job_waits_at_its_pipe(tmp_path, disk, 
         while written < 1 << 21:
             written += os.write(end, b"x" * 4096)
             mine.turn()
-    assert mine.output.positions()["out"] <= (1 << 17) + spool.READ_BYTES
+    assert mine.output.positions()["out"] <= (1 << 17) + output.READ_BYTES
     disk.open.set()
     mine.until(lambda: mine.output.positions()["out"] == written and mine.output.is_kept())
-    assert segments.read(tmp_path, "out", 0, 1 << 22) == b"x" * written
+    assert output.read_segments(tmp_path, "out", 0, 1 << 22) == b"x" * written
 
 
 def test_a_full_disk_loses_no_output_and_is_said_at_a_freeze(tmp_path, disk, loop):
@@ -165,7 +166,7 @@ def test_a_full_disk_loses_no_output_and_is_said_at_a_freeze(tmp_path, disk, loo
     disk.full = False
     mine.until(mine.output.is_kept)
     mine.output.drain()
-    assert segments.read(tmp_path, "out", 0, 100) == b"firstsecond"
+    assert output.read_segments(tmp_path, "out", 0, 100) == b"firstsecond"
 
 
 def test_who_waits_for_the_disk_is_called(disk, loop):
@@ -181,8 +182,8 @@ def test_who_waits_for_the_disk_is_called(disk, loop):
     mine.until(mine.output.is_kept)
 
 
-def rows_of(folder: Path) -> list[times.Row]:
-    return list(times.rows(segments.read(folder, times.NAME, 0, 1 << 20)))
+def rows_of(folder: Path) -> list[output.Row]:
+    return list(wire_output.time_rows(output.read_segments(folder, output.TIMES, 0, 1 << 20)))
 
 
 def test_the_record_says_which_line_was_printed_between_which(tmp_path: Path) -> None:
@@ -200,20 +201,20 @@ def test_the_record_says_which_line_was_printed_between_which(tmp_path: Path) ->
     found = rows_of(tmp_path)
     assert [(r.out, r.err) for r in found] == [(0, 0), *told]
     assert [r.milliseconds for r in found] == sorted(r.milliseconds for r in found)
-    assert mine.output.positions()[times.NAME] == len(found) * times.ROW_BYTES
+    assert mine.output.positions()[output.TIMES] == len(found) * output.ROW_BYTES
     for fd in ends.values():
         os.close(fd)
     mine.output.close()
 
 
 def test_a_stream_that_grows_alone_takes_few_rows_and_positions_close_one(tmp_path: Path) -> None:
-    record = timeswriter.Times(tmp_path, 0, 0, 0)
+    record = output.Times(tmp_path, 0, 0, 0)
     for length in range(1, 500):
         record.note("out", length, 0)
     record.close_row()
     before = record.position
     record.note("out", 600, 0)
-    assert record.position == before + times.ROW_BYTES, "what is printed after a save is no part of a row before it"
+    assert record.position == before + output.ROW_BYTES, "what is printed after a save is no part of a row before it"
     record.disk.tell()
     until_written(record)
     found = rows_of(tmp_path)
@@ -223,25 +224,25 @@ def test_a_stream_that_grows_alone_takes_few_rows_and_positions_close_one(tmp_pa
 
 
 def test_a_job_that_changes_between_its_streams_all_the_time_has_a_bounded_record(tmp_path: Path) -> None:
-    record = timeswriter.Times(tmp_path, 0, 0, 0, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    record = output.Times(tmp_path, 0, 0, 0, lambda: datetime(2026, 1, 1, tzinfo=UTC))
     for n in range(1, 5000):
         record.note("out" if n % 2 else "err", (n + 1) // 2, n // 2)
     record.disk.tell()
     until_written(record)
     found = rows_of(tmp_path)
-    assert timeswriter.ROWS_A_SECOND <= len(found) < 2 * timeswriter.ROWS_A_SECOND
+    assert output.ROWS_A_SECOND <= len(found) < 2 * output.ROWS_A_SECOND
     assert found[-1][1:] == (2500, 2499), "what was merged is covered all the same"
     record.disk.close()
 
 
 def test_what_nobody_recorded_is_marked(tmp_path: Path) -> None:
-    record = timeswriter.Times(tmp_path, 0, 100, 7)
+    record = output.Times(tmp_path, 0, 100, 7)
     until_written(record)
-    assert rows_of(tmp_path) == [times.Row(0, 100, 7)]
+    assert rows_of(tmp_path) == [output.Row(0, 100, 7)]
     record.disk.close()
 
 
-def until_written(record: timeswriter.Times) -> None:
+def until_written(record: output.Times) -> None:
     end = time.monotonic() + SECONDS
     while record.disk.waiting_bytes:
         assert time.monotonic() < end, "the disk never took it"

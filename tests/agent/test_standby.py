@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.protocol import AgentState, Want
+from spotsurfer_wire.messages import AgentState, Want
 from support.agent_world import World, commits, running
 
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from spotsurfer_agent import coding, objectkeys, stepping
-from spotsurfer_agent.engines.port import WorkloadState
-from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import SelfSave, Spec, Want
-from spotsurfer_agent.steps import Step, StepRun
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_agent.host import steps
+from spotsurfer_agent.ports.engine import WorkloadState
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import AgentState as S
+from spotsurfer_wire.messages import SelfSave, Spec, Step, StepRun, Want
+from spotsurfer_wire.store.port import StoreError
 from support.agent_world import ACTION, JOB, LINE_BYTES, AgentKilled, World, commits, cut, mend, running
 
 SETUP, MAIN, FINISH = Step("setup", ["get"], protect=False), Step("main", ["work"]), Step("finish", ["tidy"], always=True)
@@ -81,7 +81,7 @@ def test_a_step_that_fails_ends_the_job_but_for_steps_that_always_run(world, cod
 
 def test_a_step_that_fails_ends_a_job_without_such_steps(world):
     world.spec = dataclasses.replace(world.spec, steps=[SETUP, MAIN, dataclasses.replace(FINISH, always=False)])
-    world.store.objects[objectkeys.spec_key(JOB)] = coding.encode(world.spec)
+    world.store.objects[object_keys.spec_key(JOB)] = json_codec.encode(world.spec)
     machine = running(world, 1, length=10.0, codes=[0, 9])
     world.until(lambda: machine.agent.over)
     assert [r.name for r in done(world).steps] == ["setup", "main"]
@@ -109,7 +109,7 @@ def test_a_reclaim_during_setup_starts_again_elsewhere(world):
 
 def test_nothing_is_saved_in_setup_and_what_was_asked_for_comes_with_main(world):
     world.spec = dataclasses.replace(world.spec, checkpoint_interval_seconds=5.0)
-    world.store.objects[objectkeys.spec_key(JOB)] = coding.encode(world.spec)
+    world.store.objects[object_keys.spec_key(JOB)] = json_codec.encode(world.spec)
     machine = running(world, 1, length=40.0)
     world.want(1, Want.RUN, 1, save_at_least=1)
     world.until(lambda: machine.shim.worked >= 39)
@@ -141,7 +141,7 @@ def test_a_save_in_main_goes_on_in_main_and_then_to_finish(world):
 
 def test_a_reclaim_in_a_later_step_that_is_not_protected_goes_back_to_the_newest_checkpoint(world):
     world.spec = dataclasses.replace(world.spec, steps=[MAIN, dataclasses.replace(SETUP, name="pack")])
-    world.store.objects[objectkeys.spec_key(JOB)] = coding.encode(world.spec)
+    world.store.objects[object_keys.spec_key(JOB)] = json_codec.encode(world.spec)
     first = running(world, 1, length=40.0)
     world.want(1, Want.RUN, 1, save_at_least=1)
     world.until(lambda: commits(world) != [])
@@ -265,16 +265,16 @@ def test_nothing_starts_while_the_lease_lapsed_between_two_steps(world):
 def test_what_a_step_is_given():
     spec = Spec("j", [], environment={"A": "1"}, app=SelfSave(signal="USR1"), steps=STEPS)
     runs = [StepRun("setup", 0, exit_code=0), StepRun("main", 1, exit_code=3), StepRun("finish", 2)]
-    assert stepping.at(spec, 0).environment == {"A": "1", "SPOTSURFER_STEP": "setup"}
-    last = stepping.at(spec, 2, runs)
+    assert steps.at(spec, 0).environment == {"A": "1", "SPOTSURFER_STEP": "setup"}
+    last = steps.at(spec, 2, runs)
     assert (last.command, last.step, last.app) == (["tidy"], 2, None)
     assert last.environment["SPOTSURFER_EXIT_CODE"] == "3"
-    assert stepping.at(spec, 1).app == SelfSave(signal="USR1")
+    assert steps.at(spec, 1).app == SelfSave(signal="USR1")
 
 
 def test_only_main_saves_itself():
     spec = Spec("j", [], engine="app", app=SelfSave(signal="USR1"), steps=STEPS)
-    assert stepping.unprotected(spec, 1) == ""
-    assert "does not save itself" in stepping.unprotected(spec, 2)
-    assert "not protected" in stepping.unprotected(spec, 0)
-    assert stepping.unprotected(dataclasses.replace(spec, steps=[]), 0) == ""
+    assert steps.unprotected(spec, 1) == ""
+    assert "does not save itself" in steps.unprotected(spec, 2)
+    assert "not protected" in steps.unprotected(spec, 0)
+    assert steps.unprotected(dataclasses.replace(spec, steps=[]), 0) == ""

@@ -10,10 +10,10 @@ import threading
 import time
 
 import pytest
-from spotsurfer_agent.engines.intake import Intake
-from spotsurfer_agent.engines.reserve import Reserve
-from spotsurfer_agent.engines.stream import SOCKET, Receiver
-from spotsurfer_agent.imagewire import StreamError
+from spotsurfer_agent.criu.images import StreamError
+from spotsurfer_agent.save.image_intake import Intake
+from spotsurfer_agent.save.memory_reserve import Reserve
+from spotsurfer_agent.save.stream import SOCKET, Receiver
 
 
 class Kept:

@@ -9,8 +9,8 @@ import struct
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.imagewire import StreamError
-from spotsurfer_agent.pager.streamer import SOCKET, Streamer
+from spotsurfer_agent.criu.images import StreamError
+from spotsurfer_agent.restore.pager.image_files import SOCKET, Streamer
 
 WAIT_SECONDS = 10.0
 TEXT = b"all of it"

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent import terminals
-from spotsurfer_agent.pager import images
-from spotsurfer_agent.pager.images import BadImage, Unread
+from spotsurfer_agent.criu import images, terminals
+from spotsurfer_agent.criu.images import BadImage, Unread
 from support.criu_images import MAGIC, image, message
 
 QUIET_SECONDS = 0.2

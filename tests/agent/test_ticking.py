@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from spotsurfer_agent.pager.images import BadImage
-from spotsurfer_agent.pager.ticking import concerned, ticking
+from spotsurfer_agent.criu.images import BadImage
+from spotsurfer_agent.restore.pager.image_files import concerned, ticking
 from support.criu_images import image, message
 from support.minibox import minibox
 

@@ -8,15 +8,15 @@ import shutil
 import stat
 
 import pytest
-from spotsurfer_agent import trees
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.limits import Limits
-from spotsurfer_agent.chunks.reader import Reader
-from spotsurfer_agent.chunks.sender import Sender
+from spotsurfer_agent.chunks.chunker import Sender
 from spotsurfer_agent.chunks.writer import Writer
-from spotsurfer_agent.manifest import Entry
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.trees import UnsafePath, Unsavable
+from spotsurfer_agent.files import tree
+from spotsurfer_agent.files.tree import UnsafePath, Unsavable
+from spotsurfer_wire.chunks.budget import Limits
+from spotsurfer_wire.chunks.reader import Reader
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.manifest import Entry
+from spotsurfer_wire.store.obstore import open_store
 
 KEYS = Keys.derive(b"", "j")
 
@@ -24,9 +24,9 @@ KEYS = Keys.derive(b"", "j")
 def copy(source, target):
     store = open_store("memory:///")
     with Writer(store, "j", KEYS, Limits(), {}) as writer:
-        entries = Sender(writer).send(trees.walk(source).entries, lambda e: source / e.path)
+        entries = Sender(writer).send(tree.walk(source).entries, lambda e: source / e.path)
     target.mkdir(exist_ok=True)
-    trees.build(target, entries, writer.table.rows, Reader(store, "j", KEYS))
+    tree.build(target, entries, writer.table.rows, Reader(store, "j", KEYS))
     return entries
 
 
@@ -70,19 +70,19 @@ def test_the_folder_itself_comes_back_where_it_is_an_entry(tmp_path):
     (tmp_path / "a").chmod(0o2751)
     os.setxattr(tmp_path / "a", "user.colour", b"blue")
     os.utime(tmp_path / "a", ns=(1, 987_654_321_000_000_001))
-    trees.build(
-        tmp_path / "b", [trees.top(tmp_path / "a"), Entry("x", "dir", 0o700)], [], Reader(open_store("memory:///"), "j", KEYS)
+    tree.build(
+        tmp_path / "b", [tree.top(tmp_path / "a"), Entry("x", "dir", 0o700)], [], Reader(open_store("memory:///"), "j", KEYS)
     )
-    assert trees.top(tmp_path / "a") == trees.top(tmp_path / "b")
+    assert tree.top(tmp_path / "a") == tree.top(tmp_path / "b")
     with pytest.raises(UnsafePath):
-        trees.check([Entry("x", "dir"), Entry(".", "dir")], [])
+        tree.check([Entry("x", "dir"), Entry(".", "dir")], [])
 
 
 def test_a_moving_tree_is_what_does_not_vanish(tmp_path, monkeypatch):
     for name in ("a", "b", "d/e", "f"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
-    real = trees._entry
+    real = tree._entry
 
     def entry(root, path, *rest):
         if path == "a":
@@ -91,19 +91,19 @@ def test_a_moving_tree_is_what_does_not_vanish(tmp_path, monkeypatch):
             shutil.rmtree(root / "d", ignore_errors=True)
         return real(root, path, *rest)
 
-    monkeypatch.setattr(trees, "_entry", entry)
-    walked = trees.walk(tmp_path, moving=True)
+    monkeypatch.setattr(tree, "_entry", entry)
+    walked = tree.walk(tmp_path, moving=True)
     assert [e.path for e in walked.entries] == ["a", "d", "f"]
     assert list(walked.stamps) == ["a", "f"]
     (tmp_path / "b").write_bytes(b"x")
     with pytest.raises(FileNotFoundError):
-        trees.walk(tmp_path)
+        tree.walk(tmp_path)
 
 
 def test_a_device_is_named(tmp_path):
     os.mknod(tmp_path / "dev", stat.S_IFCHR | 0o600, os.makedev(1, 3))
     with pytest.raises(Unsavable, match="dev"):
-        trees.walk(tmp_path)
+        tree.walk(tmp_path)
 
 
 def D(path):
@@ -132,7 +132,7 @@ def D(path):
 )
 def test_a_hostile_manifest_writes_nothing(tmp_path, entries):
     with pytest.raises(UnsafePath):
-        trees.build(tmp_path, entries, [], Reader(open_store("memory:///"), "j", KEYS))
+        tree.build(tmp_path, entries, [], Reader(open_store("memory:///"), "j", KEYS))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -143,7 +143,7 @@ def test_no_link_is_followed_on_the_way(tmp_path):
     outside.mkdir()
     (root / "d").symlink_to(outside)
     with pytest.raises(OSError):
-        trees.build(root, [D("d"), Entry("d/x", "file")], [], Reader(open_store("memory:///"), "j", KEYS))
+        tree.build(root, [D("d"), Entry("d/x", "file")], [], Reader(open_store("memory:///"), "j", KEYS))
     assert list(outside.iterdir()) == []
 
 
@@ -155,11 +155,11 @@ def test_an_empty_file_is_made_below_the_root_whatever_links_say(tmp_path):
     (root / "away").symlink_to(elsewhere)
     (root / "sub/please").symlink_to(elsewhere / "please")
     for _ in range(2):
-        trees.make_empty(root, "sub/please", 1234, 4321)
+        tree.make_empty(root, "sub/please", 1234, 4321)
         st = (root / "sub/please").lstat()
         assert (st.st_uid, st.st_gid, st.st_size, stat.S_ISREG(st.st_mode)) == (1234, 4321, 0, True)
     with pytest.raises(OSError, match="Not a directory"):
-        trees.make_empty(root, "away/please", 1234, 4321)
-    with pytest.raises(trees.UnsafePath):
-        trees.make_empty(root, "../elsewhere/please", 1234, 4321)
+        tree.make_empty(root, "away/please", 1234, 4321)
+    with pytest.raises(tree.UnsafePath):
+        tree.make_empty(root, "../elsewhere/please", 1234, 4321)
     assert (elsewhere / "please").read_text() == "precious"

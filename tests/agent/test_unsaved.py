@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import pytest
-from spotsurfer_agent.engines.port import EngineError, Protection
-from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import HeadKind, Want
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_agent.ports.engine import EngineError, Protection
+from spotsurfer_wire.messages import AgentState as S
+from spotsurfer_wire.messages import HeadKind, Want
+from spotsurfer_wire.store.port import StoreError
 from support.agent_world import ACTION, World, commits, running
 
 

@@ -12,13 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent import coding
-from spotsurfer_agent.cgroup import JobCgroup
-from spotsurfer_agent.usage.gather import Gathering, GpuSample
-from spotsurfer_agent.usage.kept import KEPT
-from spotsurfer_agent.usage.meters import Meters, Sample, Totals
-from spotsurfer_agent.usage.sampler import Sampler
-from spotsurfer_agent.usage.window import NAMES, NEEDED, Usage, Window, merged
+from spotsurfer_agent.host.cgroup import JobCgroup
+from spotsurfer_agent.host.usage import Gathering, GpuSample, Meters, Sample, Sampler, Totals
+from spotsurfer_wire import json_codec
+from spotsurfer_wire.usage import KEPT, NAMES, NEEDED, Usage, Window, merged
 from support import usage_trees
 
 MIB = 1 << 20
@@ -140,7 +137,7 @@ def test_merging_keeps_peaks_and_sums(rows):
 
 def test_a_report_carries_it_and_one_without_is_read():
     usage = Usage(123.0, [[1, 10.0, 2, 0.5, *([1.0] * (len(NEEDED) - 4)), None]])
-    back = coding.decode(Usage, coding.encode(usage))
+    back = json_codec.decode(Usage, json_codec.encode(usage))
     assert back == usage
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from spotsurfer_agent.usage.gather import GpuSample
-from spotsurfer_agent.usage.gpus import FRESH_SECONDS, Gpus, look
+from spotsurfer_agent.host.usage import FRESH_SECONDS, Gpus, GpuSample, look_at_gpus
 
 
 class Nvml:
@@ -36,7 +35,7 @@ SEEN = GpuSample(0.5, 3 << 30, 350.0)
 
 
 def test_cards_are_summed_and_what_one_does_not_tell_is_nothing() -> None:
-    assert look(Nvml(), [0, 1]) == SEEN
+    assert look_at_gpus(Nvml(), [0, 1]) == SEEN
 
 
 def test_a_card_that_does_not_tell_whether_it_works_leaves_the_whole_unknown() -> None:
@@ -46,7 +45,7 @@ def test_a_card_that_does_not_tell_whether_it_works_leaves_the_whole_unknown() -
                 raise RuntimeError("Not Supported")
             return super().nvmlDeviceGetUtilizationRates(card)
 
-    assert look(Mig(), [0, 1]) == GpuSample(None, 3 << 30, 350.0)
+    assert look_at_gpus(Mig(), [0, 1]) == GpuSample(None, 3 << 30, 350.0)
 
 
 def test_without_a_gpu_nothing_is_loaded(tmp_path: Path) -> None:

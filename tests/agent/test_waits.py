@@ -9,12 +9,14 @@ import struct
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
-from spotsurfer_agent import waits, writewatch
-from spotsurfer_agent.pager.images import BadImage
-from spotsurfer_agent.ptrace import Registers
-from spotsurfer_agent.waits import CALLS, Wait
+from spotsurfer_agent.criu import interrupted_calls
+from spotsurfer_agent.criu.images import BadImage
+from spotsurfer_agent.criu.interrupted_calls import CALLS, Wait
+from spotsurfer_agent.linux import userfaultfd
+from spotsurfer_agent.linux.ptrace import Registers
 from support.criu_images import image, message
 
 EINTR, RESTART, NONE = 2**64 - 4, 2**64 - 516, 2**64 - 1
@@ -28,7 +30,7 @@ def core(result: int, call: int, after: int) -> bytes:
 
 
 def test_an_image_makes_the_call_once_more():
-    (found,) = waits.places(waits.again(core(EINTR, 232, 0x401000), WAIT), (2, 2))
+    (found,) = interrupted_calls.places(interrupted_calls.again(core(EINTR, 232, 0x401000), WAIT), (2, 2))
     assert {field: found[field][0] for field in (1, 10, 11, 12, 16, 17, 18)} == {
         1: 1, 10: 200, 11: 232, 12: 0x401000, 16: 232, 17: 0x400FFE, 18: 51,
     }  # fmt: skip
@@ -39,24 +41,24 @@ def test_an_image_makes_the_call_once_more():
 )
 def test_a_thread_that_is_past_its_call_is_left_alone(result, call, after):
     before = core(result, call, after)
-    assert waits.again(before, WAIT) == before
+    assert interrupted_calls.again(before, WAIT) == before
     registers = Registers(rax=result, orig_rax=call, rip=after)
-    assert not waits.begun(registers, WAIT)
+    assert not interrupted_calls.begun(registers, WAIT)
     assert (registers.rax, registers.rip) == (result, after)
 
 
 @pytest.mark.parametrize("result", [EINTR, RESTART])
 def test_a_thread_makes_its_call_once_more(result):
     registers = Registers(rax=result, orig_rax=232, rip=0x401000)
-    assert waits.begun(registers, WAIT)
+    assert interrupted_calls.begun(registers, WAIT)
     assert (registers.rax, registers.orig_rax, registers.rip) == (232, NONE, 0x400FFE)
 
 
 def test_an_image_that_is_none_is_told():
     with pytest.raises(BadImage):
-        waits.again(core(EINTR, 232, 1)[:-1], WAIT)
+        interrupted_calls.again(core(EINTR, 232, 1)[:-1], WAIT)
     with pytest.raises(BadImage):
-        waits.again(image(message(f2=message(f2=message(f11=1)))), WAIT)
+        interrupted_calls.again(image(message(f2=message(f2=message(f11=1)))), WAIT)
 
 
 def test_how_long_a_call_waits():
@@ -96,11 +98,11 @@ def test_who_looks_at_writes_breaks_no_call_off():
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
-        while (wait := waits.of_thread(process.pid, process.pid)) is None:
+        while (wait := interrupted_calls.of_thread(process.pid, process.pid)) is None:
             time.sleep(0.01)
         assert wait.call == 232
         for _ in range(5):
-            writewatch.WriteWatch(process.pid).close()
+            userfaultfd.WriteWatch(process.pid, partial(interrupted_calls.settle, process.pid)).close()
         print(file=process.stdin, flush=True)
         assert process.stdout.readline() == "1\n"
         process.stdin.close()

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from spotsurfer_agent.jobroot import proc_of_machine
-from spotsurfer_agent.privileges import Privileges
+from spotsurfer_agent.host.launch import Privileges
+from spotsurfer_agent.host.root_fs import proc_of_machine
 from support.minibox import minibox
 
 pytestmark = pytest.mark.real

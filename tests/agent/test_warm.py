@@ -8,23 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import cachestore, manifest, objectkeys
-from spotsurfer_agent.cachestore import Cache, CachedStore
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.limits import Limits
-from spotsurfer_agent.chunks.reader import Reader
 from spotsurfer_agent.chunks.writer import Writer
-from spotsurfer_agent.engines.port import EngineError
-from spotsurfer_agent.engines.port import WorkloadState as W
-from spotsurfer_agent.extents import Extents
-from spotsurfer_agent.facts import Facts, Rules, Task, Warning
-from spotsurfer_agent.fitsaid import Fit
-from spotsurfer_agent.guards import happened
-from spotsurfer_agent.manifest import Entry, Manifest, Stored
-from spotsurfer_agent.protocol import AgentState, Desired, Head, HeadKind, Want, Warm
-from spotsurfer_agent.storeport import StoreError
-from spotsurfer_agent.table import Event, State
-from spotsurfer_agent.warm import Standby, objects
+from spotsurfer_agent.control.facts import AgentRules, Facts, Task, Warning
+from spotsurfer_agent.control.standby import Standby, objects
+from spotsurfer_agent.control.state_machine import Event, State, happened
+from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_agent.ports.engine import WorkloadState as W
+from spotsurfer_agent.store import cache
+from spotsurfer_agent.store.cache import CachedStore, DiskCache
+from spotsurfer_wire import manifest, object_keys
+from spotsurfer_wire.chunks.budget import Limits
+from spotsurfer_wire.chunks.reader import Reader
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.manifest import Entry, Extents, Manifest, Stored
+from spotsurfer_wire.messages import AgentState, Desired, Fit, Head, HeadKind, Want, Warm
+from spotsurfer_wire.store.port import StoreError
 from support.agent_world import JOB, DictStore
 
 KEYS = Keys.derive(b"", JOB)
@@ -46,7 +44,7 @@ class Scene:
     """A store with checkpoints, and a machine that stands by."""
 
     def __init__(self, folder: Path, bytes_max: int = 1 << 20) -> None:
-        self.store, self.cache = DictStore(), Cache(folder / "cache", bytes_max)
+        self.store, self.cache = DictStore(), DiskCache(folder / "cache", bytes_max)
         self.cached = CachedStore(self.store, self.cache)
         self.head: Head | None = None
         self.standby = Standby(self.cached, JOB, KEYS, lambda: self.head)
@@ -57,8 +55,8 @@ class Scene:
     def commit(self, name: str, *chunks: Stored) -> None:
         for c in chunks:
             if not c.pack:
-                self.store.objects[objectkeys.chunk_key(JOB, c.digest)] = c.digest.encode()[:8] * 100
-        self.store.objects[objectkeys.manifest_key(JOB, name)] = manifest.encode(image(name, *chunks), KEYS)
+                self.store.objects[object_keys.chunk_key(JOB, c.digest)] = c.digest.encode()[:8] * 100
+        self.store.objects[object_keys.manifest_key(JOB, name)] = manifest.encode(image(name, *chunks), KEYS)
         number = self.head.number + 1 if self.head else 1
         self.head = Head(number, HeadKind.COMMIT, 1, name, 1, False, None, 0.0, "n", "")
 
@@ -86,23 +84,23 @@ def test_of_a_new_checkpoint_only_what_is_new(scene: Scene) -> None:
     scene.commit("000001-000002", chunk(2), chunk(3))
     assert scene.look() == Warm("000001-000002", 2000, 2000)
     chunks = [k for k in scene.read if "/chunks/" in k]
-    assert chunks == [objectkeys.chunk_key(JOB, chunk(3).digest)]
+    assert chunks == [object_keys.chunk_key(JOB, chunk(3).digest)]
 
 
 def test_a_pack_is_fetched_once_for_all_its_chunks(scene: Scene) -> None:
     packed = [replace(chunk(n), pack=PACK, at=n * 10, length=10) for n in range(3)]
-    scene.store.objects[objectkeys.pack_key(JOB, PACK)] = bytes(range(30))
+    scene.store.objects[object_keys.pack_key(JOB, PACK)] = bytes(range(30))
     scene.commit("000001-000001", *packed)
     assert scene.look() == Warm("000001-000001", 3000, 3000)
-    assert [k for k in scene.read if "/packs/" in k] == [objectkeys.pack_key(JOB, PACK)]
+    assert [k for k in scene.read if "/packs/" in k] == [object_keys.pack_key(JOB, PACK)]
     scene.store.objects.clear()
-    assert scene.cached.get_range(objectkeys.pack_key(JOB, PACK), 10, 10) == bytes(range(10, 20))
+    assert scene.cached.get_range(object_keys.pack_key(JOB, PACK), 10, 10) == bytes(range(10, 20))
 
 
 def test_reads_are_answered_from_the_disk_and_what_is_missing_from_the_store(scene: Scene) -> None:
     scene.commit("000001-000001", chunk(1))
     scene.look()
-    key = objectkeys.chunk_key(JOB, chunk(1).digest)
+    key = object_keys.chunk_key(JOB, chunk(1).digest)
     was = scene.store.objects.pop(key)
     assert scene.cached.get(key) == was
     scene.standby.clear()
@@ -113,14 +111,14 @@ def test_reads_are_answered_from_the_disk_and_what_is_missing_from_the_store(sce
 
 
 def test_what_changes_is_never_answered_from_the_disk(scene: Scene) -> None:
-    head = objectkeys.head_key(JOB, 1)
+    head = object_keys.head_key(JOB, 1)
     scene.cache.put(head, b"old")
     scene.store.objects[head] = b"new"
     assert scene.cached.get(head) == b"new"
 
 
 def test_a_range_that_is_not_whole_on_the_disk_comes_from_the_store(scene: Scene) -> None:
-    key = objectkeys.pack_key(JOB, PACK)
+    key = object_keys.pack_key(JOB, PACK)
     scene.cache.put(key, b"torn")
     scene.store.objects[key] = b"whole object"
     assert scene.cached.get_range(key, 6, 6) == b"object"
@@ -129,7 +127,7 @@ def test_a_range_that_is_not_whole_on_the_disk_comes_from_the_store(scene: Scene
 def test_a_bad_disk_does_not_make_an_image_look_bad(scene: Scene) -> None:
     scene.commit("000001-000001", chunk(1))
     scene.look()
-    key = objectkeys.chunk_key(JOB, chunk(1).digest)
+    key = object_keys.chunk_key(JOB, chunk(1).digest)
     file = scene.cache.folder / key
     kept = bytearray(file.read_bytes())
     for flipped in (kept[:5] + b"!" + kept[6:], kept[:-9], b""):
@@ -170,13 +168,13 @@ def test_a_full_cache_holds_what_it_can_and_says_so(tmp_path: Path) -> None:
 def test_room_for_the_jobs_files_stays_free_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(tmp_path, bytes_max=9000)
     disk = 9000
-    monkeypatch.setattr(cachestore, "_free", lambda _: disk - scene.cache.held_bytes)
+    monkeypatch.setattr(cache, "_free", lambda _: disk - scene.cache.held_bytes)
     scene.commit("000001-000001", *(chunk(n) for n in range(9)))
     image_with_files = replace(
         image("000001-000001", *(chunk(n) for n in range(9))),
         scratch=[Entry("work/x", "file", size=6000, extents=Extents.of((n * 1000, 1000, n, 0) for n in range(6)))],
     )
-    scene.store.objects[objectkeys.manifest_key(JOB, "000001-000001")] = manifest.encode(image_with_files, KEYS)
+    scene.store.objects[object_keys.manifest_key(JOB, "000001-000001")] = manifest.encode(image_with_files, KEYS)
     assert scene.look().checkpoint == "000001-000001"
     assert 0 < scene.cache.held_bytes <= disk - 6000
 
@@ -228,7 +226,7 @@ def test_a_commit_in_the_middle_makes_it_turn_to_the_new_one(scene: Scene) -> No
 @pytest.mark.parametrize("data", [b"forged" * 20, manifest.encode(image("000001-000009", chunk(1)), KEYS)])
 def test_a_manifest_that_is_forged_or_anothers_is_not_followed(scene: Scene, data: bytes) -> None:
     scene.commit("000001-000001", chunk(1))
-    scene.store.objects[objectkeys.manifest_key(JOB, "000001-000001")] = data
+    scene.store.objects[object_keys.manifest_key(JOB, "000001-000001")] = data
     assert scene.look() == Warm(None, 0, 0)
 
 
@@ -240,7 +238,7 @@ def test_no_key_leaves_the_folder(scene: Scene) -> None:
 
 def test_what_a_manifest_needs_by_key() -> None:
     found = objects(image("c", chunk(1), replace(chunk(2), pack=PACK), replace(chunk(3), pack=PACK)), JOB)
-    assert found == {objectkeys.chunk_key(JOB, chunk(1).digest): 1000, objectkeys.pack_key(JOB, PACK): 2000}
+    assert found == {object_keys.chunk_key(JOB, chunk(1).digest): 1000, object_keys.pack_key(JOB, PACK): 2000}
 
 
 # ---- when a noticed machine drains by itself
@@ -252,7 +250,7 @@ HERE = State(name=AgentState.RUNNING, booted=True, freeze_at=900.0)
 
 def noticed(left: float, fit: Fit | None = QUICK, patient: bool = True, **more: object) -> Facts:
     head = Head(3, HeadKind.GRANT, 2, "000001-000001", 1, False, None, 5.0, "n3", "")
-    rules = Rules(attempt=2, interval_seconds=1000.0, patient=patient)
+    rules = AgentRules(attempt=2, interval_seconds=1000.0, patient=patient)
     base = Facts(now=1000.0, rules=rules, head=head, head_read=True, workload=W.RUNNING, lease_age_seconds=1.0, fit=fit)
     return replace(base, warning=Warning("interruption", "x", 1000.0 + left), **more)  # type: ignore[arg-type]
 

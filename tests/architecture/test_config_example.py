@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from spotsurfer_providers.local.settings import LocalSettings
 from support.tree import ROOT
 
-from spotsurfer.settings import Settings, load_settings
+from spotsurfer.config.settings import Settings, load_settings
 
 EXAMPLE = ROOT / "config.example.toml"
 

@@ -4,9 +4,8 @@ import re
 
 from support.tree import ROOT
 
-from spotsurfer.model.diagram import states_page
 from spotsurfer.model.errors import every_kind, exit_code_table
-from spotsurfer.model.transitions import ATTEMPT, JOB
+from spotsurfer.model.state_machine import ATTEMPT, JOB, states_page
 
 
 def test_exit_codes_are_unique() -> None:

@@ -16,11 +16,11 @@ from support import package
 from support.tree import ROOT, own_files
 
 import spotsurfer
-from spotsurfer import extras
-from spotsurfer.runtime import recipe
+from spotsurfer.agent_runtime import recipe
+from spotsurfer.common import plugins
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PACKAGES = {"spotsurfer", "spotsurfer_agent", "spotsurfer_policies", "spotsurfer_providers"}
+PACKAGES = {"spotsurfer", *(f"spotsurfer_{name}" for name in ("wire", "agent", "policies", "providers", "lab"))}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_wheel_holds_four_packages(wheel: zipfile.ZipFile) -> None:
 
 def test_wheel_holds_the_data(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
-    assert {"spotsurfer/runtime/runtime.lock", "spotsurfer/py.typed", "spotsurfer_agent/py.typed"} <= names
+    assert {"spotsurfer/agent_runtime/runtime.lock", "spotsurfer/py.typed", "spotsurfer_agent/py.typed"} <= names
     share = {n.removeprefix("spotsurfer/share/") for n in names if n.startswith("spotsurfer/share/")}
     terraform = {str(p.relative_to(ROOT)) for p in own_files() if p.is_relative_to(ROOT / "terraform")}
     assert share == {"config.example.toml"} | terraform
@@ -89,8 +89,8 @@ def test_installed_entry_points_are_those_of_the_project() -> None:
 
 def test_agent_needs_what_the_runtime_brings() -> None:
     """Neither less nor more; and its tests run in an environment that has the same."""
-    brought = {w["name"] for w in json.loads((ROOT / "spotsurfer" / "runtime" / "runtime.lock").read_text())["wheels"]}
-    imported = set().union(*(_imported(p) for p in (ROOT / "agent").rglob("*.py")))
+    brought = {w["name"] for w in json.loads((ROOT / "spotsurfer" / "agent_runtime" / "runtime.lock").read_text())["wheels"]}
+    imported = set().union(*(_imported(p) for top in ("agent", "wire") for p in (ROOT / top).rglob("*.py")))
     owners = importlib.metadata.packages_distributions()
     wanted = {_distribution(d) for m in imported for d in owners.get(m, ())} - {"spotsurfer"}
     assert wanted - recipe.NEEDED_BY_WHEELS == brought - recipe.NEEDED_BY_WHEELS
@@ -115,17 +115,17 @@ def test_a_controller_needs_no_library_of_the_agents_alone_and_of_no_extra() -> 
     """Every module of the controller, its policies and its boxes loads where these are absent."""
     modules = sorted(
         ".".join(p.relative_to(top).with_suffix("").parts).removesuffix(".__init__")
-        for top in (ROOT, ROOT / "policies", ROOT / "providers")
+        for top in (ROOT, *(ROOT / name for name in ("wire", "policies", "providers", "lab")))
         for p in (top / f"spotsurfer{'' if top == ROOT else '_' + top.name}").rglob("*.py")
         if p.name != "__main__.py" and not {"aws", "migrations"} & set(p.parts)
     )
-    absent = [*extras.EXTRA_OF, "cuda", "pynvml", "xxhash"]
+    absent = [*plugins.EXTRA_OF, "cuda", "pynvml", "xxhash"]
     text = f"""
 import importlib, sys
 sys.modules |= dict.fromkeys({absent!r})
 for name in {modules!r}: importlib.import_module(name)
 """
-    assert len(modules) > 250
+    assert len(modules) > 200
     subprocess.run([sys.executable, "-c", text], check=True)
 
 
@@ -148,7 +148,7 @@ def _distribution(requirement: str) -> str:
 def test_runtime_has_the_versions_that_are_tested() -> None:
     entries = (ROOT / "requirements.lock").read_text().splitlines()
     locked = {e.split("==")[0]: e.split("==")[1].split()[0] for e in entries if "==" in e}
-    runtime = json.loads((ROOT / "spotsurfer" / "runtime" / "runtime.lock").read_text())
+    runtime = json.loads((ROOT / "spotsurfer" / "agent_runtime" / "runtime.lock").read_text())
     assert {w["name"]: w["version"] for w in runtime["wheels"]} == {w["name"]: locked[w["name"]] for w in runtime["wheels"]}
 
 

@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from spotsurfer_agent import objectkeys
-from spotsurfer_agent.access.handout import BadHandout, Handout, seal, unseal
-from spotsurfer_agent.access.opening import Way, wait_for_first
-from spotsurfer_agent.access.purse import Claim, Purse
-from spotsurfer_agent.chunks.keys import access_secret
-from spotsurfer_agent.inputs.sources import Sources
-from spotsurfer_agent.inputs.wire import Fetch
-from spotsurfer_agent.protocol import AgentConfig
-from spotsurfer_agent.storeport import StoreDenied, StoreError
+from spotsurfer_agent.prepare.inputs.sources import Sources
+from spotsurfer_agent.store.credentials import Claim, Credentials, StoreAccess, wait_for_first
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.crypto import access_secret
+from spotsurfer_wire.messages import AgentConfig, Fetch
+from spotsurfer_wire.sealed_objects import BadHandout, Handout, seal_handout, unseal_handout
+from spotsurfer_wire.store.port import StoreDenied, StoreError
 from support.dict_store import DictStore
 from support.role_store import ROLE_TOKEN, RoleStore
 
@@ -27,7 +25,7 @@ pytestmark = pytest.mark.real
 
 JOB, ATTEMPT, MASTER = "assembly-abc123", 3, b"m" * 32
 KEY = access_secret(MASTER, JOB, ATTEMPT)
-AT = objectkeys.handout_key(JOB, ATTEMPT)
+AT = object_keys.handout_key(JOB, ATTEMPT)
 
 
 def handout(token: str, life: float = 3600.0) -> Handout:
@@ -48,7 +46,7 @@ def config(cloud: RoleStore, **more: Any) -> AgentConfig:
 
 
 def hand_out(cloud: RoleStore, token: str, life: float = 3600.0) -> None:
-    cloud.objects[AT] = seal(handout(token, life), KEY, JOB, ATTEMPT)
+    cloud.objects[AT] = seal_handout(handout(token, life), KEY, JOB, ATTEMPT)
 
 
 def until(good: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -62,10 +60,10 @@ def until(good: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 def test_what_is_sealed_opens_for_its_attempt_alone() -> None:
-    sealed = seal(handout("t"), KEY, JOB, ATTEMPT)
-    assert unseal(sealed, KEY, JOB, ATTEMPT) == handout("t")
+    sealed = seal_handout(handout("t"), KEY, JOB, ATTEMPT)
+    assert unseal_handout(sealed, KEY, JOB, ATTEMPT) == handout("t")
     assert b"ASIAJOB" not in sealed and b"secret" not in sealed
-    assert sealed != seal(handout("t"), KEY, JOB, ATTEMPT)
+    assert sealed != seal_handout(handout("t"), KEY, JOB, ATTEMPT)
     for key, job, attempt in (
         (access_secret(MASTER, JOB, 4), JOB, ATTEMPT),
         (access_secret(b"x" * 32, JOB, ATTEMPT), JOB, ATTEMPT),
@@ -73,15 +71,15 @@ def test_what_is_sealed_opens_for_its_attempt_alone() -> None:
         (KEY, "assembly-abc12", ATTEMPT),
     ):
         with pytest.raises(BadHandout, match="do not open"):
-            unseal(sealed, key, job, attempt)
+            unseal_handout(sealed, key, job, attempt)
 
 
 def test_forged_ones_do_not_open() -> None:
-    sealed = seal(handout("t"), KEY, JOB, ATTEMPT)
+    sealed = seal_handout(handout("t"), KEY, JOB, ATTEMPT)
     forged = [sealed[:i] + bytes([sealed[i] ^ 1]) + sealed[i + 1 :] for i in range(len(sealed))]
     for data in (*forged, b"", sealed[:4], sealed[:20], b"SSA1", json.dumps({"values": {}}).encode()):
         with pytest.raises(BadHandout):
-            unseal(data, KEY, JOB, ATTEMPT)
+            unseal_handout(data, KEY, JOB, ATTEMPT)
 
 
 def test_keys_of_attempts_are_no_concatenations() -> None:
@@ -90,7 +88,7 @@ def test_keys_of_attempts_are_no_concatenations() -> None:
 
 
 def test_nothing_of_it_is_printed() -> None:
-    purse = Purse(Claim(JOB, ATTEMPT, KEY.hex()), DictStore, handout("t"))
+    purse = Credentials(Claim(JOB, ATTEMPT, KEY.hex()), DictStore, handout("t"))
     assert "secret" not in repr(purse.held) and KEY.hex() not in repr(purse.claim)
 
 
@@ -104,7 +102,7 @@ class Scene:
         self.time, self.store, self.reads = 1000.0, DictStore(), 0
         self.trouble: StoreError | None = None
         self.store.before = self._before
-        self.purse = Purse(Claim(JOB, ATTEMPT, KEY.hex()), lambda: self.store, first, lambda: self.time)
+        self.purse = Credentials(Claim(JOB, ATTEMPT, KEY.hex()), lambda: self.store, first, lambda: self.time)
 
     def _before(self, verb: str, key: str) -> None:
         if verb == "get":
@@ -115,7 +113,7 @@ class Scene:
 
     def put(self, token: str, life: float = 3600.0, attempt: int = ATTEMPT) -> None:
         key = access_secret(MASTER, JOB, attempt)
-        self.store.objects[AT] = seal(handout(token, life), key, JOB, attempt)
+        self.store.objects[AT] = seal_handout(handout(token, life), key, JOB, attempt)
 
     def token(self) -> str:
         """What a request would be signed with, after what is looked for beside was found."""
@@ -190,11 +188,11 @@ def test_whatever_is_there_instead_what_is_held_is_kept_and_it_looks_on(what: st
 
 def test_the_wall_clock_is_never_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that believes it is 1999 uses what it was given; the store says whether that is any good."""
-    from spotsurfer_agent import clock
+    from spotsurfer_wire import clock
 
     monkeypatch.setattr(clock, "utc", lambda: pytest.fail("who asks?"))
     scene = Scene()
-    scene.store.objects[AT] = seal(dataclasses.replace(handout("one"), issued_at="2093-01-01"), KEY, JOB, ATTEMPT)
+    scene.store.objects[AT] = seal_handout(dataclasses.replace(handout("one"), issued_at="2093-01-01"), KEY, JOB, ATTEMPT)
     assert scene.purse.look() and scene.token() == "one"
 
 
@@ -222,7 +220,7 @@ def test_waiting_for_the_first_beats_and_ends() -> None:
 
 def test_the_role_fetches_them_and_they_open_the_store(cloud: RoleStore) -> None:
     hand_out(cloud, "one")
-    way = Way.of(config(cloud))
+    way = StoreAccess.of(config(cloud))
     assert way.purse.look()
     store = way.open()
     store.put("jobs/x", b"1")
@@ -236,7 +234,7 @@ def test_the_role_fetches_them_and_they_open_the_store(cloud: RoleStore) -> None
 
 def test_before_they_are_there_requests_are_refused_and_then_they_work(cloud: RoleStore) -> None:
     """An absent object reads as forbidden where the role may not list: both mean "not yet"."""
-    way = Way.of(config(cloud))
+    way = StoreAccess.of(config(cloud))
     store = way.open()
     with pytest.raises(StoreDenied, match="no credentials were handed out yet"):
         store.get("jobs/x")
@@ -257,7 +255,7 @@ def test_before_they_are_there_requests_are_refused_and_then_they_work(cloud: Ro
 )
 def test_credentials_that_end_are_a_refusal_and_newer_ones_heal_it(cloud: RoleStore, status: int, code: str) -> None:
     hand_out(cloud, "one")
-    way = Way.of(config(cloud))
+    way = StoreAccess.of(config(cloud))
     way.purse.look()
     store = way.open()
     assert store.get("jobs/x") is None
@@ -278,7 +276,7 @@ def test_credentials_that_end_are_a_refusal_and_newer_ones_heal_it(cloud: RoleSt
 
 def test_a_wrong_clock_is_named(cloud: RoleStore) -> None:
     hand_out(cloud, "one")
-    way = Way.of(config(cloud))
+    way = StoreAccess.of(config(cloud))
     way.purse.look()
     cloud.answers["one"] = (403, "RequestTimeTooSkewed")
     with pytest.raises(StoreDenied, match="this machine's clock is wrong"):
@@ -287,30 +285,30 @@ def test_a_wrong_clock_is_named(cloud: RoleStore) -> None:
 
 def test_a_machine_without_a_role_says_so_and_goes_on(cloud: RoleStore, caplog: pytest.LogCaptureFixture) -> None:
     cloud.role = False
-    assert not Way.of(config(cloud)).purse.look()
+    assert not StoreAccess.of(config(cloud)).purse.look()
     assert "can't be read" in caplog.text
 
 
 def test_another_process_goes_the_same_way(cloud: RoleStore) -> None:
     hand_out(cloud, "one", life=20.0)
-    way = Way.of(config(cloud))
+    way = StoreAccess.of(config(cloud))
     way.purse.look()
     told = json.loads(json.dumps(way.carry()))
     before = cloud.asked(ROLE_TOKEN)
-    other = Way.carried(told)
+    other = StoreAccess.carried(told)
     store = other.open()
     assert store.get("jobs/x") is None
     assert cloud.asked(ROLE_TOKEN) == before, "it begins with what it was given"
     hand_out(cloud, "two")
     until(lambda: store.get("jobs/x") is None and cloud.log[-1][2] == "two")
-    assert Way.carried(json.loads(json.dumps(Way("memory:///").carry()))).purse is None
+    assert StoreAccess.carried(json.loads(json.dumps(StoreAccess("memory:///").carry()))).purse is None
 
 
 def test_inputs_are_read_with_them_unless_something_else_is_said(cloud: RoleStore) -> None:
     cloud.rights["one"] = ("data/",)
     cloud.objects["data/x"] = b"reads"
     hand_out(cloud, "one")
-    way = Way.of(config(cloud))
+    way = StoreAccess.of(config(cloud))
     way.purse.look()
     fetch = Fetch("s3://bucket/data/x", "x")
     assert [s.size for s in Sources({"s3://": cloud.options}, way.purse).look(fetch)] == [5]
@@ -321,5 +319,5 @@ def test_inputs_are_read_with_them_unless_something_else_is_said(cloud: RoleStor
 
 
 def test_without_a_secret_all_is_as_ever() -> None:
-    way = Way.of(AgentConfig(JOB, ATTEMPT, "memory:///", {"a": "b"}))
+    way = StoreAccess.of(AgentConfig(JOB, ATTEMPT, "memory:///", {"a": "b"}))
     assert way.purse is None and way.options == {"a": "b"}

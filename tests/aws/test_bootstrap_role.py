@@ -19,13 +19,14 @@ import pytest
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from spotsurfer_agent import clock, coding, objectkeys, scopes
-from spotsurfer_agent.protocol import AgentConfig
+from spotsurfer_agent.host import cgroup
+from spotsurfer_wire import clock, json_codec, object_keys
+from spotsurfer_wire.messages import AgentConfig
 from support.bare_machine import runtime_tarball, started_with
 from support.role_store import ROLE_TOKEN, RoleStore
 
-from spotsurfer.controller import bootstrap
-from spotsurfer.controller.bootstrap import Login, Place, Source, plain_s3, unit, user_data
+from spotsurfer.controller.machines import bootstrap
+from spotsurfer.controller.machines.bootstrap import Login, MachineConventions, Source, plain_s3, unit, user_data
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.ports.provider import StoreAccess
 
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.real
 
 BODY = runtime_tarball()
 SHA = hashlib.sha256(BODY).hexdigest()
-KEY = objectkeys.runtime_key(SHA)
+KEY = object_keys.runtime_key(SHA)
 CONFIG = AgentConfig("job-1", 3, "s3://bucket", access_secret="5e" * 32)
 # What a bare machine has; a test puts stubs in their place.
 BASICS = ("sh", "tar", "gzip", "sha256sum", "mkdir", "chmod", "rm", "ln", "mv", "cat", "sleep", "touch", "sed", "tr", "tail")
@@ -67,7 +68,7 @@ def cloud() -> Iterator[RoleStore]:
 def script(cloud: RoleStore, base: Path, **place: Any) -> str:
     access = StoreAccess("s3://bucket", cloud.options, renewed=True)
     given: dict[str, Any] = {"report_seconds": 0, **place}
-    return user_data(CONFIG, SHA, bootstrap.source(access, KEY, cloud.url), place=Place(str(base), **given))
+    return user_data(CONFIG, SHA, bootstrap.source(access, KEY, cloud.url), place=MachineConventions(str(base), **given))
 
 
 def run(text: str, tmp_path: Path, stubs: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -103,7 +104,7 @@ def test_the_runtime_is_fetched_with_the_machines_role(tmp_path: Path, cloud: Ro
     assert done.returncode == 0, done.stderr
     started_with(tmp_path / "base", SHA)
     assert cloud.log == [("GET", KEY, ROLE_TOKEN)] and cloud.tokens_asked == 1
-    assert coding.decode(AgentConfig, (tmp_path / "base" / "agent.json").read_bytes()) == CONFIG
+    assert json_codec.decode(AgentConfig, (tmp_path / "base" / "agent.json").read_bytes()) == CONFIG
 
 
 def test_where_curl_is_too_old_python_signs(tmp_path: Path, cloud: RoleStore) -> None:
@@ -162,7 +163,7 @@ LEAVES_OUT = dataclasses.replace(CONFIG, access_secret="", voucher="ab" * 32)
 def redeems(cloud: RoleStore, base: Path, **place: Any) -> str:
     access = StoreAccess("s3://bucket", cloud.options, renewed=True)
     given: dict[str, Any] = {"report_seconds": 0, **place}
-    return user_data(LEAVES_OUT, SHA, bootstrap.source(access, KEY, cloud.url), place=Place(str(base), **given))
+    return user_data(LEAVES_OUT, SHA, bootstrap.source(access, KEY, cloud.url), place=MachineConventions(str(base), **given))
 
 
 def test_it_is_fetched_once_before_the_agent_starts(tmp_path: Path, cloud: RoleStore) -> None:
@@ -179,10 +180,10 @@ def test_what_an_image_holds_of_another_machine_is_not_taken_for_its_own(tmp_pat
     """Each machine of an image that was made of one with an agent began as the job and attempt of that one."""
     base = tmp_path / "base"
     base.mkdir()
-    (base / "agent.json").write_bytes(coding.encode(dataclasses.replace(LEAVES_OUT, job="job-0", voucher="")))
+    (base / "agent.json").write_bytes(json_codec.encode(dataclasses.replace(LEAVES_OUT, job="job-0", voucher="")))
     assert run(redeems(cloud, base), tmp_path).returncode == 0
     started_with(base, SHA)
-    assert coding.decode(AgentConfig, (base / "agent.json").read_bytes()) == LEAVES_OUT
+    assert json_codec.decode(AgentConfig, (base / "agent.json").read_bytes()) == LEAVES_OUT
 
 
 def test_a_machine_that_can_not_have_it_is_ended(tmp_path: Path, cloud: RoleStore) -> None:
@@ -297,11 +298,13 @@ def test_under_systemd_the_agent_is_a_unit_and_nothing_upgrades(tmp_path: Path, 
     assert {"apt-daily.service", "apt-daily-upgrade.service", "unattended-upgrades.service"} <= set(services.split())
     assert lines.index("daemon-reload") < lines.index("start --no-block spotsurfer-agent.service")
     assert not (tmp_path / "base" / "agent.log").exists(), "nothing is started beside the unit"
-    assert text.strip() == unit(Place(str(tmp_path / "base"))).strip()
+    assert text.strip() == unit(MachineConventions(str(tmp_path / "base"))).strip()
 
 
-@pytest.mark.parametrize("place", [Place("/usr"), Place("/usr/its 100%", power_off='sh -c "echo $HOME 100%"')])
-def test_the_unit_is_one_that_systemd_takes(tmp_path: Path, place: Place) -> None:
+@pytest.mark.parametrize(
+    "place", [MachineConventions("/usr"), MachineConventions("/usr/its 100%", power_off='sh -c "echo $HOME 100%"')]
+)
+def test_the_unit_is_one_that_systemd_takes(tmp_path: Path, place: MachineConventions) -> None:
     """But for the agent's own path, which is not on this machine."""
     made = verified(tmp_path, unit(place))
     assert all("is not executable" in line or "does not exist" in line for line in made), made
@@ -317,7 +320,9 @@ def verified(tmp_path: Path, text: str) -> list[str]:
 
 
 def test_a_unit_with_a_mistake_would_be_seen(tmp_path: Path) -> None:
-    assert "gently" in "".join(verified(tmp_path, unit(Place("/usr")).replace("KillMode=mixed", "KillMode=gently")))
+    assert "gently" in "".join(
+        verified(tmp_path, unit(MachineConventions("/usr")).replace("KillMode=mixed", "KillMode=gently"))
+    )
 
 
 # ---------------------------------------------------------------- scopes
@@ -328,12 +333,12 @@ def test_a_shim_gets_a_scope_where_systemd_is_process_1(tmp_path: Path, monkeypa
     tools.mkdir()
     monkeypatch.setenv("PATH", str(tools))
     comm.write_text("systemd\n")
-    assert scopes.prefix("job", comm) == [], "without systemd-run there is no way"
+    assert cgroup.scope_prefix("job", comm) == [], "without systemd-run there is no way"
     (tools / "systemd-run").write_text("#!/bin/sh\n")
     (tools / "systemd-run").chmod(0o755)
-    words = scopes.prefix("job", comm)
+    words = cgroup.scope_prefix("job", comm)
     assert words[:3] == [str(tools / "systemd-run"), "--scope", "--quiet"] and words[-1] == "--"
     assert "--property=Delegate=yes" in words
-    assert scopes.prefix("job", comm) != words, "a name that is free"
+    assert cgroup.scope_prefix("job", comm) != words, "a name that is free"
     comm.write_text("init\n")
-    assert scopes.prefix("job", comm) == []
+    assert cgroup.scope_prefix("job", comm) == []

@@ -10,9 +10,9 @@ import pytest
 from support import aws
 from support.ec2.client import TestEC2
 
-from spotsurfer.doctor import software
-from spotsurfer.doctor.finding import Finding
-from spotsurfer.settings import Settings
+from spotsurfer.config.settings import Settings
+from spotsurfer.doctor import checks
+from spotsurfer.doctor.checks import Finding
 
 pytestmark = pytest.mark.real
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.real
 def look(cloud: TestEC2, path: Path, **changes: Any) -> Finding:
     table: Mapping[str, Any] = {**aws.ground(cloud.endpoint), **changes}
     written = {"controller": {"data_dir": path}, "store": {"url": aws.STORE}, "provider": {"name": "aws", "aws": table}}
-    return software.provider(Settings.model_validate(written))
+    return checks.provider(Settings.model_validate(written))
 
 
 def test_what_can_be_had_is_said_and_nothing_is_made(cloud: TestEC2, tmp_path: Path) -> None:

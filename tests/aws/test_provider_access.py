@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.inputs.ownstore import OwnStore
-from spotsurfer_providers.aws.access import POLICY_CHARACTERS_MAX, bucket_and_prefix, session_policy
+from spotsurfer_providers.aws.store_access import POLICY_CHARACTERS_MAX, bucket_and_prefix, session_policy
+from spotsurfer_wire.input_addresses import OwnStore
 from support import aws
 from support.ec2.client import TestEC2
 from support.iam.document import read

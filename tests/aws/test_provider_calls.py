@@ -13,9 +13,8 @@ from support.builders import an_attempt
 from support.desk import Desk, clock
 from support.ec2.client import TestEC2
 
-from spotsurfer.controller.guarded import Guarded
-from spotsurfer.model.ids import InstanceId, JobId, launch_token
-from spotsurfer.model.job import AttemptState
+from spotsurfer.controller.machines.circuit_breaker import Guarded
+from spotsurfer.model.job import AttemptState, InstanceId, JobId, launch_token
 from spotsurfer.state import jobs as rows
 
 pytestmark = pytest.mark.real

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_providers.aws import provider as module
-from spotsurfer_providers.aws.shop import PRICES_AGAIN_SECONDS
+from spotsurfer_providers.aws.spot_market import PRICES_AGAIN_SECONDS
 from structlog.testing import capture_logs
 from support import aws
 from support.desk import Desk, clock
 from support.ec2.client import TestEC2
 
-from spotsurfer.controller.guarded import Guarded
+from spotsurfer.controller.machines.circuit_breaker import Guarded
 from spotsurfer.model.errors import CredentialsExpired, Invalid, NoCapacity, ProviderDenied, ProviderError, QuotaExceeded
-from spotsurfer.model.ids import InstanceId
-from spotsurfer.model.job import AttemptState, MarketChoice
+from spotsurfer.model.job import AttemptState, InstanceId, MarketChoice
 from spotsurfer.model.market import Market
 from spotsurfer.ports.provider import InstanceState, LaunchPlan
 

@@ -9,17 +9,26 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import objectkeys
-from spotsurfer_agent.access.handout import unseal
-from spotsurfer_agent.chunks.keys import access_secret
-from spotsurfer_agent.storeport import StoreUnreachable
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.crypto import access_secret
+from spotsurfer_wire.sealed_objects import unseal_handout
+from spotsurfer_wire.store.port import StoreUnreachable
 from support.builders import JOB, NOW, a_job, an_attempt
 from support.dict_store import DictStore
 
-from spotsurfer.controller.renewals import SERVED, SWEEP_SECONDS, Desk, Issued, Key, Renewals, due, failed, renewed
+from spotsurfer.controller.machines.store_credentials import (
+    SERVED,
+    SWEEP_SECONDS,
+    Desk,
+    Issued,
+    Key,
+    Renewals,
+    due,
+    failed,
+    renewed,
+)
 from spotsurfer.model.errors import ProviderDenied, ProviderError, Superseded, Throttled
-from spotsurfer.model.goods import InputFetch
-from spotsurfer.model.job import Attempt, AttemptState
+from spotsurfer.model.job import Attempt, AttemptState, InputFetch
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.ports.provider import Credentials, StoreAccess
 from spotsurfer.state import jobs as rows
@@ -76,8 +85,8 @@ class Scene:
             rows.save_attempt(c, replace(rows.load_attempt(c, JOB, number), state=state))  # type: ignore[arg-type]
 
     def token(self, number: int = 1) -> str:
-        data = self.store.objects[objectkeys.handout_key(JOB, number)]
-        return unseal(data, access_secret(MASTER, JOB, number), JOB, number).values["token"]
+        data = self.store.objects[object_keys.handout_key(JOB, number)]
+        return unseal_handout(data, access_secret(MASTER, JOB, number), JOB, number).values["token"]
 
     def alerts(self) -> list[str]:
         with self.engine.connect() as c:
@@ -159,9 +168,9 @@ def test_each_attempt_can_open_its_own_only(scene: Scene) -> None:
     scene.add(2)
     scene.renewals.look()
     assert {scene.token(1), scene.token(2)} == {"t1", "t2"}
-    one = scene.store.objects[objectkeys.handout_key(JOB, 1)]
+    one = scene.store.objects[object_keys.handout_key(JOB, 1)]
     with pytest.raises(ValueError, match="do not open"):
-        unseal(one, access_secret(MASTER, JOB, 2), JOB, 2)
+        unseal_handout(one, access_secret(MASTER, JOB, 2), JOB, 2)
 
 
 @pytest.mark.parametrize("error", [Throttled("slow down"), ProviderDenied("no sts:AssumeRole"), ProviderError("500")])
@@ -202,7 +211,7 @@ def test_a_controller_that_starts_hands_out_anew_and_tidies(scene: Scene) -> Non
     scene.set(2, AttemptState.RELEASED)
     scene.restarted().look()
     assert scene.token(1) == "t3"
-    assert list(scene.store.objects) == [objectkeys.handout_key(JOB, 1)], "what an earlier one left is gone"
+    assert list(scene.store.objects) == [object_keys.handout_key(JOB, 1)], "what an earlier one left is gone"
 
 
 def test_the_sweep_lists_seldom(scene: Scene) -> None:
@@ -251,7 +260,7 @@ def test_it_is_there_until_the_agent_has_reported(scene: Scene) -> None:
     assert not scene.store.objects, "nothing was ordered yet"
     scene.set(1, AttemptState.REQUESTED)
     scene.renewals.look()
-    there = objectkeys.voucher_key(JOB, 1)
+    there = object_keys.voucher_key(JOB, 1)
     assert scene.store.objects[there] == b"of 1"
     scene.set(1, AttemptState.BOOTING)
     scene.renewals.look()
@@ -266,7 +275,7 @@ def test_it_is_there_again_after_a_restart_only_for_who_may_still_need_it(scene:
     for number, state in ((1, AttemptState.BOOTING), (2, AttemptState.RUNNING), (3, AttemptState.RELEASING)):
         scene.add(number, state)
     scene.restarted().look()
-    assert [k for k in scene.store.objects if k.endswith(".once")] == [objectkeys.voucher_key(JOB, 1)]
+    assert [k for k in scene.store.objects if k.endswith(".once")] == [object_keys.voucher_key(JOB, 1)]
     scene.heard = True
     scene.restarted().look()
     assert not [k for k in scene.store.objects if k.endswith(".once")], "removed by whoever leads when the agent reports"
@@ -277,11 +286,11 @@ def test_it_is_not_put_there_again_before_it_is_known_who_has_reported(scene: Sc
     scene.add(1)
     scene.heard = None
     scene.renewals.look()
-    assert ("put", objectkeys.voucher_key(JOB, 1)) not in scene.store.writes and scene.token()
+    assert ("put", object_keys.voucher_key(JOB, 1)) not in scene.store.writes and scene.token()
     scene.heard = True
     scene.renewals.look()
-    assert ("put", objectkeys.voucher_key(JOB, 1)) not in scene.store.writes
-    scene.heard, there = False, objectkeys.voucher_key(JOB, 1)
+    assert ("put", object_keys.voucher_key(JOB, 1)) not in scene.store.writes
+    scene.heard, there = False, object_keys.voucher_key(JOB, 1)
     scene.renewals.look()
     assert there in scene.store.objects
 
@@ -301,7 +310,7 @@ def test_trouble_with_what_one_leaves_out_keeps_nobody_from_credentials(scene: S
     scene.renewals._d = replace(scene.renewals._d, left_out=fails)
     scene.renewals.look()
     assert {scene.token(1), scene.token(2)} == {"t1", "t2"}
-    assert objectkeys.voucher_key(JOB, 2) in scene.store.objects
+    assert object_keys.voucher_key(JOB, 2) in scene.store.objects
 
 
 def test_what_nobody_foresaw_in_handing_out_to_one_keeps_others_from_nothing(scene: Scene) -> None:
@@ -331,9 +340,9 @@ def test_a_removal_that_failed_is_tried_again(scene: Scene) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scene.store, "delete", refused)
         scene.renewals.look()
-    assert objectkeys.voucher_key(JOB, 1) in scene.store.objects and scene.token() == "t1"
+    assert object_keys.voucher_key(JOB, 1) in scene.store.objects and scene.token() == "t1"
     scene.renewals.look()
-    assert objectkeys.voucher_key(JOB, 1) not in scene.store.objects
+    assert object_keys.voucher_key(JOB, 1) not in scene.store.objects
 
 
 def test_it_goes_with_a_machine_that_never_reported(scene: Scene) -> None:

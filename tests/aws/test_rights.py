@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import keyrights, objectkeys
-from spotsurfer_providers.aws.access import session_policy
 from spotsurfer_providers.aws.settings import read_settings
+from spotsurfer_providers.aws.store_access import session_policy
+from spotsurfer_wire import object_keys
 from support import aws
 from support.ec2.client import REGION, TestEC2, serve
 from support.iam.calls import Line
@@ -167,14 +167,14 @@ ATTEMPT = session_policy(STORE, "aws", "j1", 2, ["s3://reads/today/", "s3://read
 @pytest.mark.parametrize(
     ("action", "resource", "allowed"),
     [
-        ("s3:PutObject", f"{ARN}/store/{objectkeys.live_key('j1', 2)}", True),
+        ("s3:PutObject", f"{ARN}/store/{object_keys.live_key('j1', 2)}", True),
         ("s3:ListBucket", ARN, True),
         ("s3:GetObject", f"{ARN}/store/jobs/j1/SPEC.json", True),
         ("s3:GetObject", f"{ARN}/store/jobs/j2/SPEC.json", False),
         ("s3:GetObject", f"{ARN}/store/jobs/j11/SPEC.json", False),
-        ("s3:PutObject", f"{ARN}/store/{objectkeys.live_key('j1', 3)}", False),
-        ("s3:PutObject", f"{ARN}/store/{objectkeys.live_key('j1', 21)}", False),
-        ("s3:PutObject", f"{ARN}/store/{objectkeys.live_key('j2', 2)}", False),
+        ("s3:PutObject", f"{ARN}/store/{object_keys.live_key('j1', 3)}", False),
+        ("s3:PutObject", f"{ARN}/store/{object_keys.live_key('j1', 21)}", False),
+        ("s3:PutObject", f"{ARN}/store/{object_keys.live_key('j2', 2)}", False),
         ("s3:GetObject", f"{ARN}/store/access/j1.2", False),
         ("s3:GetObject", "arn:aws:s3:::reads/today/1.fq", False),
     ],
@@ -198,7 +198,7 @@ VERBS = {
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_session_policy_says_what_boxes_say(verb: str) -> None:
     """`keyrights` is what both are made of; here by an evaluator that knows IAM and nothing of us."""
-    policy, rights = read("session", ATTEMPT), keyrights.of_attempt("j1", 2)
+    policy, rights = read("session", ATTEMPT), object_keys.rights_of_attempt("j1", 2)
     action, context = VERBS[verb]
     says = {"read": rights.may_read, "create": rights.may_create, "delete": rights.may_remove}.get(verb, rights.may_overwrite)
     for key in keys_of("j1", "j11", "other"):
@@ -301,7 +301,7 @@ def _controller(cloud: TestEC2, settings: Mapping[str, Any], made: Mapping[str, 
     _store(
         cloud,
         {ours: job[theirs] for ours, theirs in words.items()},
-        ["store/jobs/j1/head/1.json", f"store/{objectkeys.live_key('j1', 2)}"],
+        ["store/jobs/j1/head/1.json", f"store/{object_keys.live_key('j1', 2)}"],
     )
 
 

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from support.sshd import Sshd, user_key
 
 from spotsurfer.model.errors import ConfigError, HostKeyMismatch, MachineUnreachable
-from spotsurfer.ssh import hostkey, remote, session
-from spotsurfer.ssh.connect import Target, connect
+from spotsurfer.ssh import connection, session
+from spotsurfer.ssh.connection import Target, connect
 
 pytestmark = pytest.mark.real
 
@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 def target(server: Sshd, seed: bytes = SEED, **changes: Any) -> Target:
     return Target(
-        **{"address": "127.0.0.1", "user": "root", "host_key": hostkey.public_line(seed), "port": server.port, **changes}
+        **{"address": "127.0.0.1", "user": "root", "host_key": connection.public_line(seed), "port": server.port, **changes}
     )
 
 
@@ -58,8 +58,8 @@ def run(client: paramiko.SSHClient, command: str, feed: bytes = b"") -> tuple[in
 @pytest.mark.parametrize("seed", [b"\0" * 32, b"\xff" * 32, bytes(range(32))])
 @pytest.mark.parametrize("comment", ["", "a", "job-1.3", "x" * 61])
 def test_the_key_is_one_that_others_read(tmp_path: Path, seed: bytes, comment: str) -> None:
-    text, line = hostkey.private_text(seed, comment), hostkey.public_line(seed)
-    assert text == hostkey.private_text(seed, comment), "a repeated order is the same order"
+    text, line = connection.private_text(seed, comment), connection.public_line(seed)
+    assert text == connection.private_text(seed, comment), "a repeated order is the same order"
     read = load_ssh_private_key(text.encode(), None).public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     assert read.decode() == line
     (tmp_path / "key").write_text(text)
@@ -100,7 +100,7 @@ def test_who_has_no_key_there_is_told_which(server: Sshd, tmp_path: Path) -> Non
 def test_a_closed_port_is_said_at_once() -> None:
     began = time.monotonic()
     with pytest.raises(MachineUnreachable, match="can't be reached"):
-        connect(Target("127.0.0.1", "root", hostkey.public_line(SEED), 1))
+        connect(Target("127.0.0.1", "root", connection.public_line(SEED), 1))
     assert time.monotonic() - began < 2
 
 
@@ -128,7 +128,7 @@ def test_a_key_file_that_is_none_is_named(server: Sshd, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="absent can't be read"):
         connect(target(server), tmp_path / "absent")
     with pytest.raises(ConfigError, match="key_file bad"):
-        hostkey.authorized_line(b"no key", "bad")
+        connection.authorized_line(b"no key", "bad")
 
 
 # ---------------------------------------------------------------- commands
@@ -237,9 +237,9 @@ def test_a_nudge_reaches_the_agent_and_nobody_else(client: paramiko.SSHClient, t
     try:
         until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         with pytest.raises(MachineUnreachable, match="can't be nudged"):
-            remote.nudge(client, "root", str(base))
+            session.nudge(client, "root", str(base))
         (base / "agent.pid").write_text((tmp_path / "pid").read_text())
-        remote.nudge(client, "root", str(base))
+        session.nudge(client, "root", str(base))
         until(noted.exists)
     finally:
         agent.kill()
@@ -256,7 +256,7 @@ def test_output_is_followed_over_its_segments_and_ends_with_us(server: Sshd, tmp
 
     def follow() -> None:
         try:
-            ended.append(remote.follow(client, "root", "out", 4, seen.extend, str(tmp_path)))
+            ended.append(session.follow(client, "root", "out", 4, seen.extend, str(tmp_path)))
         except MachineUnreachable as e:
             ended.append(e)
 
@@ -280,14 +280,14 @@ def test_output_is_followed_over_its_segments_and_ends_with_us(server: Sshd, tmp
 
 
 def test_an_agent_is_started_where_there_is_no_user_data(client: paramiko.SSHClient, tmp_path: Path) -> None:
-    remote.install(client, "root", f'#!/bin/sh\nread -r x <"$0"; echo "$x" >{tmp_path}/ran\n')
+    session.install(client, "root", f'#!/bin/sh\nread -r x <"$0"; echo "$x" >{tmp_path}/ran\n')
     assert (tmp_path / "ran").read_text() == "#!/bin/sh\n"
     with pytest.raises(MachineUnreachable, match="no runtime to be had"):
-        remote.install(client, "root", "echo no runtime to be had >&2; exit 3")
+        session.install(client, "root", "echo no runtime to be had >&2; exit 3")
 
 
 def test_who_is_not_root_becomes_it_by_sudo() -> None:
-    assert remote.as_root("admin", "true").startswith("sudo -n sh -c ")
-    assert subprocess.run(remote.as_root("root", 'printf %s "$x"', x="it's $HOME"), shell=True, capture_output=True).stdout == (
-        b"it's $HOME"
-    )
+    assert session.as_root("admin", "true").startswith("sudo -n sh -c ")
+    assert subprocess.run(
+        session.as_root("root", 'printf %s "$x"', x="it's $HOME"), shell=True, capture_output=True
+    ).stdout == (b"it's $HOME")

@@ -11,25 +11,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from spotsurfer_agent.protocol import AgentConfig
+from spotsurfer_wire.messages import AgentConfig
 from support.api import api
 from support.builders import JOB, NOW, POOL, a_job, an_attempt
 from support.fake_service import FakeService
 from support.sshd import Sshd, user_key
 
-from spotsurfer.cli import live, login
+from spotsurfer.cli.commands import logs_and_outputs, ssh
 from spotsurfer.cli.common import SESSION
 from spotsurfer.cli.main import main
-from spotsurfer.controller import logins
-from spotsurfer.controller.bootstrap import Login, Source, user_data
-from spotsurfer.controller.logins import Logins, Rules
+from spotsurfer.controller.machines import ssh_access
+from spotsurfer.controller.machines.bootstrap import Login, Source, user_data
+from spotsurfer.controller.machines.ssh_access import Logins, SshRules
 from spotsurfer.model.errors import ConfigError, Conflict, HostKeyMismatch, NotFound, UsageError
-from spotsurfer.model.ids import InstanceId, JobId
-from spotsurfer.model.job import Attempt, AttemptState, JobState
+from spotsurfer.model.job import Attempt, AttemptState, InstanceId, JobId, JobState
 from spotsurfer.model.market import Market
 from spotsurfer.ports.provider import InstanceState, InstanceView
 from spotsurfer.ports.service import Machine
-from spotsurfer.ssh import hostkey, remote
+from spotsurfer.ssh import connection, session
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
 
@@ -51,7 +50,7 @@ class Scene:
 
     def logins(self, **rules: object) -> Logins:
         views = lambda token, _: self.views.get(token)  # noqa: E731
-        return Logins(Rules(**{"user": "root", **rules}), seed_of, self.engine, views)  # type: ignore[arg-type]
+        return Logins(SshRules(**{"user": "root", **rules}), seed_of, self.engine, views)  # type: ignore[arg-type]
 
     def add(self, number: int, state: AttemptState, address: str | None = "127.0.0.1", public: str | None = None) -> Attempt:
         attempt = an_attempt(number, state)
@@ -76,7 +75,7 @@ def test_the_machine_that_holds_the_job_else_the_newest_that_comes(scene: Scene)
     scene.add(2, AttemptState.RUNNING, "10.0.0.2")
     scene.add(3, AttemptState.BOOTING, "10.0.0.3")
     there = scene.logins(port=2222)
-    assert there.machine(JOB) == Machine(2, "i-2", "10.0.0.2", 2222, "root", hostkey.public_line(seed_of(JOB, 2)))
+    assert there.machine(JOB) == Machine(2, "i-2", "10.0.0.2", 2222, "root", connection.public_line(seed_of(JOB, 2)))
 
 
 def test_why_nobody_can_log_in_is_said(scene: Scene) -> None:
@@ -99,7 +98,7 @@ def test_user_data_says_the_same_each_time_and_nothing_where_nobody_logs_in(scen
     attempt, key = an_attempt(4), user_key(scene.path / "key")
     first, second = (scene.logins(key_file=key).of_user_data(attempt) for _ in range(2))
     assert first == second and first is not None
-    assert first.host_key == hostkey.private_text(seed_of(JOB, 4), f"{JOB}.4")
+    assert first.host_key == connection.private_text(seed_of(JOB, 4), f"{JOB}.4")
     assert first.authorized_key.startswith("ssh-ed25519 ") and first.authorized_key.endswith(" spotsurfer")
     assert scene.logins(user=None).of_user_data(attempt) is None
     without = scene.logins().of_user_data(attempt)
@@ -131,7 +130,7 @@ def test_nudges_are_sent_beside_and_their_trouble_is_nobody_elses(scene: Scene, 
 
 def test_a_nudge_goes_all_the_way(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     attempt, nudged = scene.add(1, AttemptState.RUNNING), threading.Event()
-    monkeypatch.setattr(logins.remote, "nudge", lambda client, user: nudged.set())
+    monkeypatch.setattr(ssh_access.session, "nudge", lambda client, user: nudged.set())
     with Sshd(tmp_path / "s", seed_of(JOB, 1)) as server:
         there = scene.logins(nudge=True, key_file=server.key_file, port=server.port)
         there.nudge(attempt)
@@ -152,8 +151,8 @@ def test_the_machine_shows_the_key_that_its_user_data_brought(tmp_path: Path) ->
     (tools / "getent").write_text(f"#!/bin/sh\necho root:x:0:0::{home}:/bin/sh\n")
     (tools / "getent").chmod(0o755)
     key = user_key(tmp_path / "key")
-    line = hostkey.authorized_line(key.read_bytes(), "key")
-    login = Login("root", line, hostkey.private_text(b"s" * 32, "it's @CONFIG@"))
+    line = connection.authorized_line(key.read_bytes(), "key")
+    login = Login("root", line, connection.private_text(b"s" * 32, "it's @CONFIG@"))
     text = user_data(AgentConfig("j", 1, "s3://b"), "0" * 64, Source("http://127.0.0.1:1/"), login)
     begin = text[: text.index('mkdir -p "$base/runtime"')].replace("/etc/ssh", str(etc))
     for _ in range(2):
@@ -163,11 +162,11 @@ def test_the_machine_shows_the_key_that_its_user_data_brought(tmp_path: Path) ->
     assert not (etc / "ssh_host_ed25519_key.pub").exists()
     with Sshd(tmp_path / "s", lines=(f"HostKey {etc}/ssh_host_ed25519_key",)) as server:
         (server.base / "auth").write_text((home / ".ssh" / "authorized_keys").read_text())
-        at = logins.connect.Target("127.0.0.1", "root", hostkey.public_line(b"s" * 32), server.port)
-        logins.connect.connect(at, key).close()
-        wrong = logins.connect.Target("127.0.0.1", "root", hostkey.public_line(b"t" * 32), server.port)
+        at = ssh_access.connection.Target("127.0.0.1", "root", connection.public_line(b"s" * 32), server.port)
+        ssh_access.connection.connect(at, key).close()
+        wrong = ssh_access.connection.Target("127.0.0.1", "root", connection.public_line(b"t" * 32), server.port)
         with pytest.raises(HostKeyMismatch):
-            logins.connect.connect(wrong, key)
+            ssh_access.connection.connect(wrong, key)
 
 
 # ---------------------------------------------------------------- the command
@@ -191,14 +190,14 @@ def test_the_command_runs_there_and_its_exit_code_is_ours(
         service.machines = at(server)
         capfd.readouterr()
         assert main(["ssh", "asm", "--json"]) == 0
-        assert json.loads(capfd.readouterr().out)["host_key"] == hostkey.public_line(server.seed)
+        assert json.loads(capfd.readouterr().out)["host_key"] == connection.public_line(server.seed)
         with (tmp_path / "s" / "conf").open() as stdin:
             monkeypatch.setattr("sys.stdin", stdin)
             command = ["sh", "-c", "echo 'a  b'; cat | wc -l; exit 9"]
             assert main(["ssh", "asm", "--key", str(server.key_file), "--", *command]) == 9
         out, _ = capfd.readouterr()
         assert out.splitlines() == ["a  b", str(len((tmp_path / "s" / "conf").read_text().splitlines()))]
-        service.machines = Machine(1, "i-1", "127.0.0.1", server.port, "root", hostkey.public_line(b"x" * 32))
+        service.machines = Machine(1, "i-1", "127.0.0.1", server.port, "root", connection.public_line(b"x" * 32))
         assert main(["ssh", "asm", "--key", str(server.key_file), "--", "true"]) == HostKeyMismatch.exit_code
 
 
@@ -210,14 +209,14 @@ def test_live_output_goes_on_where_the_store_ended_and_ends_with_the_job(
     (base / "job" / "log").mkdir(parents=True)
     segment = base / "job" / "log" / "out-0000000000000000"
     segment.write_bytes(b"abcdef")
-    monkeypatch.setattr(remote.follow, "__defaults__", (str(base),))
-    monkeypatch.setattr(live, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(session.follow, "__defaults__", (str(base),))
+    monkeypatch.setattr(logs_and_outputs, "LIVE_LOOK_SECONDS", 0.2)
     with Sshd(tmp_path / "s") as server, api(service, folder / "api.sock"):
         assert main(["submit", "--name", "asm", "--cpu", "1", "--mem", "1G", "--", "prog"]) == 0
         job = next(iter(service.statuses))
         service.logs[job, "out"] = b"abc"
-        monkeypatch.setattr(login, "_key_file", lambda: server.key_file)
-        seen = live.pieces(SESSION.client(), "asm", ["out"], login.log_in)
+        monkeypatch.setattr(ssh, "_key_file", lambda: server.key_file)
+        seen = logs_and_outputs.live_pieces(SESSION.client(), "asm", ["out"], ssh.log_in)
         assert next(seen) == ("out", b"abc")
         waiting = threading.Timer(0.5, lambda: setattr(service, "machines", at(server)))
         waiting.start()  # at first there is no machine
@@ -236,7 +235,7 @@ def test_live_output_goes_on_where_the_store_ended_and_ends_with_the_job(
 
 
 def at(server: Sshd) -> Machine:
-    return Machine(1, "i-1", "127.0.0.1", server.port, "root", hostkey.public_line(server.seed))
+    return Machine(1, "i-1", "127.0.0.1", server.port, "root", connection.public_line(server.seed))
 
 
 def test_live_takes_no_part(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from spotsurfer_agent import objectkeys
+from spotsurfer_wire import object_keys
 from support import aws
 from support.ec2.client import TestEC2
 from support.keys import by_kind, keys_of
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.real
 
 BUCKET, HOME, LAB = "spotsurfer-tests", "fleet/", "lab"
 MINE, OTHER = "asm-1", "asm-12"
-HEAD = HOME + objectkeys.head_key(MINE, 1)
+HEAD = HOME + object_keys.head_key(MINE, 1)
 WRITTEN = ("spec_key", "secrets_key", "input_key", "image_key", "inputs_key", "head_key", "desired_key", "condemned_key")
 WRITTEN += ("manifest_key", "proven_key", "protected_key", "chunk_key", "pack_key")
 
@@ -51,7 +51,7 @@ def denied(call: Callable[..., Any], **arguments: Any) -> None:
 
 
 def test_nothing_of_another_job_is_read_or_touched(thief: Any, owner: Any) -> None:
-    own = {objectkeys.live_key(MINE, 2)}
+    own = {object_keys.live_key(MINE, 2)}
     closed = by_kind(MINE)["handout_key"] | by_kind(MINE)["voucher_key"] | by_kind(MINE)["live_key"]
     for key in (keys_of(OTHER) | closed) - own:
         at = HOME + key
@@ -59,7 +59,7 @@ def test_nothing_of_another_job_is_read_or_touched(thief: Any, owner: Any) -> No
         denied(thief.head_object, Key=at)
         denied(thief.put_object, Key=at, Body=b"forged")
         denied(thief.put_object, Key=at + "-new", Body=b"forged", IfNoneMatch="*")
-        denied(thief.copy_object, Key=HOME + objectkeys.order_key(MINE), CopySource={"Bucket": BUCKET, "Key": at})
+        denied(thief.copy_object, Key=HOME + object_keys.order_key(MINE), CopySource={"Bucket": BUCKET, "Key": at})
         denied(thief.delete_object, Key=at)
         assert owner.get_object(Bucket=BUCKET, Key=at)["Body"].read() == b"as it was"
 
@@ -72,7 +72,7 @@ def test_what_the_job_wrote_is_not_rewritten(kind: str, thief: Any, owner: Any) 
         denied(thief.put_object, Key=at, Body=b"forged")
         denied(thief.put_object, Key=at, Body=b"forged", IfMatch=tag)
         denied(thief.create_multipart_upload, Key=at)
-        denied(thief.copy_object, Key=at, CopySource={"Bucket": BUCKET, "Key": HOME + objectkeys.order_key(MINE)})
+        denied(thief.copy_object, Key=at, CopySource={"Bucket": BUCKET, "Key": HOME + object_keys.order_key(MINE)})
         denied(thief.delete_object, Key=at)
         denied(thief.delete_objects, Delete={"Objects": [{"Key": at}]})
         with pytest.raises(ClientError, match=r"PreconditionFailed|AccessDenied"):
@@ -91,9 +91,9 @@ def test_an_upload_that_somebody_else_began_is_not_completed_over_a_head(thief: 
 
 def test_no_orders_and_no_proofs_are_forged(thief: Any) -> None:
     for key in (
-        objectkeys.desired_key(MINE, 4),
-        objectkeys.proven_key(MINE, "000002-000009"),
-        objectkeys.protected_key(MINE, "000002-000009"),
+        object_keys.desired_key(MINE, 4),
+        object_keys.proven_key(MINE, "000002-000009"),
+        object_keys.protected_key(MINE, "000002-000009"),
     ):
         denied(thief.put_object, Key=HOME + key, Body=b"forged", IfNoneMatch="*")
 
@@ -109,18 +109,18 @@ def test_inputs_are_read_and_nothing_beside_them(thief: Any) -> None:
 def test_what_an_agent_does_is_still_done(thief: Any) -> None:
     """Else all of the above could be a slip of the pen."""
     for key in (
-        objectkeys.head_key(MINE, 9),
-        objectkeys.intent_key(MINE, "000002-000009"),
-        objectkeys.chunk_key(MINE, "ff" * 32),
+        object_keys.head_key(MINE, 9),
+        object_keys.intent_key(MINE, "000002-000009"),
+        object_keys.chunk_key(MINE, "ff" * 32),
     ):
         thief.put_object(Bucket=BUCKET, Key=HOME + key, Body=b"1", IfNoneMatch="*")
-    for key in (objectkeys.live_key(MINE, 2), objectkeys.log_key(MINE, 2, "out", 0, 5), objectkeys.order_key(MINE)):
+    for key in (object_keys.live_key(MINE, 2), object_keys.log_key(MINE, 2, "out", 0, 5), object_keys.order_key(MINE)):
         thief.put_object(Bucket=BUCKET, Key=HOME + key, Body=b"1")
-    large = HOME + objectkeys.output_prefix(MINE, 2) + "large"
+    large = HOME + object_keys.output_prefix(MINE, 2) + "large"
     upload = thief.create_multipart_upload(Bucket=BUCKET, Key=large)["UploadId"]
     part = thief.upload_part(Bucket=BUCKET, Key=large, UploadId=upload, PartNumber=1, Body=b"1")["ETag"]
     parts = {"Parts": [{"PartNumber": 1, "ETag": part}]}
     thief.complete_multipart_upload(Bucket=BUCKET, Key=large, UploadId=upload, MultipartUpload=parts)
-    thief.delete_object(Bucket=BUCKET, Key=HOME + objectkeys.intent_key(MINE, "000002-000009"))
+    thief.delete_object(Bucket=BUCKET, Key=HOME + object_keys.intent_key(MINE, "000002-000009"))
     with pytest.raises(ClientError, match="NoSuchKey"):
-        thief.get_object(Bucket=BUCKET, Key=HOME + objectkeys.head_key(MINE, 10))
+        thief.get_object(Bucket=BUCKET, Key=HOME + object_keys.head_key(MINE, 10))

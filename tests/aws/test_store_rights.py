@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 from botocore.credentials import ReadOnlyCredentials
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import StoreError
-from spotsurfer_providers.aws.storerights import Chain
+from spotsurfer_providers.aws.store_access import Chain
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import StoreError
 from support.ec2.client import KEYS, REGION, TestEC2
 
-from spotsurfer.doctor import software
+from spotsurfer.config.settings import Settings
+from spotsurfer.doctor import checks
 from spotsurfer.model.errors import ConfigError
-from spotsurfer.settings import Settings
-from spotsurfer.storeway import open_for, rights
+from spotsurfer.store.open_store import open_for, rights
 
 pytestmark = pytest.mark.real
 
@@ -57,7 +57,7 @@ def test_a_profile_that_takes_a_role(cloud: TestEC2, person: pytest.MonkeyPatch,
         person.setenv("AWS_PROFILE", "surf")
     found = settings(cloud, tmp_path, "surf" if named == "configuration" else None)
     cloud.order("log")
-    assert software.store(found).level == "ok"
+    assert checks.store(found).level == "ok"
     store = open_for(found)
     store.put("x", b"1")
     assert store.get("x") == b"1"
@@ -96,5 +96,5 @@ def test_no_credentials_and_no_such_profile_are_told(cloud: TestEC2, person: pyt
         open_for(settings(cloud, tmp_path)).get("x")
     with pytest.raises(ConfigError, match="nobody"):
         open_for(settings(cloud, tmp_path, "nobody"))
-    found = software.store(settings(cloud, tmp_path, "nobody"))
+    found = checks.store(settings(cloud, tmp_path, "nobody"))
     assert (found.level, "nobody" in found.text) == ("fail", True)

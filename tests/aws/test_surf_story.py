@@ -16,7 +16,7 @@ from support.ec2.terraformed import Made, applied, controller
 from support.fleet import MARKS
 from support.iam.rights import UNTOUCHED, UNUSED, granted, idle, judged, used
 
-from spotsurfer.demo.scene import RESULT
+from spotsurfer.demo.environment import RESULT
 
 pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(1500)]
 ZONES = tuple(f"us-east-1{z}" for z in "abc")

@@ -15,7 +15,7 @@ from support.inventory import inventory
 from support.terraform import Terraform
 from support.tree import ROOT
 
-from spotsurfer.settings import Settings, load_settings
+from spotsurfer.config.settings import Settings, load_settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 IMAGE = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.doors import DOOR
 from spotsurfer_providers.aws.settings import AwsSettings
+from spotsurfer_wire.doors import DOOR
 from support.terraform import Terraform, mirror
 from support.tree import ROOT
 
-from spotsurfer.jobfront import PORTS_MAX
+from spotsurfer.jobspec.sections import PORTS_MAX
 
 ROOTS = ["terraform/aws", "terraform/aws/examples/minimal", "terraform/aws/examples/existing-fleet"]
 

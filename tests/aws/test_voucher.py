@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import coding, objectkeys
 from spotsurfer_agent.__main__ import main
-from spotsurfer_agent.access import voucher, withheld
-from spotsurfer_agent.access.handout import BadHandout
-from spotsurfer_agent.chunks import keys
-from spotsurfer_agent.protocol import AgentConfig
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_agent.store import credentials
+from spotsurfer_wire import crypto, json_codec, object_keys, sealed_objects
+from spotsurfer_wire.messages import AgentConfig
+from spotsurfer_wire.sealed_objects import BadHandout
+from spotsurfer_wire.store.port import StoreError
 from support.role_store import ROLE_TOKEN, RoleStore
 
 pytestmark = pytest.mark.real
 
 MASTER = b"m" * 32
-OPENS = keys.voucher(MASTER, "job-1", 3)
+OPENS = crypto.voucher(MASTER, "job-1", 3)
 HOST = "-----BEGIN OPENSSH PRIVATE KEY-----\nx\n-----END OPENSSH PRIVATE KEY-----\n"
 
 
@@ -37,18 +36,18 @@ def whole(cloud: RoleStore) -> AgentConfig:
 
 
 def lay(cloud: RoleStore, opens: bytes = OPENS, **more: str) -> None:
-    _, kept = withheld.split(whole(cloud), opens)
-    cloud.objects[objectkeys.voucher_key("job-1", 3)] = withheld.sealed({**kept, **more}, opens, "job-1", 3)
+    _, kept = sealed_objects.withhold_secrets(whole(cloud), opens)
+    cloud.objects[object_keys.voucher_key("job-1", 3)] = sealed_objects.seal_withheld({**kept, **more}, opens, "job-1", 3)
 
 
 def test_it_gets_all_that_was_left_out_and_keeps_it_for_root(cloud: RoleStore, tmp_path: Path) -> None:
-    told, kept = withheld.split(whole(cloud), OPENS)
-    said = coding.encode(told).decode()
+    told, kept = sealed_objects.withhold_secrets(whole(cloud), OPENS)
+    said = json_codec.encode(told).decode()
     assert not [v for v in ("1e" * 32, "5e" * 32, "of the lab") if v in said]
     assert set(kept) == {"key", "access_secret", "input_options"}
     lay(cloud, host_key=HOST)
-    voucher.redeem(told, tmp_path)
-    assert coding.decode(AgentConfig, (tmp_path / "agent.json").read_bytes()) == whole(cloud)
+    credentials.redeem(told, tmp_path)
+    assert json_codec.decode(AgentConfig, (tmp_path / "agent.json").read_bytes()) == whole(cloud)
     assert (tmp_path / "host_key").read_text() == HOST
     assert {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()} == {0o600}
     assert {p.name for p in tmp_path.iterdir()} == {"agent.json", "host_key"}
@@ -56,34 +55,34 @@ def test_it_gets_all_that_was_left_out_and_keeps_it_for_root(cloud: RoleStore, t
 
 
 def test_when_it_is_gone_the_voucher_opens_nothing(cloud: RoleStore, tmp_path: Path) -> None:
-    told, _ = withheld.split(whole(cloud), OPENS)
+    told, _ = sealed_objects.withhold_secrets(whole(cloud), OPENS)
     lay(cloud)
-    voucher.redeem(told, tmp_path)
-    del cloud.objects[objectkeys.voucher_key("job-1", 3)]
+    credentials.redeem(told, tmp_path)
+    del cloud.objects[object_keys.voucher_key("job-1", 3)]
     before = (tmp_path / "agent.json").read_bytes()
-    voucher.redeem(told, tmp_path)
+    credentials.redeem(told, tmp_path)
     assert (tmp_path / "agent.json").read_bytes() == before, "what is here already is not asked for"
     (tmp_path / "agent.json").unlink()
     with pytest.raises(StoreError):
-        voucher.redeem(told, tmp_path)
+        credentials.redeem(told, tmp_path)
 
 
 def test_it_opens_nothing_else(cloud: RoleStore, tmp_path: Path) -> None:
     """Neither what another attempt is to have, nor the credentials that this one is handed later."""
-    told, _ = withheld.split(whole(cloud), OPENS)
-    for opens in (keys.voucher(MASTER, "job-1", 4), keys.access_secret(MASTER, "job-1", 3)):
+    told, _ = sealed_objects.withhold_secrets(whole(cloud), OPENS)
+    for opens in (crypto.voucher(MASTER, "job-1", 4), crypto.access_secret(MASTER, "job-1", 3)):
         lay(cloud, opens)
         with pytest.raises(BadHandout):
-            voucher.redeem(told, tmp_path)
+            credentials.redeem(told, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_program_says_whether_it_has_it(cloud: RoleStore, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    told, _ = withheld.split(whole(cloud), OPENS)
+    told, _ = sealed_objects.withhold_secrets(whole(cloud), OPENS)
     path = tmp_path / "agent.json.new"
-    path.write_bytes(coding.encode(told))
+    path.write_bytes(json_codec.encode(told))
     words = ["--redeem", "--config", str(path), "--base", str(tmp_path)]
     assert main(words) == 1 and not (tmp_path / "agent.json").exists()
     lay(cloud)
     assert main(words) == 0
-    assert whole(cloud) == coding.decode(AgentConfig, (tmp_path / "agent.json").read_bytes())
+    assert whole(cloud) == json_codec.decode(AgentConfig, (tmp_path / "agent.json").read_bytes())

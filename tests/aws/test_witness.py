@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 from spotsurfer_providers.aws.clients import Clients
-from spotsurfer_providers.aws.events import read_event
-from spotsurfer_providers.aws.queue import Queue
+from spotsurfer_providers.aws.interruption_queue import Queue, read_event
 from support import aws
 from support.ec2.client import TestEC2
 
 from spotsurfer.model.errors import ProviderError
-from spotsurfer.ports.witness import Letter, Sign
+from spotsurfer.ports.provider import Letter, Sign
 
 pytestmark = pytest.mark.real
 
@@ -102,7 +101,7 @@ def url(cloud: TestEC2) -> Iterator[str]:
 
 @pytest.fixture
 def queue(cloud: TestEC2, url: str, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    monkeypatch.setattr("spotsurfer_providers.aws.queue.HIDDEN_SECONDS", 1)
+    monkeypatch.setattr("spotsurfer_providers.aws.interruption_queue.HIDDEN_SECONDS", 1)
     return Queue(Clients(aws.settings(cloud)), url)
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import coding, objectkeys, protocol
-from spotsurfer_agent.protocol import AgentState, Desired, Head, HeadKind, Notice, Report
-from spotsurfer_providers.aws.queue import Queue
+from spotsurfer_providers.aws.interruption_queue import Queue
+from spotsurfer_wire import json_codec, messages, object_keys
+from spotsurfer_wire.messages import AgentState, Desired, Head, HeadKind, Notice, Report
 from support import aws
 from support.desk import Desk, clock
 from support.ec2.client import TestEC2
 
-from spotsurfer.controller import lookout
-from spotsurfer.controller.guarded import Guarded
+from spotsurfer.controller.machines import interruption_events
+from spotsurfer.controller.machines.circuit_breaker import Guarded
 from spotsurfer.model.job import AttemptState
-from spotsurfer.state import sightings
+from spotsurfer.state import observations
 
 pytestmark = pytest.mark.real
 
@@ -43,12 +43,12 @@ class Scene:
         self.sequence += 1
         base = {"agent_version": "0", "instance": "", "head": 0, "desired": 0, "drain_failed": 0, "last_save": None}
         report = Report(job="job", attempt=number, sequence=self.sequence, state=state, **{**base, **changes})
-        self.desk.store.put(objectkeys.live_key("job", number), coding.encode(report))
+        self.desk.store.put(object_keys.live_key("job", number), json_codec.encode(report))
 
     def saved(self) -> None:
         """A checkpoint."""
         head = Head(2, HeadKind.COMMIT, 1, "000001-000001", 1, False, None, 1.0, "n", "")
-        self.desk.store.create(objectkeys.head_key("job", 2), coding.encode(head))
+        self.desk.store.create(object_keys.head_key("job", 2), json_codec.encode(head))
 
     def event(self, kind: str) -> None:
         detail = {"instance-id": self.instance, "instance-action": "terminate"}
@@ -58,8 +58,8 @@ class Scene:
         return [a.state for a in self.desk.attempts()]
 
     def desired(self) -> Desired | None:
-        data = self.desk.store.get(objectkeys.desired_key("job", 1))
-        return None if data is None else coding.decode(Desired, data)
+        data = self.desk.store.get(object_keys.desired_key("job", 1))
+        return None if data is None else json_codec.decode(Desired, data)
 
     def wish(self) -> str:
         return "" if (desired := self.desired()) is None else str(desired.want)
@@ -113,24 +113,24 @@ def test_one_interruption_is_counted_once(make: Make, first: str) -> None:
 def test_a_message_is_settled_only_after_it_was_recorded(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = make()
     settled: list[tuple[bool, int]] = []
-    settle, add = Queue.settle, sightings.add
+    settle, add = Queue.settle, observations.add_notice
 
     def spy(self: Queue, letters: Any) -> None:
         with scene.desk.engine.connect() as c:
-            settled.append((scene.instance in sightings.of(c, [scene.instance]), len(letters)))
+            settled.append((scene.instance in observations.notices_of(c, [scene.instance]), len(letters)))
         settle(self, letters)
 
     def broken(*_: object) -> bool:
         raise RuntimeError("the disk is full")
 
     monkeypatch.setattr(Queue, "settle", spy)
-    monkeypatch.setattr("spotsurfer_providers.aws.queue.HIDDEN_SECONDS", 0)
-    monkeypatch.setattr(lookout.sightings, "add", broken)
+    monkeypatch.setattr("spotsurfer_providers.aws.interruption_queue.HIDDEN_SECONDS", 0)
+    monkeypatch.setattr(interruption_events.observations, "add_notice", broken)
     scene.event("interruption")
     with pytest.raises(RuntimeError):
         scene.desk.tick(1)
     assert settled == []
-    monkeypatch.setattr(lookout.sightings, "add", add)
+    monkeypatch.setattr(interruption_events.observations, "add_notice", add)
     scene.desk.tick(1)
     assert (settled[0][0], scene.notices()) == (True, ["interruption"])
 
@@ -201,7 +201,7 @@ def test_advice_leads_to_a_move_to_another_pool(make: Make) -> None:
     scene.says(AgentState.RUNNING, head=2)
     scene.says(AgentState.STANDBY, number=2)
     scene.desk.tick(4)
-    scene.says(AgentState.STANDBY, number=2, warm=protocol.Warm("000001-000001", 1, 1))
+    scene.says(AgentState.STANDBY, number=2, warm=messages.Warm("000001-000001", 1, 1))
     scene.desk.tick(3)
     assert scene.wish() == "drain"
 

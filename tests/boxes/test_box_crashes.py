@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.local import control
-from spotsurfer_providers.local.records import Home
+from spotsurfer_providers.local import manual_control
+from spotsurfer_providers.local.box.records import Home
 from support.boxes import Yard, yard
 
 from spotsurfer.ports.provider import InstanceState
@@ -78,7 +78,7 @@ def test_supervisor_dies_while_it_starts(here: Yard, moment: float) -> None:
     here.wait_gone(view.id, 5)
     here.assert_clean()
     assert here.provider.launch(plan).state is InstanceState.GONE
-    assert control.clean(here.path) == []
+    assert manual_control.clean(here.path) == []
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.05, 0.2])
@@ -103,9 +103,9 @@ def test_launcher_dies(here: Yard, moment: float) -> None:
 
 def test_clean_ends_a_living_box_only_when_told(here: Yard) -> None:
     box = here.launch(BUSY)
-    assert control.clean(here.path) == []
+    assert manual_control.clean(here.path) == []
     assert here.view(box.id).state is InstanceState.RUNNING
-    removed = control.clean(here.path, end_living=True)
+    removed = manual_control.clean(here.path, end_living=True)
     assert removed == [f"box {box.id}"]
     assert here.view(box.id).state is InstanceState.GONE
     here.assert_clean()
@@ -129,7 +129,7 @@ def test_clean_finds_what_crashes_left(here: Yard) -> None:
     supervisor = here.supervisor(box.id)
     _kill(supervisor)
     os.waitpid(supervisor, 0)  # the kernel is done with it, and its lock is free
-    removed = "\n".join(control.clean(here.path))
+    removed = "\n".join(manual_control.clean(here.path))
     for part in ("half-made folder .new-abc", "torn folder box-0123456789ab", "control group", "half-written objects"):
         assert part in removed
     here.assert_clean()
@@ -142,5 +142,5 @@ def test_other_data_folders_are_left_alone(tmp_path: Path) -> None:
         first, second = a.provider.launch(plan), b.provider.launch(plan)
         assert first.id == second.id  # the same token in two folders
         a.wait_for(lambda: b.view(second.id).state is InstanceState.RUNNING, "start")
-        control.clean(a.path, end_living=True)
+        manual_control.clean(a.path, end_living=True)
         assert b.view(second.id).state is InstanceState.RUNNING

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
 from support.boxes import Yard, yard
 
 from spotsurfer.model.errors import Conflict, NotFound
@@ -103,9 +103,9 @@ echo noticed; sleep 1000"""
     for line in (f"{box.id} 200", "m6i.large 200", "spot 200", "local-a 200", "job-a 200"):
         assert line in text
     assert text.count(" 404") >= 2
-    control.rebalance(here.path, box.id)
+    manual_control.rebalance(here.path, box.id)
     begin = time.monotonic()
-    assert control.reclaim(here.path, box.id, 2)["action_at"]
+    assert manual_control.reclaim(here.path, box.id, 2)["action_at"]
     text = here.wait_console(box.id, "noticed", 2)
     assert '{"action": "terminate", "time": "20' in text and "noticeTime" in text
     assert here.view(box.id).state is InstanceState.RUNNING and not here.view(box.id).reclaimed
@@ -115,25 +115,25 @@ echo noticed; sleep 1000"""
 
 def test_taken_without_a_word(here: Yard) -> None:
     box = here.launch("sleep 1000")
-    control.reclaim(here.path, box.id, 0)
+    manual_control.reclaim(here.path, box.id, 0)
     assert here.wait_gone(box.id, 2).reclaimed
 
 
 def test_a_second_reclaim_gives_no_more_time(here: Yard) -> None:
     box = here.launch("sleep 1000")
-    control.reclaim(here.path, box.id, 0.5)
-    control.reclaim(here.path, box.id, 600)
+    manual_control.reclaim(here.path, box.id, 0.5)
+    manual_control.reclaim(here.path, box.id, 600)
     assert here.wait_gone(box.id, 5).reclaimed
 
 
 def test_orders_to_no_box_are_told_so(here: Yard) -> None:
     with pytest.raises(NotFound):
-        control.rebalance(here.path, "box-000000000000")
+        manual_control.rebalance(here.path, "box-000000000000")
     box = here.launch("sleep 1000")
     here.provider.terminate(box.id)
     here.wait_gone(box.id)
     with pytest.raises(Conflict):
-        control.rebalance(here.path, box.id)
+        manual_control.rebalance(here.path, box.id)
 
 
 def test_it_outlives_its_launcher_and_a_new_one_finds_it(here: Yard) -> None:
@@ -147,4 +147,4 @@ def test_it_outlives_its_launcher_and_a_new_one_finds_it(here: Yard) -> None:
     here.wait_for(lambda: here.provider.describe().instances[0].state is InstanceState.RUNNING, "the box")
     again = here.provider.launch(plan)
     assert [v.id for v in here.provider.describe().instances] == [again.id]
-    assert control.list_boxes(here.path)[0]["market"] == "on-demand"
+    assert manual_control.list_boxes(here.path)[0]["market"] == "on-demand"

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_providers.local import cgroups, disk, host, tidy
-from spotsurfer_providers.local.records import BoxFolder, Home
+from spotsurfer_providers.local import cleanup, host_checks
+from spotsurfer_providers.local.box import cgroups, disk
+from spotsurfer_providers.local.box.records import BoxFolder, Home
 from support.boxes import Yard, yard
 
 from spotsurfer.model.errors import HostUnfit, NoCapacity, NotRoot, QuotaExceeded
@@ -81,7 +82,7 @@ def test_ended_boxes_leave_the_listing_but_keep_their_token(tmp_path: Path) -> N
         assert ended_at is not None
         clock = ManualClock(ended_at)
         object.__setattr__(here.provider._host, "clock", clock)  # the host is frozen; time is what this is about
-        clock.advance(tidy.LISTED_SECONDS - 1)
+        clock.advance(cleanup.LISTED_SECONDS - 1)
         assert [v.id for v in here.provider.describe().instances] == [box.id]
         clock.advance(2)
         here.provider.describe()
@@ -103,20 +104,20 @@ def test_a_box_that_can_not_start_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tool", ["ip", "mkfs"])
 def test_a_missing_tool_is_one_sentence(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    which = host.shutil.which
-    monkeypatch.setattr(host.shutil, "which", lambda name: None if name.startswith(tool) else which(name))
+    which = host_checks.shutil.which
+    monkeypatch.setattr(host_checks.shutil, "which", lambda name: None if name.startswith(tool) else which(name))
     with pytest.raises(HostUnfit, match="apt-get install"):
-        host.check_host()
+        host_checks.check_host()
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(NotRoot, match="sudo"):
-        host.check_host()
+        host_checks.check_host()
 
 
 def test_this_host_can(tmp_path: Path) -> None:
-    host.check_host()
+    host_checks.check_host()
     assert cgroups.host_hierarchies()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.local import devices
+from spotsurfer_providers.local.box import rootfs
 from spotsurfer_providers.local.settings import LocalSettings
 from support.boxes import Yard, yard
 
@@ -94,7 +94,7 @@ def test_what_lives_on_the_host_is_not_there(here: Yard) -> None:
 
 
 def test_devices_are_those_of_any_machine_and_the_hosts_graphics(tmp_path: Path) -> None:
-    found = {d.name for d in devices.of_host()}
+    found = {d.name for d in rootfs.of_host()}
     assert {"null", "zero", "full", "random", "urandom", "tty", "ptmx"} <= found
     assert not [n for n in found if n.startswith(("loop", "sd", "vd", "nvme", "mem", "kmsg"))]
     assert {p.name for p in Path("/dev").glob("nvidia*") if p.is_char_device()} <= found

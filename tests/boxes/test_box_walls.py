@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
 from support.boxes import Yard, yard
 
 pytestmark = pytest.mark.real
@@ -86,7 +86,7 @@ def test_clocks_can_differ_from_box_to_box(tmp_path: Path) -> None:
         boxes = [here.launch("echo up $(cut -d. -f1 /proc/uptime)") for _ in range(2)]
         ups = [int(re.findall(r"up (\d+)", here.wait_console(b.id, "up "))[0]) for b in boxes]
         host = float(Path("/proc/uptime").read_text().split()[0])
-        offsets = [r["clock_offset_seconds"] for b in boxes for r in control.list_boxes(here.path) if r["id"] == b.id]
+        offsets = [r["clock_offset_seconds"] for b in boxes for r in manual_control.list_boxes(here.path) if r["id"] == b.id]
         assert [abs(up - host - offset) < 30 for up, offset in zip(ups, offsets, strict=True)] == [True, True]
         assert abs(ups[0] - ups[1]) > 60
 
@@ -139,14 +139,14 @@ echo ready-3; read < /run/go; get again""".replace("get fast", "mkfifo /run/go; 
         Path(f"/proc/{here.inner_pid(box.id)}/root/run/go").write_text("\n")
 
     go_on("ready-1")
-    control.set_link_rate(here.path, box.id, 100_000_000)
+    manual_control.set_link_rate(here.path, box.id, 100_000_000)
     release()
     go_on("ready-2")
-    control.set_link_up(here.path, box.id, False)
+    manual_control.set_link_up(here.path, box.id, False)
     release()
     go_on("ready-3")
-    control.set_link_up(here.path, box.id, True)
-    control.set_link_rate(here.path, box.id, None)
+    manual_control.set_link_up(here.path, box.id, True)
+    manual_control.set_link_rate(here.path, box.id, None)
     release()
     here.wait_console(box.id, "again", 30)
     rates = {k: float(v) for k, v in re.findall(r"(fast|slow|up|again) (\d+)", here.console(box.id))}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.fleet import CONFIG, MARKS, Fleet, fleet
 
-from spotsurfer.cli import work
+from spotsurfer.cli import follow
 from spotsurfer.model.errors import SpotsurferError
 
 pytestmark = MARKS
@@ -32,7 +32,7 @@ def saved(world: Fleet, job: str, count: int) -> list[dict[str, Any]]:
 
 
 def sound(world: Fleet, job: str | None = None) -> None:
-    checked = work.follow(world.client, "/v1/store/check", {"job": job, "read": True})
+    checked = follow.follow(world.client, "/v1/store/check", {"job": job, "read": True})
     assert checked["damage"] == []
     assert checked["checkpoints"] > 0
 
@@ -42,7 +42,7 @@ def test_a_rehearsal_proves_and_old_checkpoints_go(world: Fleet) -> None:
     saved(world, job, 2)
     assert not any(c["proven"] for c in listed(world, job))
     assert all(c["keep"] for c in listed(world, job))
-    done = work.follow(world.client, f"/v1/jobs/{job}/rehearsals")
+    done = follow.follow(world.client, f"/v1/jobs/{job}/rehearsals")
     assert done["cpu_seconds"] > 0
     assert done["printed_bytes"] > 0
     assert [m["data"]["alive"] for m in world.moments(job, "rehearsed")] == [True]
@@ -62,7 +62,7 @@ def test_a_rehearsal_proves_and_old_checkpoints_go(world: Fleet) -> None:
 def test_a_copy_goes_its_own_way(world: Fleet) -> None:
     job = world.submit(250)
     saved(world, job, 1)
-    made = work.follow(world.client, f"/v1/jobs/{job}/forks", {"name": "twin"})
+    made = follow.follow(world.client, f"/v1/jobs/{job}/forks", {"name": "twin"})
     twin = made["job"]
     world.steps[twin] = 250
     for one in (job, twin):
@@ -100,7 +100,7 @@ def test_damage_is_found_and_an_older_checkpoint_taken(world: Fleet) -> None:
     manifest = world.data / "store/jobs" / job / "checkpoints" / newest / "MANIFEST"
     written = manifest.read_bytes()
     manifest.write_bytes(written[:-1] + bytes([written[-1] ^ 1]))  # a fixed byte would be the right one now and then
-    checked = work.follow(world.client, "/v1/store/check", {"job": job})
+    checked = follow.follow(world.client, "/v1/store/check", {"job": job})
     assert [d["checkpoint"] for d in checked["damage"]] == [newest]
     world.client.post(f"/v1/jobs/{job}/resume")
     world.wait_end(job)
@@ -116,6 +116,6 @@ def test_a_hurt_checkpoint_fails_its_rehearsal_and_the_job_runs_on(world: Fleet)
     manifest = world.data / "store/jobs" / job / "checkpoints" / newest / "MANIFEST"
     manifest.write_bytes(b"torn")
     with pytest.raises(SpotsurferError, match="can't be copied"):
-        work.follow(world.client, f"/v1/jobs/{job}/rehearsals")
+        follow.follow(world.client, f"/v1/jobs/{job}/rehearsals")
     world.client.post(f"/v1/jobs/{job}/cancel")
     world.wait_end(job)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent.protocol import HeadKind
+from spotsurfer_wire.messages import HeadKind
 from support.fleet import CONFIG, ENDED, MARKS, Fleet, fleet
 
 pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(400)]

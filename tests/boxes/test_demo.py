@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
 from support.boxes import Yard
 from support.tree import ROOT
 
@@ -30,14 +30,14 @@ def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
         process = subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         data = folder / "surf" / "data"
         until = time.monotonic() + START_SECONDS
-        while not (data.exists() and control.living(data)):
+        while not (data.exists() and manual_control.living(data)):
             assert process.poll() is None, (tmp_path / "log").read_text()
             assert time.monotonic() < until
             time.sleep(0.2)
         time.sleep(5)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == INTERRUPTED, (tmp_path / "log").read_text()
-    assert control.living(data) == []
+    assert manual_control.living(data) == []
     Yard(data, None).assert_clean()  # type: ignore[arg-type]
     mine = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path).encode() in _bytes(p)]
     assert mine == []

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.local import control
-from spotsurfer_providers.local.cgroups import BoxGroup, host_hierarchies
-from spotsurfer_providers.local.records import Home
+from spotsurfer_providers.local import manual_control
+from spotsurfer_providers.local.box.cgroups import BoxGroup, host_hierarchies
+from spotsurfer_providers.local.box.records import Home
 from support.fleet import CONFIG, MARKS, PROGRAM, Fleet, fleet
 
 pytestmark = MARKS
@@ -65,12 +65,12 @@ def too_little_memory(world: Fleet, _job: str, box: str) -> None:
 
 def mounted(world: Fleet, box: str, words: list[str]) -> None:
     """Mount something in a box, where its agent and all that it starts see it."""
-    pid = control.box_status(world.data, box)["pid"]
+    pid = manual_control.box_status(world.data, box)["pid"]
     subprocess.run(["nsenter", "--target", str(pid), "--mount", "--", "mount", *words], check=True)
 
 
 def vanished_target(world: Fleet, _job: str, box: str) -> None:
-    world.kill(control.box_status(world.data, box)["pid"])
+    world.kill(manual_control.box_status(world.data, box)["pid"])
 
 
 # With what the attempt's reason says of it.

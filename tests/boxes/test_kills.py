@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.protocol import HeadKind
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
+from spotsurfer_wire.messages import HeadKind
 from support.fleet import MARKS, SHORT_LEASE, Fleet, fleet
 
 from spotsurfer.model.errors import SpotsurferError
@@ -96,7 +96,7 @@ def kill_job(world: Fleet, box: str) -> None:
 
 
 def kill_box(world: Fleet, box: str) -> None:
-    world.kill(control.box_status(world.data, box)["pid"])
+    world.kill(manual_control.box_status(world.data, box)["pid"])
 
 
 def kill_controller(world: Fleet, box: str) -> None:

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.headlog import Appended, HeadLog
-from spotsurfer_agent.protocol import AgentState, Done, HeadKind, Report
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import FileStore
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.head_log import Appended, HeadLog
+from spotsurfer_wire.messages import AgentState, Done, HeadKind, Report
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import FileStore
 from support.fleet import MARKS, SHORT_LEASE, Fleet, fleet
 
 pytestmark = MARKS
@@ -48,9 +48,9 @@ def test_a_short_cut_freezes_and_thaws_and_nobody_else_starts(world: Fleet) -> N
     job = world.submit(300)
     world.wait_line(job, 20)
     box = world.box(job, 1)
-    control.set_link_up(world.data, box, False)
+    manual_control.set_link_up(world.data, box, False)
     world.wait(lambda: stands_still(world, box), "the job held still", 12)
-    control.set_link_up(world.data, box, True)
+    manual_control.set_link_up(world.data, box, True)
     ended = world.wait_end(job)
     assert [m["kind"] for m in world.moments(job) if m["kind"] in ("frozen", "thawed")] in ([], ["frozen", "thawed"])
     world.assert_identical(job)
@@ -62,7 +62,7 @@ def test_a_cut_off_machine_is_frozen_before_its_successor_starts(world: Fleet) -
     job = world.submit(300)
     world.wait(lambda: world.moments(job, "saved"), "a checkpoint")
     box = world.box(job, 1)
-    control.set_link_up(world.data, box, False)
+    manual_control.set_link_up(world.data, box, False)
     world.wait(lambda: stands_still(world, box), "the job held still", 12)
     held_at = time.monotonic()
     assert not any(e.epoch == 2 for e in world.head(job)), "the successor was granted while the first still ran"
@@ -79,14 +79,14 @@ def test_an_attempt_that_comes_back_overwrites_nothing_of_its_successor(world: F
     world.wait_line(job, 1)  # the first ones are uploaded at once, those of the next seconds together: too late to cut it off
     box, store = world.box(job, 1), open_store((world.data / "store").as_uri())
     world.kill_controller()
-    control.set_link_up(world.data, box, False)
+    manual_control.set_link_up(world.data, box, False)
     world.wait(lambda: child_lines(world, box) == 90 or stands_still(world, box), "the command's end", 20)
     time.sleep(1.0)  # it tries to publish
     theirs = {name: f"of attempt 2: {name}\n".encode() for name in ("result.txt", "child.txt")}
     succeed(store, job, theirs)
-    control.set_link_up(world.data, box, True)
+    manual_control.set_link_up(world.data, box, True)
     world.wait(lambda: live(store, job).state in (AgentState.FENCED, AgentState.HALTED), "the end of the one cut off", 30)
-    assert {name: store.get(objectkeys.output_prefix(job, 2) + name) for name in theirs} == theirs
+    assert {name: store.get(object_keys.output_prefix(job, 2) + name) for name in theirs} == theirs
     assert [e.epoch for e in world.head(job) if e.kind is HeadKind.DONE] == [2]
     world.start()
     world.wait_end(job)
@@ -104,16 +104,16 @@ def succeed(store: FileStore, job: str, results: dict[str, bytes]) -> None:
     grant = replace(newest, number=newest.number + 1, kind=HeadKind.GRANT, epoch=2, nonce="grant")
     assert log.append(grant) is Appended.OURS
     for name, data in results.items():
-        store.put(objectkeys.output_prefix(job, 2) + name, data)
+        store.put(object_keys.output_prefix(job, 2) + name, data)
     done = Done(0, "exited", {name: len(data) for name, data in results.items()}, dict.fromkeys(("out", "err"), 0))
     end = replace(grant, number=grant.number + 1, kind=HeadKind.DONE, done=done, nonce="done")
     assert log.append(end) is Appended.OURS
 
 
 def live(store: FileStore, job: str) -> Report:
-    data = store.get(objectkeys.live_key(job, 1))
+    data = store.get(object_keys.live_key(job, 1))
     assert data is not None
-    return coding.decode(Report, data)
+    return json_codec.decode(Report, data)
 
 
 def test_a_notice_while_the_controller_is_dead(world: Fleet) -> None:
@@ -121,9 +121,9 @@ def test_a_notice_while_the_controller_is_dead(world: Fleet) -> None:
     world.wait_line(job, 20)
     box = world.box(job, 1)
     world.kill_controller()
-    control.reclaim(world.data, box, 15)
+    manual_control.reclaim(world.data, box, 15)
     world.wait(lambda: world.head(job)[-1].final, "the final checkpoint that the agent made alone", 30)
-    world.wait(lambda: box not in control.living(world.data), "the box's end", 30)
+    world.wait(lambda: box not in manual_control.living(world.data), "the box's end", 30)
     world.start()
     assert world.wait_end(job)["moves"] == 1
     world.assert_identical(job)

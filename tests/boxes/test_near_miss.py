@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from spotsurfer_agent import cgplaces, procfs
+from spotsurfer_wire.linux import cgroups, procfs
 from support.fleet import MARKS, Fleet, Json, fleet, with_pools
 from support.patience import FACTOR
 
@@ -86,8 +86,8 @@ def test_one_with_a_checkpoint_that_is_killed_goes_on_from_it(world: Fleet) -> N
     world.wait_line(job, 300)
     box = world.box(job, 1)
     agent, program = world.agent_pid(box), world.job_pid(box)
-    groups = cgplaces.places(procfs.text(agent, "cgroup"), procfs.text("self", "mountinfo"))
-    folder, _ = groups.get("memory") or groups[cgplaces.UNIFIED]
+    groups = cgroups.places(procfs.text(agent, "cgroup"), procfs.text("self", "mountinfo"))
+    folder, _ = groups.get("memory") or groups[cgroups.UNIFIED]
     subprocess.run([sys.executable, "-c", TAKES, str(folder), str(program)], check=True)
     grown(world, job)
     assert len(world.moments(job, "out of memory")) == 1

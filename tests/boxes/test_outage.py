@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
 from support.fleet import MARKS, SHORT_LEASE, Fleet, fleet
 from support.tree import ROOT
 
@@ -63,7 +63,7 @@ def test_a_store_that_fails_for_long_ends_no_machine(world: Fleet, outage: Outag
     jobs = [world.submit(1000, 0.1) for _ in range(2)]
     for job in jobs:
         world.wait(lambda: world.moments(job, "saved"), "a checkpoint")  # noqa: B023 -- called at once
-    machines = sorted(control.living(world.data))
+    machines = sorted(manual_control.living(world.data))
     assert len(machines) == 2
     for mode in ("some", "writes", "reads"):
         until = time.monotonic() + SECONDS
@@ -76,13 +76,13 @@ def test_a_store_that_fails_for_long_ends_no_machine(world: Fleet, outage: Outag
             with pytest.raises(AssertionError):
                 world.start()
         while time.monotonic() < until:
-            assert sorted(control.living(world.data)) == machines, mode
+            assert sorted(manual_control.living(world.data)) == machines, mode
             time.sleep(0.2)
         outage.ends()
         if mode != "some":
             restarted(world, until)
         world.wait(lambda: all(world.attempt(job, "running", 1) for job in jobs), f"both as before, after {mode}", 30)
-        assert sorted(control.living(world.data)) == machines, mode
+        assert sorted(manual_control.living(world.data)) == machines, mode
     for job in jobs:
         ended = world.wait_end(job)
         assert [a["number"] for a in ended["attempts"]] == [1]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
 from support.fleet import MARKS, Fleet, fleet
 
 pytestmark = MARKS
@@ -36,7 +36,7 @@ def test_a_users_move(world: Fleet) -> None:
 def test_a_notice(world: Fleet) -> None:
     job = world.submit(200)
     world.wait_line(job, 20)
-    control.reclaim(world.data, world.box(job, 1), 20)
+    manual_control.reclaim(world.data, world.box(job, 1), 20)
     assert world.wait_end(job)["moves"] == 1
     assert [m["data"]["kind"] for m in world.moments(job, "notice")] == ["interruption"]
     world.assert_identical(job)
@@ -45,7 +45,7 @@ def test_a_notice(world: Fleet) -> None:
 def test_gone_without_a_word(world: Fleet) -> None:
     job = world.submit(200)
     world.wait(lambda: world.moments(job, "saved"), "a checkpoint")
-    control.reclaim(world.data, world.box(job, 1), 0)
+    manual_control.reclaim(world.data, world.box(job, 1), 0)
     assert world.wait_end(job)["moves"] == 1
     world.assert_identical(job)
     world.assert_one_owner(job)
@@ -77,7 +77,7 @@ def test_three_at_once_each_surfing(world: Fleet) -> None:
         world.client.post(f"/v1/jobs/{job}/move", {})
     for job in jobs:
         world.wait_state(job, "running", 2)
-        control.reclaim(world.data, world.box(job, 2), 20)
+        manual_control.reclaim(world.data, world.box(job, 2), 20)
     for job in jobs:
         assert world.wait_end(job)["moves"] == 2
         world.assert_identical(job)

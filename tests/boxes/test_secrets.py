@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
 from support.fleet import MARKS, PROGRAM, Fleet, fleet
 
 pytestmark = [*MARKS]
@@ -81,7 +81,7 @@ def test_they_are_found_nowhere_but_in_the_jobs_memory(tmp_path: Path) -> None:
         world.wait(lambda: world.show(job)["moves"] == 1 and world.attempt(job, "running", 2), "the move", 60)
         _look_everywhere(world, job, canaries)
         world.wait(lambda: any(m["attempt"] == 2 for m in world.moments(job, "saved")), "a checkpoint there")
-        control.reclaim(world.data, world.box(job, 2), 0)
+        manual_control.reclaim(world.data, world.box(job, 2), 0)
         ended = world.wait_end(job)
         assert (ended["exit_code"], ended["moves"]) == (0, 2), world.explain()
         world.assert_identical(job)

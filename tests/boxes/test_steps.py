@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
 from support.fleet import MARKS, PROGRAM, Fleet, Json, fleet
 
 pytestmark = [*MARKS]
@@ -75,7 +75,7 @@ def result(world: Fleet, job: str, name: str) -> bytes:
 def test_a_reclaim_in_setup_begins_again_and_one_in_main_goes_on(world: Fleet) -> None:
     job = three_steps(world, 200)
     world.wait_line(job, 0)
-    control.reclaim(world.data, world.box(job, 1), 20)
+    manual_control.reclaim(world.data, world.box(job, 1), 20)
     world.wait_state(job, "running", 2)
     assert world.show(job)["attempts"][1]["from_checkpoint"] is None
     running_in(world, job, "main")
@@ -134,7 +134,7 @@ def test_lines_appear_once_each_and_in_order_over_five_moves_and_a_loss(world: F
     saves = len(world.moments(job, "saved"))
     world.wait(lambda: len(world.moments(job, "saved")) > saves, "a checkpoint on the last machine")
     world.wait_line(job, len(world.output(job).splitlines()) + 60)  # work that the loss undoes
-    control.reclaim(world.data, world.box(job, MOVES + 1), 0)
+    manual_control.reclaim(world.data, world.box(job, MOVES + 1), 0)
     world.wait_state(job, "running", MOVES + 2)
     world.wait_line(job, len(world.output(job).splitlines()) + 10)
     box = world.box(job, MOVES + 2)

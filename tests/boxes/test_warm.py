@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
 from support.fleet import CONFIG, MARKS, PROGRAM, Fleet, fleet
 
 pytestmark = MARKS
@@ -72,7 +72,7 @@ def test_a_reclaim_whose_replacement_came_in_time_is_warm_too(tmp_path: Path) ->
     with fleet(tmp_path, 5, settings(60)) as world:
         job = world.submit(STEPS, text=LARGE)
         world.wait(lambda: world.moments(job, "saved"), "a checkpoint, and so a forecast", 60)
-        control.reclaim(world.data, world.box(job, 1), 60)
+        manual_control.reclaim(world.data, world.box(job, 1), 60)
         ended = world.wait_end(job, 180)
         assert ended["moves"] == 1
         world.assert_identical(job)

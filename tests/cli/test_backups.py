@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Call
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 
-from spotsurfer import storekey
-from spotsurfer.controller.leadership import claim_store
-from spotsurfer.recovery import envelope
+from spotsurfer.recovery import backup
 from spotsurfer.state.db import new_family, open_database
+from spotsurfer.store import master_key
+from spotsurfer.store.leadership import claim_store
 
 SECRET = "correct horse battery"
 
@@ -24,13 +24,13 @@ SECRET = "correct horse battery"
 @pytest.fixture
 def data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The data folder of a controller that has lived."""
-    monkeypatch.setattr(envelope, "SCRYPT_LOG_N", 1)
+    monkeypatch.setattr(backup, "SCRYPT_LOG_N", 1)
     data = folder / "data"
     use(data, monkeypatch)
     engine = open_database(data / "state.db")
     new_family(engine)
     engine.dispose()
-    storekey.load(data / "store.key")
+    master_key.load(data / "store.key")
     return data
 
 
@@ -103,10 +103,10 @@ def test_at_a_terminal_it_asks_twice(call: Call, data: Path, monkeypatch: pytest
 
 
 def test_a_long_one_says_how_far_it_is(call: Call, data: Path, passphrase: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from spotsurfer.cli import work
+    from spotsurfer.cli import follow
 
-    monkeypatch.setattr(work, "QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(work, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(follow, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(follow, "STEP_SECONDS", 0.0)
     err = call("backup", "--to", "b", "--passphrase-file", passphrase).err
     assert "backup: encrypting" in err and " KiB of " in err
 
@@ -114,9 +114,9 @@ def test_a_long_one_says_how_far_it_is(call: Call, data: Path, passphrase: str, 
 def test_a_store_is_adopted(call: Call, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPOTSURFER_STORE__URL", (data / "store").as_uri())
     store = open_store((data / "store").as_uri())
-    claim_store(store, "fam", "here", storekey.load(data / "store.key").fingerprint)
-    store.create(objectkeys.spec_key("asm-0a1b2c"), coding.encode(Spec("asm-0a1b2c", ["work"])))
-    store.create(objectkeys.spec_key("bad-0a1b2c"), b"{")
+    claim_store(store, "fam", "here", master_key.load(data / "store.key").fingerprint)
+    store.create(object_keys.spec_key("asm-0a1b2c"), json_codec.encode(Spec("asm-0a1b2c", ["work"])))
+    store.create(object_keys.spec_key("bad-0a1b2c"), b"{")
     done = call("adopt", "--cpu", "4", "--mem", "16G")
     assert (done.code, done.err) == (0, "")
     assert "asm-0a1b2c  held" in done.out and "at least 4 processors and 16.0 GiB" in done.out

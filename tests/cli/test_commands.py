@@ -12,16 +12,14 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Call
-from spotsurfer_agent.steps import StepRun
-from spotsurfer_agent.times import Row
+from spotsurfer_wire.messages import StepRun
+from spotsurfer_wire.output import Row
 from support.fake_service import FakeService
 
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, NotFound
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import JobState, MarketChoice
+from spotsurfer.model.job import JobId, JobState, JobStep, MarketChoice
 from spotsurfer.model.market import Market, Offer, Pool
-from spotsurfer.model.steps import JobStep
 from spotsurfer.ports.clock import SystemClock
 
 

@@ -9,8 +9,7 @@ from cli.conftest import Call
 from support.fake_service import FakeService
 
 from spotsurfer.model.actions import Preview
-from spotsurfer.model.gpus import Gpus
-from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.model.market import Gpus, Market, Offer, Pool
 
 
 def test_gpus_arrive_and_what_they_cost_is_told(controller: FakeService, call: Call) -> None:

@@ -13,8 +13,8 @@ import pytest
 from support.tree import ROOT
 
 from spotsurfer.cli.main import main
+from spotsurfer.config.settings import Settings, load_settings
 from spotsurfer.model.errors import ConfigError, ControllerRunning, StoreOwned, Superseded, UsageError
-from spotsurfer.settings import Settings, load_settings
 
 AWS = '[provider]\nname = "aws"\n[controller]\ndata_dir = "/srv/100% of it"\n'
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty one to stand in; this user's and this host's own configuration are out of sight."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("spotsurfer.places.CONFIG_SYSTEM", str(tmp_path / "etc" / "config.toml"))
+    monkeypatch.setattr("spotsurfer.config.paths.CONFIG_SYSTEM", str(tmp_path / "etc" / "config.toml"))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     for name in [n for n in os.environ if n.startswith("SPOTSURFER_")]:
         monkeypatch.delenv(name)

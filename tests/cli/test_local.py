@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Call
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
 from support.closed import close
 
 
@@ -53,7 +53,7 @@ def test_the_configuration_that_the_command_line_names_says_where_the_boxes_are(
     monkeypatch.delenv("SPOTSURFER_CONTROLLER__DATA_DIR", raising=False)
     (tmp_path / "fleet.toml").write_text(f'[controller]\ndata_dir = "{tmp_path / "elsewhere"}"\n')
     asked: list[Path] = []
-    monkeypatch.setattr(control, "clean", lambda home, end_living: asked.append(home) or [])
+    monkeypatch.setattr(manual_control, "clean", lambda home, end_living: asked.append(home) or [])
     call("--config", str(tmp_path / "fleet.toml"), "local", "clean")
     call("--config", str(tmp_path / "fleet.toml"), "local", "clean", "--data-dir", str(tmp_path))
     assert asked == [tmp_path / "elsewhere", tmp_path]
@@ -78,8 +78,8 @@ def test_mistakes(call: Call, folder: Path, arguments: list[str], code: int, par
 
 def test_orders_go_to_the_right_box(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[object, ...]] = []
-    monkeypatch.setattr(control, "reclaim", lambda *a: seen.append(a) or {"ok": True})
-    monkeypatch.setattr(control, "clean", lambda home, end_living: seen.append((home, end_living)) or ["mount x"])
+    monkeypatch.setattr(manual_control, "reclaim", lambda *a: seen.append(a) or {"ok": True})
+    monkeypatch.setattr(manual_control, "clean", lambda home, end_living: seen.append((home, end_living)) or ["mount x"])
     assert json.loads(call("local", "reclaim", "b", "--notice", "30s", "--data-dir", str(folder), "--json").out) == {"ok": True}
     assert call("local", "clean", "--all", "--data-dir", str(folder)).out == "removed mount x\n"
     assert seen == [(folder, "b", 30.0), (folder, True)]

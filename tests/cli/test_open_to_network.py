@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spotsurfer.cli.host import _open_to_network
+from spotsurfer.cli.commands.serve_and_doctor import _open_to_network
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,17 @@ from spotsurfer.cli import table
 # Each takes tens of milliseconds, or brings what does.
 HEAVY = {
     *("fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "pydantic", "pydantic_settings", "httpx", "anyio", "asyncio"),
-    *("numpy", "obstore", "structlog", "pygments", "cryptography", "paramiko", "boto3", "botocore", "spotsurfer_agent"),
-    *("spotsurfer.settings", "spotsurfer.wiring", "spotsurfer.controller", "spotsurfer.sim", "spotsurfer.jobfile"),
+    *("numpy", "obstore", "structlog", "pygments", "cryptography", "paramiko", "boto3", "botocore"),
+    *("spotsurfer_agent", "spotsurfer_wire"),
+    *(
+        "spotsurfer.config.settings",
+        "spotsurfer.controller.wiring",
+        "spotsurfer.controller",
+        "spotsurfer_lab",
+        "spotsurfer.jobspec.parse",
+    ),
 }
-OFFLINE = HEAVY | {"rich", "http.client", "ssl", "spotsurfer.cli.client", "spotsurfer.model.job"}
+OFFLINE = HEAVY | {"rich", "http.client", "ssl", "spotsurfer.web.client", "spotsurfer.model.job"}
 PROGRAM = """
 import sys
 from spotsurfer.cli.main import main
@@ -51,7 +58,7 @@ def test_nothing_heavy_is_loaded(job: str, words: list[str], heavy: set[str]) ->
 
 @pytest.mark.parametrize("module", sorted(table.TABLE))
 def test_the_table_is_what_the_modules_register(module: str) -> None:
-    loaded = table.load(f"spotsurfer.cli.{module}")
+    loaded = table.load(module)
     assert {name: command.get_short_help_str(1000) for name, command in loaded.items()} == table.TABLE[module]
 
 

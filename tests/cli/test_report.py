@@ -12,7 +12,7 @@ import pytest
 from cli.conftest import Call
 from support.fake_service import START, FakeService, an_attempt
 
-from spotsurfer.cli.report import repeated_seconds
+from spotsurfer.cli.commands.report import repeated_seconds
 from spotsurfer.model.job import AttemptState
 
 

@@ -8,7 +8,7 @@ import pytest
 from cli.conftest import Call
 from support.fake_service import FakeService
 
-from spotsurfer.cli import work
+from spotsurfer.cli import follow
 from spotsurfer.model.errors import RehearsalFailed, StoreDamaged
 
 
@@ -101,14 +101,14 @@ def test_a_dry_collection(controller: FakeService, call: Call) -> None:
 def test_progress_is_told_and_ctrl_c_calls_it_off(
     controller: FakeService, job: str, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(follow, "QUIET_SECONDS", 0.0)
     controller.looks_needed = 3
     assert "fork: reading 1 of 9 …" in call("fork", "asm").err
 
     def interrupted(_: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(work, "show", interrupted)
+    monkeypatch.setattr(follow, "show", interrupted)
     controller.looks = 0
     assert call("fork", "asm").code == 130
     assert controller.called_off == ["fork"]

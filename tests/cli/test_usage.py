@@ -10,10 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.usage.window import Window
+from spotsurfer_wire.usage import Window
 from support.fake_service import START, FakeService
 
-from spotsurfer.cli.usage import COLUMNS, gpus, lately, sparkline, waited
+from spotsurfer.cli.commands.usage import COLUMNS, gpus, lately, sparkline, waited
 from spotsurfer.ports.service import UsageSeen
 
 Call = Callable[..., Any]  # as in conftest

@@ -12,7 +12,8 @@ import pytest
 from cli.conftest import Call
 from support.fake_service import FakeService, an_attempt
 
-from spotsurfer.cli import act, follow
+from spotsurfer.cli import follow
+from spotsurfer.cli.commands import job_control
 from spotsurfer.model.errors import MoveFailed, RestoreRefused
 from spotsurfer.model.job import AttemptState, HeldBy, Job, JobState, Wish
 
@@ -135,7 +136,7 @@ def test_a_move_of_a_job_that_ends_meanwhile_says_so(job: str, controller: FakeS
 def test_each_kind_of_failure_has_its_exit_code(marks: dict[str, bool], code: int) -> None:
     older = {"restore_failed": True, "restore_refused": False}
     attempt = {"restore_failed": False, "restore_refused": False, **marks}
-    assert act.failure([older, attempt] if marks else [attempt]).exit_code == code
+    assert job_control.failure([older, attempt] if marks else [attempt]).exit_code == code
 
 
 def test_a_resume_that_is_waited_for_says_how_it_ended() -> None:
@@ -143,24 +144,24 @@ def test_a_resume_that_is_waited_for_says_how_it_ended() -> None:
     there = {"state": "running", "instance_type": "t", "market": "spot", "zone": "z"}
     held = [{"kind": "ended", "data": {"state": "held"}}]
     job: dict[str, object] = {"id": "j", "attempts": [tried], "reason": "no avx"}
-    assert act._resumed(job, [], 0) is None
-    assert act._resumed({**job, "attempts": [tried, there]}, [], 0) == "t (spot, z)"
+    assert job_control._resumed(job, [], 0) is None
+    assert job_control._resumed({**job, "attempts": [tried, there]}, [], 0) == "t (spot, z)"
     with pytest.raises(RestoreRefused, match="held again: no avx"):
-        act._resumed(job, held, 0)
+        job_control._resumed(job, held, 0)
 
 
 def test_a_job_that_runs_and_can_not_be_saved_first_does_not_go_back() -> None:
     job: dict[str, object] = {"id": "j", "attempts": [], "reason": ""}
     moments = [{"kind": "wish", "text": "going back to 000001-000002 failed, the job runs on: disk full", "data": {}}]
     with pytest.raises(MoveFailed, match="j did not go back: going back to 000001-000002 failed, the job runs on: disk full"):
-        act._resumed(job, moments, 0)
+        job_control._resumed(job, moments, 0)
 
 
 @pytest.mark.parametrize(("protection", "code"), [("criu", 17), ("none", 38)])
 def test_a_suspension_whose_save_failed_is_not_waited_for(
     protection: str, code: int, job: str, controller: FakeService, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(act, "current", lambda _: {"protection": protection})
+    monkeypatch.setattr(job_control, "current", lambda _: {"protection": protection})
 
     def asked(name: str) -> Job:
         controller.say(name, "alert", "No space left.", error_kind="save")
@@ -235,9 +236,9 @@ def test_a_suspension_that_was_undone_meanwhile_is_not_waited_for(
 def test_a_job_that_was_not_suspended_yet_goes_on_where_it_is() -> None:
     here = {"state": "running", "instance_type": "t", "market": "spot", "zone": "z"}
     job: dict[str, object] = {"id": "j", "attempts": [here], "reason": ""}
-    assert act._resumed(job, [], 1, may_stay=True) == "t (spot, z)"
-    assert act._resumed(job, [], 1) is None, "it goes back to a checkpoint: not there"
-    assert act._resumed({**job, "attempts": [{**here, "state": "draining"}]}, [], 1, may_stay=True) is None
+    assert job_control._resumed(job, [], 1, may_stay=True) == "t (spot, z)"
+    assert job_control._resumed(job, [], 1) is None, "it goes back to a checkpoint: not there"
+    assert job_control._resumed({**job, "attempts": [{**here, "state": "draining"}]}, [], 1, may_stay=True) is None
 
 
 @pytest.mark.parametrize("command", ["checkpoint", "move", "suspend", "resume"])

@@ -13,12 +13,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import coding
-from spotsurfer_agent.protocol import AgentConfig
+from spotsurfer_wire import json_codec
+from spotsurfer_wire.messages import AgentConfig
 from support.bare_machine import runtime_tarball, started_with
 
-from spotsurfer.controller import bootstrap
-from spotsurfer.controller.bootstrap import Place, Source, presigned_get, user_data
+from spotsurfer.controller.machines import bootstrap
+from spotsurfer.controller.machines.bootstrap import MachineConventions, Source, presigned_get, user_data
 from spotsurfer.model.errors import ConfigError
 
 HOSTILE = 'it\'s a "key" $(touch pwned) `touch pwned` \\n END_OF_CONFIGURATION\nEND_OF_CONFIGURATION\n; ü € \x07'
@@ -73,7 +73,7 @@ def config(**changes) -> AgentConfig:
 
 
 def boot(sha: str, url: str, base: Path, power_off: str = "") -> str:
-    return user_data(config(), sha, Source(url), place=Place(str(base), power_off, report_seconds=0))
+    return user_data(config(), sha, Source(url), place=MachineConventions(str(base), power_off, report_seconds=0))
 
 
 def run(text: str, tmp_path: Path, only: tuple[str, ...] | None = None) -> subprocess.CompletedProcess[str]:
@@ -135,7 +135,7 @@ def test_configuration_survives_hostile_characters_and_is_for_root_only(tmp_path
     base = tmp_path / "base"
     done = run(boot(sha, serve(body).url, base, power_off="echo 'off' $HOME"), tmp_path)
     assert done.returncode == 0, done.stderr
-    assert coding.decode(AgentConfig, (base / "agent.json").read_bytes()) == config()
+    assert json_codec.decode(AgentConfig, (base / "agent.json").read_bytes()) == config()
     assert (base / "agent.json").stat().st_mode & 0o777 == 0o600
     assert list((tmp_path / "cwd").iterdir()) == []
     assert "echo 'off' $HOME" in started_with(base, sha)

@@ -10,7 +10,7 @@ import pytest
 from moto import mock_aws
 from support.gcp_secrets import GcpSecrets, gcp_secrets
 
-from spotsurfer.controller.cloudsecrets import aws, gcp
+from spotsurfer.controller.jobs.secrets import aws, gcp
 from spotsurfer.model import errors as e
 
 VALUE = b"canary-5d1b8c"

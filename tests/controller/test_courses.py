@@ -9,20 +9,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from spotsurfer_agent.protocol import NearMiss, SaveFacts
+from spotsurfer_lab.size_backtest import size_policy
+from spotsurfer_wire.messages import NearMiss, SaveFacts
 from support.builders import JOB, NOW
 from support.rides import GIB, OFFERS, TYPES, Ride, asks, pool, usable
 
-from spotsurfer.controller.courses import looks
-from spotsurfer.core.resize import SIZED
-from spotsurfer.core.size import SizeRules
+from spotsurfer.controller.jobs.rightsizing import looks
+from spotsurfer.core.scheduling.rightsizing import SIZED, SizeRules
 from spotsurfer.model.actions import Grant, Terminate
 from spotsurfer.model.job import SIZE_OFF, MoveRequest, Rewind
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Cooldown, Market
-from spotsurfer.ports.size import Came, Moment, Size, SizeChoice, SizeTerms
-from spotsurfer.sim.sizecontest import size_policy
-from spotsurfer.state import usages
+from spotsurfer.ports.policies import Came, Size, SizeChoice, SizeMoment, SizeTerms
+from spotsurfer.state import usage
 
 QUICK = SizeRules(look_seconds=10.0)
 SMALL, MEDIUM, LARGE = 0, 1, 2
@@ -32,13 +31,13 @@ class Says:
     """Wishes what the last moment's memory is a key of; remembers what it was shown."""
 
     def __init__(self, by_gib: Mapping[int, Any] | None = None) -> None:
-        self.by_gib, self.moments = by_gib or {}, list[Moment]()
+        self.by_gib, self.moments = by_gib or {}, list[SizeMoment]()
 
     def begin(self, terms: SizeTerms) -> tuple[int, int]:
         self.terms = terms
         return 0, terms.start
 
-    def look(self, memory: int, moment: Moment) -> tuple[int, SizeChoice]:
+    def look(self, memory: int, moment: SizeMoment) -> tuple[int, SizeChoice]:
         self.moments.append(moment)
         said = self.by_gib.get(round(moment.memory_bytes / GIB))
         if isinstance(said, Exception):
@@ -49,7 +48,7 @@ class Says:
 class Waits(Says):
     """Moves only where that is free."""
 
-    def look(self, memory: int, moment: Moment) -> tuple[int, SizeChoice]:
+    def look(self, memory: int, moment: SizeMoment) -> tuple[int, SizeChoice]:
         return memory, SizeChoice(SMALL if moment.free else None, "it costs nothing" if moment.free else "")
 
 
@@ -365,8 +364,8 @@ def test_windows_that_were_thinned_are_the_same_looks() -> None:
     for i in range(60):
         use(ride, 1.0 + i % 4, 1)
     with ride.engine.begin() as c:
-        before = list(looks(usages.read(c, JOB), 6))
-        usages.thin(c, ride.now + timedelta(hours=2))
-        after = list(looks(usages.read(c, JOB), 6))
+        before = list(looks(usage.read(c, JOB), 6))
+        usage.thin(c, ride.now + timedelta(hours=2))
+        after = list(looks(usage.read(c, JOB), 6))
     assert [look for _, look in before] == [look for _, look in after]
     assert len(before) == 10

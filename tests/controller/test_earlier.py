@@ -7,23 +7,21 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from spotsurfer_agent.protocol import AgentState, Report
-from spotsurfer_agent.usage.window import Window
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_lab.size_backtest import size_policy
+from spotsurfer_policies.offer_choice import Cheapest
+from spotsurfer_wire.messages import AgentState, Report
+from spotsurfer_wire.usage import Window
 from support.builders import NOW, a_head, a_snapshot
 from support.rides import GIB, OFFERS, TYPES, Ride, asks
 
-from spotsurfer.controller.courses import Courses, Sizes
-from spotsurfer.controller.earlier import EarlierRuns
+from spotsurfer.controller.jobs.rightsizing import EarlierRuns, Rightsizing, Sizes
 from spotsurfer.core.decide import decide
-from spotsurfer.core.size import SizeRules
+from spotsurfer.core.scheduling.rightsizing import SizeRules
 from spotsurfer.model.actions import Plan
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import SIZE_OFF, Job, JobState, Parent
+from spotsurfer.model.job import SIZE_OFF, Job, JobId, JobState, Parent
 from spotsurfer.model.snapshot import JobSeen
-from spotsurfer.ports.size import Moment, Size, SizeChoice, SizeTerms
-from spotsurfer.sim.sizecontest import size_policy
-from spotsurfer.state import jobs, market, usages
+from spotsurfer.ports.policies import Size, SizeChoice, SizeMoment, SizeTerms
+from spotsurfer.state import jobs, observations, usage
 
 SECOND = asks(size_policy="surf")
 
@@ -35,7 +33,7 @@ class Asks:
         self.terms = terms
         return 0, terms.start
 
-    def look(self, memory: int, moment: Moment) -> tuple[int, SizeChoice]:
+    def look(self, memory: int, moment: SizeMoment) -> tuple[int, SizeChoice]:
         return memory, SizeChoice()
 
 
@@ -49,16 +47,16 @@ def ran(ride: Ride, name: str = "run-1", gib: tuple[float, ...] = (1.0,), protec
         jobs.add_job(c, replace(base, spec=replace(base.spec, **spec)))
         for i, m in enumerate(g * GIB for g in gib for _ in range(minutes)):
             row = Window(6 * i, 60.0, 1.0, 1.0, m, m, m, m, 0.0, 0.0)
-            usages.add(c, name, 1, [(NOW - timedelta(days=1) + timedelta(minutes=i), row)])
+            usage.add(c, name, 1, [(NOW - timedelta(days=1) + timedelta(minutes=i), row)])
         runs = Report(name, 1, "i-1", "0", 9, AgentState.RUNNING, 1, protection=protection)
         for told in (runs, replace(runs, protection=""), replace(runs, protection="", state=AgentState.FINISHED)):
-            market.set_usage(c, told, NOW)
+            observations.set_usage(c, told, NOW)
 
 
 def begins(ride: Ride, policy: Size, job: Job = SECOND) -> JobSeen:
     """The job before it ever ran, as `decide` sees it."""
     queued = JobSeen(replace(job, state=JobState.QUEUED), (), head=a_head(0))
-    courses = Courses(ride.engine, Sizes(lambda _n, _p: policy, rules=SizeRules()))
+    courses = Rightsizing(ride.engine, Sizes(lambda _n, _p: policy, rules=SizeRules()))
     world = a_snapshot(queued, offers=OFFERS)
     return courses.sized(world, lambda _: {}, world.jobs, NOW).jobs[0]
 
@@ -107,7 +105,7 @@ def test_a_peak_counts_also_while_memory_is_brought_back(ride: Ride) -> None:
     m = 20.0 * GIB
     row = Window(10**6, 60.0, 1.0, 1.0, m, m, m, m, 0.0, 0.0, arriving_bytes=5.0)
     with ride.engine.begin() as c:
-        usages.add(c, "run-1", 2, [(NOW - timedelta(hours=2), row)])
+        usage.add(c, "run-1", 2, [(NOW - timedelta(hours=2), row)])
     assert ordered(begins(ride, Asks())) == "a.large"
 
 

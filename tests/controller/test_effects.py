@@ -5,18 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from spotsurfer_agent.protocol import HeadKind
+from spotsurfer_wire.messages import HeadKind
 from support import saves
 from support.builders import NOW, a_job, ago, an_attempt
 
 from spotsurfer.controller.effects import after, job_after, recalled
 from spotsurfer.model.actions import Recall
-from spotsurfer.model.ids import AttemptNumber, InstanceId
+from spotsurfer.model.job import AttemptNumber, InstanceId, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.job import JobState, Wish
 from spotsurfer.model.snapshot import InstanceSeen
-from spotsurfer.model.transitions import AttemptEvent as E
-from spotsurfer.model.transitions import JobEvent
+from spotsurfer.model.state_machine import AttemptEvent as E
+from spotsurfer.model.state_machine import JobEvent
 
 UNTOLD = an_attempt(3, A.RELEASING, instance=None, launched_at=None)
 

@@ -6,27 +6,27 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from spotsurfer_agent.protocol import AgentState, Report
+from spotsurfer_lab.size_backtest import size_policy
+from spotsurfer_wire.messages import AgentState, Report
 from support.rides import GIB, Ride, asks
 
-from spotsurfer.controller.chronicle import news
-from spotsurfer.controller.events import Kind
-from spotsurfer.core.size import SizeRules
+from spotsurfer.controller.event_recorder import news
+from spotsurfer.core.scheduling.rightsizing import SizeRules
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.ports.size import Moment, Size, SizeChoice, SizeTerms
-from spotsurfer.sim.sizecontest import size_policy
+from spotsurfer.model.timeline_events import Kind
+from spotsurfer.ports.policies import Size, SizeChoice, SizeMoment, SizeTerms
 
 
 class Says:
     """Always wishes the same; remembers what it was shown."""
 
     def __init__(self, to: int | None = None) -> None:
-        self.to, self.moments = to, list[Moment]()
+        self.to, self.moments = to, list[SizeMoment]()
 
     def begin(self, terms: SizeTerms) -> tuple[int, int]:
         return 0, terms.start
 
-    def look(self, memory: int, moment: Moment) -> tuple[int, SizeChoice]:
+    def look(self, memory: int, moment: SizeMoment) -> tuple[int, SizeChoice]:
         self.moments.append(moment)
         return memory, SizeChoice(self.to)
 

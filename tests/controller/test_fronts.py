@@ -11,21 +11,19 @@ from sqlalchemy import Engine
 from support.builders import JOB, NOW, POOL, a_job, a_snapshot, an_attempt, seen
 from support.dict_store import DictStore
 
-from spotsurfer.controller.commands import FRONT, Commands
-from spotsurfer.controller.fronts import FrontDoors, Sources, port_statuses
-from spotsurfer.front.places import At, Place
+from spotsurfer.controller.jobs.commands import FRONT, Commands
+from spotsurfer.controller.jobs.exposed_ports import FrontDoors, Sources, port_statuses
+from spotsurfer.ingress.connection import At, Target
 from spotsurfer.model.errors import Conflict, SpotsurferError
-from spotsurfer.model.ids import InstanceId
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.job import HeldBy, Job, JobState, Wish
+from spotsurfer.model.job import HeldBy, InstanceId, Job, JobPort, JobState, Wish
 from spotsurfer.model.market import Market
-from spotsurfer.model.ports import JobPort
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.ports.provider import InstanceState, InstanceView
-from spotsurfer.state import fronts
+from spotsurfer.state import exposed_ports
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
-from spotsurfer.store.heads import Heads
+from spotsurfer.store.head_logs import HeadLogs
 
 PORTS = {"ports": (JobPort("web", 8888), JobPort("more", 9000))}
 ASLEEP = {"state": JobState.HELD, "wish": Wish.HOLD, "held_by": HeldBy.IDLE, "reason": "idle"}
@@ -42,7 +40,7 @@ class Cloud:
 
 def doors(engine: Engine, job: Job, ports: range = range(20500, 20502), public: bool = False) -> tuple[FrontDoors, list[str]]:
     woken: list[str] = []
-    commands = Commands(engine, ManualClock(NOW), Heads(DictStore()), lambda: None)
+    commands = Commands(engine, ManualClock(NOW), HeadLogs(DictStore()), lambda: None)
 
     def wake(name: str) -> Job:
         woken.append(name)
@@ -56,7 +54,7 @@ def doors(engine: Engine, job: Job, ports: range = range(20500, 20502), public: 
 
 def given(engine: Engine) -> dict[tuple[str, str], int]:
     with engine.connect() as connection:
-        return fronts.all_listens(connection)
+        return exposed_ports.all_listens(connection)
 
 
 @pytest.fixture
@@ -86,11 +84,11 @@ def test_a_port_that_is_taken_by_somebody_else_is_not_given_again(engine: Engine
 
 def test_the_way_to_the_machine(engine: Engine) -> None:
     one, _ = doors(engine, a_job(PORTS))
-    raw, address = one.outlet(Place(At.RUNS, 1, "token-1"))
+    raw, address = one.outlet(Target(At.RUNS, 1, "token-1"))
     raw.close()
     assert address == "10.0.0.1"
     with pytest.raises(SpotsurferError, match="has no address yet"):
-        doors(engine, a_job(PORTS), public=True)[0].outlet(Place(At.RUNS, 1, "token-1"))
+        doors(engine, a_job(PORTS), public=True)[0].outlet(Target(At.RUNS, 1, "token-1"))
 
 
 def test_only_what_the_controller_put_to_sleep_is_woken(engine: Engine) -> None:
@@ -113,7 +111,7 @@ def test_a_connection_does_not_undo_what_the_user_ordered_meanwhile(engine: Engi
     with engine.begin() as c:
         rows.add_job(c, a_job(PORTS, state=JobState.HELD, wish=Wish.HOLD))
     with pytest.raises(Conflict):
-        Commands(engine, ManualClock(NOW), Heads(DictStore()), lambda: None).resume(JOB, FRONT)
+        Commands(engine, ManualClock(NOW), HeadLogs(DictStore()), lambda: None).resume(JOB, FRONT)
 
 
 def test_nobody_is_led_to_the_address_of_a_machine_that_is_gone(engine: Engine) -> None:

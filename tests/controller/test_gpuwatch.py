@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from spotsurfer_agent import manifest, objectkeys
-from spotsurfer_agent.protocol import AgentState, Report
+from spotsurfer_wire import manifest, object_keys
+from spotsurfer_wire.messages import AgentState, Report
 from support.builders import NOW, a_head, a_job, ago, an_attempt
 from support.dict_store import DictStore
 from support.saves import JOB, KEYS, a_manifest
 
-from spotsurfer.controller.gpuwatch import GpuWatch
-from spotsurfer.model.gpus import Gpus
-from spotsurfer.model.ids import AttemptNumber, JobId
-from spotsurfer.model.job import Job
-from spotsurfer.store.imagegpus import ImageGpus
-from spotsurfer.store.reports import Heard
+from spotsurfer.controller.machines.gpu_facts import GpuWatch, ImageGpus
+from spotsurfer.model.job import AttemptNumber, Job, JobId
+from spotsurfer.model.market import Gpus
+from spotsurfer.store.agent_reports import Heard
 
 FIRST, SECOND = "000001-000001", "000001-000002"
 FACTS = {"GPU": "NVIDIA H200", "GPU count": "2", "GPU driver": "580.159.04", "GPU processes": "2 3"}
@@ -44,7 +42,7 @@ def test_the_driver_of_the_newest_machine_counts_and_only_for_a_while() -> None:
 
 def store_with(facts: dict[str, str]) -> DictStore:
     store = DictStore()
-    store.put(objectkeys.manifest_key(JOB, FIRST), manifest.encode(a_manifest(FIRST, ["a"], facts=facts), KEYS))
+    store.put(object_keys.manifest_key(JOB, FIRST), manifest.encode(a_manifest(FIRST, ["a"], facts=facts), KEYS))
     return store
 
 
@@ -71,7 +69,7 @@ def test_an_image_without_gpu_memory_may_go_anywhere() -> None:
 
 def test_a_store_that_does_not_answer_or_lies_speaks_against_nothing_and_is_asked_again() -> None:
     store = store_with(FACTS)
-    key = objectkeys.manifest_key(JOB, FIRST)
+    key = object_keys.manifest_key(JOB, FIRST)
     good, store.objects[key] = store.objects[key], b"forged"
     watch = GpuWatch(ImageGpus(store, lambda _: KEYS), 60.0)
     assert watch.image(job(gpus=2), a_head(checkpoint=FIRST)) is None

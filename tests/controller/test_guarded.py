@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_wire.store.port import StoreError
 
-from spotsurfer.controller.guarded import FAILURES_MAX, LONGEST_SECONDS, Guarded
+from spotsurfer.controller.machines.circuit_breaker import FAILURES_MAX, LONGEST_SECONDS, Guarded
 from spotsurfer.model.errors import CredentialsExpired, NoCapacity, ProviderDenied, ProviderError, Throttled
-from spotsurfer.model.ids import InstanceId
+from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.ports.provider import Capabilities, InstanceState, InstanceView, LaunchPlan, Listing

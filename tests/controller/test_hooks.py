@@ -8,8 +8,8 @@ from pathlib import Path
 
 from support.builders import NOW, a_job
 
-from spotsurfer import shipped
-from spotsurfer.controller.hooks import Hooks
+from spotsurfer.cli.commands import init
+from spotsurfer.controller.jobs.end_hooks import Hooks
 from spotsurfer.model.job import JobState
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state.db import open_database
@@ -28,6 +28,6 @@ def test_its_environment_is_what_the_configuration_tells(tmp_path: Path) -> None
     given = dict(
         line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines() if line.startswith("SPOTSURFER_JOB")
     )
-    assert set(given) == set(re.findall(r"SPOTSURFER_JOB[A-Z_]*", shipped.CONFIG.read_text()))
+    assert set(given) == set(re.findall(r"SPOTSURFER_JOB[A-Z_]*", init.CONFIG.read_text()))
     assert given["SPOTSURFER_JOB_STATE"] == "held"
     assert given["SPOTSURFER_JOB_EXIT_CODE"] == ""

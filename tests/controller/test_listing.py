@@ -9,12 +9,11 @@ import pytest
 from sqlalchemy import event
 from support.builders import a_job, an_attempt
 
-from spotsurfer import wiring
-from spotsurfer.model.ids import JobId
+from spotsurfer.config.settings import Settings
+from spotsurfer.controller import wiring
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.ports import JobPort
-from spotsurfer.settings import Settings
-from spotsurfer.state import fronts
+from spotsurfer.model.job import JobId, JobPort
+from spotsurfer.state import exposed_ports
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
 
@@ -43,7 +42,7 @@ def test_statements_do_not_grow_with_jobs(
                 job = JobId(f"job-{made}")
                 rows.add_job(c, a_job({"ports": (JobPort("web", 80),)}, id=job))
                 rows.add_attempt(c, an_attempt(1, A.RUNNING, job=job, token=f"token-{made}"))
-                fronts.give(c, job, "web", 20500 + made)
+                exposed_ports.give(c, job, "web", 20500 + made)
         said.clear()
         listed = controller.service.jobs()
         assert {s.job.id: [p.address for p in s.ports] for s in listed} == {

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from spotsurfer_lab.size_backtest import size_policy
 from support.loads import Load, noise, spikes, square
 from support.rides import GIB, TYPES, Ride, asks
 
-from spotsurfer.core.size import SizeRules
-from spotsurfer.ports.size import Moment, Size, SizeChoice, SizeTerms
-from spotsurfer.sim.sizecontest import size_policy
+from spotsurfer.core.scheduling.rightsizing import SizeRules
+from spotsurfer.ports.policies import Size, SizeChoice, SizeMoment, SizeTerms
 
 MOST = 29 * GIB  # the largest machine holds it
 MINUTES = 75
@@ -24,7 +24,7 @@ class Restless:
     def begin(self, terms: SizeTerms) -> tuple[int, int]:
         return 0, terms.start
 
-    def look(self, memory: int, moment: Moment) -> tuple[int, SizeChoice]:
+    def look(self, memory: int, moment: SizeMoment) -> tuple[int, SizeChoice]:
         return memory + 1, SizeChoice(memory % len(TYPES), "restless")
 
 

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from spotsurfer_agent.access.handout import unseal
+from spotsurfer_wire.sealed_objects import unseal_handout
 from support.builders import JOB, a_job, an_attempt
 
-from spotsurfer.controller.bootstrap import Login
-from spotsurfer.machines import Machines
+from spotsurfer.config.settings import Settings
+from spotsurfer.controller.machines.bootstrap import Login
+from spotsurfer.controller.machines.user_data import Machines
 from spotsurfer.ports.provider import BillingRule, Capabilities, StoreAccess
-from spotsurfer.settings import Settings
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
-from spotsurfer.storekey import StoreKey
+from spotsurfer.store.master_key import StoreKey
 
 KEY = StoreKey(b"m" * 32)
 HOST_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nof the machine\n-----END OPENSSH PRIVATE KEY-----\n"
@@ -46,7 +46,7 @@ def test_user_data_holds_no_secret_but_a_voucher_and_is_the_same_each_time(machi
 
 
 def test_what_it_leaves_out_opens_by_the_voucher(machines: Machines) -> None:
-    kept = unseal(machines.left_out(an_attempt(1)), KEY.voucher_of(JOB, 1), JOB, 1).values
+    kept = unseal_handout(machines.left_out(an_attempt(1)), KEY.voucher_of(JOB, 1), JOB, 1).values
     assert kept["key"] == KEY.secret_of(JOB) and kept["access_secret"] == KEY.access_secret_of(JOB, 1).hex()
     assert kept["host_key"] == HOST_KEY and "of-the-lab" in kept["input_options"]
 
@@ -57,6 +57,6 @@ def test_a_machine_without_a_role_is_told_all(machines: Machines) -> None:
         capabilities=Capabilities(120.0, "aws", BillingRule()), store_access=lambda *_: StoreAccess("s3://b", {"region": "x"})
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spotsurfer.controller.bootstrap.presigned_get", lambda *_: "https://b/x")
+        patch.setattr("spotsurfer.controller.machines.bootstrap.presigned_get", lambda *_: "https://b/x")
         text = machines.user_data(an_attempt(1))
     assert KEY.secret_of(JOB) in text and KEY.voucher_of(JOB, 1).hex() not in text

@@ -11,7 +11,7 @@ from support.builders import JOB, NOW, POOL, a_job, an_attempt, an_offer
 from support.dict_store import DictStore
 
 from spotsurfer.controller.apply import Apply, Ports
-from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.jobs.commands import Commands
 from spotsurfer.model.actions import SetWish
 from spotsurfer.model.errors import Conflict, SpotsurferError, UsageError
 from spotsurfer.model.job import MarketChoice, MoveRequest, Wish
@@ -19,7 +19,7 @@ from spotsurfer.model.market import Market, Offer
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
-from spotsurfer.store.heads import Heads
+from spotsurfer.store.head_logs import HeadLogs
 
 OFFERS = tuple(an_offer(market, pool=replace(POOL, instance_type=t)) for t in ("m6i.large", "r6i.large") for market in Market)
 
@@ -29,7 +29,7 @@ def commands(offers: tuple[Offer, ...], **spec: object) -> Commands:
     with engine.begin() as c:
         rows.add_job(c, a_job(dict(spec)))
         rows.add_attempt(c, an_attempt())
-    return Commands(engine, ManualClock(NOW), Heads(DictStore()), lambda: None, offers=lambda: offers)
+    return Commands(engine, ManualClock(NOW), HeadLogs(DictStore()), lambda: None, offers=lambda: offers)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.store import open_store
+from spotsurfer_wire.store.obstore import open_store
 
-from spotsurfer import wiring
-from spotsurfer.settings import Settings
-from spotsurfer.web.guard import load_token
+from spotsurfer.config.settings import Settings
+from spotsurfer.controller import wiring
+from spotsurfer.web.app import load_token
 from spotsurfer.web.server import unix_socket
 
 pytestmark = pytest.mark.real

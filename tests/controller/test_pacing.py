@@ -9,27 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.protocol import Desired
-from spotsurfer_agent.store import ObstoreStore, open_store
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import Desired
+from spotsurfer_wire.store.obstore import ObstoreStore, open_store
 from sqlalchemy import Connection, Engine, event
 from support.builders import JOB, NOW, POOL, a_job, ago, an_attempt
 
-from spotsurfer.controller.annals import Annals
+from spotsurfer.config.settings import Settings
 from spotsurfer.controller.apply import Apply, Ports
+from spotsurfer.controller.history.past_attempts import AttemptOutcomes
+from spotsurfer.controller.wiring import _policies
 from spotsurfer.model.actions import Ask, Pace
 from spotsurfer.model.errors import ConfigError
-from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
-from spotsurfer.model.job import Attempt, JobState
+from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, JobId, JobState
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.lives import Fates
+from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.market import Market
 from spotsurfer.ports.clock import ManualClock
-from spotsurfer.settings import Settings
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
 from spotsurfer.state.db import open_database
-from spotsurfer.wiring import _policies
 
 KIND = (POOL, Market.SPOT)
 ONE = AttemptNumber(1)
@@ -56,8 +55,8 @@ def applied(engine: Engine, store: ObstoreStore, *actions: Any) -> list[str]:
 
 
 def desired(store: ObstoreStore) -> Desired | None:
-    data = store.get(objectkeys.desired_key(JOB, 1))
-    return None if data is None else coding.decode(Desired, data)
+    data = store.get(object_keys.desired_key(JOB, 1))
+    return None if data is None else json_codec.decode(Desired, data)
 
 
 def load(engine: Engine) -> Attempt:
@@ -119,7 +118,7 @@ def add(engine: Engine, job: str, number: int, state: A = A.RELEASED, **changes:
         rows.add_attempt(c, replace(made, job=JobId(job), instance=InstanceId(f"i-{job}-{number}")))
 
 
-def look(annals: Annals, engine: Engine) -> Fates:
+def look(annals: AttemptOutcomes, engine: Engine) -> Fates:
     with engine.connect() as c:
         jobs = [j.id for j in rows.open_jobs(c)]
         return annals.past(c, rows.attempts(c, jobs), NOW).get(KIND, Fates())
@@ -140,23 +139,23 @@ def test_machines_of_ended_jobs_count_and_old_ones_do_not(engine: Engine) -> Non
     add(engine, "b", 2, released_at=ago(10), reclaimed=True, drained=True)
     add(engine, "b", 3, released_at=NOW - timedelta(days=200), reclaimed=True)
     end(engine, "b", JobState.SUCCEEDED)
-    fates = look(Annals(), engine)
+    fates = look(AttemptOutcomes(), engine)
     assert (fates.noticed, fates.unnoticed, fates.lives.losses) == (1, 1, 2)
 
 
 @pytest.mark.parametrize("state", [None, JobState.SUCCEEDED], ids=["its job goes on", "its job ended with it"])
 def test_each_machine_counts_once_as_it_ends(engine: Engine, state: JobState | None) -> None:
-    annals = Annals()
+    annals = AttemptOutcomes()
     add(engine, "b", 1, A.RUNNING)
     assert look(annals, engine) == Fates()
     end(engine, "b", state, reclaimed=True)
     for _ in range(3):
         assert look(annals, engine).unnoticed == 1
-    assert look(annals, engine) == look(Annals(), engine), "a controller that starts anew knows the same"
+    assert look(annals, engine) == look(AttemptOutcomes(), engine), "a controller that starts anew knows the same"
 
 
 def test_a_look_at_many_jobs_asks_nothing(engine: Engine) -> None:
-    annals = Annals()
+    annals = AttemptOutcomes()
     for n in range(20):
         add(engine, f"j{n}", 1, A.RUNNING)
     look(annals, engine)

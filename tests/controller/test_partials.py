@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.protocol import AgentState, Desired, Report
-from spotsurfer_agent.results import OutputObject, Partial
-from spotsurfer_agent.store import ObstoreStore, open_store
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import AgentState, Desired, OutputObject, Partial, Report
+from spotsurfer_wire.store.obstore import ObstoreStore, open_store
 from sqlalchemy import Engine
 from support.builders import JOB, NOW, a_job, an_attempt
 
 from spotsurfer.controller.apply import Apply, Ports
-from spotsurfer.controller.partials import Partials
+from spotsurfer.controller.jobs.partial_outputs import Partials
 from spotsurfer.model.actions import Ask
 from spotsurfer.model.errors import Conflict, NotFound
-from spotsurfer.model.ids import AttemptNumber
+from spotsurfer.model.job import AttemptNumber
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import jobs as rows
@@ -46,9 +45,9 @@ def hold(engine: Engine, state: A = A.RUNNING, desired: int = 2, number: int = 1
 
 
 def there(store: ObstoreStore, number: int, attempt: int = 1) -> None:
-    store.put(objectkeys.partial_prefix(JOB, number, attempt) + "deep/LIST", b"abc")
+    store.put(object_keys.partial_prefix(JOB, number, attempt) + "deep/LIST", b"abc")
     told = Partial(number, attempt, "main", "now", {"deep/LIST": OutputObject(3, "d" * 64)}, ["*.log"])
-    assert store.create(objectkeys.partial_key(JOB, number, attempt), coding.encode(told))
+    assert store.create(object_keys.partial_key(JOB, number, attempt), json_codec.encode(told))
 
 
 def partials(engine: Engine, store: ObstoreStore, said: Report | None = SAID) -> Partials:
@@ -58,8 +57,8 @@ def partials(engine: Engine, store: ObstoreStore, said: Report | None = SAID) ->
 def test_pending_until_the_list_is_there(engine: Engine, store: ObstoreStore) -> None:
     hold(engine)
     assert partials(engine, store).seen(JOB, 2).done is False
-    store.put(objectkeys.partial_prefix(JOB, 2, 1) + "x", b"half of it")
-    store.put(objectkeys.partial_prefix(JOB, 2, 1) + "LIST", b"a file of that name")
+    store.put(object_keys.partial_prefix(JOB, 2, 1) + "x", b"half of it")
+    store.put(object_keys.partial_prefix(JOB, 2, 1) + "LIST", b"a file of that name")
     assert partials(engine, store).seen(JOB, 2).done is False
     there(store, 2)
     seen = partials(engine, store).seen(JOB, 2)
@@ -101,8 +100,8 @@ def test_the_request_stays_in_what_is_wanted_of_the_machine(engine: Engine, stor
     apply = Apply(ports, lambda _token, _id: None)
     for save, why, number in ((0, "so far", 2), (5, "a save", 0)):
         apply.carry_out(Ask(JOB, AttemptNumber(1), "run", save, None, None, why, number))
-        data = store.get(objectkeys.desired_key(JOB, 1))
+        data = store.get(object_keys.desired_key(JOB, 1))
         assert data is not None
-        assert coding.decode(Desired, data).partial == 2
+        assert json_codec.decode(Desired, data).partial == 2
     with engine.connect() as c:
         assert rows.load_attempt(c, JOB, AttemptNumber(1)).desired_partial == 2

@@ -7,27 +7,25 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
-from spotsurfer_agent.fitsaid import Fit, say
-from spotsurfer_agent.protocol import AgentState, Head, HeadKind, Report, SaveFacts
+from spotsurfer_wire.messages import AgentState, Fit, Head, HeadKind, Report, SaveFacts, say
 from sqlalchemy import Engine
 from support.builders import JOB, NOW, a_job, an_attempt
 from support.dict_store import DictStore
 
-from spotsurfer.controller import pauses
 from spotsurfer.controller.apply import Apply, Ports
-from spotsurfer.controller.chronicle import news
-from spotsurfer.controller.events import Kind
+from spotsurfer.controller.event_recorder import news
+from spotsurfer.controller.history import past_attempts
 from spotsurfer.model.actions import Mark
-from spotsurfer.model.ids import AttemptNumber
-from spotsurfer.model.job import Attempt
+from spotsurfer.model.job import Attempt, AttemptNumber
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.transitions import AttemptEvent
+from spotsurfer.model.state_machine import AttemptEvent
+from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import market, timeline
+from spotsurfer.state import observations, timeline
 from spotsurfer.state.db import open_database
-from spotsurfer.store.heads import Heads
+from spotsurfer.store.head_logs import HeadLogs
 
 FINAL = SaveFacts("000001-000004", 4, "final", 4_000_000_000, 400_000_000, 0.6, 3.9)
 REPORT = Report(JOB, 1, "i-1", "0", 9, AgentState.DRAINED, 7, last_save=FINAL)
@@ -43,7 +41,7 @@ def engine() -> Engine:
         for state, seconds in (("draining", 9), ("drained", 4), ("releasing", 3)):
             at = NOW - timedelta(seconds=seconds)
             timeline.add(c, Moment(at, JOB, 1, "attempt", "", {"from": "x", "to": state, "event": "x"}))
-        market.set_usage(c, REPORT, NOW)
+        observations.set_usage(c, REPORT, NOW)
     return made
 
 
@@ -54,9 +52,9 @@ def waiter(**changes: object) -> Attempt:
 
 def test_the_three_parts_of_a_pause(engine: Engine) -> None:
     with engine.connect() as c:
-        found = pauses.measure(c, waiter(), None, NOW)
+        found = past_attempts.measure(c, waiter(), None, NOW)
     assert found is not None
-    assert found == pauses.Pause(3.9, 0.5, 3.5)
+    assert found == past_attempts.Pause(3.9, 0.5, 3.5)
     assert found.seconds == pytest.approx(7.9)
     assert "stood still for 7.9 s" in str(found)
 
@@ -66,7 +64,7 @@ def test_a_clock_that_is_wrong_makes_no_pause(engine: Engine, committed: float |
     """It was told to drain 9 s ago, took 3.9 s, and was seen drained 4 s ago."""
     at = NOW - timedelta(seconds=committed) if committed is not None else None
     with engine.connect() as c:
-        found = pauses.measure(c, waiter(), at, NOW)
+        found = past_attempts.measure(c, waiter(), at, NOW)
     assert found is not None and found.unseen_seconds == pytest.approx(unseen)
 
 
@@ -78,14 +76,14 @@ def test_the_pause_of_a_job_that_left_while_the_controller_was_dead_begins_when_
         steps = [(60, "attempt", {"to": "running"}), (4.4, "saved", {"checkpoint": FINAL.checkpoint}), (4.4, "notice", {})]
         for seconds, kind, data in [*steps, (4, "attempt", {"to": "drained"})]:
             timeline.add(c, Moment(NOW - timedelta(seconds=seconds), JOB, 1, kind, "", data))
-        market.set_usage(c, REPORT, NOW)
-        found = pauses.measure(c, waiter(), NOW - timedelta(seconds=24), NOW)
+        observations.set_usage(c, REPORT, NOW)
+        found = past_attempts.measure(c, waiter(), NOW - timedelta(seconds=24), NOW)
     assert found is not None and found.seconds == pytest.approx(27.9)
     assert "saved in 3.9 s, seen as saved 20.0 s later (by its old machine's clock), handed over in 0.5 s" in str(found)
 
 
 def test_when_the_final_save_was_committed_is_read_from_its_entry(engine: Engine) -> None:
-    heads, unused = Heads(DictStore()), cast("Any", None)
+    heads, unused = HeadLogs(DictStore()), cast("Any", None)
     for number, seconds in ((1, 600.0), (2, 4.8)):
         at, final = (NOW - timedelta(seconds=seconds)).isoformat(), number == 2
         kind, checkpoint = (HeadKind.COMMIT, FINAL.checkpoint) if final else (HeadKind.GRANT, None)
@@ -103,19 +101,21 @@ def test_when_the_final_save_was_committed_is_read_from_its_entry(engine: Engine
 def test_the_time_for_which_a_job_was_held_is_no_pause_of_a_move(engine: Engine, seconds: float, counts: bool) -> None:
     with engine.begin() as c:
         timeline.add(c, Moment(NOW - timedelta(seconds=seconds), JOB, None, "ended", "", {"state": "held"}))
-        assert (pauses.measure(c, waiter(), None, NOW) is not None) is counts
+        assert (past_attempts.measure(c, waiter(), None, NOW) is not None) is counts
 
 
 def test_a_job_that_was_not_handed_over_has_none(engine: Engine) -> None:
     with engine.connect() as c:
-        assert pauses.measure(c, waiter(from_checkpoint=None), None, NOW) is None
-        assert pauses.measure(c, waiter(from_checkpoint="000001-000003"), None, NOW) is None, "it went back to an older one"
+        assert past_attempts.measure(c, waiter(from_checkpoint=None), None, NOW) is None
+        assert past_attempts.measure(c, waiter(from_checkpoint="000001-000003"), None, NOW) is None, (
+            "it went back to an older one"
+        )
 
 
 def test_without_the_old_machines_last_word_none_is_made_up(engine: Engine) -> None:
     with engine.begin() as c:
-        market.set_usage(c, replace(REPORT, last_save=None), NOW)
-        assert pauses.measure(c, waiter(), None, NOW) is None
+        observations.set_usage(c, replace(REPORT, last_save=None), NOW)
+        assert past_attempts.measure(c, waiter(), None, NOW) is None
 
 
 def test_the_timeline_tells_when_the_verdict_changes_and_only_then() -> None:

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.protocol import Done, Head, HeadKind
-from spotsurfer_agent.times import Row
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import Done, Head, HeadKind
+from spotsurfer_wire.output import Row
 from support.builders import JOB, a_job
 
-from spotsurfer import wiring
+from spotsurfer.config.settings import Settings
+from spotsurfer.controller import wiring
 from spotsurfer.model.errors import NotFound
 from spotsurfer.model.job import JobState
 from spotsurfer.ports.service import LogAsk
-from spotsurfer.settings import Settings
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
 
@@ -29,11 +29,11 @@ def controller(tmp_path: Path) -> Iterator[wiring.Controller]:
     for number, (kind, epoch) in enumerate(kinds, 1):
         done = Done(3, "exited") if kind is HeadKind.DONE else None
         entry = Head(number, kind, epoch, None, 0, False, done, 0.0, f"n{number}", "")
-        store.create(objectkeys.head_key(JOB, number), coding.encode(entry))
+        store.create(object_keys.head_key(JOB, number), json_codec.encode(entry))
     for attempt, out, err in ((1, b"first run\n", b"no\n"), (4, b"second run\n", b"oh\n")):
         record = Row(1000, 0, 0).packed() + Row(2000, 0, 3).packed() + Row(3000, len(out), 3).packed()
         for stream, data in (("times", record), ("out", out), ("err", err)):
-            store.create(objectkeys.log_key(JOB, attempt, stream, 0, len(data)), data)
+            store.create(object_keys.log_key(JOB, attempt, stream, 0, len(data)), data)
     with open_database(tmp_path / "data" / "state.db").begin() as c:
         rows.add_job(c, a_job())
     yield made
@@ -71,7 +71,7 @@ def test_who_waits_for_news_asks_the_store_once_in_so_long(controller: wiring.Co
 
 def test_of_an_ended_job_all_is_told_at_once(controller: wiring.Controller, tmp_path: Path) -> None:
     store = controller.service._output._store
-    store.create(objectkeys.log_key(JOB, 4, "out", 11, 16), b"late\n")
+    store.create(object_keys.log_key(JOB, 4, "out", 11, 16), b"late\n")
     ask = LogAsk(in_order=True, old_seconds=60.0)
     found = controller.service.printed(JOB, ask)
     assert b"late\n" not in b"".join(p.data for p in found.parts), "its order is not recorded yet"

@@ -9,21 +9,21 @@ from sqlalchemy import Engine
 from support.builders import JOB, NOW, a_job
 from support.dict_store import DictStore
 
-from spotsurfer.controller.commands import Commands
+from spotsurfer.controller.jobs.commands import Commands
 from spotsurfer.model.errors import Conflict, UsageError
 from spotsurfer.model.job import JobState, Wish
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
 from spotsurfer.state.db import open_database
-from spotsurfer.store.heads import Heads
+from spotsurfer.store.head_logs import HeadLogs
 
 
 def world(pokes: list[None], **changes: Any) -> tuple[Engine, Commands]:
     engine = open_database(None)
     with engine.begin() as c:
         rows.add_job(c, a_job({"priority": 3}, **changes))
-    return engine, Commands(engine, ManualClock(NOW), Heads(DictStore()), lambda: pokes.append(None))
+    return engine, Commands(engine, ManualClock(NOW), HeadLogs(DictStore()), lambda: pokes.append(None))
 
 
 @pytest.mark.parametrize("state", [JobState.QUEUED, JobState.ACTIVE, JobState.HELD])

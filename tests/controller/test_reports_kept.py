@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.protocol import AgentState, Report, SaveFacts
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import AgentState, Report, SaveFacts
+from spotsurfer_wire.store.port import StoreError
 from sqlalchemy import text as sql
 from support.builders import JOB, NOW, a_job, a_snapshot, an_attempt, seen
 from support.desk import Versions
 
-from spotsurfer.controller import chronicle
-from spotsurfer.controller.chronicle import Chronicle
+from spotsurfer.controller import event_recorder
+from spotsurfer.controller.event_recorder import EventRecorder
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import market, timeline
+from spotsurfer.state import observations, timeline
 from spotsurfer.state.db import open_database
-from spotsurfer.store.reports import Reports
+from spotsurfer.store.agent_reports import Reports
 
 FINAL = SaveFacts("000001-000004", 4, "final", 4_000_000_000, 400_000_000, 0.6, 3.9)
 FIRST = Report(JOB, 1, "i-1", "0", 8, AgentState.RUNNING, 7, cpu_seconds=10.0)
@@ -45,11 +45,11 @@ class Desk:
 
     def begin(self) -> None:
         """A controller that was just started."""
-        self.reports, self.chronicle = Reports(self.store), Chronicle(self.database)
+        self.reports, self.chronicle = Reports(self.store), EventRecorder(self.database)
 
     def say(self, *reports: Report) -> None:
         for r in reports:
-            self.store.put(objectkeys.live_key(r.job, r.attempt), coding.encode(r))
+            self.store.put(object_keys.live_key(r.job, r.attempt), json_codec.encode(r))
 
     def tick(self, now: Any = NOW) -> None:
         observer = SimpleNamespace(changed=self.reports.listen(now), reports=self.reports, lookout=None)
@@ -60,7 +60,7 @@ class Desk:
 
     def known(self) -> Any:
         with self.database.connect() as c:
-            return market.last_words(c, [JOB])
+            return observations.last_words(c, [JOB])
 
     def saved(self) -> int:
         with self.database.connect() as c:
@@ -76,7 +76,7 @@ def test_a_report_that_can_not_be_read_hinders_no_other(desk: Desk) -> None:
     desk.say(LAST, OTHER)
 
     def fails(verb: str, key: str) -> None:
-        if verb == "get" and key == objectkeys.live_key(JOB, 2):
+        if verb == "get" and key == object_keys.live_key(JOB, 2):
             raise StoreError("away")
 
     desk.store.before = fails
@@ -121,7 +121,7 @@ def test_three_reports_that_are_never_given_hinder_no_other(desk: Desk) -> None:
     desk.say(*(replace(FIRST, attempt=number) for number in range(1, 7)))
 
     def fails(verb: str, key: str) -> None:
-        if verb == "get" and key in [objectkeys.live_key(JOB, n) for n in (1, 2, 3)]:
+        if verb == "get" and key in [object_keys.live_key(JOB, n) for n in (1, 2, 3)]:
             raise StoreError("denied")
 
     desk.store.before = fails
@@ -138,15 +138,15 @@ def test_three_reports_that_are_never_given_hinder_no_other(desk: Desk) -> None:
     ("body", "why"),
     [
         (b"", "empty"),
-        (coding.encode(FIRST).replace(b"10.0", b"NaN"), "NaN is no number"),
+        (json_codec.encode(FIRST).replace(b"10.0", b"NaN"), "NaN is no number"),
         (b"x" * 2_000_000, "too large"),
-        (coding.encode(OTHER), "another attempt"),
+        (json_codec.encode(OTHER), "another attempt"),
     ],
 )
 def test_a_garbled_report_is_a_sign_of_life_and_no_word(desk: Desk, body: bytes, why: str) -> None:
     desk.say(FIRST)
     desk.tick()
-    desk.store.put(objectkeys.live_key(JOB, 1), body)
+    desk.store.put(object_keys.live_key(JOB, 1), body)
     desk.tick(LATER)
     assert desk.known()[JOB, 1][1] == FIRST
     word = desk.reports.word(JOB, 1)
@@ -160,7 +160,7 @@ def test_a_report_that_the_database_did_not_take_is_written_down_at_the_next_tic
     desk.tick()
     desk.say(LAST)
     with monkeypatch.context() as m:
-        m.setattr(chronicle, "news", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        m.setattr(event_recorder, "news", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
         with pytest.raises(OSError, match="disk full"):
             desk.tick()
     assert desk.known()[JOB, 1][1] == FIRST
@@ -177,7 +177,7 @@ def test_a_report_that_can_not_be_written_down_leaves_the_one_before_it(desk: De
     desk.tick()
     desk.say(LAST)
     with monkeypatch.context() as m:
-        m.setattr(chronicle, "news", lambda *_: 1 / 0)
+        m.setattr(event_recorder, "news", lambda *_: 1 / 0)
         desk.tick(LATER)
     word, heard = desk.reports.word(JOB, 1), desk.reports.heard(JOB, 1)
     assert word is not None and word.garbled and word.at == LATER
@@ -197,11 +197,11 @@ def test_a_row_of_an_older_version_fails_no_tick(desk: Desk, text: str, known: l
     with desk.database.begin() as c:
         c.execute(sql("UPDATE usage SET doc = replace(doc, :old, :new) WHERE attempt = 1"), {"old": old, "new": new})
     desk.begin()
-    desk.store.delete([objectkeys.live_key(JOB, 1)])
+    desk.store.delete([object_keys.live_key(JOB, 1)])
     desk.tick(LATER)
     with desk.database.connect() as c:
         assert [r.error for k, (_, r) in desk.known().items() if k == (JOB, 1)] == known
-        assert [r.error for r in [market.last_report(c, JOB, 1)] if r is not None] == known
+        assert [r.error for r in [observations.last_report(c, JOB, 1)] if r is not None] == known
     assert (JOB, 2) in desk.known()
     desk.say(LAST)
     desk.tick(LATER)
@@ -307,7 +307,7 @@ def test_gaps_are_apart_and_in_order_and_count_once(looks: list[tuple[int, str]]
 def test_a_report_that_is_gone_was_there_until_now(desk: Desk) -> None:
     desk.say(FIRST)
     desk.reports.listen(NOW)
-    desk.store.delete([objectkeys.live_key(JOB, 1)])
+    desk.store.delete([object_keys.live_key(JOB, 1)])
     soon = NOW + timedelta(seconds=20)
     desk.reports.listen(soon)
     word = desk.reports.word(JOB, 1)
@@ -345,7 +345,7 @@ def _full(verb: str, key: str) -> None:
 def test_a_report_under_the_key_of_another_attempt_is_not_believed(desk: Desk) -> None:
     desk.say(FIRST)
     desk.reports.listen(NOW)
-    desk.store.put(objectkeys.live_key(JOB, 2), coding.encode(replace(LAST, state=AgentState.BROKEN)))
+    desk.store.put(object_keys.live_key(JOB, 2), json_codec.encode(replace(LAST, state=AgentState.BROKEN)))
     desk.reports.listen(NOW)
     heard = desk.reports.heard(JOB, 1)
     assert heard is not None

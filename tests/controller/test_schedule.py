@@ -10,7 +10,7 @@ import pytest
 
 from spotsurfer.controller.schedule import AGAIN_SECONDS, Schedule
 from spotsurfer.model.actions import Action, Decision, Sweep
-from spotsurfer.model.ids import InstanceId
+from spotsurfer.model.job import InstanceId
 
 NEVER = 60.0  # between two ticks: each further look of these tests was asked for by the one before
 SOME: tuple[Action, ...] = (Sweep(InstanceId("i-1"), "it belongs to nobody"),)

@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent import coding, objectkeys, sealed
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.images import regauth
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
+from spotsurfer_wire import json_codec, object_keys, sealed_objects
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.builders import NOW, an_offer
 
-from spotsurfer import jobsecrets
-from spotsurfer.controller.submission import Places, Submission
-from spotsurfer.controller.vault import Vault
-from spotsurfer.jobfile import read_jobfile
+from spotsurfer.controller.jobs.secrets import Vault
+from spotsurfer.controller.jobs.submission import Submission, SubmissionPorts
+from spotsurfer.jobspec import secrets
+from spotsurfer.jobspec.parse import read_jobfile
 from spotsurfer.model import errors as e
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import JobSpec
+from spotsurfer.model.job import JobId, JobSpec
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import timeline
 from spotsurfer.state.db import open_database
@@ -98,7 +96,7 @@ def test_their_sum_has_a_limit(tmp_path: Path) -> None:
     lines = ("[secrets]", *(f'{n} = {{ from = "file:half", as = "file" }}' for n in "ab"))
     with pytest.raises(e.JobFileError, match="longer than 1 MiB"):
         read_jobfile(jobfile(tmp_path, *lines))
-    assert jobsecrets.BYTES_MAX == sealed.BYTES_MAX
+    assert secrets.BYTES_MAX == sealed_objects.SECRETS_BYTES_MAX
 
 
 # ---------------------------------------------------------------- where it arrives
@@ -113,22 +111,22 @@ class Desk:
         self.store = open_store((path / "store").as_uri())
         self.keys = Keys.derive(b"k" * 32, JOB)
         vault = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), sources or {})
-        places = Places(self.store, path / "spool", vault, lambda *_: None)
+        places = SubmissionPorts(self.store, path / "spool", vault, lambda *_: None)
         self.submission = Submission(self.engine, ManualClock(NOW), places, lambda: (an_offer(),), 600.0)
 
     def submit(self, given: dict[str, bytes], **spec: Any) -> None:
         self.submission.submit(JOB, JobSpec(name="job", command=("work",), **spec), {}, given)
 
     def opened(self) -> dict[str, bytes]:
-        return sealed.fetch(self.store, self.keys, JOB)
+        return sealed_objects.fetch_secrets(self.store, self.keys, JOB)
 
 
 def test_they_are_sealed_and_nowhere_else(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    desk.submit({"TOKEN": CANARY, regauth.REGISTRY_AUTH: b"{}"}, secrets={"TOKEN": of("env:TOKEN")})
-    assert desk.opened() == {"TOKEN": CANARY, regauth.REGISTRY_AUTH: b"{}"}
-    wire = coding.decode(Spec, desk.store.get(objectkeys.spec_key(JOB)) or b"")
-    assert wire.secrets == {"TOKEN": sealed.ENVIRONMENT}
+    desk.submit({"TOKEN": CANARY, sealed_objects.REGISTRY_AUTH: b"{}"}, secrets={"TOKEN": of("env:TOKEN")})
+    assert desk.opened() == {"TOKEN": CANARY, sealed_objects.REGISTRY_AUTH: b"{}"}
+    wire = json_codec.decode(Spec, desk.store.get(object_keys.spec_key(JOB)) or b"")
+    assert wire.secrets == {"TOKEN": sealed_objects.SECRET_VARIABLE}
     assert wire.environment == {}
     desk.engine.dispose()
     found = subprocess.run(["grep", "-rlaF", CANARY.decode(), str(tmp_path)], capture_output=True, text=True, check=False)
@@ -141,7 +139,7 @@ def test_they_are_sealed_and_nowhere_else(tmp_path: Path) -> None:
 def test_a_job_without_has_no_such_object(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.submit({})
-    assert desk.store.get(objectkeys.secrets_key(JOB)) is None
+    assert desk.store.get(object_keys.secrets_key(JOB)) is None
     assert desk.opened() == {}
 
 
@@ -160,12 +158,12 @@ def test_what_does_not_fit_the_job_is_refused(
     with pytest.raises(error, match=said) as found:
         desk.submit(given, secrets={"TOKEN": of("env:TOKEN")})
     assert CANARY.decode() not in str(found.value)
-    assert list(desk.store.list(objectkeys.job_prefix(JOB))) == []
+    assert list(desk.store.list(object_keys.job_prefix(JOB))) == []
 
 
 def test_a_submission_whose_answer_was_lost_may_be_repeated_only_with_the_same(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    desk.store.create(objectkeys.secrets_key(JOB), sealed.seal({"TOKEN": b"1"}, desk.keys, JOB))
+    desk.store.create(object_keys.secrets_key(JOB), sealed_objects.seal_secrets({"TOKEN": b"1"}, desk.keys, JOB))
     with pytest.raises(e.Conflict, match="other secrets"):
         desk.submit({"TOKEN": b"2"}, secrets={"TOKEN": of("env:TOKEN")})
     desk.submit({"TOKEN": b"1"}, secrets={"TOKEN": of("env:TOKEN")})
@@ -191,7 +189,7 @@ def test_encryption_is_a_matter_of_the_job(spec: dict[str, Any], wanted: bool) -
 
 
 def test_a_specification_goes_through_the_database_as_it_is() -> None:
-    from spotsurfer.state.codec import spec_from_doc, spec_to_doc
+    from spotsurfer.state.jobs import spec_from_doc, spec_to_doc
 
     spec = JobSpec(name="j", command=("x",), secrets={"A": of("env:A"), "b.txt": of("file:x", "file")})
     assert spec_from_doc(json.loads(json.dumps(spec_to_doc(spec)))) == spec

@@ -9,32 +9,31 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from spotsurfer_agent import coding, objectkeys, protocol, sealed
-from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.manifest import MARK, SECRET, decode, encode
-from spotsurfer_agent.protocol import AgentConfig, HeadKind, Report, Spec
-from spotsurfer_agent.store import ObstoreStore, open_store
-from spotsurfer_agent.storeport import Listed, StoreError
+from spotsurfer_wire import json_codec, messages, object_keys, sealed_objects
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.manifest import MARK, SECRET, decode, encode
+from spotsurfer_wire.messages import AgentConfig, HeadKind, Report, Spec
+from spotsurfer_wire.store.obstore import ObstoreStore, open_store
+from spotsurfer_wire.store.port import Listed, StoreError
 from sqlalchemy import Engine, delete
 from support.builders import an_attempt
 from support.saves import JOB, KEYS, Writer, a_manifest, named
 
-from spotsurfer.controller import rehearsal
-from spotsurfer.controller.errands import CalledOff, Errand, Errands
-from spotsurfer.controller.forks import FIRST, Forks, Order
-from spotsurfer.controller.keeper import Keeper, Retention, Shop, lives
-from spotsurfer.controller.rehearsal import Rehearsals
-from spotsurfer.controller.shelf import Shelf
+from spotsurfer.controller.checkpoints import rehearsal
+from spotsurfer.controller.checkpoints.checkpoint_api import CheckpointApi
+from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, Retention, lives
+from spotsurfer.controller.checkpoints.forks import FIRST, Forks, Order
+from spotsurfer.controller.checkpoints.operations import CalledOff, Operation, Operations
+from spotsurfer.controller.checkpoints.rehearsal import Rehearsals
 from spotsurfer.model.errors import NotFound, RehearsalFailed, StoreDamaged, UsageError
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import AttemptState, Job, JobSpec, JobState
+from spotsurfer.model.job import AttemptState, Job, JobId, JobSpec, JobState
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import journal, market, schema, timeline
+from spotsurfer.state import journal, observations, schema, timeline
 from spotsurfer.state.db import open_database
-from spotsurfer.store.heads import Heads, summary
-from spotsurfer.store.output import Output, chain
+from spotsurfer.store.head_logs import HeadLogs, summary
+from spotsurfer.store.job_output import Output, chain
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -44,9 +43,9 @@ class Room:
     store: ObstoreStore
     engine: Engine
     writer: Writer
-    keeper: Keeper
+    keeper: CheckpointGc
     forks: Forks
-    shelf: Shelf
+    shelf: CheckpointApi
 
     def work(self, what: str, **options: bool) -> dict[str, Any]:
         begun = self.shelf.store_work(what, JobId(JOB), options.get("read", False), options.get("dry_run", False))
@@ -62,15 +61,17 @@ class Room:
 @pytest.fixture
 def room() -> Room:
     store, engine, clock = open_store("memory:///"), open_database(None), ManualClock(NOW)
-    store.create(objectkeys.spec_key(JOB), coding.encode(Spec(JOB, ["work"], outputs=["x"], checkpoint_interval_seconds=9.0)))
-    store.create(objectkeys.input_key(JOB, "a/b"), b"input")
+    store.create(
+        object_keys.spec_key(JOB), json_codec.encode(Spec(JOB, ["work"], outputs=["x"], checkpoint_interval_seconds=9.0))
+    )
+    store.create(object_keys.input_key(JOB, "a/b"), b"input")
     with engine.begin() as c:
         rows.add_job(c, Job(JobId(JOB), JobSpec("job", ("work",), on_end=("tell",)), JobState.ACTIVE, 1, NOW))
         rows.add_attempt(c, an_attempt(1, job=JobId(JOB)))
-    shop = Shop(engine, clock, store, Heads(store), lambda _: KEYS, lambda: None)
-    keeper = Keeper(shop, Retention(newest=1, wait_seconds=0.0))
+    shop = CheckpointStore(engine, clock, store, HeadLogs(store), lambda _: KEYS, lambda: None)
+    keeper = CheckpointGc(shop, Retention(newest=1, wait_seconds=0.0))
     forks = Forks(shop, store, keeper, lambda name: JobId(f"{name}-copy"), lambda: None)
-    shelf = Shelf(shop, keeper, forks, Rehearsals(shop, forks, keeper, _never), Errands())
+    shelf = CheckpointApi(shop, keeper, forks, Rehearsals(shop, forks, keeper, _never), Operations())
     writer = Writer(store)
     writer.grant()
     return Room(store, engine, writer, keeper, forks, shelf)
@@ -80,8 +81,8 @@ def _never(job: str) -> Job:
     raise AssertionError(job)
 
 
-def an_errand() -> Errand:
-    return Errand("1", "fork")
+def an_errand() -> Operation:
+    return Operation("1", "fork")
 
 
 def test_a_copy_has_everything_of_its_own_and_its_origins_keys(room: Room) -> None:
@@ -89,39 +90,39 @@ def test_a_copy_has_everything_of_its_own_and_its_origins_keys(room: Room) -> No
     room.writer.save_all(["b", "c"])
     made = room.forks.fork(Order(JOB, "1", "twin"), an_errand())
     assert (made.id, made.lineage, made.state) == ("twin-copy", JOB, JobState.QUEUED)
-    image = decode(room.store.get(objectkeys.manifest_key(made.id, FIRST)) or b"", KEYS, made.id)
+    image = decode(room.store.get(object_keys.manifest_key(made.id, FIRST)) or b"", KEYS, made.id)
     assert (image.job, image.id, image.epoch, image.lineage) == (made.id, FIRST, 0, JOB)
-    room.store.delete([x.key for x in room.store.list(objectkeys.job_prefix(JOB))])
-    assert all(room.store.get(objectkeys.chunk_key(made.id, named(c).digest)) for c in "ab")
-    assert room.store.get(objectkeys.input_key(made.id, "a/b")) == b"input"
+    room.store.delete([x.key for x in room.store.list(object_keys.job_prefix(JOB))])
+    assert all(room.store.get(object_keys.chunk_key(made.id, named(c).digest)) for c in "ab")
+    assert room.store.get(object_keys.input_key(made.id, "a/b")) == b"input"
     log = HeadLog(room.store, made.id)
     log.refresh()
     assert (summary(log.entries).checkpoint, summary(log.entries).checkpoints) == (FIRST, (FIRST,))
 
 
 def test_a_copy_keeps_what_its_names_meant(room: Room) -> None:
-    for key in (objectkeys.image_key, objectkeys.inputs_key):
+    for key in (object_keys.image_key, object_keys.inputs_key):
         room.store.create(key(JOB), key("what").encode())
     room.writer.save_all(["a"])
     made = room.forks.fork(Order(JOB), an_errand())
-    assert room.store.get(objectkeys.image_key(made.id)) == b"jobs/what/IMAGE.json"
-    assert room.store.get(objectkeys.inputs_key(made.id)) == b"jobs/what/INPUTS.json"
+    assert room.store.get(object_keys.image_key(made.id)) == b"jobs/what/IMAGE.json"
+    assert room.store.get(object_keys.inputs_key(made.id)) == b"jobs/what/INPUTS.json"
 
 
 def test_the_secrets_of_a_copy_are_sealed_for_the_copy(room: Room) -> None:
-    room.store.create(objectkeys.secrets_key(JOB), sealed.seal({"TOKEN": b"1"}, KEYS, JOB))
+    room.store.create(object_keys.secrets_key(JOB), sealed_objects.seal_secrets({"TOKEN": b"1"}, KEYS, JOB))
     room.writer.save_all(["a"])
     made = room.forks.fork(Order(JOB), an_errand())
-    assert sealed.fetch(room.store, KEYS, made.id) == {"TOKEN": b"1"}
-    room.store.put(objectkeys.secrets_key(made.id), room.store.get(objectkeys.secrets_key(JOB)) or b"")
-    with pytest.raises(sealed.SecretsLost):
-        sealed.fetch(room.store, KEYS, made.id)
+    assert sealed_objects.fetch_secrets(room.store, KEYS, made.id) == {"TOKEN": b"1"}
+    room.store.put(object_keys.secrets_key(made.id), room.store.get(object_keys.secrets_key(JOB)) or b"")
+    with pytest.raises(sealed_objects.SecretsLost):
+        sealed_objects.fetch_secrets(room.store, KEYS, made.id)
 
 
 def test_secrets_go_when_nothing_is_left_that_could_go_on_with_them(room: Room) -> None:
-    key, clock = objectkeys.secrets_key(JOB), room.keeper._shop.clock
+    key, clock = object_keys.secrets_key(JOB), room.keeper._shop.clock
     assert isinstance(clock, ManualClock)
-    room.store.create(key, sealed.seal({"TOKEN": b"1"}, KEYS, JOB))
+    room.store.create(key, sealed_objects.seal_secrets({"TOKEN": b"1"}, KEYS, JOB))
     room.writer.save_all(["a"])
     protected = room.shelf.protect(JobId(JOB), "1", True)
     with room.engine.begin() as c:
@@ -144,17 +145,17 @@ def test_the_copy_of_a_job_with_secrets_is_encrypted_as_it_is(room: Room, waived
         rows.save_job(c, replace(rows.load_job(c, JobId(JOB)), spec=spec))
     room.writer.save_all(["a"])
     made = room.forks.fork(Order(JOB), an_errand())
-    data = room.store.get(objectkeys.manifest_key(made.id, FIRST)) or b""
+    data = room.store.get(object_keys.manifest_key(made.id, FIRST)) or b""
     assert (data[len(MARK) : len(MARK) + 1] == SECRET) is not waived
     assert made.spec.must_encrypt is not waived
 
 
 def test_a_copy_keeps_what_was_printed_by_then(room: Room) -> None:
     for offset, text in ((0, b"one\n"), (4, b"two\nthree\n")):
-        room.store.create(objectkeys.log_key(JOB, 1, "out", offset, offset + len(text)), text)
+        room.store.create(object_keys.log_key(JOB, 1, "out", offset, offset + len(text)), text)
     name = room.writer.save_all(["a"])
-    image = decode(room.store.get(objectkeys.manifest_key(JOB, name)) or b"", KEYS, JOB)
-    room.store.put(objectkeys.manifest_key(JOB, name), encode(replace(image, log={"out": 8}), KEYS))
+    image = decode(room.store.get(object_keys.manifest_key(JOB, name)) or b"", KEYS, JOB)
+    room.store.put(object_keys.manifest_key(JOB, name), encode(replace(image, log={"out": 8}), KEYS))
     made = room.forks.fork(Order(JOB), an_errand())
     log = HeadLog(room.store, made.id)
     log.refresh()
@@ -172,7 +173,7 @@ def test_a_rehearsal_publishes_nothing_and_tells_nobody(room: Room) -> None:
     room.writer.save_all(["a"])
     made = room.forks.fork(Order(JOB, rehearsal=True), an_errand())
     assert (made.spec.on_end, made.spec.outputs, made.spec.retries) == ((), (), 0)
-    spec = coding.decode(Spec, room.store.get(objectkeys.spec_key(made.id)) or b"")
+    spec = json_codec.decode(Spec, room.store.get(object_keys.spec_key(made.id)) or b"")
     assert (spec.job, spec.outputs, spec.checkpoint_interval_seconds) == (made.id, [], None)
     assert spec.rehearses == JOB, "who adopts the store must know it from a job"
 
@@ -196,9 +197,9 @@ def test_a_rehearsal_that_nobody_sees_alive_is_ended_in_time(room: Room, monkeyp
     assert 0.5 <= time.monotonic() - began < 5.0
     child = f"{JOB}-copy"
     assert ended == [child]
-    assert room.store.list(objectkeys.job_prefix(child))
+    assert room.store.list(object_keys.job_prefix(child))
     rehearsals.tidy()
-    assert room.store.list(objectkeys.job_prefix(child)) == []
+    assert room.store.list(object_keys.job_prefix(child)) == []
     with room.engine.connect() as c:
         assert rows.load_job(c, JobId(JOB)).state is JobState.ACTIVE
         assert [m.data for _, m in timeline.read(c, JobId(JOB), 0) if m.kind == "rehearsed"] == [{"alive": False}]
@@ -248,22 +249,22 @@ def test_proof_is_kept_in_the_store_and_older_ones_go(room: Room) -> None:
     old, new = room.writer.save_all(["a"]), room.writer.save_all(["b"])
     with room.engine.begin() as c:
         rows.add_attempt(c, an_attempt(2, AttemptState.RUNNING, job=JobId(JOB), from_checkpoint=new))
-        market.set_usage(c, a_report(arriving_bytes=5), NOW)
+        observations.set_usage(c, a_report(arriving_bytes=5), NOW)
     room.keeper.look()
-    assert room.store.get(objectkeys.proven_key(JOB, new)) is None
+    assert room.store.get(object_keys.proven_key(JOB, new)) is None
     with room.engine.begin() as c:
-        market.set_usage(c, a_report(), NOW)
+        observations.set_usage(c, a_report(), NOW)
     for _ in range(4):
         room.keeper.look()
-    assert room.store.get(objectkeys.proven_key(JOB, new)) is not None
-    assert room.store.get(objectkeys.manifest_key(JOB, old)) is None
-    assert room.store.get(objectkeys.chunk_key(JOB, named("a").digest)) is None
+    assert room.store.get(object_keys.proven_key(JOB, new)) is not None
+    assert room.store.get(object_keys.manifest_key(JOB, old)) is None
+    assert room.store.get(object_keys.chunk_key(JOB, named("a").digest)) is None
     assert [t for t in room.moments() if "dropped" in t] == [f"checkpoint {old} was dropped: {new} is newer and proven"]
     assert [(c.id, c.proven) for c in room.shelf.checkpoints(JOB)] == [(new, True)]
 
 
 def a_report(**changes: object) -> Report:
-    values: dict[str, object] = {"state": protocol.AgentState.RUNNING, "restore_seconds": 1.0, "sequence": 1, "head": 1}
+    values: dict[str, object] = {"state": messages.AgentState.RUNNING, "restore_seconds": 1.0, "sequence": 1, "head": 1}
     return Report(job=JOB, attempt=2, instance="i", agent_version="0", **{**values, **changes})  # type: ignore[arg-type]
 
 
@@ -273,8 +274,8 @@ def a_report(**changes: object) -> Report:
         ({}, True),
         ({"arriving_bytes": 0}, True),
         ({"arriving_bytes": 1}, False),
-        ({"state": protocol.AgentState.RESTORING}, False),
-        ({"state": protocol.AgentState.BROKEN}, False),
+        ({"state": messages.AgentState.RESTORING}, False),
+        ({"state": messages.AgentState.BROKEN}, False),
         ({"restore_seconds": None}, False),
     ],
 )
@@ -287,7 +288,7 @@ def test_protection_by_number(room: Room) -> None:
     assert room.shelf.protect(JOB, "1", True) == name
     assert [(c.protected, c.why) for c in room.shelf.checkpoints(JOB)] == [(True, "protected by its user")]
     room.shelf.protect(JOB, name, False)
-    assert room.store.get(objectkeys.protected_key(JOB, name)) is None
+    assert room.store.get(object_keys.protected_key(JOB, name)) is None
     with pytest.raises(NotFound, match="no checkpoint '2'"):
         room.shelf.protect(JOB, "2", True)
 
@@ -296,28 +297,28 @@ Harm = Callable[[ObstoreStore, str], None]
 
 
 def missing(store: ObstoreStore, _: str) -> None:
-    store.delete([objectkeys.chunk_key(JOB, named("a").digest)])
+    store.delete([object_keys.chunk_key(JOB, named("a").digest)])
 
 
 def empty(store: ObstoreStore, _: str) -> None:
-    store.put(objectkeys.chunk_key(JOB, named("a").digest), b"")
+    store.put(object_keys.chunk_key(JOB, named("a").digest), b"")
 
 
 def forged(store: ObstoreStore, name: str) -> None:
-    data = store.get(objectkeys.manifest_key(JOB, name)) or b""
-    store.put(objectkeys.manifest_key(JOB, name), data[:-1] + bytes([data[-1] ^ 1]))
+    data = store.get(object_keys.manifest_key(JOB, name)) or b""
+    store.put(object_keys.manifest_key(JOB, name), data[:-1] + bytes([data[-1] ^ 1]))
 
 
 def swapped(store: ObstoreStore, name: str) -> None:
-    store.put(objectkeys.manifest_key(JOB, name), encode(a_manifest("000001-000009", ["a", "b"]), KEYS))
+    store.put(object_keys.manifest_key(JOB, name), encode(a_manifest("000001-000009", ["a", "b"]), KEYS))
 
 
 def foreign(store: ObstoreStore, name: str) -> None:
-    store.put(objectkeys.manifest_key(JOB, name), encode(a_manifest(name, ["a", "b"], job="job-copy"), KEYS))
+    store.put(object_keys.manifest_key(JOB, name), encode(a_manifest(name, ["a", "b"], job="job-copy"), KEYS))
 
 
 def gone(store: ObstoreStore, name: str) -> None:
-    store.delete([objectkeys.manifest_key(JOB, name)])
+    store.delete([object_keys.manifest_key(JOB, name)])
 
 
 @pytest.mark.parametrize(
@@ -343,7 +344,7 @@ def test_a_check_names_what_is_wrong(room: Room, harm: Harm, said: str) -> None:
 @pytest.mark.parametrize("harm", ["gone", "changed"])
 def test_each_checkpoint_that_shares_what_is_damaged_is_named(room: Room, harm: str) -> None:
     first, _, last = (room.writer.save_all(names) for names in (["a", "b"], ["b"], ["a", "c"]))
-    key = objectkeys.chunk_key(JOB, named("a").digest)
+    key = object_keys.chunk_key(JOB, named("a").digest)
     if harm == "gone":
         room.store.delete([key])
     damage = room.work("check", read=harm == "changed")["damage"]
@@ -413,14 +414,14 @@ def test_what_removes_takes_whole_names_and_what_looks_a_beginning(room: Room) -
 
 def test_what_a_job_lives_on_that_was_taken_up_again_since_the_backup_is_not_removed(room: Room) -> None:
     """It ended a month ago by the database. By the store it goes on, on a machine of which no row speaks."""
-    manifest = objectkeys.manifest_key(JOB, room.writer.save_all(["a"]))
+    manifest = object_keys.manifest_key(JOB, room.writer.save_all(["a"]))
     with room.engine.begin() as c:
         rows.save_job(c, replace(rows.load_job(c, JobId(JOB)), state=JobState.SUCCEEDED, ended_at=NOW - timedelta(days=30)))
     grant(room.store, JOB, 2)
-    before = room.store.list(objectkeys.job_prefix(JOB))
+    before = room.store.list(object_keys.job_prefix(JOB))
     for _ in range(3):
         room.keeper.look()
-    assert room.store.list(objectkeys.job_prefix(JOB)) == before
+    assert room.store.list(object_keys.job_prefix(JOB)) == before
     with pytest.raises(ProtocolError, match=r"knows attempt 2 of .*it is from a backup"):
         room.keeper.collect(_load(room))
     with room.engine.begin() as c:
@@ -440,7 +441,7 @@ def grant(store: ObstoreStore, job: str, epoch: int) -> None:
     log.refresh()
     assert log.newest is not None
     entry = replace(log.newest, number=log.newest.number + 1, kind=HeadKind.GRANT, epoch=epoch, nonce=f"grant-{epoch}")
-    assert store.create(objectkeys.head_key(job, entry.number), coding.encode(entry))
+    assert store.create(object_keys.head_key(job, entry.number), json_codec.encode(entry))
 
 
 @pytest.mark.parametrize("began", [True, False])
@@ -454,4 +455,4 @@ def test_a_copy_that_became_a_job_since_the_backup_is_not_removed_at_the_start(r
         journal.begin(c, f"fork/{JOB}/{made.id}", NOW)
         c.execute(delete(schema.job).where(schema.job.c.id == made.id))
     room.forks.again()
-    assert bool(room.store.list(objectkeys.job_prefix(made.id))) is began
+    assert bool(room.store.list(object_keys.job_prefix(made.id))) is began

@@ -5,26 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.store import open_store
+from spotsurfer_wire.store.obstore import open_store
 from support.dict_store import DictStore
 
-from spotsurfer import storekey
-from spotsurfer.controller.leadership import claim_store
 from spotsurfer.model.errors import ConfigError, StoreOwned, StoreUnwritable
+from spotsurfer.store import master_key
+from spotsurfer.store.leadership import claim_store
 
 
 def test_it_is_made_once_and_for_us_alone(tmp_path: Path) -> None:
     path = tmp_path / "store.key"
-    key = storekey.load(path)
-    assert storekey.load(path) == key
+    key = master_key.load(path)
+    assert master_key.load(path) == key
     assert path.stat().st_mode & 0o777 == 0o600
     assert [p.name for p in tmp_path.iterdir()] == ["store.key"]
-    assert storekey.load(tmp_path / "other").master != key.master
+    assert master_key.load(tmp_path / "other").master != key.master
     assert key.master.hex() not in repr(key) + key.fingerprint + key.secret_of("job")
 
 
 def test_agents_and_controller_have_the_same_keys(tmp_path: Path) -> None:
-    key = storekey.load(tmp_path / "store.key", encrypts=True)
+    key = master_key.load(tmp_path / "store.key", encrypts=True)
     assert key.keys_of("a").encrypts
     assert key.keys_of("a") != key.keys_of("b")
     assert key.secret_of("a") != key.secret_of("b")
@@ -36,20 +36,20 @@ def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(ConfigError, match="64 hexadecimal digits: bring it back from a backup"):
-        storekey.load(path)
+        master_key.load(path)
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.key"
-    storekey.load(path)
+    master_key.load(path)
     path.chmod(0o640)
     with pytest.raises(ConfigError, match=f"chmod 600 {path}"):
-        storekey.load(path)
+        master_key.load(path)
 
 
 def test_a_place_that_is_none_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="key_file"):
-        storekey.load(tmp_path / "nowhere" / "store.key")
+        master_key.load(tmp_path / "nowhere" / "store.key")
 
 
 def test_a_store_tells_a_wrong_key_at_the_start() -> None:

@@ -8,21 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.inputs.ownstore import OwnStore
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import ObstoreStore, open_store
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.input_addresses import OwnStore
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import ObstoreStore, open_store
 from support.builders import NOW, an_offer
 
-from spotsurfer.controller.submission import Places, Submission
-from spotsurfer.controller.vault import Vault
+from spotsurfer.controller.jobs.secrets import Vault
+from spotsurfer.controller.jobs.submission import Submission, SubmissionPorts
 from spotsurfer.model import errors as e
-from spotsurfer.model.goods import InputFetch
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import JobSpec
+from spotsurfer.model.job import InputFetch, JobId, JobSpec
 from spotsurfer.ports.clock import ManualClock
-from spotsurfer.state import codec
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
 
@@ -44,7 +41,9 @@ def many_inputs(job: str, inputs: Sequence[str]) -> None:
 def submission(tmp_path: Path, store: ObstoreStore) -> Submission:
     clock = ManualClock(NOW)
     vault = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {})
-    places = Places(store, tmp_path / "spool", vault, many_inputs, (OwnStore("file:///x"), OwnStore("s3://bucket/fleet")))
+    places = SubmissionPorts(
+        store, tmp_path / "spool", vault, many_inputs, (OwnStore("file:///x"), OwnStore("s3://bucket/fleet"))
+    )
     return Submission(open_database(None), clock, places, lambda: (an_offer(),), 600.0)
 
 
@@ -55,9 +54,9 @@ def spec(**changes: object) -> JobSpec:
 def test_uploads_then_the_job(submission: Submission, store: ObstoreStore, tmp_path: Path) -> None:
     submission.upload(JOB, "a", iter([b"one", b"two"]), 6)
     made = submission.submit(JOB, spec(), {"a": 0o755})
-    data = store.get(objectkeys.spec_key(JOB))
+    data = store.get(object_keys.spec_key(JOB))
     assert data is not None
-    wire = coding.decode(Spec, data)
+    wire = json_codec.decode(Spec, data)
     assert (wire.inputs, wire.input_modes, wire.checkpoint_interval_seconds) == ({"a": 6}, {"a": 0o755}, 600.0)
     assert made.state == "queued"
     assert list((tmp_path / "spool").iterdir()) == []
@@ -68,26 +67,26 @@ def test_a_job_that_does_not_say_who_it_is_has_no_privileges(
     submission: Submission, store: ObstoreStore, asked: str | None, kept: str
 ) -> None:
     made = submission.submit(JOB, JobSpec(name="job", command=("work",), user=asked), {})
-    data = store.get(objectkeys.spec_key(JOB))
+    data = store.get(object_keys.spec_key(JOB))
     assert data is not None
-    assert (made.spec.user, coding.decode(Spec, data).user) == (kept, kept)
+    assert (made.spec.user, json_codec.decode(Spec, data).user) == (kept, kept)
 
 
 def test_a_job_of_before_keeps_its_user() -> None:
     """Its row and its specification say nothing; root is who it was."""
-    row = codec.spec_to_doc(JobSpec(name="job", command=("work",)))
-    assert codec.spec_from_doc(row).user is None
+    row = rows.spec_to_doc(JobSpec(name="job", command=("work",)))
+    assert rows.spec_from_doc(row).user is None
     del row["user"]
-    assert codec.spec_from_doc(row).user is None
-    old = json.loads(coding.encode(Spec(JOB, ["work"])))
+    assert rows.spec_from_doc(row).user is None
+    old = json.loads(json_codec.encode(Spec(JOB, ["work"])))
     del old["user"]
-    assert coding.decode(Spec, json.dumps(old).encode()).user is None
+    assert json_codec.decode(Spec, json.dumps(old).encode()).user is None
 
 
 def test_an_input_that_never_came(submission: Submission, store: ObstoreStore) -> None:
     with pytest.raises(e.InputMissing, match="'a'"):
         submission.submit(JOB, spec(), {"a": 0o644})
-    assert store.get(objectkeys.spec_key(JOB)) is None
+    assert store.get(object_keys.spec_key(JOB)) is None
     with submission._engine.connect() as c:
         assert rows.all_jobs(c) == []
 
@@ -181,7 +180,7 @@ def test_who_gives_up_while_it_is_submitted_finds_a_whole_job_or_none(submission
         submission.submit(JOB, spec(), {"a": 0o644})
     giving_up.join()
     assert len(told) == 1
-    assert store.get(objectkeys.spec_key(JOB)) is not None
+    assert store.get(object_keys.spec_key(JOB)) is not None
 
 
 def test_what_was_given_up_is_not_submitted_later(submission: Submission) -> None:

@@ -6,17 +6,17 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from spotsurfer_agent.protocol import AgentState, NearMiss, Report
-from spotsurfer_agent.usage.window import NAMES, NEEDED, Usage, Window
+from spotsurfer_wire.messages import AgentState, NearMiss, Report
+from spotsurfer_wire.usage import NAMES, NEEDED, Usage, Window
 from sqlalchemy import Engine
 from support.builders import JOB, NOW, a_job, a_snapshot, seen
 
-from spotsurfer.controller.chronicle import Chronicle, news
-from spotsurfer.controller.events import Kind
-from spotsurfer.controller.meters import lately, newest, windows
+from spotsurfer.controller.event_recorder import EventRecorder, news
+from spotsurfer.controller.history.usage import lately, newest, windows
 from spotsurfer.model.snapshot import Snapshot
+from spotsurfer.model.timeline_events import Kind
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import market, usages
+from spotsurfer.state import observations, usage
 from spotsurfer.state.db import open_database
 
 MISS = NearMiss(8 << 30, 7 << 30, (7 << 30) + 5, 0.012)
@@ -62,8 +62,8 @@ def test_a_window_in_which_another_agent_began_is_kept_where_it_covers_more() ->
     with open_database(None).begin() as c:
         for seconds in (7.0, 2.0, 8.0, 3.0):
             told = [71.0, seconds, *row(71, resident=seconds)[2:]]
-            usages.add(c, JOB, 1, windows(report(told, at=720.0), NOW))
-        assert [(u.window.seconds, u.window.resident_bytes) for u in usages.read(c, JOB)] == [(8.0, 8.0)]
+            usage.add(c, JOB, 1, windows(report(told, at=720.0), NOW))
+        assert [(u.window.seconds, u.window.resident_bytes) for u in usage.read(c, JOB)] == [(8.0, 8.0)]
 
 
 def test_history_is_kept_once_grows_and_is_thinned_after_an_hour() -> None:
@@ -71,36 +71,36 @@ def test_history_is_kept_once_grows_and_is_thinned_after_an_hour() -> None:
     with engine.begin() as c:
         for number in range(60, 72):
             told = report(row(number, resident=float(number), cores=float(number % 2)), at=number * 10.0 + 10)
-            usages.add(c, JOB, 1, windows(told, NOW + timedelta(seconds=10 * (number - 60))))
-        usages.add(c, JOB, 1, windows(report(row(71, resident=99.0), at=720.0), NOW))
-        before = usages.read(c, JOB)
+            usage.add(c, JOB, 1, windows(told, NOW + timedelta(seconds=10 * (number - 60))))
+        usage.add(c, JOB, 1, windows(report(row(71, resident=99.0), at=720.0), NOW))
+        before = usage.read(c, JOB)
         assert (len(before), before[-1].window.resident_bytes) == (12, 99.0)
-        assert usages.thin(c, NOW + timedelta(minutes=30)) == 0
-        assert usages.thin(c, NOW + timedelta(hours=3)) == 10
-        after = usages.read(c, JOB)
+        assert usage.thin(c, NOW + timedelta(minutes=30)) == 0
+        assert usage.thin(c, NOW + timedelta(hours=3)) == 10
+        after = usage.read(c, JOB)
         found = [(u.window.number, u.window.seconds, u.window.resident_bytes) for u in after]
         assert found == [
             (60, 60.0, 65.0),
             (66, 60.0, 99.0),
         ]
         assert after[0].window.cpu_cores == 0.5
-        assert usages.thin(c, NOW + timedelta(hours=3)) == 0
-        assert usages.thin(c, NOW + usages.KEPT + timedelta(days=1)) == 2
-        assert usages.read(c, JOB) == []
+        assert usage.thin(c, NOW + timedelta(hours=3)) == 0
+        assert usage.thin(c, NOW + usage.KEPT + timedelta(days=1)) == 2
+        assert usage.read(c, JOB) == []
 
 
 def test_the_last_report_keeps_only_the_newest_windows() -> None:
     engine = open_database(None)
     with engine.begin() as c:
-        market.set_usage(c, report(*(row(n) for n in range(70, 99))), NOW)
-        kept = market.last_report(c, JOB, 1)
+        observations.set_usage(c, report(*(row(n) for n in range(70, 99))), NOW)
+        kept = observations.last_report(c, JOB, 1)
     assert kept is not None
     assert kept.usage is not None
     assert [r[0] for r in kept.usage.rows] == [97, 98]
 
 
 def _sized(engine: Engine) -> Snapshot:
-    chronicle, snapshot = Chronicle(engine), a_snapshot(seen())
+    chronicle, snapshot = EventRecorder(engine), a_snapshot(seen())
     chronicle.attend(snapshot.jobs)
     return chronicle.sized(snapshot)
 
@@ -115,7 +115,7 @@ def test_a_near_miss_is_told_once_and_the_job_asks_for_more_from_then_on() -> No
     engine = open_database(None)
     with engine.begin() as c:
         rows.add_job(c, a_job())
-        market.set_usage(c, missed, NOW)
+        observations.set_usage(c, missed, NOW)
     snapshot = _sized(engine)  # also where the controller was started anew since
     assert snapshot.jobs[0].memory_floor_bytes == snapshot.jobs[0].job.spec.memory_bytes == 12 << 30
 
@@ -128,7 +128,7 @@ def test_a_kill_for_memory_is_told_as_such_and_counted_by_attempt() -> None:
     engine = open_database(None)
     with engine.begin() as c:
         rows.add_job(c, a_job())
-        market.set_usage(c, killed, NOW)
+        observations.set_usage(c, killed, NOW)
     [job] = _sized(engine).jobs
     assert (job.memory_kills, job.memory_floor_bytes) == (frozenset({killed.attempt}), 12 << 30)
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from support.builders import JOB, a_job, an_attempt
 
-from spotsurfer import wiring
+from spotsurfer.config.settings import Settings
+from spotsurfer.controller import wiring
 from spotsurfer.model import errors as e
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.settings import Settings
-from spotsurfer.state import fronts
+from spotsurfer.state import exposed_ports
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
 
@@ -49,7 +49,7 @@ def test_it_tells_its_operators_limits_and_how_much_of_them_is_in_use(tmp_path: 
         rows.add_job(c, a_job())
         for attempt in (an_attempt(1, A.RELEASED), an_attempt(2, A.RELEASING), an_attempt(3, gpus=4)):
             rows.add_attempt(c, attempt)
-        fronts.give(c, JOB, "web", 20500)
+        exposed_ports.give(c, JOB, "web", 20500)
     info = controller.service.info()
     assert (info.instances, info.instances_max) == (2, 20)
     assert (info.gpus, info.gpus_max) == (4, 16)

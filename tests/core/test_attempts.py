@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import (
     NO_HEAD,
     NOW,
@@ -26,7 +26,7 @@ from spotsurfer.model.actions import Action, Ask, Launch, Mark, Terminate
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import Wish
 from spotsurfer.model.snapshot import HeadSeen, JobSeen
-from spotsurfer.model.transitions import AttemptEvent as E
+from spotsurfer.model.state_machine import AttemptEvent as E
 
 POLICY = Cheapest(60, 0.2)
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import (
     JOB,
     NO_HEAD,
@@ -26,13 +26,13 @@ from support.builders import (
 )
 
 from spotsurfer.core.decide import decide
-from spotsurfer.core.ownership import choose_checkpoint
+from spotsurfer.core.facts.ownership import choose_checkpoint
 from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Grant, Mark, Plan, Retry, SetWish, Sweep, Terminate
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState, MarketChoice, MoveRequest, Wish
 from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.model.snapshot import JobSeen, Limits
-from spotsurfer.model.transitions import AttemptEvent, JobEvent
+from spotsurfer.model.state_machine import AttemptEvent, JobEvent
 
 POLICY = Cheapest(60, 0.2)
 SAVED = a_head(number=3, checkpoint="000001-000002", sequence=2, checkpoints=("000001-000001", "000001-000002"))

@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_policies.cheapest import Cheapest
-from spotsurfer_providers.aws.market import types_of
+from spotsurfer_policies.offer_choice import Cheapest
+from spotsurfer_providers.aws.spot_market import types_of
 from spotsurfer_providers.catalog import instance_types
-from spotsurfer_providers.local import devices
+from spotsurfer_providers.local.box import rootfs
 from support.builders import NOW, POOL, a_head, a_job, a_snapshot, an_attempt, an_offer, seen
 
-from spotsurfer.core import gpus
 from spotsurfer.core.decide import Decision, decide
-from spotsurfer.core.preview import preview
+from spotsurfer.core.scheduling import placement
+from spotsurfer.core.scheduling.launch import preview
 from spotsurfer.model.actions import Plan
-from spotsurfer.model.gpus import NO_GPUS, Gpus
 from spotsurfer.model.job import AttemptState, JobSpec
-from spotsurfer.model.market import Offer
+from spotsurfer.model.market import NO_GPUS, Gpus, Offer
 
 POLICY = Cheapest(60.0, 0.2)
 H100 = Gpus("h100", 1, 80 << 30)
@@ -56,8 +55,8 @@ OFFERS = [
     ids=str,
 )
 def test_names_of_one_chip(one: Gpus, other: Gpus, same: bool) -> None:
-    assert gpus.same_chip(one, other) is same
-    assert gpus.same_chip(other, one) is same
+    assert placement.same_chip(one, other) is same
+    assert placement.same_chip(other, one) is same
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,7 @@ def test_names_of_one_chip(one: Gpus, other: Gpus, same: bool) -> None:
     ids=str,
 )
 def test_what_a_job_asks_for(spec: dict[str, Any], there: Gpus, why: str | None) -> None:
-    assert gpus.lacking(JobSpec("job", ("x",), **spec), there) == why
+    assert placement.lacking(JobSpec("job", ("x",), **spec), there) == why
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ def test_what_a_job_asks_for(spec: dict[str, Any], there: Gpus, why: str | None)
     ids=str,
 )
 def test_what_a_checkpoint_needs(there: Gpus, why: str | None) -> None:
-    assert gpus.unlike(IMAGE, there) == why
+    assert placement.unlike(IMAGE, there) == why
 
 
 def decided(image: Gpus | None, **changes: Any) -> Decision:
@@ -147,13 +146,13 @@ def test_the_catalogue_knows_nvidias_gpus_alone() -> None:
 
 
 def test_a_box_has_the_hosts_gpus_whatever_its_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "DEV", tmp_path)
-    assert devices.gpus_of_host() == NO_GPUS
+    monkeypatch.setattr(rootfs, "DEV", tmp_path)
+    assert rootfs.gpus_of_host() == NO_GPUS
     (tmp_path / "nvidia0").symlink_to("/dev/null")
     (tmp_path / "nvidia1").symlink_to("/dev/null")
     (tmp_path / "nvidiactl").symlink_to("/dev/null")
-    assert devices.gpus_of_host() == Gpus(count=2)
-    assert gpus.unlike(replace(IMAGE, count=2), Gpus(count=2)) is None, "the chip is the agent's to compare"
+    assert rootfs.gpus_of_host() == Gpus(count=2)
+    assert placement.unlike(replace(IMAGE, count=2), Gpus(count=2)) is None, "the chip is the agent's to compare"
 
 
 def test_gpus_of_ec2s_answer() -> None:

@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from spotsurfer_agent.usage.window import Window
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
+from spotsurfer_wire.usage import Window
 from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, seen
 
 from spotsurfer.core.decide import decide
-from spotsurfer.core.idle import followed
+from spotsurfer.core.scheduling.suspension import followed
 from spotsurfer.model.actions import SetWish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import HeldBy, MoveRequest, Parent, Wish

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_instance, noticed, seen
 
 from spotsurfer.core.decide import decide
-from spotsurfer.core.ownership import tried_in_vain
+from spotsurfer.core.facts.ownership import tried_in_vain
 from spotsurfer.model.actions import Action, GiveBack, Grant, Mark, Plan, Terminate
 from spotsurfer.model.job import Attempt, AttemptState, Rewind, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import AgentSeen, HeadSeen, JobSeen, Limits
-from spotsurfer.model.transitions import AttemptEvent as E
+from spotsurfer.model.state_machine import AttemptEvent as E
 
 FINAL = "000001-000003"
 KEEPS = an_agent("keeping", kept=FINAL)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_offer, noticed, seen
 
 from spotsurfer.core.decide import decide

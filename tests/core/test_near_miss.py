@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import NOW, POOL, a_head, a_job, a_snapshot, an_agent, an_attempt, an_instance, an_offer, seen
 
 from spotsurfer.core.decide import decide
-from spotsurfer.core.limits import MEMORY_KILLS_MAX
-from spotsurfer.core.planning import PRESSED
+from spotsurfer.core.scheduling.capacity import MEMORY_KILLS_MAX
+from spotsurfer.core.scheduling.launch import PRESSED
 from spotsurfer.model.actions import Action, Ask, Decision, Mark, Plan, SetWish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import Wish

@@ -7,21 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from spotsurfer_policies.cheapest import Cheapest
-from spotsurfer_policies.interval import make
+from spotsurfer_policies.checkpoint_interval import make_surf
+from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import JOB, NOW, POOL, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_offer, noticed, seen
 
 from spotsurfer.core.decide import decide
-from spotsurfer.core.evidence import fates_of
-from spotsurfer.core.pacing import GUESS_SECONDS, LEAST_SECONDS, MOST_SECONDS
-from spotsurfer.core.purchase import USUAL_SECONDS
+from spotsurfer.core.facts.pool_evidence import fates_of
+from spotsurfer.core.scheduling.deadline import USUAL_SECONDS
+from spotsurfer.core.scheduling.interval import GUESS_SECONDS, LEAST_SECONDS, MOST_SECONDS
 from spotsurfer.model.actions import Ask, Decision, Pace
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import AttemptState, Parent
-from spotsurfer.model.lives import Fates, Lives
+from spotsurfer.model.job import AttemptState, JobId, Parent
+from spotsurfer.model.lifetimes import Fates, Lives
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import AgentSeen, FitSeen, JobSeen
-from spotsurfer.ports.interval import Interval, SaveView
+from spotsurfer.ports.policies import Interval, SaveView
 
 HOUR = 3600.0
 POLICY = Cheapest(60, 0.2)
@@ -193,7 +192,7 @@ def test_surf_saves_more_often_where_more_is_lost_and_seldom_where_notices_come_
     wild, calm = Lives.of([(HOUR, True)] * 30), Lives.of([(30 * HOUR, False)] * 30)
 
     def seconds(said: AgentSeen, lives: Lives) -> float:
-        made = pace(make({}), running(said), past={KIND: Fates(lives, noticed=round(lives.losses))})
+        made = pace(make_surf({}), running(said), past={KIND: Fates(lives, noticed=round(lives.losses))})
         assert made is not None
         return made.seconds
 

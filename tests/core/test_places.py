@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import NOW, ago
 
-from spotsurfer.core.places import Claim, Seat, giving_way, in_order
-from spotsurfer.core.room import NOTHING, Use, lacking, together
-from spotsurfer.model.ids import JobId
+from spotsurfer.core.scheduling.capacity import NOTHING, Use, lacking, together
+from spotsurfer.core.scheduling.preemption import Claim, Seat, giving_way, in_order
+from spotsurfer.model.job import JobId
 from spotsurfer.model.snapshot import Limits
 
 ONE = Use(1, 0, 100)

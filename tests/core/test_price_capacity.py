@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from spotsurfer_policies.price_capacity import make
+from spotsurfer_policies.offer_choice import make_price_capacity
 from support.builders import NOW, POOL, a_job, an_offer
 
 from spotsurfer.model.market import Market, Offer
 
-POLICY = make({})
+POLICY = make_price_capacity({})
 
 
 def spot(price: int, zone: str = "a", band: int | None = 0, score: int | None = 10) -> Offer:
@@ -38,7 +38,7 @@ def test_a_type_that_is_often_taken_costs_the_hours_that_are_lost() -> None:
     calm, wild = POLICY.expected_cost(spot(1_000_000, band=0)), POLICY.expected_cost(spot(1_000_000, band=4))
     # A day takes 25 % of machines: 0.01199 an hour (-ln 0.75 / 24), each time an hour: 1.2 % dearer; 0.1 % in the best band.
     assert (calm, wild) == (pytest.approx(1_001_055, abs=5), pytest.approx(1_011_987, abs=5))
-    costly = make({"interruption_hours": 24.0})
+    costly = make_price_capacity({"interruption_hours": 24.0})
     assert costly.expected_cost(spot(1_000_000, band=4)) == pytest.approx(1_287_682, abs=5)
 
 
@@ -59,4 +59,4 @@ def test_on_demand_comes_last_whatever_it_costs() -> None:
 )
 def test_wrong_settings_are_said(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=rf"policy\.price-capacity: {next(iter(wrong))} must be"):
-        make(wrong)
+        make_price_capacity(wrong)

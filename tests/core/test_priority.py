@@ -7,18 +7,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_instance, an_offer, seen
 
-from spotsurfer.core.ageing import came_back, levels
 from spotsurfer.core.decide import decide
+from spotsurfer.core.scheduling.preemption import came_back, levels
 from spotsurfer.model.actions import Ask, Decision, Plan, Terminate
-from spotsurfer.model.gpus import Gpus
-from spotsurfer.model.ids import InstanceId, JobId
-from spotsurfer.model.job import Attempt, Job, Wish
+from spotsurfer.model.job import Attempt, InstanceId, Job, JobId, Wish
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Gpus
 from spotsurfer.model.snapshot import FitSeen, Held, JobSeen, Limits
-from spotsurfer.model.transitions import AttemptEvent as E
+from spotsurfer.model.state_machine import AttemptEvent as E
 
 POLICY = Cheapest(1e6, 0.2)
 FULL = Limits(instances_max=1)

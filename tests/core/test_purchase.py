@@ -7,19 +7,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from spotsurfer_policies.cheapest import Cheapest
-from spotsurfer_policies.surf import make
+from spotsurfer_policies.offer_choice import Cheapest
+from spotsurfer_policies.purchase_surf import make
 from support.builders import JOB, NOW, POOL, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_offer, noticed, seen
 
 from spotsurfer.core.decide import decide
-from spotsurfer.core.purchase import slot_seconds, slots, view_of
+from spotsurfer.core.scheduling.deadline import slot_seconds, slots, view_of
 from spotsurfer.model.actions import Ask, Decision, Plan, Terminate
-from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.job import JobState, MarketChoice
+from spotsurfer.model.job import JobId, JobState, MarketChoice
 from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.model.snapshot import JobSeen, Limits, SpotSeen
-from spotsurfer.ports.purchase import Buy, Choice, Purchase, View
+from spotsurfer.ports.policies import Buy, Choice, Purchase, View
 
 HOUR = 3600.0
 POLICY = Cheapest(60, 0.2)

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import NOW, POOL, a_job, a_snapshot, ago, an_attempt, an_offer, seen
 
 from spotsurfer.core.decide import decide
-from spotsurfer.core.placement import barred
-from spotsurfer.core.preview import preview
+from spotsurfer.core.scheduling.launch import preview
+from spotsurfer.core.scheduling.placement import barred
 from spotsurfer.model.actions import Plan
 from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.model.snapshot import Limits

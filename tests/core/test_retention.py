@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotsurfer.core.retention import Known, Rules, judge
+from spotsurfer.core.checkpoints.retention import Known, RetentionRules, judge
 
 
 def kept(known: list[Known], head: str | None = None, **rules: object) -> dict[str, str]:
-    verdicts = judge(known, Rules(**rules), head)  # type: ignore[arg-type]
+    verdicts = judge(known, RetentionRules(**rules), head)  # type: ignore[arg-type]
     return {v.id: v.why for v in verdicts if v.keep}
 
 

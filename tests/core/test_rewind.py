@@ -6,18 +6,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from spotsurfer_agent.protocol import Done, HeadKind
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
+from spotsurfer_wire.messages import Done, HeadKind
 from support.builders import NOW, a_head, a_job, a_snapshot, an_agent, an_attempt, seen
 from support.saves import a_head as entry
 
 from spotsurfer.core.decide import decide
-from spotsurfer.core.ownership import NothingLeft, choose_checkpoint, passed_over
+from spotsurfer.core.facts.ownership import NothingLeft, choose_checkpoint, passed_over
 from spotsurfer.model.actions import Ask, EndJob, Grant, Mark, SetWish
 from spotsurfer.model.job import AttemptState, JobState, Rewind, Wish
 from spotsurfer.model.snapshot import HeadSeen, JobSeen, Limits
-from spotsurfer.model.transitions import AttemptEvent, JobEvent
-from spotsurfer.store.heads import chosen, summary
+from spotsurfer.model.state_machine import AttemptEvent, JobEvent
+from spotsurfer.store.head_logs import chosen, summary
 
 POLICY = Cheapest(stay_seconds=10.0, margin=0.2)
 OLD, NEW = "000001-000001", "000001-000002"

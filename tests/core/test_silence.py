@@ -7,17 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_instance, seen
 
-from spotsurfer.core.decide import decide
-from spotsurfer.core.silence import ASKS_SECONDS, GIVES_UP_SECONDS
+from spotsurfer.core.decide import ASKS_SECONDS, GIVES_UP_SECONDS, decide
 from spotsurfer.model.actions import Mark, Plan, Terminate
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import Attempt, Wish
+from spotsurfer.model.job import Attempt, JobId, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import Hearing, JobSeen, Limits
-from spotsurfer.model.transitions import AttemptEvent as E
+from spotsurfer.model.state_machine import AttemptEvent as E
 
 LONG = 10 * GIVES_UP_SECONDS  # for so long all these machines run
 LAPSED = 75.0  # lease and margin

@@ -6,18 +6,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from spotsurfer_policies.placement import make
-from spotsurfer_policies.progress import rates
-from spotsurfer_policies.weighing import worth_of_an_hour
+from spotsurfer_policies.placement_surf import make, rates, worth_of_an_hour
 from support.builders import NOW, POOL, a_job, an_attempt, an_offer
 
-from spotsurfer.core.evidence import fates_of
+from spotsurfer.core.facts.pool_evidence import fates_of
 from spotsurfer.model.job import AttemptState
-from spotsurfer.model.lives import Lives
+from spotsurfer.model.lifetimes import Lives
 from spotsurfer.model.market import Market, Offer
-from spotsurfer.ports.placement import PlaceView, PoolView
-from spotsurfer.ports.policy import PauseSeen
-from spotsurfer.ports.purchase import Buy
+from spotsurfer.ports.policies import Buy, PauseSeen, PlaceView, PoolView
 
 POLICY = make({})
 HOUR = 3600.0

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, seen
 
-from spotsurfer.controller.phases import phase
-from spotsurfer.core import suspension
-from spotsurfer.core.case import cases
 from spotsurfer.core.decide import decide
+from spotsurfer.core.facts.attempt_view import cases, phase
+from spotsurfer.core.scheduling import suspension
 from spotsurfer.model.actions import Ask, EndJob, SetWish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import HeldBy, JobState, Wish
 from spotsurfer.model.snapshot import JobSeen
-from spotsurfer.model.transitions import JobEvent
+from spotsurfer.model.state_machine import JobEvent
 
 POLICY = Cheapest(60, 0.2)
 ASLEEP = a_job(wish=Wish.HOLD, held_by=HeldBy.IDLE, reason="idle since 11:30")

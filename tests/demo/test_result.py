@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spotsurfer.demo.result import failures
+from spotsurfer.demo.runs import failures
 
 KEPT: dict[str, Any] = {
     "identical": True,

@@ -9,19 +9,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from spotsurfer_agent import coding, grouplook, objectkeys, protocol
-from spotsurfer_agent.store import open_store
+from spotsurfer_agent.host import preflight
+from spotsurfer_wire import json_codec, messages, object_keys
+from spotsurfer_wire.store.obstore import open_store
 from support.api import api
 from support.closed import close
 from support.fake_service import FakeService
 
+from spotsurfer.agent_runtime import base_layer, builder
+from spotsurfer.agent_runtime.recipe import read, shipped
 from spotsurfer.cli.main import main
-from spotsurfer.doctor import CHECKS, OF_BOXES, examine, host, software
-from spotsurfer.doctor.finding import Finding, fail, ok
+from spotsurfer.config.settings import Settings
+from spotsurfer.doctor import checks
+from spotsurfer.doctor.checks import CHECKS, OF_BOXES, Finding, examine, fail, ok
 from spotsurfer.model.errors import RuntimeBuildError
-from spotsurfer.runtime import base, builder
-from spotsurfer.runtime.lock import read, shipped
-from spotsurfer.settings import Settings
 from spotsurfer.state.db import new_family, open_database
 
 
@@ -44,7 +45,7 @@ def test_of_a_controller_it_tells_how_much_of_its_operators_limits_is_in_use() -
     with TemporaryDirectory(prefix="ss-") as folder:  # short: a socket's path has 107 bytes
         settings = Settings.model_validate({"controller": {"data_dir": folder}})
         with api(FakeService(), settings.socket_path):
-            found = software.controller(settings)
+            found = checks.controller(settings)
     money = "0.0960 of 10.0000 USD an hour, 0.0012 USD spent"
     text = f"version 0.1.0, generation 1, 1 of 20 machines, {money}, 0 of 500 ports at 127.0.0.1"
     assert (found.level, found.text) == ("ok", text)
@@ -64,21 +65,21 @@ def test_what_another_user_owns_is_told_as_that(tmp_path: Path, monkeypatch: pyt
 
 
 def test_without_a_runtime_it_says_how_to_build_one(settings: Settings) -> None:
-    for check in (software.runtime, software.criu):
+    for check in (checks.runtime, checks.criu):
         found = check(settings)
         assert found.level == "fail"
         assert "agent-runtime build" in found.remedy
 
 
-@pytest.mark.parametrize(("found", "level"), [(None, "ok"), (grouplook.Trouble("no memory is counted", "boot well"), "fail")])
+@pytest.mark.parametrize(("found", "level"), [(None, "ok"), (preflight.Trouble("no memory is counted", "boot well"), "fail")])
 def test_under_v2_a_group_of_our_own_is_tried_for_a_list_says_little(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: grouplook.Trouble | None, level: str
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: preflight.Trouble | None, level: str
 ) -> None:
     (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
-    monkeypatch.setattr(host, "CGROUPS", tmp_path)
+    monkeypatch.setattr(checks, "CGROUPS", tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(grouplook, "look", lambda _python: found)
-    finding = host.control_groups(settings)
+    monkeypatch.setattr(preflight, "try_cgroup", lambda _python: found)
+    finding = checks.control_groups(settings)
     assert finding.level == level
     assert (finding.text, finding.remedy) == (
         (found.what, found.remedy) if found else ("version 2, with cpu, freezer, memory", "")
@@ -97,70 +98,70 @@ def test_a_broken_check_is_a_finding(settings: Settings) -> None:
 def test_a_store_is_tried_and_left_as_it_was(settings: Settings, tmp_path: Path) -> None:
     folder = tmp_path / "data" / "store"
     folder.mkdir(parents=True)
-    assert software.store(settings).level == "ok"
+    assert checks.store(settings).level == "ok"
     assert list(folder.iterdir()) == []
 
 
 def test_a_store_that_can_not_be_reached_fails(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     settings = Settings.model_validate({"store": {"url": "s3://bucket", "options": {"bogus_option": "1"}}})
-    found = software.store(settings)
+    found = checks.store(settings)
     assert found.level == "fail"
     assert "[store]" in found.remedy
 
 
 def test_a_strangers_store_is_named(settings: Settings, tmp_path: Path) -> None:
     store = open_store(settings.store_url)
-    assert software.owner(settings).text == "nobody's yet"
-    store.create(objectkeys.store_key(), coding.encode(protocol.StoreInfo("stranger")))
-    assert software.owner(settings).level == "warn"
+    assert checks.owner(settings).text == "nobody's yet"
+    store.create(object_keys.store_key(), json_codec.encode(messages.StoreInfo("stranger")))
+    assert checks.owner(settings).level == "warn"
     engine = open_database(tmp_path / "data" / "state.db")
     family = new_family(engine)
     engine.dispose()
-    found = software.owner(settings)
+    found = checks.owner(settings)
     assert found.level == "fail"
     assert "stranger" in found.text
     assert family in found.text
-    store.put(objectkeys.store_key(), coding.encode(protocol.StoreInfo(family)))
-    assert software.owner(settings).level == "ok"
+    store.put(object_keys.store_key(), json_codec.encode(messages.StoreInfo(family)))
+    assert checks.owner(settings).level == "ok"
 
 
 def test_a_runtime_of_other_versions_is_named(settings: Settings, tmp_path: Path) -> None:
-    lock = json.loads(Path(software.__file__).parent.parent.joinpath("runtime", "runtime.lock").read_text())
+    lock = json.loads(Path(checks.__file__).parent.parent.joinpath("agent_runtime", "runtime.lock").read_text())
     current = tmp_path / "runtime" / "current"
     current.mkdir(parents=True)
-    inputs = builder._inputs(base.folder(tmp_path / "runtime", read(shipped())))
+    inputs = builder._inputs(base_layer.folder(tmp_path / "runtime", read(shipped())))
     (tmp_path / "runtime" / "latest.json").write_text(json.dumps({"sha256": "ab", "agent_version": "1", "inputs": inputs}))
     (tmp_path / "runtime" / "ab.tar.gz").write_text("")
     (current / "RUNTIME.json").write_text(json.dumps(lock))
-    assert software.runtime(settings).level == "ok"
+    assert checks.runtime(settings).level == "ok"
     lock["packages"][0]["version"] = "0"
     (current / "RUNTIME.json").write_text(json.dumps(lock))
-    found = software.runtime(settings)
+    found = checks.runtime(settings)
     assert found.level == "warn"
     assert lock["packages"][0]["name"] in found.text
 
 
 def test_without_root_it_says_so(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.os, "geteuid", lambda: 1000)
-    assert host.root(settings).level == "fail"
-    assert software.provider(settings).level == "fail"
+    monkeypatch.setattr(checks.os, "geteuid", lambda: 1000)
+    assert checks.root(settings).level == "fail"
+    assert checks.provider(settings).level == "fail"
 
 
 def test_the_provider_reads_its_own_table(tmp_path: Path) -> None:
     table = {"provider": {"name": "local", "local": {"disk_bytes": 1}}, "controller": {"data_dir": tmp_path}}
-    found = software.provider(Settings.model_validate(table))
+    found = checks.provider(Settings.model_validate(table))
     assert found.level == "fail"
     assert "provider.local.disk_bytes must be at least" in found.text
 
 
 def test_a_provider_that_there_is_not_is_named_with_those_there_are() -> None:
-    found = software.provider(Settings.model_validate({"provider": {"name": "awz"}}))
+    found = checks.provider(Settings.model_validate({"provider": {"name": "awz"}}))
     assert (found.level, "aws, " in found.remedy and "local" in found.remedy) == ("fail", True)
 
 
 def test_where_machines_are_elsewhere_this_host_needs_nothing_of_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(checks.os, "geteuid", lambda: 1000)
     of_boxes = [c for c in CHECKS if c[0] in OF_BOXES]
     found = examine(Settings.model_validate({"provider": {"name": "aws"}}), of_boxes)
     assert {f.text for f in found} == {"not needed: machines are those of aws"}
@@ -168,9 +169,9 @@ def test_where_machines_are_elsewhere_this_host_needs_nothing_of_boxes(monkeypat
 
 
 def test_missing_tools_come_with_their_packages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.shutil, "which", lambda _: None)
-    assert host.tools(settings).remedy.startswith("apt-get install iproute2")
-    assert "btrfs-progs" in host.btrfs(settings).remedy
+    monkeypatch.setattr(checks.shutil, "which", lambda _: None)
+    assert checks.tools(settings).remedy.startswith("apt-get install iproute2")
+    assert "btrfs-progs" in checks.btrfs(settings).remedy
 
 
 @pytest.mark.parametrize(("free", "level"), [(1 << 20, "fail"), (5 << 30, "warn"), (50 << 30, "ok")])
@@ -179,14 +180,14 @@ def test_room_on_the_disk(settings: Settings, monkeypatch: pytest.MonkeyPatch, f
     class Usage:
         free: int
 
-    monkeypatch.setattr(host.shutil, "disk_usage", lambda _: Usage(free))
-    assert host.disk(settings).level == level
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: Usage(free))
+    assert checks.disk(settings).level == level
 
 
 def test_on_a_host_that_is_not_debian_a_mirror_is_asked_for(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(software, "_distribution", lambda: "fedora")
+    monkeypatch.setattr(checks, "_distribution", lambda: "fedora")
     monkeypatch.delenv("SPOTSURFER_DEBIAN_MIRROR", raising=False)
-    found = software.mirror(settings)
+    found = checks.mirror(settings)
     assert found.level == "fail"
     assert "[runtime] mirror" in found.remedy
 
@@ -207,8 +208,8 @@ def test_the_command_builds_the_runtime_only_where_nothing_else_is_missing(
         return ok("there") if len(tried) > 1 else fail("not there", "build it")
 
     checks = [("runtime", runtime), ("CRIU", runtime), ("tools", lambda _: other[0])]
-    monkeypatch.setattr("spotsurfer.doctor.examine", lambda s: examine(s, checks))
-    monkeypatch.setattr("spotsurfer.agentruntime.ready", built)
+    monkeypatch.setattr("spotsurfer.doctor.checks.examine", lambda s: examine(s, checks))
+    monkeypatch.setattr("spotsurfer.agent_runtime.provision.ready", built)
     monkeypatch.setenv("SPOTSURFER_RUNTIME__PATH", str(tmp_path))
     assert (main(["doctor", "--json"]), tried) == (7, [])
     other[0] = ok("all")
@@ -221,7 +222,7 @@ def test_the_command_builds_the_runtime_only_where_nothing_else_is_missing(
 def test_the_command_ends_with_7_when_something_is_missing(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("spotsurfer.doctor.examine", lambda s: examine(s, [("b", lambda _: fail("bad", "mend it"))]))
+    monkeypatch.setattr("spotsurfer.doctor.checks.examine", lambda s: examine(s, [("b", lambda _: fail("bad", "mend it"))]))
     monkeypatch.setenv("SPOTSURFER_CONTROLLER__DATA_DIR", str(tmp_path))
     assert main(["doctor", "--json"]) == 7
     out, err = capfd.readouterr()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
 from support.boxes import yard
 from support.fleet import CONFIG, MARKS, Fleet, fleet
 from support.roottree import debian_tree
@@ -83,7 +83,7 @@ def test_a_job_moves_between_two_of_them(world: Fleet) -> None:
     world.client.post(f"/v1/jobs/{job}/move", {})
     world.wait(lambda: world.show(job)["moves"] == 1 and world.attempt(job, "running", 2), "the move", 60)
     world.wait(lambda: any(m["attempt"] == 2 for m in world.moments(job, "saved")), "a checkpoint there")
-    control.reclaim(world.data, world.box(job, 2), 0)
+    manual_control.reclaim(world.data, world.box(job, 2), 0)
     ended = world.wait_end(job)
     assert (ended["exit_code"], ended["moves"]) == (0, 2), world.explain()
     assert world.output(job).splitlines() == chain()

@@ -13,12 +13,11 @@ from datetime import datetime, timedelta
 import pytest
 from support.builders import NOW
 
-from spotsurfer.front import visit
-from spotsurfer.front.house import Front, Rules
-from spotsurfer.front.places import At, Place
+from spotsurfer.ingress import connection
+from spotsurfer.ingress.connection import At, Target
+from spotsurfer.ingress.listener import Listener, ListenerRules
 from spotsurfer.model.errors import Conflict
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.ports import JobPort
+from spotsurfer.model.job import JobId, JobPort
 
 JOB = JobId("note-1")
 PORTS = (JobPort("web", 8888),)
@@ -55,19 +54,19 @@ class Echo:
 class World:
     """`Doors`, by hand. The machine's port is mended into the socket: here all machines are this one."""
 
-    at: Place
+    at: Target
     machine: int
     listens_on: list[int]
     known: dict[str, int] = field(default_factory=dict)
     woken: int = 0
-    wakes_to: Place | None = None
+    wakes_to: Target | None = None
     has: Mapping[JobId, tuple[JobPort, ...]] = field(default_factory=lambda: {JOB: PORTS})
     forgotten: list[list[JobId]] = field(default_factory=list)
 
     def ports(self) -> Mapping[JobId, tuple[JobPort, ...]]:
         return self.has
 
-    def place(self, job: JobId) -> Place:
+    def place(self, job: JobId) -> Target:
         return self.at
 
     def wake(self, job: JobId) -> None:
@@ -76,7 +75,7 @@ class World:
             raise Conflict("it is held")
         self.at = self.wakes_to
 
-    def outlet(self, place: Place) -> tuple[socket.socket, str]:
+    def outlet(self, place: Target) -> tuple[socket.socket, str]:
         return Diverted(self.machine), "127.0.0.1"
 
     def now(self) -> datetime:
@@ -105,20 +104,20 @@ class Diverted(socket.socket):
         super().connect(("127.0.0.1", self.port))
 
 
-RUNS = Place(At.RUNS, 1, "token", NOW - timedelta(hours=1))
-SLEEPS = Place(At.SLEEPS)
+RUNS = Target(At.RUNS, 1, "token", NOW - timedelta(hours=1))
+SLEEPS = Target(At.SLEEPS)
 
 
 @pytest.fixture
-def made() -> Iterator[Callable[..., tuple[World, Front, int]]]:
-    fronts: list[Front] = []
+def made() -> Iterator[Callable[..., tuple[World, Listener, int]]]:
+    fronts: list[Listener] = []
 
-    def make(at: Place, rules: Rules | None = None, **changes: object) -> tuple[World, Front, int]:
+    def make(at: Target, rules: ListenerRules | None = None, **changes: object) -> tuple[World, Listener, int]:
         machine = changes.pop("machine", None) or Echo().port  # before a port is free that it could be given
         port = free_port()
         values: dict[str, object] = {"machine": machine, "listens_on": [port], **changes}
         world = World(at, **values)  # type: ignore[arg-type]
-        front = Front(rules or Rules(), world)
+        front = Listener(rules or ListenerRules(), world)
         fronts.append(front)
         front.start()
         until(lambda: listens(port) or (not values["listens_on"] and "listens_on" in changes))
@@ -153,7 +152,7 @@ def open_to(port: int) -> socket.socket:
     return made
 
 
-Make = Callable[..., tuple[World, Front, int]]
+Make = Callable[..., tuple[World, Listener, int]]
 
 
 def test_bytes_go_to_the_job_and_back(made: Make) -> None:
@@ -169,7 +168,7 @@ def test_bytes_go_to_the_job_and_back(made: Make) -> None:
 
 
 def test_a_connection_wakes_what_sleeps_and_is_held_until_it_runs(made: Make) -> None:
-    world, front, port = made(SLEEPS, wakes_to=Place(At.COMES))
+    world, front, port = made(SLEEPS, wakes_to=Target(At.COMES))
     with open_to(port) as s:
         s.sendall(b"are you there")
         until(lambda: world.woken)
@@ -181,13 +180,13 @@ def test_a_connection_wakes_what_sleeps_and_is_held_until_it_runs(made: Make) ->
 
 
 def test_nobody_waits_for_ever(made: Make) -> None:
-    _, _, port = made(Place(At.COMES), Rules(wait_seconds=0.5))
+    _, _, port = made(Target(At.COMES), ListenerRules(wait_seconds=0.5))
     with pytest.raises(ConnectionResetError), open_to(port) as s:  # it may come while we connect
         s.recv(1)
 
 
 def test_a_job_that_only_its_user_brings_back_refuses_at_once(made: Make) -> None:
-    world, _, port = made(Place(At.AWAY))
+    world, _, port = made(Target(At.AWAY))
     with pytest.raises(ConnectionResetError), open_to(port) as s:  # it may come while we connect
         s.recv(1)
     assert world.woken == 0
@@ -198,11 +197,11 @@ def test_open_connections_end_when_the_job_leaves_its_machine(made: Make) -> Non
     with open_to(port) as s:
         s.sendall(b"x")
         assert s.recv(1) == b"X"
-        world.at = Place(At.COMES, 1, "token")
+        world.at = Target(At.COMES, 1, "token")
         time.sleep(0.6)
         s.sendall(b"y")
         assert s.recv(1) == b"Y", "it drains: until then all goes on"
-        world.at = Place(At.RUNS, 2, "other", NOW)
+        world.at = Target(At.RUNS, 2, "other", NOW)
         with pytest.raises(ConnectionResetError):
             s.recv(1)
     with open_to(port) as s:
@@ -215,7 +214,7 @@ def test_a_connection_that_came_as_the_job_fell_asleep_wakes_it(made: Make) -> N
     with open_to(port) as s:
         s.sendall(b"x")
         assert s.recv(1) == b"X"
-        world.at = Place(At.SLEEPS, 1, "token")
+        world.at = Target(At.SLEEPS, 1, "token")
         until(lambda: world.woken)
         s.sendall(b"z")
         assert s.recv(1) == b"Z"
@@ -224,19 +223,19 @@ def test_a_connection_that_came_as_the_job_fell_asleep_wakes_it(made: Make) -> N
 def test_a_program_that_is_just_starting_is_waited_for_and_a_deaf_one_is_not(made: Make) -> None:
     late = Echo()
     dead = free_port()
-    world, _, port = made(Place(At.RUNS, 1, "token", NOW), machine=dead)
+    world, _, port = made(Target(At.RUNS, 1, "token", NOW), machine=dead)
     with open_to(port) as s:
         s.sendall(b"late")
         time.sleep(0.5)
         world.machine = late.port
         assert s.recv(4) == b"LATE"
-    world.machine, world.at = dead, Place(At.RUNS, 1, "token", NOW - timedelta(seconds=visit.ACCEPT_SECONDS + 1))
+    world.machine, world.at = dead, Target(At.RUNS, 1, "token", NOW - timedelta(seconds=connection.ACCEPT_SECONDS + 1))
     with pytest.raises(ConnectionResetError), open_to(port) as s:  # it may come while we connect
         s.recv(1)
 
 
 def test_there_is_a_most_of_connections(made: Make) -> None:
-    _, front, port = made(Place(At.COMES), Rules(connections_max=2))
+    _, front, port = made(Target(At.COMES), ListenerRules(connections_max=2))
     until(lambda: front.connections(JOB)[0] == 0)
     with open_to(port) as a, open_to(port) as b:
         until(lambda: front.connections(JOB)[0] == 2)
@@ -248,7 +247,7 @@ def test_there_is_a_most_of_connections(made: Make) -> None:
 
 
 def test_a_port_that_somebody_else_has_is_passed_over(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spotsurfer.front.house.BIND_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("spotsurfer.ingress.listener.BIND_AGAIN_SECONDS", 0.1)
     echo = Echo()
     with socket.create_server(("127.0.0.1", 0)) as other:
         used, free = int(other.getsockname()[1]), free_port()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from spotsurfer.front.pipe import PIECE_BYTES, Stream, join
+from spotsurfer.ingress.connection import PIECE_BYTES, Stream, join
 
 Ends = tuple[Stream, Stream]
 

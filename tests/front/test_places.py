@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.builders import a_job, an_attempt, seen
 
-from spotsurfer.front.places import At, Place, place_of
+from spotsurfer.ingress.connection import At, Target, target_of
 from spotsurfer.model.job import Attempt, HeldBy, JobState, Parent, Wish
 from spotsurfer.model.job import AttemptState as A
 
@@ -31,12 +31,12 @@ ASLEEP = {"wish": Wish.HOLD, "held_by": HeldBy.IDLE}
     ],
 )
 def test_what_to_do_with_a_connection(attempt: Attempt, job: dict[str, Any], at: At) -> None:
-    assert place_of(seen([attempt], job=a_job(**job))).at is at
+    assert target_of(seen([attempt], job=a_job(**job))).at is at
 
 
 def test_connections_live_as_long_as_the_job_is_on_that_machine() -> None:
     there = an_attempt(2)
-    assert place_of(seen([an_attempt(1, A.RELEASED), there])) == Place(At.RUNS, 2, "token-2", there.since, there.instance)
+    assert target_of(seen([an_attempt(1, A.RELEASED), there])) == Target(At.RUNS, 2, "token-2", there.since, there.instance)
     leaving = seen([an_attempt(2, A.DRAINING), an_attempt(3, A.READY)])
-    assert place_of(leaving).attempt == 2
-    assert place_of(seen([an_attempt(2, A.DRAINED), an_attempt(3, A.RESTORING)])).attempt == 0
+    assert target_of(leaving).attempt == 2
+    assert target_of(seen([an_attempt(2, A.DRAINED), an_attempt(3, A.RESTORING)])).attempt == 0

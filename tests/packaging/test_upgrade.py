@@ -17,16 +17,17 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from spotsurfer_agent import manifest
+from spotsurfer_wire import manifest
 from support.fleet import CONFIG, fleet
 from support.tree import ROOT
 
 import spotsurfer
-from spotsurfer import storekey, wiring
-from spotsurfer.settings import Settings
+from spotsurfer.config.settings import Settings
+from spotsurfer.controller import wiring
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
 from spotsurfer.state.schema import metadata
+from spotsurfer.store import master_key
 
 RECORDED = Path(__file__).with_name("recorded")
 FAMILY, JOB, NEWEST = "913894f39bd5", "chain-115fc1", "000001-000002"
@@ -77,7 +78,7 @@ def test_its_job_is_known_with_all_that_it_did(controller: wiring.Controller) ->
 
 
 def test_its_checkpoints_are_read(data: Path) -> None:
-    keys = storekey.load(data / "store.key").keys_of(JOB)
+    keys = master_key.load(data / "store.key").keys_of(JOB)
     for checkpoint in ("000001-000001", NEWEST):
         body = (data / "store" / "jobs" / JOB / "checkpoints" / checkpoint / "MANIFEST").read_bytes()
         assert manifest.decode(body, keys, JOB, checkpoint).id == checkpoint
@@ -103,7 +104,7 @@ def old_release() -> dict[str, str]:
         runtime.mkdir()
         for cache in ("debs", "wheels"):
             shutil.copytree(ROOT / "build" / "runtime" / cache, runtime / cache, copy_function=os.link)
-        command = [sys.executable, "-m", "spotsurfer.runtime", "--out", str(runtime), "build", "--unpack"]
+        command = [sys.executable, "-m", "spotsurfer.agent_runtime", "--out", str(runtime), "build", "--unpack"]
         subprocess.run(command, env=_environment(fresh), cwd=fresh, check=True)
         fresh.rename(folder)
     return _environment(folder)

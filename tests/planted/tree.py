@@ -99,7 +99,7 @@ def python(root: Path) -> Path:
 
 def build_runtime(root: Path) -> None:
     """The agent's runtime anew in a whole copy, from the copy's agent. Raises Foreign where that fails."""
-    words = ["-m", "spotsurfer.runtime", "--out", str(root / "build" / "runtime"), "build", "--quiet"]
+    words = ["-m", "spotsurfer.agent_runtime", "--out", str(root / "build" / "runtime"), "build", "--quiet"]
     done = subprocess.run([python(root), *words], cwd=root, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Foreign(f"the runtime of {root} can't be built:\n{done.stderr}")

@@ -9,16 +9,14 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.engines.port import WorkloadState as W
-from spotsurfer_agent.facts import Do, Facts, Hold, Outcome, Release, Rules, Shut, Task, Warning
-from spotsurfer_agent.machine import step
-from spotsurfer_agent.notices.port import Said
-from spotsurfer_agent.protocol import WORKLOAD_DEAD, Desired, Done, Head, HeadKind, SaveFacts, Want
-from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.steps import Step
-from spotsurfer_agent.storeport import StoreError
-from spotsurfer_agent.table import TABLE, TERMINAL, State
+from spotsurfer_agent.control.facts import AgentRules, Do, Facts, Hold, Outcome, Release, Shut, Task, Warning
+from spotsurfer_agent.control.notices import Said
+from spotsurfer_agent.control.state_machine import TABLE, TERMINAL, State, step
+from spotsurfer_agent.ports.engine import WorkloadState as W
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import WORKLOAD_DEAD, Desired, Done, Head, HeadKind, SaveFacts, Step, Want
+from spotsurfer_wire.messages import AgentState as S
+from spotsurfer_wire.store.port import StoreError
 from support.agent_world import JOB, AgentKilled, World
 
 ME = 2
@@ -34,7 +32,7 @@ HEADS = st.one_of(
     ),
 )
 SAVED = SaveFacts("000002-000002", 2, "live", 1, 1, 0.1, 3.0)
-RULES = Rules(attempt=ME, interval_seconds=30.0, lease_seconds=60.0, limit_seconds=500.0, keep_seconds=60.0)
+RULES = AgentRules(attempt=ME, interval_seconds=30.0, lease_seconds=60.0, limit_seconds=500.0, keep_seconds=60.0)
 
 
 @st.composite
@@ -180,7 +178,7 @@ class Chaos:
     def grant(self) -> None:
         """As a controller does: only when nobody holds it, or the holder was silent for its lease and a margin."""
         heads = self.world.heads()
-        live = self.world.store.objects.get(objectkeys.live_key(JOB, self.attempt))
+        live = self.world.store.objects.get(object_keys.live_key(JOB, self.attempt))
         if live is None or (heads and heads[-1].done is not None):
             return
         if not heads:
@@ -200,14 +198,14 @@ class Chaos:
             self.world.turn()
         except AgentKilled:
             self.machine.boot()
-        live = self.world.store.objects.get(objectkeys.live_key(JOB, self.attempt))
+        live = self.world.store.objects.get(object_keys.live_key(JOB, self.attempt))
         if live is not None and self.world.report(self.attempt).sequence != self.heard:
             self.heard, self.heard_at = self.world.report(self.attempt).sequence, self.world.now
         self.check()
 
     def check(self) -> None:
-        keys = [k for k in self.world.store.objects if k.startswith(objectkeys.head_prefix(JOB))]
-        owner = coding.decode(Head, self.world.store.objects[max(keys)]).epoch if keys else 0
+        keys = [k for k in self.world.store.objects if k.startswith(object_keys.head_prefix(JOB))]
+        owner = json_codec.decode(Head, self.world.store.objects[max(keys)]).epoch if keys else 0
         moving = [m for m in self.world.machines if m.shim.phase is W.RUNNING and not m.shim.held and m.shim.pending is None]
         assert all(m.attempt == owner for m in moving), "only the owner's job runs"
         if len(keys) != self.checked:
@@ -223,7 +221,7 @@ class Chaos:
         assert epochs == sorted(epochs), "no entry of an attempt after a later grant"
         assert sum(h.done is not None for h in heads) <= 1, "published once"
         for head in heads:
-            assert head.checkpoint is None or objectkeys.manifest_key(JOB, head.checkpoint) in self.world.store.objects
+            assert head.checkpoint is None or object_keys.manifest_key(JOB, head.checkpoint) in self.world.store.objects
         cpu = [h.cpu_seconds for h in heads]
         assert cpu == sorted(cpu), "committed work never goes back"
         finals = {h.epoch for h in heads if h.final}

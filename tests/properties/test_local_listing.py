@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spotsurfer_providers.local.gateway import list_page
-from spotsurfer_providers.local.objects import Objects
+from spotsurfer_providers.local.object_gateway.folder_store import Objects
+from spotsurfer_providers.local.object_gateway.server import list_page
 
 NAMES = st.text("ab-./ü0", min_size=1, max_size=6)
 

@@ -6,14 +6,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import StoreError
-from spotsurfer_providers.local.gateway import Gateway
-from spotsurfer_providers.local.network import listening_socket
-from spotsurfer_providers.local.objects import Objects
+from spotsurfer_providers.local.box.network import listening_socket
+from spotsurfer_providers.local.object_gateway.folder_store import Objects
+from spotsurfer_providers.local.object_gateway.server import Gateway, Scope
 from spotsurfer_providers.local.provider import LocalProvider
-from spotsurfer_providers.local.scope import Scope
 from spotsurfer_providers.local.settings import read_settings
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.ports.clock import SystemClock

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.cgroup2 import LEAF, lacking
-from spotsurfer_providers.local.cgroups import BoxGroup, Limits, hierarchies
+from spotsurfer_providers.local.box.cgroups import BoxGroup, Limits, hierarchies
+from spotsurfer_wire.linux.cgroups import LEAF, lacking
 from support.kernel_v2 import KernelV2
 
 from spotsurfer.model.errors import HostUnfit

@@ -17,12 +17,11 @@ import boto3
 import pytest
 from botocore.client import Config
 from botocore.exceptions import ClientError
-from spotsurfer_agent.store import ObstoreStore, open_store
-from spotsurfer_agent.storeport import StoreDenied, StoreFull
-from spotsurfer_providers.local.gateway import Gateway
-from spotsurfer_providers.local.network import listening_socket
-from spotsurfer_providers.local.objects import Objects
-from spotsurfer_providers.local.scope import Scope
+from spotsurfer_providers.local.box.network import listening_socket
+from spotsurfer_providers.local.object_gateway.folder_store import Objects
+from spotsurfer_providers.local.object_gateway.server import Gateway, Scope
+from spotsurfer_wire.store.obstore import ObstoreStore, open_store
+from spotsurfer_wire.store.port import StoreDenied, StoreFull
 
 HOME = "jobs/j/"
 FREE = f"{HOME}partial/"  # may be written again and removed

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from spotsurfer_providers.local.imds import Metadata, MetadataServer
-from spotsurfer_providers.local.network import listening_socket
+from spotsurfer_providers.local.box.metadata_service import Metadata, MetadataServer
+from spotsurfer_providers.local.box.network import listening_socket
 
 BASE = "/latest/meta-data/"
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

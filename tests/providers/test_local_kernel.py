@@ -10,7 +10,7 @@ import pytest
 # Its child shares its memory for a while, as one that Popen starts does until the kernel has done its exec.
 SHARED = """
 import ctypes, os, signal
-from spotsurfer_providers.local import kernel
+from spotsurfer_providers.local.box import syscalls
 libc = ctypes.CDLL(None)
 libc.clone.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
 stack = ctypes.create_string_buffer(1 << 16)
@@ -18,7 +18,7 @@ top = (ctypes.addressof(stack) + (1 << 16)) & ~15
 CLONE_VM = 0x100
 child = libc.clone(ctypes.cast(libc.usleep, ctypes.c_void_p), top, CLONE_VM | signal.SIGCHLD, 300_000)
 assert child > 0
-with kernel.children_in_new_namespaces(5):
+with syscalls.children_in_new_namespaces(5):
     pass
 assert os.waitpid(child, os.WNOHANG)[0] == child, "it was let in with its memory shared"
 """

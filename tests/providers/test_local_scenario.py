@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.local.scenario import (
+from spotsurfer_providers.local.box.scenario import (
     BoxFacts,
     Capacity,
     Outage,
@@ -16,10 +16,10 @@ from spotsurfer_providers.local.scenario import (
     Trace,
     fate,
     full,
+    load,
     price_factor,
     refusal,
 )
-from spotsurfer_providers.local.scenario_file import load
 
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.market import Market, Pool

@@ -12,19 +12,18 @@ from typing import Any
 import pytest
 from support.builders import NOW, a_job
 
-from spotsurfer import storekey
-from spotsurfer.controller.leadership import claim_store
+from spotsurfer.config.settings import Settings
 from spotsurfer.ports.service import Moment
-from spotsurfer.recovery import envelope
-from spotsurfer.recovery.backup import back_up
-from spotsurfer.recovery.contents import About
+from spotsurfer.recovery import backup
+from spotsurfer.recovery.backup import About, back_up
 from spotsurfer.recovery.restore import Restored, restore
-from spotsurfer.settings import Settings
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
 from spotsurfer.state.db import new_family, open_database
-from spotsurfer.storeway import open_for
-from spotsurfer.web.guard import load_token
+from spotsurfer.store import master_key
+from spotsurfer.store.leadership import claim_store
+from spotsurfer.store.open_store import open_for
+from spotsurfer.web.app import load_token
 
 SECRET = "correct horse battery"
 FILES = ("state.db", "store.key", "token")
@@ -57,7 +56,7 @@ class Host:
             timeline.add(c, Moment(NOW, a_job().id, None, "submitted", "job: work"))
         engine.dispose()
         load_token(self.settings.token_path)
-        key = storekey.load(self.settings.key_path)
+        key = master_key.load(self.settings.key_path)
         claim_store(open_for(self.settings), family, "here", key.fingerprint)
         return self
 
@@ -75,7 +74,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Host]:
     """Makes hosts by name."""
-    monkeypatch.setattr(envelope, "SCRYPT_LOG_N", 1)  # what makes guesses dear would make these tests slow
+    monkeypatch.setattr(backup, "SCRYPT_LOG_N", 1)  # what makes guesses dear would make these tests slow
     (tmp_path / "store").mkdir()
 
     def make(name: str, controller: dict[str, str] | None = None, **store: Any) -> Host:

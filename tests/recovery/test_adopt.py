@@ -9,31 +9,27 @@ from pathlib import Path
 
 import pytest
 from recovery.conftest import Host, between
-from spotsurfer_agent import coding, manifest, objectkeys
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.extents import Extent, Extents
-from spotsurfer_agent.manifest import Entry, Stored
-from spotsurfer_agent.protocol import AgentConfig, Done, Head, HeadKind, Spec
+from spotsurfer_wire import json_codec, manifest, object_keys
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.manifest import Entry, Extent, Extents, Stored
+from spotsurfer_wire.messages import AgentConfig, Done, Head, HeadKind, Spec
 from support.builders import NOW, a_job
 from support.saves import a_manifest
 from support.tree import ROOT
 
-from spotsurfer import storekey, wiring
-from spotsurfer.controller.rehearsal import of_job
-from spotsurfer.controller.submission import Places, Submission
-from spotsurfer.controller.vault import Vault
+from spotsurfer.controller import wiring
+from spotsurfer.controller.checkpoints.rehearsal import of_job
+from spotsurfer.controller.jobs.secrets import Vault
+from spotsurfer.controller.jobs.submission import Submission, SubmissionPorts
 from spotsurfer.model import errors as e
-from spotsurfer.model.goods import InputFetch, SharedMount
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import HeldBy, Job, JobSpec, MarketChoice, Parent
-from spotsurfer.model.ports import JobPort
-from spotsurfer.model.steps import JobStep
+from spotsurfer.model.job import HeldBy, InputFetch, Job, JobId, JobPort, JobSpec, JobStep, MarketChoice, Parent, SharedMount
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.recovery.adopt import Adopted, Least, adopt, take_up
+from spotsurfer.state import db
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import peek
 from spotsurfer.state.db import lock_state, new_family, open_database
-from spotsurfer.storeway import open_for
+from spotsurfer.store import master_key
+from spotsurfer.store.open_store import open_for
 
 Hosts = Callable[..., Host]
 # What only the controller's database had -> what the page calls it.
@@ -103,11 +99,11 @@ def adopted(host: Host, least: Least | None = None) -> Adopted:
 def has(host: Host, job: str, heads: Sequence[Head] = (), speaks: int | None = None) -> None:
     """The store has a job with this head log; the attempt that speaks has left a report."""
     store = open_for(host.settings)
-    store.create(objectkeys.spec_key(job), coding.encode(Spec(job, ["work"])))
+    store.create(object_keys.spec_key(job), json_codec.encode(Spec(job, ["work"])))
     for head in heads:
-        store.create(objectkeys.head_key(job, head.number), coding.encode(head))
+        store.create(object_keys.head_key(job, head.number), json_codec.encode(head))
     if speaks is not None:
-        store.put(objectkeys.live_key(job, speaks), b"{}")
+        store.put(object_keys.live_key(job, speaks), b"{}")
 
 
 def head(number: int, kind: HeadKind, checkpoint: str | None = None, done: Done | None = None, **more: bool) -> Head:
@@ -137,7 +133,9 @@ def ended(code: int | None, reason: str = "exited", undelivered: str = "") -> li
 
 def test_a_job_comes_back_but_for_what_only_the_controller_knew(tmp_path: Path, old: Host, new: Host) -> None:
     store = open_for(new.settings)
-    places = Places(store, tmp_path / "spool", Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {}), lambda *_: None)
+    places = SubmissionPorts(
+        store, tmp_path / "spool", Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {}), lambda *_: None
+    )
     plain = {f.name for f in dataclasses.fields(JobSpec) if getattr(FULL, f.name) == getattr(JobSpec("", ()), f.name)}
     assert plain == LOST.keys() | {"inputs", "secrets"}, "a new field of a job: is it lost, or does the store tell it?"
     submission = Submission(open_database(None), ManualClock(NOW), places, lambda: (), 600.0)
@@ -201,12 +199,12 @@ def test_where_a_job_stands(
 
 def with_image(host: Host, job: str, lineage: str, *more: Head) -> None:
     """Its newest checkpoint has 2 GiB of memory; what its log says after that is `more`."""
-    key = storekey.load(host.settings.key_path)
+    key = master_key.load(host.settings.key_path)
     chunk = Stored("ab" * 32, 16 << 20)
     pages = Entry("p", "file", size=2 << 30, extents=Extents.of(Extent(n << 24, 1 << 24, 0, 0) for n in range(128)))
     image = a_manifest("000001-000001", [], job, image=[pages], chunks=[chunk], lineage=lineage)
     body = manifest.encode(image, key.keys_of(lineage or job))
-    open_for(host.settings).create(objectkeys.manifest_key(job, "000001-000001"), body)
+    open_for(host.settings).create(object_keys.manifest_key(job, "000001-000001"), body)
     first = dataclasses.replace(head(1, HeadKind.COMMIT, "000001-000001"), epoch=0) if lineage else GRANT  # a copy begins so
     has(host, job, [first, head(2, HeadKind.COMMIT, "000001-000001", final=True), *more])
 
@@ -255,7 +253,7 @@ def test_a_rehearsal_is_ended_and_gets_no_machine_like_that_of_a_real_job(old: H
     """Its machine is walled off: the program must not meet the world twice. The controller that would end it is lost."""
     spec = Spec("asm-rehearsal-0a1b2c", ["work"], rehearses="asm-0a1b2c")
     has(new, spec.job, [GRANT], speaks)
-    open_for(new.settings).put(objectkeys.spec_key(spec.job), coding.encode(spec))
+    open_for(new.settings).put(object_keys.spec_key(spec.job), json_codec.encode(spec))
     (job,) = adopted(new).jobs
     assert (job.state, job.wish) == ("queued", "cancel")
     assert job.parent == Parent(JobId("asm-0a1b2c"), "", rehearsal=True)
@@ -265,8 +263,8 @@ def test_a_rehearsal_is_ended_and_gets_no_machine_like_that_of_a_real_job(old: H
 def test_what_can_not_be_read_is_in_nobodys_way(old: Host, new: Host) -> None:
     store = open_for(new.settings)
     has(new, "good-0a1b2c")
-    store.create(objectkeys.spec_key("bad-0a1b2c"), b"{")
-    store.create(objectkeys.input_key("half-0a1b2c", "a"), b"of a submission that never came to its end")
+    store.create(object_keys.spec_key("bad-0a1b2c"), b"{")
+    store.create(object_keys.input_key("half-0a1b2c", "a"), b"of a submission that never came to its end")
     store.create("jobs/UPPER/SPEC.json", b"{}")
     has(new, "odd-0a1b2c", [dataclasses.replace(GRANT, at="some day")], 1)
     done = adopted(new)
@@ -291,7 +289,7 @@ def test_the_store_says_whose_it_is(old: Host, new: Host) -> None:
     """As a user did: the key alone in a new folder is refused; then it is adopted, and accepted."""
     with pytest.raises(e.StoreOwned, match=r"its store\.key is enough for `spotsurfer adopt`"):
         wiring.build(new.settings)
-    family = peek.look(old.data / "state.db").family
+    family = db.look_read_only(old.data / "state.db").family
     assert adopted(new).family == family
     controller = wiring.build(new.settings)
     controller.stop()
@@ -302,14 +300,14 @@ def test_without_the_key_nothing_is_adopted(old: Host, new: Host) -> None:
     new.settings.key_path.unlink()
     with pytest.raises(e.ConfigError, match=r"store\.key is not there: bring it back"):
         adopted(new)
-    storekey.load(new.settings.key_path)
+    master_key.load(new.settings.key_path)
     with pytest.raises(e.StoreOwned, match="made with another key"):
         adopted(new)
     assert not (new.data / "state.db").exists()
 
 
 def test_a_store_of_nobody_has_nothing_to_adopt(new: Host) -> None:
-    open_for(new.settings).delete([objectkeys.store_key()])
+    open_for(new.settings).delete([object_keys.store_key()])
     with pytest.raises(e.NotFound, match="belongs to nobody"):
         adopted(new)
 
@@ -322,7 +320,7 @@ def test_a_database_with_jobs_of_another_family_is_left_alone(old: Host, new: Ho
     engine.dispose()
     with pytest.raises(e.Conflict, match=f"has 1 job of the controller family {mine}"):
         adopted(new)
-    assert peek.look(new.data / "state.db").family == mine
+    assert db.look_read_only(new.data / "state.db").family == mine
 
 
 def test_a_controller_that_runs_is_not_in_its_way(old: Host, new: Host) -> None:
@@ -346,5 +344,5 @@ def test_half_an_adoption_is_none(old: Host, new: Host, monkeypatch: pytest.Monk
         m.setattr(rows, "add_job", one_and_no_more)
         with pytest.raises(KeyboardInterrupt):
             adopted(new)
-    assert peek.look(new.data / "state.db").jobs == 0
+    assert db.look_read_only(new.data / "state.db").jobs == 0
     assert len(adopted(new).jobs) == 2

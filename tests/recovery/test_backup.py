@@ -16,16 +16,17 @@ from recovery.conftest import FILES, SECRET, Host, Killed, killed_after
 from sqlalchemy import text
 from support.builders import NOW, a_job
 
-from spotsurfer import storekey, wiring
+from spotsurfer.controller import wiring
 from spotsurfer.model import errors as e
 from spotsurfer.recovery import adopt as adopting
 from spotsurfer.recovery import restore as restoring
 from spotsurfer.recovery.adopt import Least, adopt
-from spotsurfer.recovery.envelope import Reader
+from spotsurfer.recovery.backup import Reader
 from spotsurfer.recovery.restore import finish
-from spotsurfer.state import db, peek
+from spotsurfer.state import db
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import lock_state, open_database
+from spotsurfer.store import master_key
 
 Hosts = Callable[..., Host]
 
@@ -48,7 +49,7 @@ def test_what_was_lost_comes_back_for_its_owner_alone(host: Hosts, file: Path) -
     assert set(new.files()) == set(FILES)
     for name in ("store.key", "token"):
         assert new.files()[name] == old.files()[name]
-    assert peek.look(new.data / "state.db") == peek.look(old.data / "state.db")
+    assert db.look_read_only(new.data / "state.db") == db.look_read_only(old.data / "state.db")
     assert modes(file, *(new.data / name for name in FILES)) == {0o600}
     assert modes(new.data) == {0o700}
     assert not [p for p in (*old.data.iterdir(), *new.data.iterdir(), *file.parent.iterdir()) if p.name.startswith(".")]
@@ -131,14 +132,14 @@ def test_a_damaged_database_is_no_backup(host: Hosts, file: Path) -> None:
 
 def test_two_backups_at_once(host: Hosts, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = host("old").lived()
-    copy, second = peek.copy, file.with_name("second")
+    copy, second = db.copy_database, file.with_name("second")
 
     def meanwhile(*arguments: Any) -> None:
         with pytest.raises(e.Conflict, match="Another backup"):
             old.back_up(second)
         copy(*arguments)
 
-    monkeypatch.setattr(peek, "copy", meanwhile)
+    monkeypatch.setattr(db, "copy_database", meanwhile)
     old.back_up(file)
     host("new").restore(file)
 
@@ -194,12 +195,12 @@ def test_a_read_only_file_system_is_told(host: Hosts, file: Path, monkeypatch: p
 
 
 def test_ctrl_c_ends_the_copy_of_the_database(host: Hosts, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peek, "TICK_STEPS", 1)
+    monkeypatch.setattr(db, "TICK_STEPS", 1)
     old = host("old").lived()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs many tests at once may ignore it
     try:
         with pytest.raises(KeyboardInterrupt):
-            peek.copy(old.data / "state.db", file, lambda: signal.raise_signal(signal.SIGINT))
+            db.copy_database(old.data / "state.db", file, lambda: signal.raise_signal(signal.SIGINT))
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -241,17 +242,17 @@ def test_what_is_damaged_is_moved_away_not_written_over(host: Hosts, file: Path)
     for path in old.data.glob("state.db*"):
         path.rename(file.with_name(path.name))
     old.restore(file)
-    assert peek.look(database).jobs == 1
+    assert db.look_read_only(database).jobs == 1
 
 
 def test_another_key_is_never_written_over(host: Hosts, file: Path) -> None:
     host("old").lived().back_up(file)
     new = host("new")
     new.data.mkdir()
-    mine = storekey.load(new.settings.key_path)
+    mine = master_key.load(new.settings.key_path)
     with pytest.raises(e.Conflict, match="holds another key than the backup: move it elsewhere"):
         new.restore(file)
-    assert storekey.load(new.settings.key_path) == mine
+    assert master_key.load(new.settings.key_path) == mine
     assert set(new.files()) == {"store.key"}
 
 
@@ -268,7 +269,7 @@ def test_what_a_refused_start_left_is_in_nobodys_way(host: Hosts, file: Path) ->
     assert (new.data / "state.db").exists()
     sqlite3.connect(new.data / "state.db").close()
     new.restore(file)
-    assert peek.look(new.data / "state.db").family == about.family
+    assert db.look_read_only(new.data / "state.db").family == about.family
 
 
 def test_an_old_log_is_not_played_into_the_new_database(host: Hosts, file: Path) -> None:
@@ -285,7 +286,7 @@ def test_an_old_log_is_not_played_into_the_new_database(host: Hosts, file: Path)
         path.write_bytes(content)
     assert (new.data / "state.db-wal").stat().st_size
     new.restore(file)
-    assert peek.look(new.data / "state.db").family == about.family
+    assert db.look_read_only(new.data / "state.db").family == about.family
 
 
 def test_a_token_that_clients_have_stays(host: Hosts, file: Path) -> None:
@@ -340,7 +341,7 @@ def test_a_spoilt_file_leaves_nothing(host: Hosts, file: Path, spoil: Callable[[
 def test_files_that_do_not_fit_together_are_refused(host: Hosts, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = host("old").lived()
     with monkeypatch.context() as m:
-        m.setattr(peek, "look", lambda path: peek.Seen("another", "0001", 1, ""))
+        m.setattr(db, "look_read_only", lambda path: db.Seen("another", "0001", 1, ""))
         old.back_up(file)
     new = host("new")
     with pytest.raises(e.SpotsurferError, match="is not the one that the backup's header names"):

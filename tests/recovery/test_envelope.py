@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from spotsurfer.model.errors import Denied, InputMissing
-from spotsurfer.recovery import envelope
-from spotsurfer.recovery.envelope import PIECE_BYTES, TAG_BYTES, Reader, Writer
+from spotsurfer.recovery import backup
+from spotsurfer.recovery.backup import PIECE_BYTES, TAG_BYTES, Reader, Writer
 
 SECRET, ABOUT = "correct horse", {"spotsurfer": "1.2.3", "members": []}
 
@@ -18,7 +18,7 @@ SECRET, ABOUT = "correct horse", {"spotsurfer": "1.2.3", "members": []}
 @pytest.fixture(autouse=True)
 def cheap_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
     """What makes guesses dear would make these tests slow."""
-    monkeypatch.setattr(envelope, "SCRYPT_LOG_N", 1)
+    monkeypatch.setattr(backup, "SCRYPT_LOG_N", 1)
 
 
 def sealed(content: bytes, secret: str = SECRET) -> bytes:
@@ -87,9 +87,9 @@ def test_pieces_stay_in_their_place_and_in_their_file(path: Path) -> None:
 
 
 def test_a_newer_form_names_who_wrote_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(envelope, "FORM", 2)
+    monkeypatch.setattr(backup, "FORM", 2)
     data = sealed(b"x")
-    monkeypatch.setattr(envelope, "FORM", 1)
+    monkeypatch.setattr(backup, "FORM", 1)
     with pytest.raises(InputMissing, match=r"written by spotsurfer 1\.2\.3 in a newer form than this version reads"):
         opened(path, data)
 
@@ -101,7 +101,7 @@ def test_a_file_can_not_ask_for_all_memory(path: Path, monkeypatch: pytest.Monke
     length = int.from_bytes(data[8:12], "little") + len(text) - len(data)
     begin = text[:8] + length.to_bytes(4, "little") + text[12 : 12 + length]
     with pytest.raises(InputMissing, match="its header was changed"):
-        opened(path, begin + envelope.hashlib.sha256(begin).digest() + text[12 + length + 32 :])
+        opened(path, begin + backup.hashlib.sha256(begin).digest() + text[12 + length + 32 :])
 
 
 @pytest.mark.parametrize("data", [b"", b"SSBA", b"something else entirely", b"SSBACKUP\xff\xff\xff\xff"])

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from spotsurfer.agent_runtime import base_layer, builder, package_fetch, recipe
+from spotsurfer.agent_runtime.base_layer import Base, Say
+from spotsurfer.agent_runtime.builder import Pins
+from spotsurfer.agent_runtime.package_fetch import Stanza
+from spotsurfer.agent_runtime.recipe import Lock, Package
 from spotsurfer.model.errors import RuntimeBuildError
-from spotsurfer.runtime import base, builder, debian, lock
-from spotsurfer.runtime.base import Base, Say
-from spotsurfer.runtime.builder import Pins
-from spotsurfer.runtime.debian import Stanza
-from spotsurfer.runtime.lock import Lock, Package
 
 OLD = Lock("amd64", "3.14", (Package("criu", "4.2.1-1", "pool/criu_1.deb", "11" * 32),), ())
 NEW = dataclasses.replace(OLD, packages=(Package("criu", "4.3-1", "pool/criu_2.deb", "22" * 32),))
@@ -36,11 +36,11 @@ class World:
         self.out, self.said, self.built, self.resolved = out, list[str](), list[Lock](), 0
         self.shipped = out / "shipped.lock"
         self.shipped.write_text(OLD.text())
-        monkeypatch.setattr(lock, "shipped", lambda: self.shipped)
-        monkeypatch.setattr(debian, "source", lambda mirror: Mirror())
-        monkeypatch.setattr(base, "resolve", self._resolve)
-        monkeypatch.setattr(base, "build", self._build)
-        monkeypatch.setattr(base, "compile_python", lambda root, tree: None)
+        monkeypatch.setattr(recipe, "shipped", lambda: self.shipped)
+        monkeypatch.setattr(package_fetch, "source", lambda mirror: Mirror())
+        monkeypatch.setattr(base_layer, "resolve", self._resolve)
+        monkeypatch.setattr(base_layer, "build", self._build)
+        monkeypatch.setattr(base_layer, "compile_python", lambda root, tree: None)
 
     def _resolve(self, out: Path, mirror: Mirror, say: Say) -> Lock:
         self.resolved += 1
@@ -48,7 +48,7 @@ class World:
 
     def _build(self, out: Path, ingredients: Lock, say: Say) -> Base:
         self.built.append(ingredients)
-        made = Base(base.folder(out, ingredients), ingredients)
+        made = Base(base_layer.folder(out, ingredients), ingredients)
         made.tree.mkdir(parents=True)
         (made.folder / "facts.json").write_text("{}")
         made.member.write_bytes(b"")
@@ -92,7 +92,7 @@ def test_locked_does_not_take_what_a_build_without_it_took(world: World) -> None
 
 def test_update_rewrites_the_pins(world: World) -> None:
     world.build(Pins.RENEW)
-    assert lock.read(world.shipped) == NEW
+    assert recipe.read(world.shipped) == NEW
     world.build(Pins.REQUIRE)
     assert world.built == [NEW]
 
@@ -100,10 +100,10 @@ def test_update_rewrites_the_pins(world: World) -> None:
 def test_changed_agent_makes_another_tarball_from_the_same_base(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    agent = tmp_path / "agent"
+    agent = tmp_path / "spotsurfer_agent"
     agent.mkdir()
     (agent / "__init__.py").write_text("")
-    monkeypatch.setattr(builder, "agent_source", lambda: agent)
+    monkeypatch.setattr(builder, "agent_packages", lambda: [agent])
     first = world.build()
     (agent / "new.py").write_text("x = 1\n")
     second = world.build()
@@ -114,9 +114,9 @@ def test_changed_agent_makes_another_tarball_from_the_same_base(
 
 
 def test_old_tarballs_go(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    agent = tmp_path / "agent"
+    agent = tmp_path / "spotsurfer_agent"
     agent.mkdir()
-    monkeypatch.setattr(builder, "agent_source", lambda: agent)
+    monkeypatch.setattr(builder, "agent_packages", lambda: [agent])
     made = []
     for n in range(builder.KEPT + 3):
         (agent / "__init__.py").write_text(f"n = {n}\n")
@@ -130,10 +130,10 @@ def test_old_tarballs_go(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_current_is_switched_as_a_whole(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    agent = tmp_path / "agent"
+    agent = tmp_path / "spotsurfer_agent"
     agent.mkdir()
     (agent / "__init__.py").write_text("one = 1\n")
-    monkeypatch.setattr(builder, "agent_source", lambda: agent)
+    monkeypatch.setattr(builder, "agent_packages", lambda: [agent])
     world.build()
     current = world.out / "current"
     (agent / "__init__.py").write_text("two = 2\n")
@@ -151,10 +151,10 @@ def test_unpack_never_writes_into_a_folder_that_is_there(world: World, tmp_path:
 
 def test_what_another_version_built_does_not_count(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An upgraded controller must not hand out the agent of before, nor one whose tools came from another lock."""
-    agent = tmp_path / "agent"
+    agent = tmp_path / "spotsurfer_agent"
     agent.mkdir()
     (agent / "__init__.py").write_text("one = 1\n")
-    monkeypatch.setattr(builder, "agent_source", lambda: agent)
+    monkeypatch.setattr(builder, "agent_packages", lambda: [agent])
     first = world.build()
     assert builder.find(world.out) == first
     (agent / "__init__.py").write_text("two = 2\n")

@@ -11,10 +11,10 @@ from shutil import copytree
 
 import pytest
 
+from spotsurfer.agent_runtime import package_fetch
+from spotsurfer.agent_runtime.package_fetch import AptSource, PlainSource
+from spotsurfer.agent_runtime.recipe import Package
 from spotsurfer.model.errors import RuntimeBuildError
-from spotsurfer.runtime import debian
-from spotsurfer.runtime.debian import AptSource, PlainSource
-from spotsurfer.runtime.lock import Package
 
 MIRROR = Path(__file__).with_name("mirror")
 INDEX = Path("dists/unstable/main/binary-amd64/Packages.xz")
@@ -79,12 +79,12 @@ def test_text_around_the_signed_part_does_not_count(served: tuple[Path, str]) ->
 
 @pytest.mark.parametrize("kind", [PlainSource, AptSource])
 def test_missing_keyring_names_the_setting(kind: type[PlainSource] | type[AptSource], tmp_path: Path) -> None:
-    with pytest.raises(RuntimeBuildError, match=debian.KEYRING_VARIABLE):
+    with pytest.raises(RuntimeBuildError, match=package_fetch.KEYRING_VARIABLE):
         kind("http://127.0.0.1:9", tmp_path / "none.gpg").index()
 
 
 def test_unreachable_mirror_names_the_setting() -> None:
-    with pytest.raises(RuntimeBuildError, match=debian.MIRROR_VARIABLE):
+    with pytest.raises(RuntimeBuildError, match=package_fetch.MIRROR_VARIABLE):
         PlainSource("http://127.0.0.1:9", MIRROR / "keyring.gpg").index()
 
 
@@ -92,31 +92,31 @@ def test_unreachable_mirror_names_the_setting() -> None:
 def test_fetch_takes_what_is_there(kind: type[PlainSource] | type[AptSource], served: tuple[Path, str], tmp_path: Path) -> None:
     wanted = [_package("tool"), _package("gone"), _package("other")]
     kind(served[1], MIRROR / "keyring.gpg").fetch(wanted, tmp_path)
-    assert [p.name for p in debian.absent(wanted, tmp_path)] == ["gone"]
+    assert [p.name for p in package_fetch.absent(wanted, tmp_path)] == ["gone"]
 
 
 def test_wrong_bytes_count_as_absent_and_go(tmp_path: Path) -> None:
     package = _package("tool")
     (tmp_path / package.file_name).write_text("half")
-    assert debian.absent([package], tmp_path) == [package]
+    assert package_fetch.absent([package], tmp_path) == [package]
     assert not (tmp_path / package.file_name).exists()
 
 
 def test_closure_follows_alternatives_and_virtual_packages() -> None:
-    index = debian.parse_index(_text())
-    names = [p.name for p in debian.closure(index, ["tool"], frozenset())]
+    index = package_fetch.parse_index(_text())
+    names = [p.name for p in package_fetch.closure(index, ["tool"], frozenset())]
     assert names == ["library", "other", "tool"]
 
 
 def test_closure_does_not_follow_what_is_not_wanted() -> None:
-    index = debian.parse_index(_text())
-    names = [p.name for p in debian.closure(index, ["tool"], frozenset({"other", "virtual"}))]
+    index = package_fetch.parse_index(_text())
+    names = [p.name for p in package_fetch.closure(index, ["tool"], frozenset({"other", "virtual"}))]
     assert names == ["library", "tool"]
 
 
 def test_closure_names_what_the_suite_lacks() -> None:
     with pytest.raises(RuntimeBuildError, match="no nothing"):
-        debian.closure(debian.parse_index(_text()), ["nothing"], frozenset())
+        package_fetch.closure(package_fetch.parse_index(_text()), ["nothing"], frozenset())
 
 
 def _text() -> str:
@@ -124,10 +124,10 @@ def _text() -> str:
 
 
 def test_host_without_apt_needs_a_mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(debian, "APT_HELPER", tmp_path / "none")
-    monkeypatch.delenv(debian.MIRROR_VARIABLE, raising=False)
-    with pytest.raises(RuntimeBuildError, match=debian.MIRROR_VARIABLE):
-        debian.source()
-    monkeypatch.setenv(debian.MIRROR_VARIABLE, "http://127.0.0.1:9/debian/")
-    monkeypatch.setenv(debian.KEYRING_VARIABLE, "/keys.gpg")
-    assert debian.source() == PlainSource("http://127.0.0.1:9/debian", Path("/keys.gpg"))
+    monkeypatch.setattr(package_fetch, "APT_HELPER", tmp_path / "none")
+    monkeypatch.delenv(package_fetch.MIRROR_VARIABLE, raising=False)
+    with pytest.raises(RuntimeBuildError, match=package_fetch.MIRROR_VARIABLE):
+        package_fetch.source()
+    monkeypatch.setenv(package_fetch.MIRROR_VARIABLE, "http://127.0.0.1:9/debian/")
+    monkeypatch.setenv(package_fetch.KEYRING_VARIABLE, "/keys.gpg")
+    assert package_fetch.source() == PlainSource("http://127.0.0.1:9/debian", Path("/keys.gpg"))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from spotsurfer.agent_runtime import base_layer, package_fetch
+from spotsurfer.agent_runtime.recipe import Wheel
 from spotsurfer.model.errors import RuntimeBuildError
-from spotsurfer.runtime import debfile, tarball, wheels
-from spotsurfer.runtime.lock import Wheel
 
 
 def _deb(path: Path, files: dict[str, bytes], data_name: str = "data.tar.xz") -> Path:
@@ -32,7 +32,7 @@ def _deb(path: Path, files: dict[str, bytes], data_name: str = "data.tar.xz") ->
 
 def test_package_is_unpacked(tmp_path: Path) -> None:
     deb = _deb(tmp_path / "a.deb", {"./usr/bin/tool": b"text"})
-    assert debfile.unpack(deb, tmp_path / "prefix") == ["usr/bin/tool"]
+    assert package_fetch.unpack_deb(deb, tmp_path / "prefix") == ["usr/bin/tool"]
     assert (tmp_path / "prefix/usr/bin/tool").read_bytes() == b"text"
 
 
@@ -40,23 +40,23 @@ def test_package_is_unpacked(tmp_path: Path) -> None:
 def test_path_that_leaves_the_prefix_is_refused(tmp_path: Path, name: str) -> None:
     deb = _deb(tmp_path / "a.deb", {"./fine": b"1", name: b"2"})
     with pytest.raises(RuntimeBuildError, match="leaves its folder"):
-        debfile.unpack(deb, tmp_path / "prefix")
+        package_fetch.unpack_deb(deb, tmp_path / "prefix")
     assert not (tmp_path / "prefix").exists()
 
 
 def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.deb").write_text("<html>")
     with pytest.raises(RuntimeBuildError, match="not a Debian package"):
-        debfile.unpack(tmp_path / "a.deb", tmp_path)
+        package_fetch.unpack_deb(tmp_path / "a.deb", tmp_path)
     with pytest.raises(RuntimeBuildError, match="no data"):
-        debfile.unpack(_deb(tmp_path / "b.deb", {}, data_name="control.tar.xz"), tmp_path)
+        package_fetch.unpack_deb(_deb(tmp_path / "b.deb", {}, data_name="control.tar.xz"), tmp_path)
 
 
 def test_wheel_leaves_out_what_only_other_programs_read(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "w.whl", "w") as archive:
         for name in ("w/__init__.py", "w/__init__.pyi", "w/py.typed", "w-1.dist-info/METADATA", "w-1.dist-info/RECORD"):
             archive.writestr(name, "")
-    wheels.unpack([Wheel("w", "1", "w.whl", "")], tmp_path, tmp_path / "site")
+    package_fetch.unpack_wheels([Wheel("w", "1", "w.whl", "")], tmp_path, tmp_path / "site")
     files = {p.relative_to(tmp_path / "site").as_posix() for p in (tmp_path / "site").rglob("*") if p.is_file()}
     assert files == {"w/__init__.py", "w-1.dist-info/METADATA"}
 
@@ -76,7 +76,7 @@ def test_equal_contents_are_equal_bytes(tmp_path: Path) -> None:
     names = ["bin/run", "z", "a/b/c", "a/d"]
     first = _tree(tmp_path / "1", names, 0)
     second = _tree(tmp_path / "2", [names[0], *reversed(names[1:])], 10**9)
-    assert tarball.member(first, last=True) == tarball.member(second, last=True)
+    assert base_layer.member(first, last=True) == base_layer.member(second, last=True)
 
 
 @pytest.mark.parametrize("change", ["content", "mode", "name", "link"])
@@ -90,14 +90,14 @@ def test_any_difference_shows(tmp_path: Path, change: str) -> None:
         (second / "a").chmod(0o755)
     if change == "name":
         (second / "a").rename(second / "b")
-    assert tarball.member(first, last=True) != tarball.member(second, last=True)
+    assert base_layer.member(first, last=True) != base_layer.member(second, last=True)
 
 
 def test_two_members_are_one_archive(tmp_path: Path) -> None:
     base, own = _tree(tmp_path / "1", ["prefix/a"], 0), _tree(tmp_path / "2", ["bin/b"], 0)
     (own / "bin/link").symlink_to("b")
     both = tmp_path / "both.tar.gz"
-    both.write_bytes(tarball.member(base, last=False) + tarball.member(own, last=True))
+    both.write_bytes(base_layer.member(base, last=False) + base_layer.member(own, last=True))
     out = tmp_path / "out"
     out.mkdir()
     subprocess.run(["tar", "-xzf", both, "-C", out], check=True)

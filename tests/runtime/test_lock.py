@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from spotsurfer.agent_runtime import recipe
+from spotsurfer.agent_runtime.recipe import Lock, Package, Wheel
 from spotsurfer.model.errors import RuntimeBuildError
-from spotsurfer.runtime import lock, recipe
-from spotsurfer.runtime.lock import Lock, Package, Wheel
 
 SMALL = Lock(
     "amd64",
@@ -20,8 +20,8 @@ SMALL = Lock(
 def test_text_is_read_back_sorted(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_text(SMALL.text())
-    assert [p.name for p in lock.read(path).packages] == ["a", "b"]
-    assert lock.read(path).digest == SMALL.digest, "the order of packages does not matter"
+    assert [p.name for p in recipe.read(path).packages] == ["a", "b"]
+    assert recipe.read(path).digest == SMALL.digest, "the order of packages does not matter"
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"architecture": "amd64", "python": "3", "packages": [{"x": 1}], "wheels": []}'])
@@ -29,7 +29,7 @@ def test_damaged_lock_is_refused_with_the_remedy(tmp_path: Path, text: str) -> N
     path = tmp_path / "lock"
     path.write_text(text)
     with pytest.raises(RuntimeBuildError, match="--update-lock"):
-        lock.read(path)
+        recipe.read(path)
 
 
 def test_other_version_other_digest() -> None:
@@ -40,7 +40,7 @@ def test_other_version_other_digest() -> None:
 
 
 def test_shipped_lock_is_complete() -> None:
-    shipped = lock.read(lock.shipped())
+    shipped = recipe.read(recipe.shipped())
     names = {p.name for p in shipped.packages}
     assert {f"python{recipe.PYTHON}-minimal", *recipe.SEEDS[1:]} <= names
     assert {"libc6", "libssl3t64", "libprotobuf-c1"} <= names

@@ -7,15 +7,15 @@ import json
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import objectkeys
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import StoreUnreachable
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import StoreUnreachable
 from support.dict_store import DictStore
 
+from spotsurfer.agent_runtime import Runtime, base_layer, builder, recipe
+from spotsurfer.agent_runtime.provision import push, stored
 from spotsurfer.cli.main import main
 from spotsurfer.model.errors import HostUnfit, StoreUnwritable
-from spotsurfer.runtime import Runtime, base, builder, lock
-from spotsurfer.runtime.shelf import push, stored
 
 
 def a_runtime(folder: Path, body: bytes = b"tarball") -> Runtime:
@@ -24,7 +24,7 @@ def a_runtime(folder: Path, body: bytes = b"tarball") -> Runtime:
     sha = hashlib.sha256(body).hexdigest()
     path = folder / f"{sha}.tar.gz"
     path.write_bytes(body)
-    inputs = builder._inputs(base.folder(folder, lock.read(lock.shipped())))
+    inputs = builder._inputs(base_layer.folder(folder, recipe.read(recipe.shipped())))
     (folder / "latest.json").write_text(json.dumps({"sha256": sha, "agent_version": "7", "inputs": inputs}))
     (folder / "current").mkdir(exist_ok=True)
     (folder / "current" / "RUNTIME.json").write_text("{}")
@@ -35,14 +35,14 @@ def test_it_is_sent_once(tmp_path: Path) -> None:
     store, runtime = DictStore(), a_runtime(tmp_path)
     assert push(store, runtime)
     assert not push(store, runtime)
-    assert store.objects == {objectkeys.runtime_key(runtime.sha256): b"tarball"} and len(store.writes) == 1
+    assert store.objects == {object_keys.runtime_key(runtime.sha256): b"tarball"} and len(store.writes) == 1
 
 
 def test_half_of_one_is_replaced(tmp_path: Path) -> None:
     store, runtime = DictStore(), a_runtime(tmp_path)
-    store.objects[objectkeys.runtime_key(runtime.sha256)] = b"tar"
+    store.objects[object_keys.runtime_key(runtime.sha256)] = b"tar"
     assert push(store, runtime)
-    assert store.objects[objectkeys.runtime_key(runtime.sha256)] == b"tarball"
+    assert store.objects[object_keys.runtime_key(runtime.sha256)] == b"tarball"
 
 
 def test_the_list_passes_over_what_is_none(tmp_path: Path) -> None:
@@ -92,14 +92,14 @@ def test_the_commands(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_store_that_is_down_is_named(here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    from spotsurfer.runtime import shelf
+    from spotsurfer.agent_runtime import provision
 
     def down(*_: object) -> None:
         raise StoreUnreachable("cut off")
 
     a_runtime(here / "runtime")
-    monkeypatch.setattr(shelf, "push", down)
-    monkeypatch.setattr(shelf, "stored", down)
+    monkeypatch.setattr(provision, "push", down)
+    monkeypatch.setattr(provision, "stored", down)
     for command in ("push", "list"):
         assert main(["agent-runtime", command]) == StoreUnwritable.exit_code
         assert "cut off" in capfd.readouterr().err

@@ -10,13 +10,13 @@ import pytest
 from support.tree import ROOT
 
 import spotsurfer
-from spotsurfer.runtime import base, find, lock, unpack
+from spotsurfer.agent_runtime import base_layer, find, recipe, unpack
 
 OUT = ROOT / "build" / "runtime"
 SHELL_FILES = ("/bin/sh", "/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2")
 PROBE = """
 import json, os, sys, asyncio, ctypes, ssl, subprocess, urllib.request
-import blake3, obstore.store, zstandard, spotsurfer_agent.protocol, spotsurfer_agent.store
+import blake3, obstore.store, zstandard, spotsurfer_agent, spotsurfer_wire.messages, spotsurfer_wire.store.obstore
 child = subprocess.run([sys.executable, "-c", "import spotsurfer_agent; print('child')"], capture_output=True, text=True)
 print(json.dumps({
     "python": sys.version.split()[0], "path": sys.path, "version": spotsurfer_agent.__version__, "child": child.stdout,
@@ -126,10 +126,10 @@ def test_starts_where_there_is_only_a_shell(folder: Path, tmp_path: Path) -> Non
 
 def test_two_builds_are_equal(runtime_folder: Path, tmp_path: Path) -> None:
     """From the same packages, in another folder, byte by byte."""
-    ingredients = lock.read(runtime_folder / "RUNTIME.json")
-    here = base.cached(OUT, ingredients)
+    ingredients = recipe.read(runtime_folder / "RUNTIME.json")
+    here = base_layer.cached(OUT, ingredients)
     assert here is not None, "call make setup"
     for cache in ("debs", "wheels"):
         (tmp_path / cache).symlink_to(OUT / cache)
-    again = base.build(tmp_path, ingredients, say=lambda _line: None)
+    again = base_layer.build(tmp_path, ingredients, say=lambda _line: None)
     assert again.member.read_bytes() == here.member.read_bytes()

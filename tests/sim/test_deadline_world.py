@@ -6,10 +6,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from spotsurfer_policies.purchase import make_greedy, make_on_demand, make_skypilot, make_uniform_progress
+from spotsurfer_policies.baselines import make_greedy, make_on_demand, make_skypilot, make_uniform_progress
 
-from spotsurfer.ports.purchase import Buy, Choice, Terms, View
-from spotsurfer.sim.deadline import optimum, play
+from spotsurfer.core.scheduling.deadline import optimum, play
+from spotsurfer.ports.policies import Buy, Choice, Terms, View
 
 HOUR = 3600.0
 TERMS = Terms(600, 2 * HOUR, 3 * HOUR, 120, 1.0, 3.0)

@@ -7,17 +7,17 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from spotsurfer_policies.purchase import make_greedy
-from spotsurfer_policies.surf import make
+from spotsurfer_lab.markets import past_of, records_of_own
+from spotsurfer_policies.baselines import make_greedy
+from spotsurfer_policies.purchase_surf import make
 from support.builders import NOW, POOL, a_snapshot, ago, an_attempt, seen
 
-from spotsurfer.controller.almanac import Almanac, spot_now
-from spotsurfer.ledger.progress import at_risk_seconds, done_seconds
+from spotsurfer.controller.event_recorder import at_risk_seconds, done_seconds
+from spotsurfer.controller.history.spot_availability import SpotAvailability, spot_now
+from spotsurfer.core.scheduling.deadline import forecast
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Cooldown, Market
-from spotsurfer.ports.purchase import Buy, Terms, View
-from spotsurfer.sim.forecast import forecast
-from spotsurfer.sim.history import past_of, records_of_own
+from spotsurfer.ports.policies import Buy, Terms, View
 from spotsurfer.state.db import open_database
 
 HOUR = 3600.0
@@ -57,12 +57,12 @@ def test_spot_is_known_where_it_runs_and_where_it_is_refused() -> None:
 
 def test_the_record_survives_a_restart_and_holds_only_changes() -> None:
     engine = open_database(None)
-    first = Almanac(engine)
+    first = SpotAvailability(engine)
     runs = a_snapshot(seen([an_attempt(1)]))
     for seconds in (300, 200, 100):
         noted = first.noted(runs, ago(seconds))
     assert [(s.at, s.up) for s in noted.spot_seen[POOL]] == [(ago(300), True)]
-    again = Almanac(engine).noted(a_snapshot(seen()), NOW)
+    again = SpotAvailability(engine).noted(a_snapshot(seen()), NOW)
     assert [(s.at, s.up) for s in again.spot_seen[POOL]] == [(ago(300), True), (NOW, None)]
 
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from spotsurfer_lab.markets import UNKNOWN, past_of, records_of_own
 
 from spotsurfer.model.errors import InputMissing
-from spotsurfer.sim.history import UNKNOWN, past_of, records_of_own
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

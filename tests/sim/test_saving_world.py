@@ -7,15 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from spotsurfer_policies.interval import make
-from spotsurfer_policies.regular import make_daly, make_fixed, make_never, make_young
+from spotsurfer_lab.interval_backtest import Fleet, Knows, Recorded, hazard, lives, overheads, play, read_lifetimes
+from spotsurfer_policies.checkpoint_interval import make_daly, make_fixed, make_never, make_surf, make_young
 
-from spotsurfer.core.hazard import Survival, learned, prior, survival
-from spotsurfer.core.saves import Costs, plan
+from spotsurfer.core.checkpoints.hazard import Costs, Survival, learned, plan, prior, survival
 from spotsurfer.model.errors import InputMissing
-from spotsurfer.model.lives import AGES, Lives
-from spotsurfer.ports.interval import SaveView
-from spotsurfer.sim.saving import Fleet, Knows, Recorded, hazard, lives, overheads, play, read_lifetimes
+from spotsurfer.model.lifetimes import AGES, Lives
+from spotsurfer.ports.policies import SaveView
 
 HOUR = 3600.0
 STEADY = Survival((0.0,), (1 / (4 * HOUR),))
@@ -52,8 +50,8 @@ def test_notices_in_time_make_saves_needless() -> None:
 def test_young_machines_are_saved_often_and_old_ones_seldom() -> None:
     seen = Lives.of([(600.0, True)] * 30 + [(20 * HOUR, False)] * 30)
     base = {"save_seconds": 60.0, "restart_seconds": 120.0, "final_seconds": 60.0, "left_seconds": 20 * HOUR, "lives": seen}
-    first = make({}).save_after(SaveView(age_seconds=0.0, **base))
-    later = make({}).save_after(SaveView(age_seconds=8 * HOUR, **base))
+    first = make_surf({}).save_after(SaveView(age_seconds=0.0, **base))
+    later = make_surf({}).save_after(SaveView(age_seconds=8 * HOUR, **base))
     assert first is not None
     assert first < 1800
     assert later is None or later > 3 * first
@@ -61,14 +59,14 @@ def test_young_machines_are_saved_often_and_old_ones_seldom() -> None:
 
 def test_the_end_of_the_job_needs_no_save() -> None:
     view = SaveView(0.0, 60.0, 120.0, 60.0, left_seconds=120.0)
-    assert make({}).save_after(view) is None
+    assert make_surf({}).save_after(view) is None
 
 
 def test_it_learns_within_a_fleet() -> None:
     """What the whole learning costs over the dynamic program that knows, in points of overhead; never saving costs far more."""
     fleet = Fleet(YOUNG_DIE, 8 * HOUR, 120.0, 240.0, 0.0, jobs=250)
     known = overheads(play(Knows(fleet), fleet, 5))
-    ours = overheads(play(make({}), fleet, 5))
+    ours = overheads(play(make_surf({}), fleet, 5))
     never = overheads(play(make_never({}), fleet, 5))
     often = overheads(play(make_fixed({"minutes": 10}), fleet, 5))
     assert (ours - known).mean() < 0.006

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from spotsurfer_policies import size_rental
+from spotsurfer_lab.placement_backtest import machines_usd
+from spotsurfer_lab.size_backtest import best_fixed, play
+from spotsurfer_policies import size_surf
 from support.tree import ROOT
 
 from bench.size import nextrun, poster
 from bench.size.inrun import COPIES, FIRST, HARM, HISTORY
 from bench.size.settings import MEGAHIT, at_spot_prices, surf, with_history, world
-from spotsurfer.sim.bills import machines_usd
-from spotsurfer.sim.sizing import best_fixed, play
 
 AT_LEAST = {"first_24h_60s": 0.095, "first_24h_180s": 0.025, "first_24h_15s": 0.12, "minimap2_first": 0.025}
 WITH_HISTORY = {"history_24h_60s": 0.14, "history_24h_180s": 0.07}
@@ -29,11 +29,11 @@ def test_first_runs_are_below_the_best_fixed_type(key: str) -> None:
     assert ride.ooms == 0
 
 
-@pytest.mark.parametrize("cheaper", [1.75, size_rental.CHEAPER, 2.5])
+@pytest.mark.parametrize("cheaper", [1.75, size_surf.CHEAPER, 2.5])
 def test_spot_and_sizes_together_save_as_much_as_asked_and_not_for_one_constant_alone(
     cheaper: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(size_rental, "CHEAPER", cheaper)
+    monkeypatch.setattr(size_surf, "CHEAPER", cheaper)
     plain = world(MEGAHIT, poster.HOURS, poster.MOVE_SECONDS)
     spot = at_spot_prices(plain)
     rides = [play(surf(), replace(spot, spot=m)) for m in poster.markets()[:: poster.EVERY]]

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from spotsurfer_lab.size_backtest import Ride, World, play, size_policy
 
-from spotsurfer.ports.size import Kind, Moment, Size, SizeChoice, SizeTerms
-from spotsurfer.sim.sizecontest import size_policy
-from spotsurfer.sim.sizing import Ride, World, play
-from spotsurfer.sim.usage import Usage
+from spotsurfer.core.scheduling.rightsizing import Usage
+from spotsurfer.ports.policies import MachineKind, Size, SizeChoice, SizeMoment, SizeTerms
 
 GIB = float(1 << 30)
 KINDS = tuple(
-    Kind(f"{f}.{c}", f, c, int(per * c * GIB), p * c) for f, per, p in (("c", 2, 0.04), ("r", 8, 0.06)) for c in (2, 4, 8, 16)
+    MachineKind(f"{f}.{c}", f, c, int(per * c * GIB), p * c)
+    for f, per, p in (("c", 2, 0.04), ("r", 8, 0.06))
+    for c in (2, 4, 8, 16)
 )
 LARGEST = 0.94 * max(k.memory_bytes for k in KINDS)
 
@@ -27,7 +28,7 @@ class Restless:
     def begin(self, terms: SizeTerms) -> tuple[int, int]:
         return 0, terms.start
 
-    def look(self, memory: int, moment: Moment) -> tuple[int, SizeChoice]:
+    def look(self, memory: int, moment: SizeMoment) -> tuple[int, SizeChoice]:
         return memory + 1, SizeChoice(memory % len(KINDS), "restless")
 
 

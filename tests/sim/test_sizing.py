@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from spotsurfer_lab.markets import read_usage
+from spotsurfer_lab.placement_backtest import machines_usd
+from spotsurfer_lab.size_backtest import SpotTimes, Stay, World, best_fixed, compare, optimum, play, size_policy
 
+from spotsurfer.core.scheduling.rightsizing import Usage
 from spotsurfer.model.errors import ConfigError, InputMissing, UsageError
-from spotsurfer.ports.size import Came, Earlier, Kind, Moment, SizeChoice, SizeTerms
-from spotsurfer.sim.bills import machines_usd
-from spotsurfer.sim.sizecontest import compare, size_policy
-from spotsurfer.sim.sizing import SpotTimes, Stay, World, best_fixed, optimum, play
-from spotsurfer.sim.usage import Usage, read_usage
+from spotsurfer.ports.policies import Came, Earlier, MachineKind, SizeChoice, SizeMoment, SizeTerms
 
 GIB = float(1 << 30)
-SMALL, LARGE = Kind("m.1", "m", 2, int(10 * GIB), 1.0), Kind("m.2", "m", 4, int(40 * GIB), 2.0)
+SMALL, LARGE = MachineKind("m.1", "m", 2, int(10 * GIB), 1.0), MachineKind("m.2", "m", 4, int(40 * GIB), 2.0)
 TERMS = SizeTerms((SMALL, LARGE), 1, 60.0)
 
 
@@ -25,12 +25,12 @@ class Plan:
     """Goes where it is told, look by look, and keeps what it saw."""
 
     def __init__(self, *to: int | None) -> None:
-        self._to, self.seen = to, list[Moment]()
+        self._to, self.seen = to, list[SizeMoment]()
 
     def begin(self, terms: SizeTerms) -> tuple[int, int]:
         return 0, terms.start
 
-    def look(self, memory: int, moment: Moment) -> tuple[int, SizeChoice]:
+    def look(self, memory: int, moment: SizeMoment) -> tuple[int, SizeChoice]:
         self.seen.append(moment)
         return memory + 1, SizeChoice(self._to[memory] if memory < len(self._to) else None)
 
@@ -145,7 +145,7 @@ def test_who_pays_for_time_is_not_stretched() -> None:
 
 
 def test_thresholds_keep_their_bounds() -> None:
-    ladder = (*(Kind(f"r.{n}", "r", n, int(8 * n * GIB), 0.1 * n) for n in (1, 2, 4, 8, 16)), SMALL)
+    ladder = (*(MachineKind(f"r.{n}", "r", n, int(8 * n * GIB), 0.1 * n) for n in (1, 2, 4, 8, 16)), SMALL)
     load = usage((7200, 1, 1))
     world = World(load, SizeTerms(ladder, 3, 10.0))
 
@@ -194,7 +194,7 @@ def test_looking_changes_nothing() -> None:
     policy = size_policy("surf", {})
     for earlier in ((), (periodic().kept(),)):
         memory, start = policy.begin(replace(TERMS, earlier=earlier))
-        moment = Moment(start, 60.0, 3 * GIB, 3 * GIB, 1.0)
+        moment = SizeMoment(start, 60.0, 3 * GIB, 3 * GIB, 1.0)
         for _ in range(5):
             (one, a), (_, b) = policy.look(memory, moment), policy.look(memory, moment)
             assert a == b

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from spotsurfer_lab.results import WINDOWS, Comparison, Outcome, plots
 
-from spotsurfer.ports.purchase import Terms
-from spotsurfer.sim.outcome import Comparison, Outcome
-from spotsurfer.sim.plots import Lines
-from spotsurfer.sim.slack import WINDOWS, plots
+from spotsurfer.common.charts import Lines
+from spotsurfer.ports.policies import Terms
 
 TERMS = Terms(600.0, 10 * 3600.0, 20 * 3600.0, 600.0, 1.0, 3.0)
 

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from spotsurfer_policies.banks import decoded, encoded
-from spotsurfer_policies.regimes import bank, scaled, strangers
-from spotsurfer_policies.surf import Surf, make
+from spotsurfer_policies.market_model import bank, decoded, encoded, scaled, strangers
+from spotsurfer_policies.purchase_surf import Surf, make
 
-from spotsurfer.ports.purchase import Buy, Choice, Terms, View
-from spotsurfer.sim.deadline import Trouble, play
+from spotsurfer.core.scheduling.deadline import Trouble, play
+from spotsurfer.ports.policies import Buy, Choice, Terms, View
 
 HOUR = 3600.0
 TERMS = Terms(600, 12 * HOUR, 16 * HOUR, 720, 0.9731, 3.06)

@@ -6,13 +6,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from spotsurfer_policies.following import make_first_free, make_greedy_history, make_single
-from spotsurfer_policies.placement import make
+from spotsurfer_lab.placement_backtest import Watch, Zones, best_of_all, billed_usd, travel
+from spotsurfer_policies.baselines import make_first_free, make_greedy_history, make_single
+from spotsurfer_policies.placement_surf import make
 
-from spotsurfer.ports.placement import Placed, PlaceView
-from spotsurfer.ports.purchase import Buy, Terms
-from spotsurfer.sim.bills import billed_usd
-from spotsurfer.sim.zones import Watch, Zones, best_of_all, travel
+from spotsurfer.ports.policies import Buy, Placed, PlaceView, Terms
 
 HOUR = 3600.0
 TERMS = Terms(600, 2 * HOUR, 3 * HOUR, 120, 0.0, 0.0)

@@ -12,21 +12,20 @@ from simulation import strand
 from simulation.chances import Chances
 from simulation.objects import Objects
 from simulation.strand import Strand
-from spotsurfer_agent import coding, loop, protocol
-from spotsurfer_agent.cachestore import Cache
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
-from spotsurfer_agent.facts import Outcome, Task
-from spotsurfer_agent.gate import Gate
-from spotsurfer_agent.notices.port import Said
-from spotsurfer_agent.notices.watcher import Watcher
-from spotsurfer_agent.patience import Patience, Patient
-from spotsurfer_agent.protocol import AgentConfig, SaveFacts, Spec
-from spotsurfer_agent.statefile import Memory, StateFile
-from spotsurfer_agent.steps import Step
-from spotsurfer_agent.storeport import StoreUnreachable
-from spotsurfer_agent.threads import Worker
-from spotsurfer_agent.usage.sampler import Sampler
+from spotsurfer_agent.control import loop
+from spotsurfer_agent.control.facts import Outcome, Task
+from spotsurfer_agent.control.loop import Worker
+from spotsurfer_agent.control.notices import Said, Watcher
+from spotsurfer_agent.control.state_file import Memory, StateFile
+from spotsurfer_agent.host.usage import Sampler
+from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState
+from spotsurfer_agent.store.cache import DiskCache
+from spotsurfer_agent.store.fence import WriteFence
+from spotsurfer_agent.store.retry import Retry, RetryingStore
+from spotsurfer_wire import json_codec, messages
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.messages import AgentConfig, SaveFacts, Spec, Step
+from spotsurfer_wire.store.port import StoreUnreachable
 from support.agent_shim import Shim
 from support.agent_world import FakeEngine
 
@@ -61,7 +60,7 @@ def config_of(attempt: Attempt, **settings: float) -> str:
         **settings,
     }
     config = AgentConfig(attempt.job, attempt.number, "memory:///", **told)  # type: ignore[arg-type]
-    return coding.encode(config).decode()
+    return json_codec.encode(config).decode()
 
 
 @dataclass
@@ -111,7 +110,7 @@ class Agent:
         self, machine: Machine, store: Objects, chances: Chances, rand: random.Random, work: int, folder: Path
     ) -> None:
         self.machine, self.chances, self.rand = machine, chances, rand
-        self.config = coding.decode(AgentConfig, machine.plan.user_data.encode())
+        self.config = json_codec.decode(AgentConfig, machine.plan.user_data.encode())
         self.job, self.number = self.config.job, self.config.attempt
         self.store = store.seen_by("agent", self._reach)
         self.now = 0.0
@@ -121,7 +120,7 @@ class Agent:
         code = 7 if rand.random() < chances.command_fails else 0
         self.shim = Shim(lambda: self.now, length=work, codes=[0, code] if setup else [], exit_code=code, before=setup)
         self.state = Kept(folder / "never", self.job, self.number)
-        self.cache = Cache(folder / machine.id, IMAGE_BYTES)
+        self.cache = DiskCache(folder / machine.id, IMAGE_BYTES)
         self.unfit: list[str] = []
         self.facts_there: dict[str, str] = {}
         self.facts_here: dict[str, str] = {}
@@ -182,8 +181,8 @@ class Agent:
             agent.standby.threads = 1  # so that a seed is always the same world
         self._due = dict.fromkeys(agent.tickers, self.now)
 
-    def _engine(self, gate: Gate) -> FakeEngine:
-        patient = Patient(gate, Patience(now=lambda: self.now, wait=strand.wait))
+    def _engine(self, gate: WriteFence) -> FakeEngine:
+        patient = RetryingStore(gate, Retry(now=lambda: self.now, wait=strand.wait))
         return FakeEngine(self.shim, patient, self.cache.folder.parent / "scratch", self)
 
     def _foreseen(self, do: Callable[[Task], Outcome]) -> Callable[[Task], Outcome]:
@@ -253,7 +252,7 @@ class Agent:
 
     def _mishaps(self) -> None:
         """By chance."""
-        waits = self.agent is not None and self.agent.state.name is protocol.AgentState.STANDBY
+        waits = self.agent is not None and self.agent.state.name is messages.AgentState.STANDBY
         # Waiters wait seconds, holders minutes: cut more often, they meet it as often.
         if self.cut == 0 and self.rand.random() < self.chances.cut * (5 if waits else 1) and not self.machine.sure:
             self.cut = self.rand.randint(5, 40)

@@ -6,9 +6,7 @@ import math
 import random
 from typing import Any
 
-from spotsurfer.ports.interval import SaveView
-from spotsurfer.ports.purchase import Buy, Choice, View
-from spotsurfer.ports.size import Moment, SizeChoice, SizeTerms
+from spotsurfer.ports.policies import Buy, Choice, SaveView, SizeChoice, SizeMoment, SizeTerms, View
 
 
 class MoodyInterval:
@@ -58,7 +56,7 @@ class MoodySize:
     def begin(self, terms: SizeTerms) -> tuple[Any, int]:
         return self._rand.choice([(0, terms.start), (0, terms.start), (None, 99), "nowhere"])  # type: ignore[return-value]
 
-    def look(self, memory: Any, moment: Moment) -> tuple[Any, SizeChoice]:
+    def look(self, memory: Any, moment: SizeMoment) -> tuple[Any, SizeChoice]:
         stay = [SizeChoice()] * 12
         told = [SizeChoice(to, "a mood") for to in (0, 1, 2, -1, 99, math.nan, "small", None)]  # type: ignore[arg-type]
         answer: Any = self._rand.choice([*stay, *told, "nonsense", MemoryError("a mood")])

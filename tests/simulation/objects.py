@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from spotsurfer_agent.buffers import Buffer
-from spotsurfer_agent.storeport import Listed, StoreUnreachable
+from spotsurfer_wire.linux.buffers import Buffer
+from spotsurfer_wire.store.port import Listed, StoreUnreachable
 
 WRITES = ("create", "put", "delete")
 TRIES = 2  # clients of stores ask again by themselves where there was no answer

@@ -11,11 +11,10 @@ from simulation.agents import Agent, Machine
 from simulation.chances import Chances
 from simulation.objects import Objects
 from simulation.virtual import Cloud
-from spotsurfer_agent.engines.port import SaveRequest, WorkloadState
-from spotsurfer_agent.memlevels import TRUE_SHARE, Levels
-from spotsurfer_agent.protocol import NearMiss, SaveFacts
-from spotsurfer_agent.usage.meters import Sample, Totals
-from spotsurfer_agent.usage.sampler import Sampler
+from spotsurfer_agent.host.usage import Sample, Sampler, Totals
+from spotsurfer_agent.ports.engine import SaveRequest, WorkloadState
+from spotsurfer_wire.linux.memory import TRUE_SHARE, Levels
+from spotsurfer_wire.messages import NearMiss, SaveFacts
 from support.agent_shim import Shim
 from support.loads import Load
 from support.rides import GIB, TYPES

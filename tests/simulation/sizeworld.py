@@ -9,18 +9,16 @@ from typing import Any
 from simulation.sized import SizedAgent, SizedCloud
 from simulation.virtual import Cloud
 from simulation.world import LIMITS, START, World
-from spotsurfer_agent.memlevels import TRUE_SHARE, pressed_at
+from spotsurfer_wire.linux.memory import TRUE_SHARE, pressed_at
 from support.loads import Load
 from support.rides import GIB, TYPES
 
-from spotsurfer.controller.courses import Make, Sizes
-from spotsurfer.controller.events import Kind
-from spotsurfer.core.resize import SIZED
-from spotsurfer.core.size import RESERVE, SizeRules
+from spotsurfer.controller.jobs.rightsizing import Make, Sizes
+from spotsurfer.core.scheduling.rightsizing import RESERVE, SIZED, SizeRules
 from spotsurfer.ledger.costs import Costs
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import Attempt, Job
+from spotsurfer.model.job import Attempt, Job, JobId
 from spotsurfer.model.money import for_seconds
+from spotsurfer.model.timeline_events import Kind
 from spotsurfer.state import timeline
 
 HOUR = timedelta(hours=1)

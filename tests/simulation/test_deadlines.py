@@ -14,12 +14,12 @@ from simulation.chances import Chances
 from simulation.moods import Always, MoodyInterval, MoodyPurchase
 from simulation.seeds import seeds
 from simulation.world import World
-from spotsurfer_policies.purchase import make_greedy
-from spotsurfer_policies.surf import make as make_surf
+from spotsurfer_policies.baselines import make_greedy
+from spotsurfer_policies.purchase_surf import make as make_surf
 
 from spotsurfer.model.job import JobState
 from spotsurfer.model.market import Market
-from spotsurfer.ports.purchase import Buy, Purchase
+from spotsurfer.ports.policies import Buy, Purchase
 from spotsurfer.state import jobs as rows
 
 WORK, DEADLINE = 300, 1700  # seconds

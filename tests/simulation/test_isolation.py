@@ -11,18 +11,17 @@ import pytest
 from simulation.chances import calm
 from simulation.fallible import copied
 from simulation.world import World
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.protocol import Done, HeadKind
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.messages import Done, HeadKind
 from sqlalchemy import text
 from support.fuzz import mutated
 
 from spotsurfer.controller import loop
 from spotsurfer.controller.apply import Apply
 from spotsurfer.model.actions import Ask
-from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.job import Job, JobState, Wish
+from spotsurfer.model.job import Job, JobId, JobState, Wish
 
 
 def running(jobs: int = 2) -> World:
@@ -41,7 +40,7 @@ def worked(world: World, number: int) -> float:
 
 def spoken(world: World, seconds: int, change: Callable[[bytes], bytes]) -> None:
     """What the agent of job-0 writes is changed before the controller sees it."""
-    key = objectkeys.live_key("job-0", world.attempts["job-0"][-1].number)
+    key = object_keys.live_key("job-0", world.attempts["job-0"][-1].number)
     put = type(world.store).put
 
     def changed(store: Any, name: str, data: bytes) -> None:
@@ -102,7 +101,7 @@ def fuzz_heads(seed: int, count: int) -> None:
         kind = rand.choice([HeadKind.COMMIT, HeadKind.GRANT, HeadKind.RENEW, HeadKind.DONE])
         done = Done(0, "exited", {"a": 1}, {"out": 1}) if kind is HeadKind.DONE else None
         entry = replace(good, number=good.number + 1, kind=kind, done=done, checkpoint="000001-000001", sequence=1, nonce="n")
-        world.store.put(objectkeys.head_key("job-0", entry.number), mutated(coding.encode(entry), rand))
+        world.store.put(object_keys.head_key("job-0", entry.number), mutated(json_codec.encode(entry), rand))
         for _ in range(6):
             world.clock.advance(1)
             world.loop.tick()
@@ -120,7 +119,7 @@ def test_a_forged_grant_holds_its_job_at_most(at: str) -> None:
     good = log.refresh()
     assert good is not None
     forged = replace(good, number=good.number + 1, kind=HeadKind.GRANT, epoch=77, at=at, nonce="n")
-    world.store.put(objectkeys.head_key("job-0", forged.number), coding.encode(forged))
+    world.store.put(object_keys.head_key("job-0", forged.number), json_codec.encode(forged))
     world.run(limit=60)
     world.restart()
     world.run(limit=60)

@@ -17,12 +17,12 @@ from simulation.objects import WRITES
 from simulation.trouble import mend
 from simulation.virtual import Crash
 from simulation.world import LIMITS, World
-from spotsurfer_agent.engines.port import EngineError
-from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.protocol import Head, HeadKind
+from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.messages import Head, HeadKind
 
-from spotsurfer.model.ids import JobId
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.job import JobId
 
 JOB = JobId("job-0")
 WORK = 100

@@ -14,7 +14,7 @@ from simulation.world import World
 from sqlalchemy import Engine
 
 from spotsurfer.ports.provider import InstanceView
-from spotsurfer.store.heads import Heads
+from spotsurfer.store.head_logs import HeadLogs
 
 # What the loop refers to and does not own: the world around it, and code.
 ELSEWHERE = (World, Cloud, Objects, InstanceView, Engine, types.ModuleType, type, types.FunctionType, types.CodeType)
@@ -71,7 +71,7 @@ def test_of_a_job_that_ended_only_its_bill_is_kept() -> None:
 def test_time_alone_fills_no_memory() -> None:
     world = calm(jobs=3, work=10**9)
     heads = world.loop._observer.heads
-    assert isinstance(heads, Heads)
+    assert isinstance(heads, HeadLogs)
 
     def held() -> tuple[int, int]:
         return held_bytes(world.loop), sum(len(heads.log(job).entries) for job in world.ids)

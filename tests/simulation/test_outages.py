@@ -18,7 +18,7 @@ from simulation.objects import WRITES
 from simulation.seeds import seeds
 from simulation.trouble import Hits, Trouble, every, mend
 from simulation.world import LIMITS, World
-from spotsurfer_agent.storeport import StoreDenied, StoreFull, StoreUnreachable
+from spotsurfer_wire.store.port import StoreDenied, StoreFull, StoreUnreachable
 
 from spotsurfer.model.errors import StoreUnwritable
 from spotsurfer.model.job import AttemptState as A

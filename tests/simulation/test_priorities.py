@@ -16,8 +16,7 @@ from simulation.chances import calm as no_chances
 from simulation.seeds import seeds
 from simulation.world import LIMITS, World
 
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import OVER, Attempt
+from spotsurfer.model.job import OVER, Attempt, JobId
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
 

@@ -10,15 +10,14 @@ from simulation.chances import calm
 from simulation.world import START, World
 from sqlalchemy import Engine
 
-from spotsurfer import storekey
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import ENDED
-from spotsurfer.recovery import envelope
+from spotsurfer.config.settings import Settings
+from spotsurfer.model.job import ENDED, JobId
+from spotsurfer.recovery import backup
 from spotsurfer.recovery.adopt import Least, adopt
 from spotsurfer.recovery.backup import back_up
 from spotsurfer.recovery.restore import restore
-from spotsurfer.settings import Settings
 from spotsurfer.state.db import become, open_database
+from spotsurfer.store import master_key
 
 SECRET = "correct horse battery"
 
@@ -67,12 +66,12 @@ def settings(folder: Path, data: str) -> Settings:
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """Two jobs that run; its key is made."""
-    monkeypatch.setattr(envelope, "SCRYPT_LOG_N", 1)
+    monkeypatch.setattr(backup, "SCRYPT_LOG_N", 1)
     world = Fleet(1, jobs=2, work=120, chances=calm())
     with world.engine.begin() as c:
         become(c, "fam")
     (tmp_path / "old").mkdir()
-    storekey.load(tmp_path / "old" / "store.key")
+    master_key.load(tmp_path / "old" / "store.key")
     world.until_running()
     return world
 

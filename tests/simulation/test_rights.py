@@ -11,14 +11,14 @@ from simulation.fallible import copied
 from simulation.trouble import Trouble, mend
 from simulation.virtual import POOLS, Machine
 from simulation.world import LIMITS, World
-from spotsurfer_agent import objectkeys
+from spotsurfer_wire import object_keys
 
-from spotsurfer.controller.leadership import Leadership
 from spotsurfer.model.errors import Superseded
-from spotsurfer.model.ids import InstanceId
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market
 from spotsurfer.ports.provider import LaunchPlan
+from spotsurfer.store.leadership import Leadership
 
 
 def world_with(jobs: int, **chances: Any) -> World:
@@ -111,7 +111,7 @@ def test_an_old_database_ends_nothing_before_it_has_seen_who_speaks() -> None:
     world.until_running()
     ours = alive(world)
     world.engine, world.ids = backup, world.ids[:1]
-    Trouble(lambda who, verb, key: (who, verb, key) == ("controller", "list", objectkeys.live_prefix())).strike(world.store)
+    Trouble(lambda who, verb, key: (who, verb, key) == ("controller", "list", object_keys.live_prefix())).strike(world.store)
     world.restart()
     for _ in range(20):
         world.run(limit=1)

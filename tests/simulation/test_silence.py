@@ -11,11 +11,11 @@ from simulation.chances import calm
 from simulation.objects import WRITES
 from simulation.trouble import Trouble, first, mend
 from simulation.world import LIMITS, World
-from spotsurfer_agent import objectkeys
+from spotsurfer_wire import object_keys
 
-from spotsurfer.core import silence
-from spotsurfer.model.ids import JobId
+from spotsurfer.core import decide
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.job import JobId
 from spotsurfer.ports.provider import Listing
 
 
@@ -31,7 +31,7 @@ def machines(world: World) -> set[str]:
 
 
 def read_of_a_report(who: str, verb: str, key: str) -> bool:
-    return (who, verb) == ("controller", "get") and key.startswith(objectkeys.live_prefix())
+    return (who, verb) == ("controller", "get") and key.startswith(object_keys.live_prefix())
 
 
 @pytest.mark.parametrize("fault", [first(Trouble(read_of_a_report)), Trouble(read_of_a_report)], ids=["one", "each"])
@@ -53,7 +53,7 @@ def test_a_report_that_is_gone_from_the_listing_was_there_until_now() -> None:
     listed = type(world.store).list
 
     def empty(store: Any, prefix: str, after: str | None = None) -> Any:
-        return [] if prefix == objectkeys.live_prefix() else listed(store, prefix, after)
+        return [] if prefix == object_keys.live_prefix() else listed(store, prefix, after)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(world.store), "list", empty)
@@ -112,9 +112,9 @@ def test_all_machines_that_are_cut_off_are_given_up_when_a_new_one_shows_that_th
 @pytest.fixture
 def sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     """A doubt is settled in minutes, as a lease lasts seconds here."""
-    monkeypatch.setattr(silence, "ASKS_SECONDS", 60.0)
-    monkeypatch.setattr(silence, "GIVES_UP_SECONDS", 240.0)
-    monkeypatch.setattr(silence, "AGAIN", timedelta(seconds=120))
+    monkeypatch.setattr(decide, "ASKS_SECONDS", 60.0)
+    monkeypatch.setattr(decide, "GIVES_UP_SECONDS", 240.0)
+    monkeypatch.setattr(decide, "AGAIN", timedelta(seconds=120))
 
 
 def cut_off(world: World) -> None:

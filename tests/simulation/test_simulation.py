@@ -12,9 +12,9 @@ from simulation.moods import Always
 from simulation.seeds import seeds
 from simulation.world import World
 
-from spotsurfer.core.case import FAILED_SECONDS
-from spotsurfer.model.transitions import ATTEMPT
-from spotsurfer.ports.purchase import Buy
+from spotsurfer.core.facts.attempt_view import FAILED_SECONDS
+from spotsurfer.model.state_machine import ATTEMPT
+from spotsurfer.ports.policies import Buy
 
 SEEDS = 12
 MORE = 40

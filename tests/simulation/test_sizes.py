@@ -10,11 +10,11 @@ import pytest
 from simulation.moods import MoodySize
 from simulation.seeds import seeds
 from simulation.sizeworld import SizedWorld
+from spotsurfer_lab.size_backtest import size_policy
 from support.loads import Load, noise, spikes, square
 from support.rides import GIB
 
-from spotsurfer.ports.size import Size
-from spotsurfer.sim.sizecontest import size_policy
+from spotsurfer.ports.policies import Size
 
 MOST = 29 * GIB  # the largest machine holds it
 SETTINGS = {"mem_lower": 60.0, "upper_seconds": 20.0, "lower_seconds": 20.0, "cool_down_seconds": 30.0}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from simulation.objects import Objects, nothing
-from spotsurfer_agent.storeport import StoreError, StoreUnreachable
+from spotsurfer_wire.store.port import StoreError, StoreUnreachable
 
 Hits = Callable[[str, str, str], bool]  # who calls ("controller" or "agent"), the verb, the key
 

@@ -16,7 +16,7 @@ from simulation.chances import Chances
 from simulation.objects import Objects
 
 from spotsurfer.model.errors import NoCapacity, ProviderError
-from spotsurfer.model.ids import InstanceId
+from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.ports.provider import Capabilities, Credentials, InstanceState, InstanceView, LaunchPlan, Listing, StoreAccess

@@ -17,33 +17,31 @@ from simulation.objects import WRITES, Objects
 from simulation.strand import Strand
 from simulation.trouble import Trouble, mend
 from simulation.virtual import Cloud, Crash
-from spotsurfer_agent import coding, objectkeys, protocol
-from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.protocol import HeadKind
-from spotsurfer_agent.storeport import StoreError
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
+from spotsurfer_wire import json_codec, messages, object_keys
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.messages import HeadKind
+from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer.controller.apply import Ports
-from spotsurfer.controller.commands import Commands
-from spotsurfer.controller.courses import Sizes
-from spotsurfer.controller.guarded import Guarded
-from spotsurfer.controller.leadership import Leadership, claim_store
+from spotsurfer.controller.jobs.commands import Commands
+from spotsurfer.controller.jobs.rightsizing import Sizes
 from spotsurfer.controller.loop import Loop, Policies
+from spotsurfer.controller.machines.circuit_breaker import Guarded
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.moves import NOTICED
 from spotsurfer.model.errors import Conflict, StoreUnwritable, Superseded
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, Attempt, AttemptState, Job, JobSpec, JobState, Wish
+from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, Attempt, AttemptState, Job, JobId, JobSpec, JobState, Wish
 from spotsurfer.model.snapshot import Limits
-from spotsurfer.model.transitions import AttemptEvent
+from spotsurfer.model.state_machine import AttemptEvent
 from spotsurfer.ports.clock import ManualClock
-from spotsurfer.ports.interval import Interval
-from spotsurfer.ports.purchase import Purchase
+from spotsurfer.ports.policies import Interval, Purchase
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
 from spotsurfer.state.db import open_database
-from spotsurfer.store.heads import Heads
-from spotsurfer.store.reports import Reports
+from spotsurfer.store.agent_reports import Reports
+from spotsurfer.store.head_logs import HeadLogs
+from spotsurfer.store.leadership import Leadership, claim_store
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ORDERS = ("resume", "move to", "go back")  # of users who want it tried again at once
@@ -109,7 +107,7 @@ class World:
         job = JobId(f"job-{len(self.ids)}")
         self.ids.append(job)
         asked = {"cpus": 1, "memory_bytes": 1 << 30, "retries": self.rand.choice([0, 1, 2]), "priority": priority}
-        self.store.data[objectkeys.spec_key(job)] = (coding.encode(spec_of(job)), 0)
+        self.store.data[object_keys.spec_key(job)] = (json_codec.encode(spec_of(job)), 0)
         spec = JobSpec(name=job, command=("work",), **{**asked, **self.spec})
         with self.engine.begin() as c:
             rows.add_job(c, Job(job, spec, JobState.QUEUED, 1, self.clock.now()))
@@ -119,7 +117,7 @@ class World:
         claim_store(self.store, "fam", "memory:///")
         leadership = Leadership(self.store, self.clock)
         generation = leadership.take()
-        heads, reports = Heads(self._flaky(self.store)), Reports(self.store)
+        heads, reports = HeadLogs(self._flaky(self.store)), Reports(self.store)
         provider = Guarded(self._flaky(self.cloud), self.clock)
         observer = Observer(self.engine, provider, reports, heads, self.limits, (5.0, 0.0))
         ports = Ports(
@@ -392,7 +390,7 @@ class World:
         assert published <= 1, f"{job} was published {published} times"
         self._check_owners(job, log.entries)
 
-    def _check_owners(self, job: JobId, entries: list[protocol.Head]) -> None:
+    def _check_owners(self, job: JobId, entries: list[messages.Head]) -> None:
         """An older attempt writes again only after a grant that gives it back what it kept: nothing was saved after that."""
         owner, final = 0, None
         for e in entries:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from support.builders import NOW, an_attempt
 
-from spotsurfer.ledger.billing import charge
+from spotsurfer.ledger.costs import charge
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.money import for_seconds, from_usd, usd
 from spotsurfer.ports.provider import BillingRule

@@ -15,11 +15,10 @@ from sqlalchemy import Engine
 from support.builders import NOW, a_job, an_attempt
 
 from spotsurfer.model.errors import ControllerRunning, NotFound, SpotsurferError
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import HeldBy, Job, JobState, MoveRequest
+from spotsurfer.model.job import HeldBy, Job, JobId, JobState, MoveRequest
 from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import journal, market
+from spotsurfer.state import journal, observations
 from spotsurfer.state.db import lock_state, new_family, open_database
 from spotsurfer.state.schema import metadata
 
@@ -159,7 +158,7 @@ def test_cooldowns_are_replaced_and_cleared() -> None:
     pool = an_attempt().pool
     with engine.begin() as c:
         for strikes in (1, 2):
-            market.set_cooldown(c, Cooldown(pool, Market.SPOT, NOW, strikes, "none left"))
-        assert [k.strikes for k in market.cooldowns(c)] == [2]
-        market.clear_cooldown(c, pool, Market.SPOT)
-        assert market.cooldowns(c) == []
+            observations.set_cooldown(c, Cooldown(pool, Market.SPOT, NOW, strikes, "none left"))
+        assert [k.strikes for k in observations.cooldowns(c)] == [2]
+        observations.clear_cooldown(c, pool, Market.SPOT)
+        assert observations.cooldowns(c) == []

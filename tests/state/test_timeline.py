@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from spotsurfer.model.ids import JobId
+from spotsurfer.model.job import JobId
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import timeline
 from spotsurfer.state.db import open_database

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation.objects import Objects
-from spotsurfer_agent import coding, objectkeys, protocol
-from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.manifest import decode, encode
-from spotsurfer_agent.pins import CondemnedChunk, Pins
-from spotsurfer_agent.protocol import HeadKind
+from spotsurfer_agent.control.tasks import CondemnedChunk, Pins
+from spotsurfer_wire import json_codec, messages, object_keys
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.manifest import decode, encode
+from spotsurfer_wire.messages import HeadKind
 from support.saves import JOB, KEYS, Writer, a_head, a_manifest, named
 
-from spotsurfer.core.retention import Rules
-from spotsurfer.store.collector import Asked, Collector, objects_of
+from spotsurfer.core.checkpoints.retention import RetentionRules
+from spotsurfer.store.garbage_collector import Asked, Collector, objects_of
 
-ASKED = Asked(JOB, Rules(newest=1), KEYS)
+ASKED = Asked(JOB, RetentionRules(newest=1), KEYS)
 
 
 class Killed(BaseException):
@@ -71,7 +71,7 @@ def chunks(store: Objects) -> set[str]:
 
 
 def prove(store: Objects, checkpoint: str) -> None:
-    store.create(objectkeys.proven_key(JOB, checkpoint), b"{}")
+    store.create(object_keys.proven_key(JOB, checkpoint), b"{}")
 
 
 @functools.lru_cache(1000)
@@ -84,7 +84,7 @@ def lost(store: Objects, log: HeadLog) -> list[str]:
     log.refresh()
     there, missing = chunks(store), list[str]()
     for c in {e.checkpoint for e in log.entries if e.checkpoint}:
-        data = store.get(objectkeys.manifest_key(JOB, c))
+        data = store.get(object_keys.manifest_key(JOB, c))
         if data is None:
             assert log.newest is not None and log.newest.checkpoint != c, "the manifest that counts was removed"
             continue
@@ -111,7 +111,7 @@ def test_chunks_of_a_dropped_checkpoint_go_and_no_other() -> None:
     prove(store, new)
     until_clean(a_collector(store))
     assert chunks(store) == {named(c).digest for c in "bc"}
-    assert store.get(objectkeys.manifest_key(JOB, old)) is None
+    assert store.get(object_keys.manifest_key(JOB, old)) is None
 
 
 def test_an_object_of_many_chunks_stays_as_long_as_one_of_them_is_needed() -> None:
@@ -120,9 +120,9 @@ def test_an_object_of_many_chunks_stays_as_long_as_one_of_them_is_needed() -> No
     writer.grant()
     pack, left_over = named("pack").digest, named("other pack").digest
     for name in (pack, left_over):
-        store.create(objectkeys.pack_key(JOB, name), b"many chunks")
+        store.create(object_keys.pack_key(JOB, name), b"many chunks")
     image = a_manifest("000001-000001", ["a"], chunks=[replace(named("a"), pack=pack, at=0, length=8)])
-    store.create(objectkeys.manifest_key(JOB, image.id), encode(image, KEYS))
+    store.create(object_keys.manifest_key(JOB, image.id), encode(image, KEYS))
     writer.log.append(a_head(2, HeadKind.COMMIT, 1, image.id, image.sequence))
     until_clean(a_collector(store))
     assert chunks(store) == {pack}
@@ -133,7 +133,7 @@ def test_the_condemned_get_their_time_and_a_new_manifest_saves_them() -> None:
     writer = Writer(store)
     writer.grant()
     writer.save_all(["a"])
-    store.create(objectkeys.chunk_key(JOB, named("x").digest), b"left over")
+    store.create(object_keys.chunk_key(JOB, named("x").digest), b"left over")
     collector = a_collector(store, 60.0, now)
     assert collector.step(ASKED).condemned == 1
     assert collector.step(ASKED).deleted == 0
@@ -141,8 +141,8 @@ def test_the_condemned_get_their_time_and_a_new_manifest_saves_them() -> None:
     assert collector.step(ASKED).deleted == 0
     # A manifest that came meanwhile names it: whoever read no list before is right to rely on it.
     late = a_manifest("000001-000009", ["x"])
-    store.create(objectkeys.manifest_key(JOB, late.id), encode(late, KEYS))
-    store.create(objectkeys.intent_key(JOB, late.id), coding.encode(protocol.Intent(late.id, None, "")))
+    store.create(object_keys.manifest_key(JOB, late.id), encode(late, KEYS))
+    store.create(object_keys.intent_key(JOB, late.id), json_codec.encode(messages.Intent(late.id, None, "")))
     now.at = 61.0
     assert collector.step(ASKED).deleted == 0
     assert named("x").digest in chunks(store)
@@ -153,7 +153,7 @@ def test_a_writer_that_reads_the_list_does_not_commit() -> None:
     writer = Writer(store)
     writer.grant()
     writer.save_all(["a"])
-    store.create(objectkeys.chunk_key(JOB, named("x").digest), b"left over")
+    store.create(object_keys.chunk_key(JOB, named("x").digest), b"left over")
     a_collector(store).step(ASKED)
     pins = Pins(store, JOB)
     assert pins.begin("000001-000002", None) == {named("x").digest}
@@ -184,7 +184,7 @@ def test_a_fenced_save_holds_nothing_up() -> None:
     Writer(store, epoch=2).grant()
     until_clean(a_collector(store))
     assert chunks(store) == set()
-    assert not store.list(objectkeys.intents_prefix(JOB))
+    assert not store.list(object_keys.intents_prefix(JOB))
 
 
 ANOTHERS = encode(a_manifest("000001-000009", ["b"]), KEYS)
@@ -196,8 +196,8 @@ def test_a_manifest_that_cant_be_read_or_is_anothers_stops_all_removal(data: byt
     writer = Writer(store)
     writer.grant()
     name = writer.save_all(["a"])
-    store.put(objectkeys.manifest_key(JOB, name), data)
-    store.create(objectkeys.chunk_key(JOB, named("x").digest), b"left over")
+    store.put(object_keys.manifest_key(JOB, name), data)
+    store.create(object_keys.chunk_key(JOB, named("x").digest), b"left over")
     with pytest.raises(ProtocolError, match=told):
         a_collector(store).step(ASKED)
     assert chunks(store) == {named("a").digest, named("x").digest}
@@ -212,7 +212,7 @@ def test_time_in_which_the_host_was_suspended_counts(monkeypatch: pytest.MonkeyP
     writer.grant()
     writer.save_all(["a"])
     for name in ("x", "y", "z"):
-        store.create(objectkeys.chunk_key(JOB, named(name).digest), b"left over")
+        store.create(object_keys.chunk_key(JOB, named(name).digest), b"left over")
     collector = Collector(store, 60.0, lambda: looks.append(None))
     assert collector.step(ASKED).condemned == 3
     assert collector.step(ASKED).deleted == 0
@@ -232,7 +232,7 @@ def test_a_controller_that_does_not_lead_removes_nothing() -> None:
     writer = Writer(store)
     writer.grant()
     writer.save_all(["a"])
-    store.create(objectkeys.chunk_key(JOB, named("x").digest), b"left over")
+    store.create(object_keys.chunk_key(JOB, named("x").digest), b"left over")
 
     def lead() -> None:
         raise Killed
@@ -251,7 +251,7 @@ def test_a_controller_that_stalls_while_it_removes_takes_nothing_from_its_succes
     writer.save_all(["a"])
     spare = ["x", "y", "z"]
     for name in spare:
-        store.create(objectkeys.chunk_key(JOB, named(name).digest), b"left over")
+        store.create(object_keys.chunk_key(JOB, named(name).digest), b"left over")
 
     def lead() -> None:
         if not leads[0]:
@@ -262,7 +262,7 @@ def test_a_controller_that_stalls_while_it_removes_takes_nothing_from_its_succes
         if leads[0] and len(chunks(store)) == 3:
             leads[0] = False
             time.at += 1000.0
-            store.put(objectkeys.condemned_key(JOB), coding.encode(protocol.Condemned()))
+            store.put(object_keys.condemned_key(JOB), json_codec.encode(messages.Condemned()))
 
     old = Collector(Interrupted(store, stalls), 60.0, lead, time)
     assert old.step(ASKED).condemned == 3
@@ -293,8 +293,8 @@ def test_an_ended_job_keeps_only_what_is_protected() -> None:
     writer.grant()
     first = writer.save_all(["a"])
     writer.save_all(["b"])
-    store.put(objectkeys.protected_key(JOB, first), b"{}")
-    until_clean(a_collector(store), Asked(JOB, Rules(1, ended=True), KEYS))
+    store.put(object_keys.protected_key(JOB, first), b"{}")
+    until_clean(a_collector(store), Asked(JOB, RetentionRules(1, ended=True), KEYS))
     assert chunks(store) == {named("a").digest}
 
 
@@ -365,7 +365,7 @@ def test_no_interleaving_loses_a_chunk(seed: int) -> None:
     until_clean(a_collector(race.store))
     assert not lost(race.store, race.reader)
     named_now = set[str]()
-    for listed in race.store.list(objectkeys.checkpoints_prefix(JOB)):
+    for listed in race.store.list(object_keys.checkpoints_prefix(JOB)):
         if listed.key.endswith("/MANIFEST"):
             named_now |= needs(race.store.get(listed.key) or b"")
     assert chunks(race.store) == named_now

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 
 import pytest
 from simulation.objects import Objects
-from spotsurfer_agent import coding, objectkeys
-from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.protocol import Done, Head, HeadKind
-from spotsurfer_agent.storeport import Listed, StoreError
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.messages import Done, Head, HeadKind
+from spotsurfer_wire.store.port import Listed, StoreError
 from support.saves import a_head
 
-from spotsurfer.store import heads as heads_of
-from spotsurfer.store.heads import Heads, summary
+from spotsurfer.store import head_logs as heads_of
+from spotsurfer.store.head_logs import HeadLogs, summary
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FAILED, WELL, CANCELLED = Done(7, "exited"), Done(0, "exited"), Done(None, "cancelled")
@@ -50,7 +50,7 @@ def test_only_an_end_of_the_command_itself_counts_as_a_failure(ends: list[Done |
 class Ticking(Objects):
     """A store in which a tick of the controller falls into each listing."""
 
-    heads: Heads
+    heads: HeadLogs
 
     def list(self, prefix: str, after: str | None = None) -> list[Listed]:
         self.heads.keep([], NOW)
@@ -59,9 +59,9 @@ class Ticking(Objects):
 
 def test_a_tick_does_not_forget_the_log_of_an_ended_job_while_it_is_read() -> None:
     store = Ticking()
-    store.heads = heads = Heads(store)
+    store.heads = heads = HeadLogs(store)
     for entry in log(WELL):
-        store.put(objectkeys.head_key("old", entry.number), coding.encode(entry))
+        store.put(object_keys.head_key("old", entry.number), json_codec.encode(entry))
     assert heads.seen("old", NOW, fresh=True).done
     assert [e.number for e in heads.log("old").entries] == [1, 2, 3]
 
@@ -70,7 +70,7 @@ def test_nothing_is_told_of_a_log_that_was_not_read_to_its_end(monkeypatch: pyte
     """A part of it would say who owned the job a while ago, and that a job that went back had ended."""
     monkeypatch.setattr(heads_of, "ENTRIES_AT_ONCE", 5)
     store = Objects()
-    heads, writer = Heads(store), HeadLog(store, "job")
+    heads, writer = HeadLogs(store), HeadLog(store, "job")
     entries = log(*[None] * 6)
     writer.append(entries[0])
     assert heads.seen("job", NOW, fresh=True).number == 1

@@ -9,27 +9,26 @@ from typing import Any
 
 import pytest
 import zstandard
-from spotsurfer_agent import coding, headlog, manifest, objectkeys
-from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.mailbox import Heads
-from spotsurfer_agent.protocol import Done, Head, HeadKind, Intent
-from spotsurfer_agent.results import OutputObject, Partial
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_agent.control.mailbox import Heads
+from spotsurfer_wire import head_log, json_codec, manifest, object_keys
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.messages import Done, Head, HeadKind, Intent, OutputObject, Partial
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import StoreError
 from support.builders import NOW
 from support.dict_store import DictStore
 from support.fuzz import mutated
 from support.saves import JOB, KEYS, a_head, a_manifest
 
-from spotsurfer.core.retention import Rules
+from spotsurfer.core.checkpoints.retention import RetentionRules
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
-from spotsurfer.store.collector import Asked, Collector
-from spotsurfer.store.heads import summary
-from spotsurfer.store.output import Output, chain, published
-from spotsurfer.store.reports import Reports
-from spotsurfer.store.survey import survey
+from spotsurfer.store.agent_reports import Reports
+from spotsurfer.store.checkpoint_inventory import survey
+from spotsurfer.store.garbage_collector import Asked, Collector
+from spotsurfer.store.head_logs import summary
+from spotsurfer.store.job_output import Output, chain, published
 
 SEEDS = [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 100))]
 EACH = 100
@@ -52,8 +51,8 @@ def test_heads_are_read_or_refused_and_never_something_else(seed: int, entry: He
     def look(data: bytes) -> None:
         store = DictStore()
         for e in (GRANT, COMMIT, DONE)[: entry.number]:
-            store.objects[objectkeys.head_key(JOB, e.number)] = coding.encode(e)
-        store.objects[objectkeys.head_key(JOB, entry.number)] = data
+            store.objects[object_keys.head_key(JOB, e.number)] = json_codec.encode(e)
+        store.objects[object_keys.head_key(JOB, entry.number)] = data
         log = HeadLog(store, JOB)
         try:
             log.refresh()
@@ -63,7 +62,7 @@ def test_heads_are_read_or_refused_and_never_something_else(seed: int, entry: He
         published(log.entries)
         chain(log.entries, None)
 
-    each(seed, coding.encode(entry), look)
+    each(seed, json_codec.encode(entry), look)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -100,7 +99,7 @@ def test_what_agents_say_beside_is_read_or_refused(seed: int) -> None:
 
     def look_at_intent(data: bytes) -> None:
         store = DictStore()
-        store.objects[objectkeys.intent_key(JOB, "000001-000001")] = data
+        store.objects[object_keys.intent_key(JOB, "000001-000001")] = data
         try:
             survey(store, JOB).known({})
         except ProtocolError:
@@ -108,12 +107,12 @@ def test_what_agents_say_beside_is_read_or_refused(seed: int) -> None:
 
     def look_at_list(data: bytes) -> None:
         try:
-            coding.decode(Partial, data)
+            json_codec.decode(Partial, data)
         except ProtocolError:
             return
 
-    each(seed, coding.encode(Intent("000001-000001", None, "")), look_at_intent)
-    each(seed, coding.encode(Partial(1, 1, "", "", {"a.txt": OutputObject(3, "ab" * 32)}, [])), look_at_list)
+    each(seed, json_codec.encode(Intent("000001-000001", None, "")), look_at_intent)
+    each(seed, json_codec.encode(Partial(1, 1, "", "", {"a.txt": OutputObject(3, "ab" * 32)}, [])), look_at_list)
 
 
 ODD_KEYS = ["", "x", "-1", "1e3", "0x10", "²", "1" * 400, "0000000000000000/x", "000000000000000", "00000000000000000"]
@@ -122,10 +121,10 @@ ODD_KEYS = ["", "x", "-1", "1e3", "0x10", "²", "1" * 400, "0000000000000000/x",
 @pytest.mark.parametrize("odd", ODD_KEYS)
 def test_pieces_of_output_with_odd_names_hinder_nobody(odd: str) -> None:
     store: Any = DictStore()
-    store.objects[objectkeys.log_key(JOB, 1, "out", 0, 6)] = b"hello "
-    store.objects[objectkeys.log_key(JOB, 1, "out", 6, 11)] = b"world"
-    store.objects[f"{objectkeys.attempt_log_prefix(JOB, 1)}out-{odd}"] = b"forged"
-    store.objects[f"{objectkeys.log_prefix(JOB)}x/log/000001/out-{6:016d}"] = b"forged"
+    store.objects[object_keys.log_key(JOB, 1, "out", 0, 6)] = b"hello "
+    store.objects[object_keys.log_key(JOB, 1, "out", 6, 11)] = b"world"
+    store.objects[f"{object_keys.attempt_log_prefix(JOB, 1)}out-{odd}"] = b"forged"
+    store.objects[f"{object_keys.log_prefix(JOB)}x/log/000001/out-{6:016d}"] = b"forged"
     assert Output(store).read(JOB, "out", [1], 0, 100) == b"hello world"
 
 
@@ -134,7 +133,7 @@ def test_reports_with_odd_names_hinder_nobody(odd: str) -> None:
     """A number that is too large for the database failed each tick for a day, and anew after each restart."""
     store: Any = DictStore()
     for name in (odd, f"{JOB}.{odd}"):
-        store.objects[f"{objectkeys.live_prefix()}{name}"] = b"forged"
+        store.objects[f"{object_keys.live_prefix()}{name}"] = b"forged"
     reports = Reports(store)
     reports.listen(NOW)
     with open_database(None).connect() as c:
@@ -158,12 +157,15 @@ class Huge(DictStore):
 
 
 HUGE: list[tuple[str, Callable[[Any], object]]] = [
-    (objectkeys.head_key(JOB, 1), lambda store: HeadLog(store, JOB).refresh()),
-    (objectkeys.head_key(JOB, 1), lambda store: HeadLog(store, JOB).append(GRANT)),
-    (objectkeys.head_key(JOB, 1), lambda store: Heads(store, JOB, 1).refresh()),
-    (objectkeys.manifest_key(JOB, "000001-000001"), lambda store: manifest.stored(store, JOB, "000001-000001")),
-    (objectkeys.intent_key(JOB, "000001-000001"), lambda store: survey(store, JOB)),
-    (objectkeys.condemned_key(JOB), lambda store: Collector(store, 0.0, lambda: None).step(Asked(JOB, Rules(1), KEYS))),
+    (object_keys.head_key(JOB, 1), lambda store: HeadLog(store, JOB).refresh()),
+    (object_keys.head_key(JOB, 1), lambda store: HeadLog(store, JOB).append(GRANT)),
+    (object_keys.head_key(JOB, 1), lambda store: Heads(store, JOB, 1).refresh()),
+    (object_keys.manifest_key(JOB, "000001-000001"), lambda store: manifest.stored(store, JOB, "000001-000001")),
+    (object_keys.intent_key(JOB, "000001-000001"), lambda store: survey(store, JOB)),
+    (
+        object_keys.condemned_key(JOB),
+        lambda store: Collector(store, 0.0, lambda: None).step(Asked(JOB, RetentionRules(1), KEYS)),
+    ),
 ]
 
 
@@ -175,12 +177,12 @@ def test_what_is_too_large_is_not_read(key: str, look: Callable[[Any], object], 
     store.objects[key] = b"?"
     with pytest.raises(ProtocolError, match="more than"):
         look(store)
-    assert max(store.asked) <= headlog.HEAD_BYTES_MAX + 1
+    assert max(store.asked) <= head_log.HEAD_BYTES_MAX + 1
 
 
 def test_a_report_that_grows_after_it_was_listed_is_not_read() -> None:
     store = Huge()
-    store.objects[objectkeys.live_key(JOB, 1)] = b"small"
+    store.objects[object_keys.live_key(JOB, 1)] = b"small"
     reports = Reports(store)
     reports.listen(NOW)
     word = reports.word(JOB, 1)
@@ -191,9 +193,9 @@ def test_a_report_that_grows_after_it_was_listed_is_not_read() -> None:
 def test_a_name_with_ways_up_leads_nowhere(tmp_path: Path, name: str) -> None:
     """Of an output in a head entry, or of a checkpoint: it becomes part of a key, and a local store's key a path."""
     store = open_store(tmp_path.as_uri())
-    store.put(objectkeys.output_prefix("other", 1) + "x", b"theirs")
-    store.put(objectkeys.output_prefix(JOB, 1) + "x", b"ours")
-    key = objectkeys.output_prefix(JOB, 1) + name
+    store.put(object_keys.output_prefix("other", 1) + "x", b"theirs")
+    store.put(object_keys.output_prefix(JOB, 1) + "x", b"ours")
+    key = object_keys.output_prefix(JOB, 1) + name
     assert b"".join(Output(store).result(JOB, 1, "x")) == b"ours"
     for read in (lambda: store.get(key), lambda: store.get_range(key, 0, 9), lambda: [*Output(store).result(JOB, 1, name)]):
         with pytest.raises(StoreError):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from spotsurfer_agent.images.pin import Pins
-from spotsurfer_agent.objectkeys import image_key
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_wire.container_image import Pins
+from spotsurfer_wire.object_keys import image_key
+from spotsurfer_wire.store.port import StoreError
 from support.dict_store import DictStore
 
-from spotsurfer.store.images import ImageDigests
+from spotsurfer.store.agent_reports import ImageDigests
 
 NAME, DIGEST = "docker://registry.example/tool:1", "sha256:" + "ab" * 32
 

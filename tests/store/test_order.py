@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spotsurfer_agent import objectkeys, protocol
-from spotsurfer_agent.logs import LogPlace as Whose
-from spotsurfer_agent.logs import Logs
-from spotsurfer_agent.times import Row
+from spotsurfer_agent.control.uploads import LogPlace as Whose
+from spotsurfer_agent.control.uploads import Logs
+from spotsurfer_wire import messages, object_keys
+from spotsurfer_wire.output import Row
 from support.dict_store import DictStore
 
 from spotsurfer.model.errors import Conflict
 from spotsurfer.ports.service import LogAsk, LogFound, LogPart, LogPlace
-from spotsurfer.store import order
-from spotsurfer.store.output import Output, Printed, earlier_runs
+from spotsurfer.store import job_output
+from spotsurfer.store.job_output import Output, Printed, earlier_runs
 
 JOB = "job-1"
 STREAMS = ("out", "err")
@@ -68,8 +68,8 @@ def fresh(store: DictStore, job: Job, attempt: int = 1, full: int = 64) -> Logs:
 
 
 def read(store: DictStore, ask: LogAsk = LogAsk(), attempts: tuple[int, ...] = (1,)) -> tuple[list[LogPart], LogPlace]:  # noqa: B008 - frozen
-    seen = Printed(store, store.list(objectkeys.log_prefix(JOB)), attempts)
-    return order.pick(seen, replace(ask, place=order.begin(seen, ask)))
+    seen = Printed(store, store.list(object_keys.log_prefix(JOB)), attempts)
+    return job_output.pick(seen, replace(ask, place=job_output.begin(seen, ask)))
 
 
 def whole(store: DictStore, ask: LogAsk = LogAsk(), attempts: tuple[int, ...] = (1,)) -> list[LogPart]:  # noqa: B008 - frozen
@@ -177,8 +177,8 @@ def test_the_last_lines(script: list[tuple[str, int]], lines: int) -> None:
 
 
 def test_the_last_lines_of_a_long_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "BLOCK_ROWS", 4)
-    monkeypatch.setattr(order, "BEHIND_BYTES", 16)
+    monkeypatch.setattr(job_output, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(job_output, "BEHIND_BYTES", 16)
     store, job = printed(300)
     for lines in (1, 5, 50, 299, 1000):
         assert plain(whole(store, LogAsk(tail=lines))) == joined(job.told[-lines:])
@@ -194,7 +194,7 @@ def test_an_unfinished_last_line_is_a_line() -> None:
 
 @pytest.mark.parametrize("block", [2, 2048])
 def test_since_a_time(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "BLOCK_ROWS", block)
+    monkeypatch.setattr(job_output, "BLOCK_ROWS", block)
     store, job = printed()
     for since in range(990, 1320, 5):
         wanted = [x for n, x in enumerate(job.told) if 1010 + 10 * n >= since]
@@ -275,7 +275,7 @@ class Follower:
         return len(found.parts)
 
     def use(self, seen: Printed) -> LogFound:
-        return LogFound(*order.pick(seen, self.ask))
+        return LogFound(*job_output.pick(seen, self.ask))
 
 
 @few
@@ -320,7 +320,7 @@ def test_a_listing_that_saw_neither_the_small_pieces_nor_the_large_one_is_made_a
     for n in range(3):
         job.write("out", b"line %d\n" % n)
         mine.flush(job.positions())
-    gone = objectkeys.log_key(JOB, 1, "out", 7, 14)
+    gone = object_keys.log_key(JOB, 1, "out", 7, 14)
     data = store.objects.pop(gone)
     told: list[str] = []
 
@@ -365,9 +365,9 @@ def test_the_cost_of_following() -> None:
     assert joined(followers[0].seen) == joined(job.told)
 
 
-def head(number: int, kind: str, epoch: int, checkpoint: str | None = None, code: int | None = None) -> protocol.Head:
-    done = protocol.Done(code, "exited") if kind == "done" else None
-    return protocol.Head(number, protocol.HeadKind(kind), epoch, checkpoint, 0, False, done, 0.0, "", "")
+def head(number: int, kind: str, epoch: int, checkpoint: str | None = None, code: int | None = None) -> messages.Head:
+    done = messages.Done(code, "exited") if kind == "done" else None
+    return messages.Head(number, messages.HeadKind(kind), epoch, checkpoint, 0, False, done, 0.0, "", "")
 
 
 def test_runs_before_the_present_one_are_named() -> None:

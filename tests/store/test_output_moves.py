@@ -6,12 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import HeadKind, Want
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.messages import AgentState as S
+from spotsurfer_wire.messages import HeadKind, Want
 from support.agent_world import JOB, Machine, World, commits, running
 
-from spotsurfer.store.output import Output, chain
+from spotsurfer.store.job_output import Output, chain
 
 MOVES = 5
 LINE_BYTES = 9

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from spotsurfer_agent.protocol import Done, Head, HeadKind
+from spotsurfer_wire.messages import Done, Head, HeadKind
 from support.saves import a_head
 
-from spotsurfer.store.output import published
+from spotsurfer.store.job_output import published
 
 GOOD, BAD, CLOSED = Done(0, "exited", {"x": 1}), Done(7, "exited", {"log": 1}), Done(None, "cancelled")
 

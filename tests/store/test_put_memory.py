@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spotsurfer.cli import host
+from spotsurfer.cli.commands import serve_and_doctor
 from spotsurfer.model.errors import HostUnfit
 
 MIB = 1 << 20
@@ -18,8 +18,8 @@ FILE_BYTES = 256 * MIB
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from spotsurfer_agent.linux import return_memory
-from spotsurfer_agent.store import open_store
+from spotsurfer_wire.linux.memory import return_memory
+from spotsurfer_wire.store.obstore import open_store
 
 def status():
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
@@ -53,9 +53,9 @@ def test_a_controller_gives_memory_back_from_its_beginning(monkeypatch: pytest.M
         done.append("built")
         raise HostUnfit("that is enough")
 
-    monkeypatch.setattr("spotsurfer_agent.linux.return_memory", lambda: done.append("memory"))
-    monkeypatch.setattr("spotsurfer.logs.set_up", lambda *_: None)
-    monkeypatch.setattr("spotsurfer.wiring.build", build)
+    monkeypatch.setattr("spotsurfer_wire.linux.memory.return_memory", lambda: done.append("memory"))
+    monkeypatch.setattr("spotsurfer.common.log_setup.set_up", lambda *_: None)
+    monkeypatch.setattr("spotsurfer.controller.wiring.build", build)
     with pytest.raises(HostUnfit):
-        host.serve()
+        serve_and_doctor.serve()
     assert done == ["memory", "built"]

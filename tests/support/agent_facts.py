@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from spotsurfer_agent.engines.port import WorkloadState as W
-from spotsurfer_agent.facts import Facts, Outcome, Rules, Task, Warning
-from spotsurfer_agent.protocol import AgentState as S
-from spotsurfer_agent.protocol import Desired, Done, Head, HeadKind, SaveFacts, Want
-from spotsurfer_agent.table import State
+from spotsurfer_agent.control.facts import AgentRules, Facts, Outcome, Task, Warning
+from spotsurfer_agent.control.state_machine import State
+from spotsurfer_agent.ports.engine import WorkloadState as W
+from spotsurfer_wire.messages import AgentState as S
+from spotsurfer_wire.messages import Desired, Done, Head, HeadKind, SaveFacts, Want
 
-RULES = Rules(attempt=2, interval_seconds=100.0, lease_seconds=60.0, limit_seconds=0.0)
+RULES = AgentRules(attempt=2, interval_seconds=100.0, lease_seconds=60.0, limit_seconds=0.0)
 MINE = Head(3, HeadKind.GRANT, 2, "000001-000001", 1, False, None, 5.0, "n3", "")
 THEIRS = dataclasses.replace(MINE, number=4, epoch=3)
 CLOSED = dataclasses.replace(MINE, number=4, kind=HeadKind.DONE, done=Done(None, "cancelled"))

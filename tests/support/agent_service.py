@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spotsurfer_agent.notices.port import NoticeError, Said
+from spotsurfer_agent.control.notices import NoticeError, Said
 
 
 class Service:

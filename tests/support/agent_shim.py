@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from spotsurfer_agent import protocol
-from spotsurfer_agent.engines.port import WorkloadState
+from spotsurfer_agent.ports.engine import WorkloadState
+from spotsurfer_wire import messages
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Shim:
     codes: list[int] = field(default_factory=list)  # of the job's steps; 0 where there is none
     before: float = 0.0  # seconds of work of the steps before the last one, where they are not as long as `length`, too
     step: int = 0
-    near_miss: protocol.NearMiss | None = None
+    near_miss: messages.NearMiss | None = None
     lost_because: str = ""
     image_is_bad: bool = False
     arrives_at: float = float("-inf")  # by then all memory of a lazy restore is there

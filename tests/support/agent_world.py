@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from spotsurfer_agent import coding, logpieces, loop, manifest, objectkeys, protocol
-from spotsurfer_agent.cachestore import Cache
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.engines import needs
-from spotsurfer_agent.engines.port import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
-from spotsurfer_agent.loop import Agent
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.notices.port import Said
-from spotsurfer_agent.notices.watcher import Watcher
-from spotsurfer_agent.protocol import AgentConfig, Desired, Done, Head, HeadKind, Report, SaveFacts, Spec, Want
-from spotsurfer_agent.statefile import StateFile
-from spotsurfer_agent.storeport import Listed, ObjectStore, StoreError
+from spotsurfer_agent.control import loop
+from spotsurfer_agent.control.loop import Agent
+from spotsurfer_agent.control.notices import Said, Watcher
+from spotsurfer_agent.control.state_file import StateFile
+from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
+from spotsurfer_agent.restore import compatibility
+from spotsurfer_agent.store.cache import DiskCache
+from spotsurfer_wire import json_codec, manifest, messages, object_keys, output
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import AgentConfig, Desired, Done, Head, HeadKind, Report, SaveFacts, Spec, Want
+from spotsurfer_wire.store.port import Listed, ObjectStore, StoreError
 from support.agent_service import Service
 from support.agent_shim import Shim
 from support.dict_store import DictStore as DictStore
@@ -80,7 +80,7 @@ class FakeEngine:
 
     def unfit(self, manifest: Manifest, *, whole: bool = True) -> str:
         self._trip("compared")
-        found = needs.refusal(manifest.facts, self._world.facts_here, str if whole else None)
+        found = compatibility.refusal(manifest.facts, self._world.facts_here, str if whole else None)
         return found or (self._world.speaks_against if whole else "")
 
     def expect(self, manifest: Manifest) -> None:
@@ -128,10 +128,10 @@ class FakeEngine:
             self._trip("upload")
             if shim.phase is not WorkloadState.RUNNING:
                 raise EngineError("save", "the job ended by itself during the save")
-            self._store.create(objectkeys.chunk_key(self._job, "aa" + request.checkpoint), str(worked).encode())
+            self._store.create(object_keys.chunk_key(self._job, "aa" + request.checkpoint), str(worked).encode())
             self._trip("manifest")
             sealed = manifest.encode(image, Keys.derive(b"", self._job))
-            key = objectkeys.manifest_key(self._job, request.checkpoint)
+            key = object_keys.manifest_key(self._job, request.checkpoint)
             if not self._store.create(key, sealed) and self._store.get(key) != sealed:
                 raise Overwritten(request.checkpoint)
             self._trip("commit")
@@ -148,7 +148,7 @@ class FakeEngine:
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
         self._trip("restore")
-        worked = self._store.get(objectkeys.chunk_key(self._job, "aa" + manifest.id))
+        worked = self._store.get(object_keys.chunk_key(self._job, "aa" + manifest.id))
         if worked is None:
             raise EngineError("restore", "a chunk is missing")
         shim = self.shim
@@ -236,7 +236,7 @@ class Machine:
             watcher=Watcher(self.service, w.clock),
             state=StateFile(self.folder / "state.json", JOB, self.attempt),
             keys=KEYS,
-            cache=Cache(self.folder / "cache", 1 << 20),
+            cache=DiskCache(self.folder / "cache", 1 << 20),
             now=w.clock,
         )
         self.agent = Agent(w.config(self.attempt), given)
@@ -264,7 +264,7 @@ class Machine:
         agent.tick()
 
     @property
-    def state(self) -> protocol.AgentState:
+    def state(self) -> messages.AgentState:
         assert self.agent is not None
         return self.agent.state.name
 
@@ -274,13 +274,13 @@ def stitched(store: DictStore, job: str, attempt: int, stream: str) -> tuple[int
 
     Whatever the store does to those who ask it.
     """
-    prefix = objectkeys.attempt_log_prefix(job, attempt)
+    prefix = object_keys.attempt_log_prefix(job, attempt)
     listed = [Listed(key, len(data), "") for key, data in store.objects.items() if key.startswith(prefix)]
     pieces = [
-        piece for found in map(logpieces.parse, listed) if found is not None and found[1] == stream for piece in [found[2]]
+        piece for found in map(output.parse_piece, listed) if found is not None and found[1] == stream for piece in [found[2]]
     ]
     begin, data = min((p.start for p in pieces), default=0), b""
-    for s in logpieces.cover(pieces):
+    for s in output.cover(pieces):
         assert s.start == begin + len(data), f"gap at {begin + len(data)}"
         data += store.objects[s.key][s.skip : s.skip + s.end - s.start]
     for p in pieces:
@@ -303,7 +303,7 @@ class World:
         self.trail: list[str] = []
         self.job = JOB
         self.spec = Spec(**{"job": JOB, "command": ["count"], **spec})  # type: ignore[arg-type]
-        self.store.objects[objectkeys.spec_key(JOB)] = coding.encode(self.spec)
+        self.store.objects[object_keys.spec_key(JOB)] = json_codec.encode(self.spec)
         self.machines: list[Machine] = []
         self.settings: dict[str, object] = {}
 
@@ -333,8 +333,8 @@ class World:
         return made
 
     def heads(self) -> list[Head]:
-        keys = sorted(k for k in self.store.objects if k.startswith(objectkeys.head_prefix(JOB)))
-        return [coding.decode(Head, self.store.objects[k]) for k in keys]
+        keys = sorted(k for k in self.store.objects if k.startswith(object_keys.head_prefix(JOB)))
+        return [json_codec.decode(Head, self.store.objects[k]) for k in keys]
 
     def head(self, kind: HeadKind, epoch: int, **changes: object) -> Head:
         """The controller writes the next head entry."""
@@ -348,8 +348,8 @@ class World:
         }
         number = last.number + 1 if last else 1
         made = Head(number=number, kind=kind, epoch=epoch, nonce=f"c{number}", at="", **{**base, **changes})  # type: ignore[arg-type]
-        assert objectkeys.head_key(JOB, number) not in self.store.objects
-        self.store.objects[objectkeys.head_key(JOB, number)] = coding.encode(made)
+        assert object_keys.head_key(JOB, number) not in self.store.objects
+        self.store.objects[object_keys.head_key(JOB, number)] = json_codec.encode(made)
         return made
 
     def grant(self, attempt: int) -> Head:
@@ -360,10 +360,10 @@ class World:
 
     def want(self, attempt: int, want: Want, sequence: int, **more: object) -> None:
         made = Desired(sequence, want, **more)  # type: ignore[arg-type]
-        self.store.objects[objectkeys.desired_key(JOB, attempt)] = coding.encode(made)
+        self.store.objects[object_keys.desired_key(JOB, attempt)] = json_codec.encode(made)
 
     def report(self, attempt: int) -> Report:
-        return coding.decode(Report, self.store.objects[objectkeys.live_key(JOB, attempt)])
+        return json_codec.decode(Report, self.store.objects[object_keys.live_key(JOB, attempt)])
 
     def log(self, attempt: int, stream: str = "out") -> tuple[int, bytes]:
         """The attempt's output as its pieces give it: begin and bytes, without gaps; pieces that overlap say the same."""
@@ -390,10 +390,10 @@ def running(world: World, attempt: int = 1, **shim):
     """A machine whose attempt was granted and runs."""
     machine = world.machine(attempt, **shim)
     machine.boot()
-    world.until(lambda: machine.state is protocol.AgentState.STANDBY)
+    world.until(lambda: machine.state is messages.AgentState.STANDBY)
     world.turn()
     world.grant(attempt)
-    world.until(lambda: machine.state is protocol.AgentState.RUNNING)
+    world.until(lambda: machine.state is messages.AgentState.RUNNING)
     return machine
 
 

@@ -13,13 +13,13 @@ from typing import NoReturn
 from unittest import mock
 
 from spotsurfer_agent.engines.app import AppEngine
-from spotsurfer_agent.engines.keeper import Keeper
-from spotsurfer_agent.engines.ladder import Ladder
-from spotsurfer_agent.engines.selfsave import Marks
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import SelfSave, Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_agent.engines.base import Marks
+from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.shim.client import ShimClient
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import SelfSave, Spec
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import StoreError
 from support.engine_kit import JOB, W, newest, output, refused, request, runs, stands_still, turns_pass, until
 from support.ladder_scenes import goes_on, ladder
 
@@ -55,7 +55,7 @@ def spec(way: str, engine: str = "app") -> Spec:
     return Spec(JOB, words, engine=engine, app=WAYS[way])
 
 
-def begun(what: Spec) -> Ladder:
+def begun(what: Spec) -> EngineChoice:
     e = ladder(what)
     e.start(what)
     turns_pass(e, 5)
@@ -148,7 +148,7 @@ def counts(way: str) -> None:
     e.kill()
 
 
-def busy(e: Ladder, seconds: float) -> None:
+def busy(e: EngineChoice, seconds: float) -> None:
     until(lambda: e.status().cpu_seconds > seconds)
 
 
@@ -159,7 +159,7 @@ def slowly(_: Manifest) -> bool:
 
 def killed_as_it_ends(final: str) -> None:
     """That saving ended the program is not taken for the job's end, whenever the agent dies: here when all but that is gone."""
-    dies(spec("exit"), "", (Keeper, "forget"), final=final == "final")
+    dies(spec("exit"), "", (ShimClient, "forget"), final=final == "final")
     e = ladder(spec("exit"))
     e.adopt()
     if final != "final":
@@ -174,7 +174,7 @@ def killed_as_it_ends(final: str) -> None:
 
 def killed_as_it_starts_again(when: str) -> None:
     """The agent dies when its exit status is gone and nothing runs yet, or when it runs and nobody has noted that."""
-    dies(spec("exit"), "", {"before": (Keeper, "_make_groups"), "after": (Marks, "forget")}[when], final=False)
+    dies(spec("exit"), "", {"before": (ShimClient, "_make_groups"), "after": (Marks, "forget")}[when], final=False)
     e = ladder(spec("exit"))
     assert e.adopt().saved_itself == (when == "before")
     assert (e.status().log or {})["out"] > 0
@@ -215,7 +215,7 @@ def early() -> None:
     e.kill()
 
 
-def ends_untold(e: Ladder) -> None:
+def ends_untold(e: EngineChoice) -> None:
     """As if told to, by itself: that is its end."""
     os.kill(e._here.pids()[-1], signal.SIGUSR1)
     until(lambda: e.status().state is W.EXITED)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.tree import ROOT
 
-from spotsurfer.demo import reads, scene
+from spotsurfer.demo import environment
 
 PAIRS, BASES = 400_000, 4_000_000  # 30 times the first four million bases
 _CACHE = ROOT / "build" / "assembly"
@@ -31,19 +31,19 @@ memory = "4G"
 
 def made() -> Path:
     """A folder with the reads, a job file and, after the first time, the checksum of an undisturbed run's result."""
-    reads.check()
+    environment.check()
     _CACHE.mkdir(parents=True, exist_ok=True)
-    genome = reads.genome()
+    genome = environment.genome()
     assert genome is not None
     if not (_CACHE / "reads_2.fq.gz").exists():
         with gzip.open(genome, "rt") as source:
             header, *lines = source.read().splitlines()
         (_CACHE / "part.fna").write_text(f"{header}\n{''.join(lines)[:BASES]}\n")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(reads, "PAIRS", PAIRS)
-            patch.setattr(reads, "genome", lambda: _packed(_CACHE / "part.fna"))
-            reads.make(_CACHE)
-    (_CACHE / "assembly.toml").write_text(_JOB.format(command=json.dumps(scene.COMMAND), result=scene.RESULT))
+            patch.setattr(environment, "PAIRS", PAIRS)
+            patch.setattr(environment, "genome", lambda: _packed(_CACHE / "part.fna"))
+            environment.make(_CACHE)
+    (_CACHE / "assembly.toml").write_text(_JOB.format(command=json.dumps(environment.COMMAND), result=environment.RESULT))
     return _CACHE
 
 
@@ -56,13 +56,13 @@ def _packed(plain: Path) -> Path:
 def undisturbed() -> str:
     """SHA-256 of the result of a run that nobody disturbs, on this host; computed once, for the same reads and command."""
     folder = made()
-    note = folder / f"undisturbed-{hashlib.sha256(json.dumps([scene.COMMAND, PAIRS, BASES]).encode()).hexdigest()[:12]}"
+    note = folder / f"undisturbed-{hashlib.sha256(json.dumps([environment.COMMAND, PAIRS, BASES]).encode()).hexdigest()[:12]}"
     if not note.exists():
         with tempfile.TemporaryDirectory(dir=folder) as place:
             for name in ("reads_1.fq.gz", "reads_2.fq.gz"):
                 Path(place, name).symlink_to(folder / name)
-            subprocess.run(scene.COMMAND, cwd=place, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            data = Path(place, scene.RESULT).read_bytes()
+            subprocess.run(environment.COMMAND, cwd=place, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            data = Path(place, environment.RESULT).read_bytes()
         assert data, "an assembly of nothing"
         note.write_text(digest(data))
     return note.read_text()

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_providers.local import control
-from spotsurfer_providers.local.cgroups import PARENT, host_hierarchies
+from spotsurfer_providers.local import manual_control
+from spotsurfer_providers.local.box.cgroups import PARENT, host_hierarchies
+from spotsurfer_providers.local.box.records import Home
 from spotsurfer_providers.local.provider import LocalProvider
-from spotsurfer_providers.local.records import Home
 from spotsurfer_providers.local.settings import read_settings
 from support import levels
 from support.patience import FACTOR
@@ -55,7 +55,7 @@ class Yard:
 
     def reason(self, box: str) -> str:
         """Why a box ended."""
-        return str(next(r for r in control.list_boxes(self.path) if r["id"] == box)["reason"])
+        return str(next(r for r in manual_control.list_boxes(self.path) if r["id"] == box)["reason"])
 
     def folder(self, box: str) -> Path:
         """A box's files."""
@@ -86,7 +86,7 @@ class Yard:
 
     def inner_pid(self, box: str) -> int:
         """Process 1 of a box, seen from the host."""
-        pid = control.box_status(self.path, box)["pid"]
+        pid = manual_control.box_status(self.path, box)["pid"]
         assert isinstance(pid, int)
         return pid
 
@@ -136,7 +136,7 @@ def yard(path: Path, **settings: Any) -> Iterator[Yard]:
     try:
         yield made
     finally:
-        control.clean(path, end_living=True)
+        manual_control.clean(path, end_living=True)
         made.provider.describe()  # takes note of supervisors that ended
     made.assert_clean()
 

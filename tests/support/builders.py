@@ -7,8 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
-from spotsurfer.model.job import HOLDS, Attempt, AttemptState, Job, JobSpec, JobState
+from spotsurfer.model.job import HOLDS, Attempt, AttemptNumber, AttemptState, InstanceId, Job, JobId, JobSpec, JobState
 from spotsurfer.model.market import Cooldown, Market, Offer, Pool
 from spotsurfer.model.snapshot import AgentSeen, HeadSeen, InstanceSeen, JobSeen, Limits, Snapshot
 

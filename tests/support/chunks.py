@@ -5,9 +5,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 import blake3
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.table import Table
-from spotsurfer_agent.manifest import Stored
+from spotsurfer_agent.chunks.writer import Table
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.manifest import Stored
 
 
 class Store:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from spotsurfer_agent.cuda.port import Driver
+from spotsurfer_agent.gpu.driver_port import Driver
 from support import cuda_standin
 from support.tree import ROOT
 
@@ -22,14 +22,14 @@ START_SECONDS = 60.0
 @functools.cache
 def driver() -> Driver:
     if REAL:
-        from spotsurfer_agent.cuda.binding import Binding
+        from spotsurfer_agent.gpu.nvidia_driver import Binding
 
         return Binding()
     return cuda_standin.StandIn()
 
 
 def sidecar_argv() -> list[str]:
-    return [sys.executable, *(("-m", "spotsurfer_agent.cuda") if REAL else (cuda_standin.__file__,))]
+    return [sys.executable, *(("-m", "spotsurfer_agent.gpu") if REAL else (cuda_standin.__file__,))]
 
 
 @functools.cache

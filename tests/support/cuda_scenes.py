@@ -13,24 +13,25 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent import coding, hugepages, jobroot, objectkeys
-from spotsurfer_agent.access.opening import Way
-from spotsurfer_agent.cuda import moving, processes
-from spotsurfer_agent.engines import cuda
-from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.ladder import Ladder
-from spotsurfer_agent.engines.restoring import Origin
-from spotsurfer_agent.inputs import mounting
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.engines import criu_cuda
+from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.gpu import device_memory, processes
+from spotsurfer_agent.host import root_fs
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.prepare.inputs import delivery
+from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.store.credentials import StoreAccess
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support import cuda_standin
 from support.engine_kit import BASE, JOB, STORE, W, keep_output, newest, output, refused, request, turns_pass, until
 
 from bench.gpu import floor
 
-agents: list[Ladder] = []
+agents: list[EngineChoice] = []
 SIZE, TURNS = 24 << 20, 250
 SENT_ABOVE_SHARE = 0.03
 NODES = "null zero full random urandom tty ptmx loop-control"
@@ -53,23 +54,23 @@ def machine(**more: object) -> None:
     """
     subprocess.run(["sh", "-c", MACHINE], check=True)
     cuda_standin.lay(cuda_standin.CARDS, **more)  # type: ignore[arg-type]
-    brought, cards = mounting.mounts, jobroot.Mount("cards", str(cuda_standin.CARDS), str(cuda_standin.CARDS))
-    mounting.mounts = lambda spec, base: [*brought(spec, base), cards]
+    brought, cards = delivery.input_mounts, root_fs.Mount("cards", str(cuda_standin.CARDS), str(cuda_standin.CARDS))
+    delivery.input_mounts = lambda spec, base: [*brought(spec, base), cards]
 
 
-def ladder(spec: Spec) -> Ladder:
+def ladder(spec: Spec) -> EngineChoice:
     store = open_store(STORE)
-    store.delete([objectkeys.spec_key(JOB)])
-    store.create(objectkeys.spec_key(JOB), coding.encode(spec))
+    store.delete([object_keys.spec_key(JOB)])
+    store.create(object_keys.spec_key(JOB), json_codec.encode(spec))
     found = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
     tools = dataclasses.replace(found, cuda=(sys.executable, cuda_standin.__file__))
 
     def make(kind: type[Hosted]) -> Hosted:
-        return kind(BASE, JOB, store, tools, origin=Origin(Way(STORE)))
+        return kind(BASE, JOB, store, tools, origin=Origin(StoreAccess(STORE)))
 
     for before in agents:
         before._cuda._ready()[0].close()  # as it ends with its agent
-    agents.append(Ladder(BASE, JOB, store, make))
+    agents.append(EngineChoice(BASE, JOB, store, make))
     return agents[-1]
 
 
@@ -77,7 +78,7 @@ def job(mode: str = "plain", turns: int = 10**6) -> Spec:
     return Spec(JOB, ["/usr/bin/python3", "cuda_standin.py", "program", str(SIZE), str(turns), mode])
 
 
-def begun(mode: str = "plain", turns: int = 10**6) -> Ladder:
+def begun(mode: str = "plain", turns: int = 10**6) -> EngineChoice:
     e = ladder(job(mode, turns))
     shutil.copy(cuda_standin.__file__, Path(e.scratch(), "work"))
     e.start(job(mode, turns))
@@ -85,11 +86,11 @@ def begun(mode: str = "plain", turns: int = 10**6) -> Ladder:
     return e
 
 
-def unharmed(e: Ladder) -> None:
+def unharmed(e: EngineChoice) -> None:
     status = e.status()
     assert (status.state, status.pending_final) == (W.RUNNING, None), status
     turns_pass(e, 3)
-    assert not (BASE / "job" / moving.MARKER).exists()
+    assert not (BASE / "job" / device_memory.MARKER).exists()
 
 
 # ---------------------------------------------------------------- a move
@@ -149,7 +150,7 @@ def refusals() -> None:
         assert e.status().state is W.ABSENT
     cuda_standin.lay(cuda_standin.CARDS, total=40 << 20)
     (cuda_standin.CARDS / "mem-other").write_bytes(bytes(30 << 20))
-    cuda.ROOM_SECONDS = 0.5
+    criu_cuda.ROOM_SECONDS = 0.5
     e = ladder(job())
     assert e.unfit(image) == "", "memory may be free by then"
     assert "another program uses it" in refused("refused", lambda: e.restore(image, job()))
@@ -182,7 +183,7 @@ def threaded(how: str) -> None:
     `how`: those of all jobs are "held", those of a library that is "known" to need it, or none ("running"); or it is "refused".
     """
     machine(slow=0.3)
-    cuda.CudaEngine.holds_threads = how == "held"
+    criu_cuda.CudaEngine.holds_threads = how == "held"
     processes.FRAIL = {"/spin.so": processes.Frail("Spin", held=how == "known")} if how in ("known", "refused") else {}
     e = ladder(job("threads"))
     work = Path(e.scratch(), "work")
@@ -223,9 +224,9 @@ def threaded(how: str) -> None:
 def cant(mode: str, told: str) -> None:
     """What can't be saved is said, and nobody is harmed."""
     machine(**({"lies": True} if mode == "lies" else {"mig": True} if mode == "mig" else {}))
-    moving.LOCK_SECONDS, moving.RELEASED_BYTES_MIN = 1.0, 1 << 20
+    device_memory.LOCK_SECONDS, device_memory.RELEASED_BYTES_MIN = 1.0, 1 << 20
     if mode == "short":
-        cuda.free_bytes = lambda: 1 << 20
+        criu_cuda.free_bytes = lambda: 1 << 20
     e = begun("plain" if mode in ("lies", "mig", "short") else mode)
     sentence = refused("save", lambda: e.save(request(1, final=False)))
     assert told.replace("_", " ") in sentence, sentence
@@ -296,8 +297,8 @@ def sidecar_killed(stage: str, delay: str) -> None:
 def agent_killed(stage: str, delay: str) -> None:
     """Its successor brings back what it had taken out, and sets the machine back."""
     machine(slow=0.4)
-    before = hugepages.setting()
-    hugepages.SETTING.write_text("madvise")
+    before = device_memory.huge_page_setting()
+    device_memory.SETTING.write_text("madvise")
     child = os.fork()
     if child == 0:
         mine = begun()
@@ -311,8 +312,8 @@ def agent_killed(stage: str, delay: str) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     e = ladder(job())
     assert e.adopt().state is W.RUNNING
-    assert hugepages.setting() == "madvise"
-    hugepages.SETTING.write_text(before)
+    assert device_memory.huge_page_setting() == "madvise"
+    device_memory.SETTING.write_text(before)
     unharmed(e)
     e.save(request(2, final=False))
     unharmed(e)

@@ -198,13 +198,13 @@ def program(size: int, turns: int, mode: str) -> None:
 
 
 class StandIn:
-    """A `spotsurfer_agent.cuda.port.Driver`."""
+    """A `spotsurfer_agent.gpu.driver_port.Driver`."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
 
     def about(self) -> Any:
-        from spotsurfer_agent.cuda.cards import About, Card
+        from spotsurfer_wire.gpu_facts import About, Card
 
         here = cards()
         free = here["total"] - used()
@@ -214,7 +214,7 @@ class StandIn:
         return About(here["driver"], 13000, tuple(listed))
 
     def state(self, pid: int) -> Any:
-        from spotsurfer_agent.cuda.states import State
+        from spotsurfer_agent.gpu.driver_port import State
 
         told = self._ask(pid, "ask_state")
         return told["result"], State(told["state"]) if "state" in told else None
@@ -267,13 +267,13 @@ class StandIn:
 
 def sidecar(lock: Path) -> int:
     """The side-car with this driver."""
-    from spotsurfer_agent.cuda import port
-    from spotsurfer_agent.cuda.sidecar import main
+    from spotsurfer_agent.gpu import driver_port
+    from spotsurfer_agent.gpu.sidecar import main
 
     def make() -> StandIn:
         with contextlib.suppress(FileNotFoundError):
             if unfit := cards().get("unfit"):
-                raise port.DriverUnfit(unfit)
+                raise driver_port.DriverUnfit(unfit)
         return StandIn()
 
     return main(make, lock)

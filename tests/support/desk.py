@@ -7,27 +7,26 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from spotsurfer_agent.storeport import Listed
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
+from spotsurfer_wire.store.port import Listed
 from sqlalchemy import Engine
 from support.builders import a_job
 from support.dict_store import DictStore
 
 from spotsurfer.controller.apply import Apply, Ports
-from spotsurfer.controller.leadership import Leadership
 from spotsurfer.controller.loop import Loop, Policies
 from spotsurfer.controller.observe import Observer
 from spotsurfer.model.actions import Decision
-from spotsurfer.model.ids import JobId
-from spotsurfer.model.job import Attempt, JobState
+from spotsurfer.model.job import Attempt, JobId, JobState
 from spotsurfer.model.snapshot import Limits
 from spotsurfer.ports.clock import ManualClock, SystemClock
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
 from spotsurfer.state.db import open_database
-from spotsurfer.store.heads import Heads
-from spotsurfer.store.reports import Reports
+from spotsurfer.store.agent_reports import Reports
+from spotsurfer.store.head_logs import HeadLogs
+from spotsurfer.store.leadership import Leadership
 
 POLICY = Cheapest(stay_seconds=10.0, margin=0.2)
 
@@ -57,7 +56,7 @@ class Desk:
         self.user_data: Callable[[Attempt], str] = lambda a: f"#!/bin/sh\n# {a.job}.{a.number}\n"
         leadership = Leadership(self.store, at)
         generation = leadership.take()
-        self.heads, self.reports = Heads(self.store), Reports(self.store)
+        self.heads, self.reports = HeadLogs(self.store), Reports(self.store)
         self.observer = Observer(self.engine, provider, self.reports, self.heads, self.limits, (30.0, 0.0))
         ports = Ports(
             engine=self.engine,

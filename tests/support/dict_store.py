@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from spotsurfer_agent.buffers import Buffer
-from spotsurfer_agent.storeport import Listed
+from spotsurfer_wire.linux.buffers import Buffer
+from spotsurfer_wire.store.port import Listed
 
 
 class DictStore:

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
-from spotsurfer_agent import objectkeys, scopes, shimwire
-from spotsurfer_agent.cgroup import JobCgroup
-from spotsurfer_agent.engines import stall
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_agent.host import cgroup, shim_protocol, tools
+from spotsurfer_agent.host.cgroup import JobCgroup
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import StoreError
 from support.engine_kit import (
     BASE,
     JOB,
@@ -40,7 +40,7 @@ from support.engine_kit import (
 )
 
 STRIKES = 5  # how often something may come too late
-STARTED = BASE / "job" / shimwire.STARTED
+STARTED = BASE / "job" / shim_protocol.STARTED
 
 
 class Failing:
@@ -99,7 +99,7 @@ def unclear_commit() -> None:
         try:
             e.save(request(number, final=True, commit=lost))
         except StoreError:
-            assert e.status().pending_final == objectkeys.checkpoint_id(1, number)
+            assert e.status().pending_final == object_keys.checkpoint_id(1, number)
         stands_still(e)
         e.settle(committed)
         if not committed:
@@ -125,7 +125,7 @@ def agent_killed(kind: str, stage: str, delay: str) -> None:
         e.settle(False)
     elif kind == "final":
         assert stage in ("sync", "freeze"), found
-    until(lambda: shimwire.ask(BASE / "job", "status")["dumping"] is None)
+    until(lambda: shim_protocol.ask(BASE / "job", "status")["dumping"] is None)
     e.adopt()
     runs(e)
     e.save(request(2, final=False))
@@ -157,7 +157,7 @@ def settled_true() -> None:
     if child == 0:
         agent_that_dies(final=True, stage="kill", delay=0.0)
     os.waitpid(child, 0)
-    assert e.adopt().pending_final == objectkeys.checkpoint_id(1, 1)
+    assert e.adopt().pending_final == object_keys.checkpoint_id(1, 1)
     stands_still(e)
     before = output(e)
     e.settle(True)
@@ -201,7 +201,7 @@ for i in range(10**6): a.sendall(b"%d" % i); print("turn", int(b.recv(9)), flush
 
 def criu_killed_while_it_holds_connections(when: str) -> None:
     """CRIU takes a connection out of service to save it, and dies or is ended: the save fails, and the job still talks."""
-    stall.STALL_SECONDS = 3.0
+    tools.STALL_SECONDS = 3.0
     e = engine()
     e.start(Spec(JOB, ["/usr/bin/python3", "-c", TALKS]))
     turns_pass(e, 5)
@@ -217,7 +217,7 @@ def criu_killed_while_it_holds_connections(when: str) -> None:
             os.kill(pid, number)
 
     def stop() -> None:
-        log = BASE / "job/images" / f"{objectkeys.checkpoint_id(1, 1)}.work/dump.log"
+        log = BASE / "job/images" / f"{object_keys.checkpoint_id(1, 1)}.work/dump.log"
         until(lambda: log.exists() and log.read_bytes().count(b"Dumping inet socket") > 2)
         hit(signal.SIGSTOP)
 
@@ -237,7 +237,7 @@ def killed_at_the_hook() -> None:
 
     def strike() -> None:
         until(lambda: processes("cmdline", b"restore.log"))
-        shim = int((shimwire.read_json(STARTED) or {})["pid"])
+        shim = int((shim_protocol.read_json(STARTED) or {})["pid"])
         os.kill(shim, signal.SIGSTOP)
         try:
             until(lambda: processes("environ", b"CRTOOLS_SCRIPT_ACTION=pre-resume"))
@@ -253,7 +253,7 @@ def killed_at_the_hook() -> None:
 
 def criu_hangs_in_a_restore() -> None:
     """CRIU does nothing any more while it restores: it is ended, that is told, and the next restore works."""
-    stall.STALL_SECONDS = 3.0
+    tools.STALL_SECONDS = 3.0
 
     def stop_criu() -> None:
         until(lambda: processes("cmdline", b"restore.log"))
@@ -304,7 +304,7 @@ def processes(file: str, text: bytes) -> list[int]:
 
 def criu_hangs() -> None:
     """CRIU does nothing any more before the tree is written: it is ended, the job runs on, and the next save is whole."""
-    stall.STALL_SECONDS = 3.0
+    tools.STALL_SECONDS = 3.0
     e = engine()
     begin(e, job(400 << 20))
     stopped = list[int]()
@@ -370,7 +370,7 @@ def scope_of_its_own() -> None:
     scope = JobCgroup.below_own("scope-1")
     scope.create()
     enter = f'for f in {" ".join(scope.entries())}; do echo $$ > "$f"; done; exec "$@"'
-    with mock.patch.object(scopes, "prefix", lambda _: ["sh", "-c", enter, "-"]):
+    with mock.patch.object(cgroup, "scope_prefix", lambda _: ["sh", "-c", enter, "-"]):
         e = engine()
         begin(e, job())
         assert all("/scope-1/" in folder for folder in e._cgroup().folders.values()), e._cgroup()

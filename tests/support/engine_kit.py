@@ -10,19 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from spotsurfer_agent import manifest, objectkeys, shimwire
-from spotsurfer_agent.access.opening import Way
-from spotsurfer_agent.chunks.keys import Keys
+from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.choice import EngineChoice
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.ladder import Ladder
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, WorkloadState
-from spotsurfer_agent.engines.restoring import Origin
-from spotsurfer_agent.manifest import Manifest, Stored
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import ObjectStore
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.host import shim_protocol
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState
+from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.store.credentials import StoreAccess
+from spotsurfer_wire import manifest, object_keys
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.manifest import Manifest, Stored
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import ObjectStore
 from support.patience import FACTOR
 
 STORE = "file:///run/store"
@@ -31,12 +32,12 @@ SHARE = Path("/run/share")
 PROGRAM = Path(__file__).with_name("engine_job.py")
 SMALL = 32 << 20
 W = WorkloadState
-AnyEngine: TypeAlias = Hosted | Ladder
+AnyEngine: TypeAlias = Hosted | EngineChoice
 
 
 def engine(store: ObjectStore | None = None) -> CriuEngine:
     prefix = Path(os.environ["SPOTSURFER_PREFIX"])
-    return CriuEngine(BASE, JOB, store or open_store(STORE), Tools.find(prefix), origin=Origin(Way(STORE)))
+    return CriuEngine(BASE, JOB, store or open_store(STORE), Tools.find(prefix), origin=Origin(StoreAccess(STORE)))
 
 
 def job(memory: int = SMALL, turns: int = 10**6, user: str | None = None) -> Spec:
@@ -57,12 +58,12 @@ def request(
     base: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SaveRequest:
-    return SaveRequest(objectkeys.checkpoint_id(1, number), 1, number, final, 10.0, base, commit, progress)
+    return SaveRequest(object_keys.checkpoint_id(1, number), 1, number, final, 10.0, base, commit, progress)
 
 
 def file_of(chunk: Stored) -> Path:
     """The object of a chunk, in its pack where it is packed."""
-    return Path("/run/store", objectkeys.pack_key(JOB, chunk.pack) if chunk.pack else objectkeys.chunk_key(JOB, chunk.digest))
+    return Path("/run/store", object_keys.pack_key(JOB, chunk.pack) if chunk.pack else object_keys.chunk_key(JOB, chunk.digest))
 
 
 def until(what: Callable[[], object], seconds: float = 20.0) -> None:
@@ -130,7 +131,7 @@ def refused(kind: str, call: Callable[[], object]) -> str:
 
 
 def shim_gone(e: AnyEngine) -> None:
-    pid = shimwire.ask(BASE / "job", "hello")["pid"]
+    pid = shim_protocol.ask(BASE / "job", "hello")["pid"]
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     until(lambda: not Path(f"/proc/{pid}").exists())

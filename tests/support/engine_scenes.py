@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support import engine_failures
 from support.engine_kit import (
     BASE,

@@ -8,13 +8,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from spotsurfer_agent import objectkeys
+from spotsurfer_wire import object_keys
 from support.dict_store import DictStore
 
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, InputMissing, NotFound
-from spotsurfer.model.ids import AttemptNumber, InstanceId, JobId
-from spotsurfer.model.job import ENDED, Attempt, AttemptState, Job, JobSpec, JobState, MoveRequest, Rewind, Wish
+from spotsurfer.model.job import (
+    ENDED,
+    Attempt,
+    AttemptNumber,
+    AttemptState,
+    InstanceId,
+    Job,
+    JobId,
+    JobSpec,
+    JobState,
+    MoveRequest,
+    Rewind,
+    Wish,
+)
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import SpotSeen
 from spotsurfer.ports.service import (
@@ -33,8 +45,8 @@ from spotsurfer.ports.service import (
     UsageSeen,
     Why,
 )
-from spotsurfer.store import order
-from spotsurfer.store.output import Printed
+from spotsurfer.store import job_output
+from spotsurfer.store.job_output import Printed
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 POOL = Pool("local", "local", "local-a", "m6i.large")
@@ -324,11 +336,11 @@ class FakeService:
         store = DictStore()
         for (of, stream), data in self.logs.items():
             if of == found.id and data:
-                store.objects[objectkeys.log_key(of, 1, stream, 0, len(data))] = data
+                store.objects[object_keys.log_key(of, 1, stream, 0, len(data))] = data
         if ask.attempt not in (None, 1):
             raise NotFound(f"Attempt {ask.attempt} of {found.id} never had the job.")
         seen = Printed(store, store.list(""), [1])
-        parts, place = order.pick(seen, replace(ask, place=order.begin(seen, ask)))
+        parts, place = job_output.pick(seen, replace(ask, place=job_output.begin(seen, ask)))
         return LogFound(parts, place, found.state in ENDED, self.earlier)
 
     def outputs(self, job: JobId) -> Sequence[OutputFile]:

@@ -14,21 +14,21 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent import manifest, objectkeys
-from spotsurfer_agent.access.opening import Way
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.limits import Limits
-from spotsurfer_agent.coding import ProtocolError
-from spotsurfer_agent.engines import ahead, reserve
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.engines.port import EngineError
-from spotsurfer_agent.engines.restoring import Origin
-from spotsurfer_agent.manifest import Entry, Manifest
-from spotsurfer_agent.patience import Patient
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import StoreError
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.save import memory_reserve, precopy
+from spotsurfer_agent.store.credentials import StoreAccess
+from spotsurfer_agent.store.retry import RetryingStore
+from spotsurfer_wire import manifest, object_keys
+from spotsurfer_wire.chunks.budget import Limits
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.manifest import Entry, Manifest
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import StoreError
 from support import faults
 from support.cut import Cut
 from support.engine_kit import BASE, JOB, W, begin, engine, job, newest, refused, request, runs, turns_pass, until
@@ -129,7 +129,7 @@ def save_fails(name: str) -> None:
 
 SHORT_LIMITS = Limits(memory_bytes=64 << 20)
 # What the engine may hold by its own limits, and what its estimate and the allocator are off by.
-SHORT_PEAK_BYTES = reserve.BLOCKS_MIN * reserve.BLOCK_BYTES + SHORT_LIMITS.memory_bytes + (48 << 20)
+SHORT_PEAK_BYTES = memory_reserve.BLOCKS_MIN * memory_reserve.BLOCK_BYTES + SHORT_LIMITS.memory_bytes + (48 << 20)
 SHORT_FREE_BYTES = 224 << 20
 
 
@@ -143,8 +143,8 @@ def memory_short(what: str) -> None:
             e.limit(SHORT_LIMITS, 1 << 20)
         bound = {"setting": SHORT_PEAK_BYTES, "group": SHORT_FREE_BYTES}[what]
         made = []
-        for number, worth in ((1, 1 << 40), (2, ahead.WORTH_BYTES)):  # all of it in the freeze, and most of it before
-            ahead.WORTH_BYTES = worth
+        for number, worth in ((1, 1 << 40), (2, precopy.WORTH_BYTES)):  # all of it in the freeze, and most of it before
+            precopy.WORTH_BYTES = worth
             with faults.free_memory(SHORT_FREE_BYTES) if what == "group" else contextlib.nullcontext(), faults.Peak() as peak:
                 made.append(e.save(request(number, final=False)))
                 runs(e)
@@ -243,7 +243,7 @@ def wrong_key() -> None:
     e = engine()
     with nothing_left(e):
         _, new, _ = _two_images(e)
-        data = Path("/run/store", objectkeys.manifest_key(JOB, new.id)).read_bytes()
+        data = Path("/run/store", object_keys.manifest_key(JOB, new.id)).read_bytes()
         other = Keys.derive(b"another secret", JOB)
         _told(lambda: manifest.decode(data, other, JOB), "not written with this job's key")
         e.restore(new, job())
@@ -321,8 +321,8 @@ def network_cut(when: str, how: str) -> None:
     with link(CUT_LINK_BITS) as way:
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
         store, origin = (
-            Patient(open_store(way.url, way.options)),
-            Origin(Way(way.url, way.options), lazy=when == "lazy_restore"),
+            RetryingStore(open_store(way.url, way.options)),
+            Origin(StoreAccess(way.url, way.options), lazy=when == "lazy_restore"),
         )
         e = CriuEngine(BASE, JOB, store, tools, origin=origin)
         e.start(Spec(JOB, ["/usr/bin/python3", "-c", CARRIES]))

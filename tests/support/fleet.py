@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.protocol import Head, HeadKind
-from spotsurfer_agent.store import open_store
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.messages import Head, HeadKind
+from spotsurfer_wire.store.obstore import open_store
 from support import levels
 from support.boxes import Yard
 from support.patience import FACTOR, patient
 from support.runtime import unpacked_runtime
 from support.tree import ROOT
 
-from spotsurfer.cli.client import Client, connect
+from spotsurfer.agent_runtime import builder
 from spotsurfer.model.errors import SpotsurferError
-from spotsurfer.runtime import builder
+from spotsurfer.web.client import Client, connect
 
 Json = dict[str, Any]
 MARKS = [pytest.mark.real]
@@ -220,7 +220,7 @@ class Fleet:
 
     def root(self, box: str) -> Path:
         """The files of a box as its own processes see them."""
-        return Path(f"/proc/{control.box_status(self.data, box)['pid']}/root")
+        return Path(f"/proc/{manual_control.box_status(self.data, box)['pid']}/root")
 
     def agent_pid(self, box: str) -> int:
         """The agent in a box, by the host's number."""
@@ -235,7 +235,7 @@ class Fleet:
 
     def process(self, box: str, wanted: Callable[[list[str]], bool]) -> int:
         """A process of a box by its command line: the oldest one."""
-        inner = control.box_status(self.data, box)["pid"]
+        inner = manual_control.box_status(self.data, box)["pid"]
         try:
             space = Path(f"/proc/{inner}/ns/cgroup").readlink()
         except OSError as e:
@@ -249,7 +249,7 @@ class Fleet:
 
     def inside(self, box: str, command: list[str]) -> str:
         """Run a command in a box as its root."""
-        pid = control.box_status(self.data, box)["pid"]
+        pid = manual_control.box_status(self.data, box)["pid"]
         enter = ["nsenter", "--target", str(pid), "--all", "--", *command]
         return subprocess.run(enter, check=True, capture_output=True, text=True).stdout
 
@@ -300,7 +300,7 @@ class Fleet:
         for job in self.steps:
             with suppress(SpotsurferError):
                 parts += [f"{m['at'][11:22]} {m['attempt']} {m['kind']} {m['text']}" for m in self.moments(job)]
-        for box in control.living(self.data):
+        for box in manual_control.living(self.data):
             with suppress(OSError, SpotsurferError):
                 parts.append(f"== {box}\n" + (self.root(box) / "var/lib/spotsurfer/agent.log").read_text()[-3000:])
         return "\n".join(parts)
@@ -331,6 +331,6 @@ def fleet(path: Path, interval: float = 3, config: str = CONFIG, environment: di
         if made.controller is not None and made.controller.poll() is None:
             made.controller.terminate()
             made.controller.wait(20 * FACTOR)
-        control.clean(made.data, end_living=True)
+        manual_control.clean(made.data, end_living=True)
         yard = Yard(made.data, None)  # type: ignore[arg-type]
         yard.assert_clean()

@@ -10,10 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spotsurfer_agent.engines import inspect
-from spotsurfer_agent.engines.criu_call import GHOST_MEGABYTES
-from spotsurfer_agent.engines.inspect import Job
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.criu.command import GHOST_MEGABYTES
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.save import blockers
+from spotsurfer_agent.save.blockers import Job
 from support.held_things import THINGS, Lacking, start
 
 BASE = "/var/lib/spotsurfer"
@@ -29,7 +29,7 @@ def all_things() -> None:
         except Lacking:
             continue
         try:
-            told = inspect.findings(Job(tree(p.pid), BASE, root=p.pid))
+            told = blockers.findings(Job(tree(p.pid), BASE, root=p.pid))
             found[thing.name] = (told, dumps(criu, p.pid))
         finally:
             for pid in tree(p.pid):  # some are in groups of their own

@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from unittest import mock
 
-from spotsurfer_agent import listing, trees
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.reader import Reader
-from spotsurfer_agent.engines import inspect
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.manifest import Entry
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.scratch import Scratch
-from spotsurfer_agent.store import open_store
+from spotsurfer_agent.files import identity, tree
+from spotsurfer_agent.files.scratch import Scratch
+from spotsurfer_agent.save import blockers
+from spotsurfer_wire.chunks.reader import Reader
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.manifest import Entry
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import BASE, JOB, STORE, engine, newest, refused, request, until
 
 DATABASE = Path(__file__).with_name("database_job.py")
@@ -46,7 +46,7 @@ def numbers() -> None:
     (work / "001").rename(work / "zzz")
     before, entries = seen(s.path), made_of(s.path)
     s.empty()
-    trees.build(s.path, entries, [], Reader(open_store("memory:///"), JOB, Keys.derive(b"", JOB)))
+    tree.build(s.path, entries, [], Reader(open_store("memory:///"), JOB, Keys.derive(b"", JOB)))
     assert seen(s.path) == before, {p: (n, seen(s.path).get(p)) for p, n in before.items() if seen(s.path).get(p) != n}
 
 
@@ -56,7 +56,7 @@ def seen(root: Path) -> dict[str, int]:
 
 
 def made_of(root: Path) -> list[Entry]:
-    return [trees.top(root), *trees.walk(root).entries]
+    return [tree.top(root), *tree.walk(root).entries]
 
 
 def database(act: str) -> None:
@@ -108,16 +108,16 @@ def waits() -> None:
     said = refused("save", lambda: e.save(request(1, final=False)))
     assert "in the middle of listing /var/lib/spotsurfer/work/many" in said and "btrfs or ext4" in said, said
     allow(e, 10)
-    real, looks = listing.under_way, [0]
+    real, looks = identity.under_way, [0]
 
-    def ends(pids: Iterable[int], device: int) -> list[listing.Listing]:
+    def ends(pids: Iterable[int], device: int) -> list[identity.Listing]:
         looks[0] += 1
         if looks[0] == 2:
             Path(e.scratch(), "work/calls").write_text(str(10**6))
             ended_well(e, kill=False)
         return real(pids, device)
 
-    with mock.patch.object(listing, "under_way", ends):
+    with mock.patch.object(identity, "under_way", ends):
         gone = refused("save", lambda: e.save(request(2, final=False)))
     assert "ended by itself" in gone and looks[0] >= 2, gone
     e.kill()
@@ -150,7 +150,7 @@ def told() -> None:
     shutil.copy(DATABASE, Path(e.scratch(), "work"))
     e.start(Spec(JOB, ["/usr/bin/python3", "database_job.py", str(ROWS)]))
     rows_pass(e, 5)
-    found = inspect.findings(inspect.Job(e.pids(), str(BASE), scratch=e.scratch()))
+    found = blockers.findings(blockers.Job(e.pids(), str(BASE), scratch=e.scratch()))
     assert len(found) == 1 and "rows.db" in found[0] and "xfs" in found[0] and "journal_mode=WAL" in found[0], found
     said = refused("save", lambda: e.save(request(1, final=False)))
     assert "xfs" in said and "journal_mode=WAL" in said, said

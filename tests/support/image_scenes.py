@@ -12,16 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent import linux, objectkeys, protocol, sealed
-from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.images import regauth
-from spotsurfer_agent.images.bringing import Rules
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.storeport import ObjectStore
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.linux import syscalls
+from spotsurfer_agent.prepare.images.cache import ImageRules
+from spotsurfer_wire import messages, object_keys, sealed_objects
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
+from spotsurfer_wire.store.port import ObjectStore
 from support.engine_kit import (
     BASE,
     JOB,
@@ -58,7 +58,7 @@ def small(image: str = "small:1", job: str = JOB, **changes: object) -> Spec:
 
 def made(store: ObjectStore | None = None, **rules: Any) -> CriuEngine:
     e = engine(store)
-    e.keep_images(Rules(**{"insecure": (HOST,), "patience_seconds": 1.0, **rules}))
+    e.keep_images(ImageRules(**{"insecure": (HOST,), "patience_seconds": 1.0, **rules}))
     return e
 
 
@@ -68,7 +68,7 @@ def held() -> list[str]:
 
 
 def unpin() -> None:
-    open_store(STORE).delete([objectkeys.image_key(JOB)])
+    open_store(STORE).delete([object_keys.image_key(JOB)])
 
 
 # ---------------------------------------------------------------- surfing
@@ -211,10 +211,12 @@ def denied() -> None:
     store, keys = open_store(STORE), Keys.derive(b"", JOB)
     with registry(STORAGE, htpasswd=users):
         for login in (None, "c3VyZmVyOm5v", LOGIN):
-            store.delete([objectkeys.secrets_key(JOB)])
+            store.delete([object_keys.secrets_key(JOB)])
             if login is not None:
                 auth = f'{{"auths": {{"{HOST}": {{"auth": "{login}"}}}}}}'.encode()
-                store.create(objectkeys.secrets_key(JOB), sealed.seal({regauth.REGISTRY_AUTH: auth}, keys, JOB))
+                store.create(
+                    object_keys.secrets_key(JOB), sealed_objects.seal_secrets({sealed_objects.REGISTRY_AUTH: auth}, keys, JOB)
+                )
             if login != LOGIN:
                 told = fails("image", small())
                 assert f"the registry {HOST} does not give" in told and "registry_auth" in told, told
@@ -227,7 +229,7 @@ def denied() -> None:
 
 def trusted() -> None:
     """A registry that signed for itself is not trusted, until its certificate is among the machine's authorities."""
-    linux.mount("tmpfs", "/etc/ssl/certs", "tmpfs")
+    syscalls.mount("tmpfs", "/etc/ssl/certs", "tmpfs")
     tls = certificate(BASE / "tls")
     with registry(STORAGE, tls=tls):
         told = fails("image", small(), insecure=())
@@ -241,7 +243,7 @@ def trusted() -> None:
 
 def signed() -> None:
     """A registry whose certificate a private authority has signed: trusted by that one, by no other, by its own name."""
-    linux.mount("tmpfs", "/etc/ssl/certs", "tmpfs")
+    syscalls.mount("tmpfs", "/etc/ssl/certs", "tmpfs")
     ours = authority(BASE / "ours", "IP:127.0.0.1")
     other, elsewhere = authority(BASE / "other", "IP:127.0.0.1"), authority(BASE / "elsewhere", "IP:127.0.0.2")
     with registry(STORAGE, tls=ours):
@@ -353,7 +355,7 @@ TELLS = (
 def given() -> None:
     """Secrets are there as in any job, beside a /run of its own that travels along; names are looked up in files of ours."""
     values = {"TOKEN": b"t0ken", "key": b"k3y"}
-    open_store(STORE).create(objectkeys.secrets_key(JOB), sealed.seal(values, Keys.derive(b"", JOB), JOB))
+    open_store(STORE).create(object_keys.secrets_key(JOB), sealed_objects.seal_secrets(values, Keys.derive(b"", JOB), JOB))
     spec = small(command=["sh", "-c", f"echo own > /run/mine; {TELLS}"], secrets={"TOKEN": "environment", "key": "file"})
     e = made()
     with registry(STORAGE):
@@ -373,10 +375,10 @@ COUNTS = 'i=$(cat saved || echo 0); trap "echo \\$i > saved" USR1; while :; do i
 
 def saves_itself() -> None:
     """A program that saves itself goes on in the image that it began in, and in no other."""
-    app = protocol.SelfSave(signal="USR1", done_file="saved")
+    app = messages.SelfSave(signal="USR1", done_file="saved")
     spec = small(command=["sh", "-c", COUNTS], engine="app", app=app)
     e = AppEngine(BASE, JOB, open_store(STORE), Tools.find(Path(os.environ["SPOTSURFER_PREFIX"])))
-    e.keep_images(Rules(insecure=(HOST,)))
+    e.keep_images(ImageRules(insecure=(HOST,)))
     with registry(STORAGE):
         e.start(spec)
     turns_pass(e, 20)

@@ -11,17 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import coding, files, objectkeys
-from spotsurfer_agent.engines.ladder import Ladder
-from spotsurfer_agent.images.bringing import Rules
-from spotsurfer_agent.inputs.cache import Cache
-from spotsurfer_agent.inputs.delivery import Delivery
-from spotsurfer_agent.inputs.goods import Goods
-from spotsurfer_agent.inputs.sources import Sources
-from spotsurfer_agent.inputs.wire import Fetch, Share
-from spotsurfer_agent.protocol import AgentConfig, Spec
-from spotsurfer_agent.store import ObstoreStore, open_store
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.files import staging
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.prepare.images.cache import ImageRules
+from spotsurfer_agent.prepare.inputs.cache import Cache
+from spotsurfer_agent.prepare.inputs.delivery import Delivery, JobInputs
+from spotsurfer_agent.prepare.inputs.sources import Sources
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import AgentConfig, Fetch, Share, Spec
+from spotsurfer_wire.store.obstore import ObstoreStore, open_store
 from support.engine_kit import BASE, JOB, STORE, W, engine, keep_output, newest, output, request, turns_pass, until
 from support.link import link
 from support.registry import HOST, registry
@@ -59,14 +58,14 @@ class Machine:
         self.store: ObstoreStore = open_store(STORE)
         self.server, self.engine = server, engine(self.store)
         config = AgentConfig(JOB, 1, STORE, input_options=server.options)
-        self.goods = Goods.of(BASE, config)
+        self.goods = JobInputs.of(BASE, config)
 
     def bring(self, wanted: Spec) -> None:
         self.goods.ready(wanted, self.store, self.engine.scratch(), lambda: None, lambda _: None)
 
     def begin(self, wanted: Spec) -> None:
         self.bring(wanted)
-        files.place_inputs(self.store, wanted, self.engine.scratch())
+        staging.place_inputs(self.store, wanted, self.engine.scratch())
         self.goods.delivery.place(wanted, self.engine.scratch())
         self.engine.start(wanted)
 
@@ -130,17 +129,17 @@ def is_refused() -> None:
         source = BUCKETS / "lab/reads/a.txt"
         kept = source.read_text()
         source.write_text("line 0\n")
-        with pytest.raises(files.FilesError, match=rf"size.* was {len(kept)} .*and is 7 "):
+        with pytest.raises(staging.FilesError, match=rf"size.* was {len(kept)} .*and is 7 "):
             machine.bring(spec())
         assert machine.engine.status().state is W.ABSENT
         source.write_text(kept)
         machine.goods.drop()
         shutil.move(NFS / "ref", NFS / "elsewhere")
-        with pytest.raises(files.FilesError, match=r"mount ref .*no such folder") as e:
+        with pytest.raises(staging.FilesError, match=r"mount ref .*no such folder") as e:
             machine.bring(spec())
         assert e.value.kind == "input"
         machine.goods.drop()
-        with pytest.raises(files.FilesError, match="mount ref"):
+        with pytest.raises(staging.FilesError, match="mount ref"):
             machine.goods.ahead(spec(), machine.store, machine.engine.scratch(), lambda: None)
         shutil.move(NFS / "elsewhere", NFS / "ref")
         machine.goods.drop()
@@ -172,9 +171,9 @@ def ladder_sees() -> None:
     prepare()
     with serving(Buckets(BUCKETS)) as server:
         machine = Machine(server)
-        data = coding.encode(spec())
-        machine.store.create(objectkeys.spec_key(JOB), data)
-        ladder = Ladder(BASE, JOB, machine.store, lambda kind: kind(BASE, JOB, machine.store, machine.engine._tools))
+        data = json_codec.encode(spec())
+        machine.store.create(object_keys.spec_key(JOB), data)
+        ladder = EngineChoice(BASE, JOB, machine.store, lambda kind: kind(BASE, JOB, machine.store, machine.engine._tools))
         machine.bring(spec())
         machine.goods.delivery.place(spec(), machine.engine.scratch())
         ladder.start(spec())
@@ -195,7 +194,7 @@ def in_image() -> None:
     )
     with serving(Buckets(BUCKETS)) as server, registry(Path("/run/store/registry")):
         machine = Machine(server)
-        machine.engine.keep_images(Rules(insecure=(HOST,)))
+        machine.engine.keep_images(ImageRules(insecure=(HOST,)))
         machine.begin(wanted)
         until(lambda: b"turns" in output(machine.engine))
         assert output(machine.engine).startswith(f"deepthe reference{BASE}/work\nturns\n".encode()), output(machine.engine)

@@ -1,4 +1,4 @@
-"""Control groups v2 in files: what the kernel does with what is written, where `spotsurfer_agent.cgroup2` reads and writes.
+"""Control groups v2 in files: what the kernel does with what the wire's `linux.cgroups` writes.
 
 A group has a controller's files only if the one above hands it on; a group with processes of its own, the top of all excepted,
 hands on none (EBUSY) but threaded ones: that makes it threaded, and groups in it take no process. A group that was made has its
@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent import cgroup2
+from spotsurfer_wire.linux import cgroups
 
 PLAIN = ("cgroup.freeze", "cgroup.events", "cgroup.procs", "cgroup.controllers", "cgroup.subtree_control", "cpu.stat")
 THREADED = ("cpu", "pids")
@@ -32,9 +32,9 @@ class KernelV2:
         self.unseen: set[Path] = set()
         self._threaded: set[Path] = set()
         top.mkdir(parents=True, exist_ok=True)
-        self._read, self._write = cgroup2.read, cgroup2.write
-        monkeypatch.setattr(cgroup2, "read", self._reads)
-        monkeypatch.setattr(cgroup2, "write", self._writes)
+        self._read, self._write = cgroups.read, cgroups.write
+        monkeypatch.setattr(cgroups, "read", self._reads)
+        monkeypatch.setattr(cgroups, "write", self._writes)
         self.sync()
 
     def sync(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 
-from spotsurfer_agent import objectkeys
+from spotsurfer_wire import object_keys
 
 VALUES = {
     "job": ["other"],
@@ -31,10 +31,10 @@ def keys_of(*jobs: str) -> set[str]:
 
 def by_kind(*jobs: str) -> dict[str, set[str]]:
     """The same, by the name of the function that makes them. One with an argument that is not known here is a KeyError."""
-    kinds = {n: f for n, f in vars(objectkeys).items() if inspect.isfunction(f) and n.endswith("_key")}
+    kinds = {n: f for n, f in vars(object_keys).items() if inspect.isfunction(f) and n.endswith("_key")}
     found = {n: set(_made(f, list(inspect.signature(f).parameters), {**VALUES, "job": list(jobs)})) for n, f in kinds.items()}
-    found["output_prefix"] = {objectkeys.output_prefix(j, a) + "x.txt" for j in jobs for a in (2, 3)}
-    found["partial_prefix"] = {objectkeys.partial_prefix(j, 1, a) + "x.txt" for j in jobs for a in (2, 3)}
+    found["output_prefix"] = {object_keys.output_prefix(j, a) + "x.txt" for j in jobs for a in (2, 3)}
+    found["partial_prefix"] = {object_keys.partial_prefix(j, 1, a) + "x.txt" for j in jobs for a in (2, 3)}
     return found
 
 

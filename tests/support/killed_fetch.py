@@ -11,13 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.inputs import fetch
-from spotsurfer_agent.inputs.cache import Cache
-from spotsurfer_agent.inputs.delivery import Delivery
-from spotsurfer_agent.inputs.sources import Sources
-from spotsurfer_agent.inputs.wire import Fetch
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
+from spotsurfer_agent.prepare.inputs import delivery
+from spotsurfer_agent.prepare.inputs.cache import Cache
+from spotsurfer_agent.prepare.inputs.delivery import Delivery
+from spotsurfer_agent.prepare.inputs.sources import Sources
+from spotsurfer_wire.messages import Fetch, Spec
+from spotsurfer_wire.store.obstore import open_store
 
 OF_OS = ("pwrite", "ftruncate", "fchmod", "utime", "link", "posix_fallocate")
 OF_PATH = ("replace", "write_text", "touch", "unlink", "symlink_to", "mkdir")
@@ -43,7 +42,7 @@ def deadly(doomed: int) -> None:
 
 def main(base: str, cache: str, doomed: str, *sources: str) -> None:
     """Exit status 0: it ended before it came to that."""
-    fetch.PART_BYTES = 1 << 20
+    delivery.PART_BYTES = 1 << 20
     store = open_store("file://" + base + "/store")
     inputs = Delivery(Path(base), Cache(Path(cache)), Sources())
     deadly(int(doomed))

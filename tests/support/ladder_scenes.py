@@ -9,14 +9,16 @@ import sys
 import time
 from pathlib import Path
 
-from spotsurfer_agent import coding, linux, objectkeys, procfs
-from spotsurfer_agent.access.opening import Way
-from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.ladder import Ladder
-from spotsurfer_agent.engines.restoring import Origin
-from spotsurfer_agent.protocol import SelfSave, Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.linux import syscalls
+from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.store.credentials import StoreAccess
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.messages import SelfSave, Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import BASE, JOB, W, newest, output, refused, request, until
 
 PROGRAM = """
@@ -42,16 +44,16 @@ WAYS = {
 }
 
 
-def ladder(spec: Spec) -> Ladder:
+def ladder(spec: Spec) -> EngineChoice:
     store = open_store("file:///run/store")
-    store.delete([objectkeys.spec_key(JOB)])
-    store.create(objectkeys.spec_key(JOB), coding.encode(spec))
+    store.delete([object_keys.spec_key(JOB)])
+    store.create(object_keys.spec_key(JOB), json_codec.encode(spec))
     tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
 
     def make(kind: type[Hosted]) -> Hosted:
-        return kind(BASE, JOB, store, tools, origin=Origin(Way("file:///run/store")))
+        return kind(BASE, JOB, store, tools, origin=Origin(StoreAccess("file:///run/store")))
 
-    return Ladder(BASE, JOB, store, make)
+    return EngineChoice(BASE, JOB, store, make)
 
 
 def app(way: str) -> None:
@@ -83,13 +85,13 @@ def app(way: str) -> None:
     e.kill()
 
 
-def goes_on(e: Ladder, spec: Spec) -> None:
+def goes_on(e: EngineChoice, spec: Spec) -> None:
     """As the agent sees to it after a save."""
     if e.status().saved_itself:
         e.go_on(spec)
 
 
-def saved(e: Ladder) -> int:
+def saved(e: EngineChoice) -> int:
     return int(output(e).rpartition(b"saved ")[2].split()[0])
 
 
@@ -186,7 +188,7 @@ print(s.recv(100)[8:], flush=True)
 """
 
 
-def named(e: Ladder, number: int, word: str) -> None:
+def named(e: EngineChoice, number: int, word: str) -> None:
     assert word in refused("save", lambda: e.save(request(number, final=False)))
     assert (e.protection().rung, word in e.protection().reason) == ("none", True)
 
@@ -196,8 +198,8 @@ def unmounted(root: int, point: str) -> None:
     child = os.fork()
     if not child:
         with open(f"/proc/{root}/ns/mnt") as there:  # noqa: PTH123
-            linux.setns(there.fileno(), linux.CLONE_NEWNS)
-        linux.umount(point)
+            syscalls.setns(there.fileno(), syscalls.CLONE_NEWNS)
+        syscalls.umount(point)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 

@@ -13,14 +13,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from spotsurfer_agent import objectkeys
-from spotsurfer_agent.besides import beside
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status
-from spotsurfer_agent.manifest import Manifest, Stored
-from spotsurfer_agent.pager.plan import ORDER, Phase, State
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
+from spotsurfer_agent.host.tools import beside
+from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status
+from spotsurfer_agent.restore.pager.protocol import ORDER, PagerState, Phase
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.manifest import Manifest, Stored
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import (
     BASE,
     JOB,
@@ -84,8 +84,8 @@ def withheld(path: Path) -> Iterator[None]:
     back.replace(path)  # at once: in between there would be a moment in which it is missing, and its image bad
 
 
-def pager() -> State:
-    state = State.read(FOLDER)
+def pager() -> PagerState:
+    state = PagerState.read(FOLDER)
     assert state is not None
     return state
 
@@ -150,7 +150,7 @@ def all_in(e: CriuEngine, seconds: float = 60.0) -> Status:
 def nothing_left(e: CriuEngine) -> None:
     e.kill()
     assert e.status().state is W.ABSENT
-    assert not any(b"spotsurfer_agent.pager" in cmdline(p) for p in Path("/proc").iterdir() if p.name.isdigit())
+    assert not any(b"spotsurfer_agent.restore.pager" in cmdline(p) for p in Path("/proc").iterdir() if p.name.isdigit())
 
 
 def moves_on(e: CriuEngine, last: SaveRequest) -> None:
@@ -223,7 +223,7 @@ def waits() -> None:
     assert stages[0] == "memory", stages
     assert "memory" not in stages[stages.index("freeze") :]
     print("second save", facts)
-    kept = open_store(STORE).get(objectkeys.order_key(JOB))
+    kept = open_store(STORE).get(object_keys.order_key(JOB))
     assert kept is not None and b"windows" in kept
     assert not (FOLDER / ORDER).exists()
     e.kill()

@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent import linux
-from spotsurfer_providers.local.gateway import Gateway
-from spotsurfer_providers.local.network import listening_socket
-from spotsurfer_providers.local.objects import Objects
-from spotsurfer_providers.local.scope import Scope
+from spotsurfer_agent.linux import syscalls
+from spotsurfer_providers.local.box.network import listening_socket
+from spotsurfer_providers.local.object_gateway.folder_store import Objects
+from spotsurfer_providers.local.object_gateway.server import Gateway, Scope
 from support.engine_kit import JOB
 
 NEAR, FAR, PORT = "10.202.0.2", "10.202.0.1", 9000
@@ -97,7 +96,7 @@ def link(bits_per_second: int = BITS_PER_SECOND) -> Iterator[Link]:
 
 
 def _far_end(ready: int, go: int, bits_per_second: int) -> None:
-    linux.unshare(linux.CLONE_NEWNET)
+    syscalls.unshare(syscalls.CLONE_NEWNET)
     os.write(ready, b"x")
     os.read(go, 1)
     _ip("link", "set", "lo", "up")

@@ -10,9 +10,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from spotsurfer_agent import cgplaces, cgroup2, memory, shimwire
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.protocol import NearMiss, Spec
+from spotsurfer_agent.host import shim_protocol
+from spotsurfer_wire.linux import cgroups, memory
+from spotsurfer_wire.messages import NearMiss, Spec
 from support import growing_job
 from support.engine_kit import BASE, JOB, W, engine, newest, output, refused, request, stands_still, until
 
@@ -24,8 +25,8 @@ OLD_LIMIT, OLD_SCORE = "memory.limit_in_bytes", "memory.oom_control"
 
 def limit(size: int) -> None:
     """So much memory for the whole machine; beyond it the kernel kills."""
-    found = cgplaces.places(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
-    folder = cgroup2.home(found.get("memory", found.get(cgplaces.UNIFIED, (Path("/nowhere"), Path())))[0])
+    found = cgroups.places(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+    folder = cgroups.home(found.get("memory", found.get(cgroups.UNIFIED, (Path("/nowhere"), Path())))[0])
     name = OLD_LIMIT if (folder / OLD_LIMIT).exists() else "memory.max"
     (folder / name).write_text(str(size))
     assert memory.whole_bytes() == size
@@ -54,7 +55,7 @@ def pressed(e: CriuEngine) -> NearMiss:
 
 def kills(e: CriuEngine) -> int:
     """Processes of the job that the kernel killed for want of memory."""
-    folders = shimwire.read_json(BASE / "job/cgroup.json") or {}
+    folders = shim_protocol.read_json(BASE / "job/cgroup.json") or {}
     at = Path(folders["memory"], OLD_SCORE) if "memory" in folders else Path(folders[""], "memory.events")
     return next(int(line.split()[1]) for line in at.read_text().splitlines() if line.startswith("oom_kill "))
 

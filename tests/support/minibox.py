@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from spotsurfer_agent import cgroup2
+from spotsurfer_wire.linux import cgroups
 from support import levels
 from support.patience import FACTOR
 from support.runtime import unpacked_runtime
@@ -92,7 +92,7 @@ class Minibox:
             env=environment, capture_output=True, text=True, timeout=timeout_seconds * FACTOR, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{scene} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
-        left = [str(p) for d in self._cgroups for p in d.iterdir() if p.is_dir() and p.name != cgroup2.LEAF]
+        left = [str(p) for d in self._cgroups for p in d.iterdir() if p.is_dir() and p.name != cgroups.LEAF]
         assert not left, f"control groups left behind: {left}"
         return done.stdout
 
@@ -101,8 +101,8 @@ class Minibox:
         """Where the machine's first process is: on v2 in a leaf, for what is inside can't move the one that started it."""
         if not (folder / "cgroup.controllers").exists():
             return folder
-        cgroup2.delegate(folder)
-        leaf = folder / cgroup2.LEAF
+        cgroups.delegate(folder)
+        leaf = folder / cgroups.LEAF
         leaf.mkdir(exist_ok=True)
         return leaf
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_providers.local.cgroups import BoxGroup, Limits, host_hierarchies
+from spotsurfer_providers.local.box.cgroups import BoxGroup, Limits, host_hierarchies
 from support.tree import ROOT
 
 DISK_BYTES = 12 << 30  # sparse

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import JOB, STORE, W, engine, newest, output, request, until
 
 PROGRAM = """

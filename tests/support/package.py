@@ -11,7 +11,7 @@ from pathlib import Path
 
 from support.tree import ROOT
 
-from spotsurfer.runtime import recipe
+from spotsurfer.agent_runtime import recipe
 
 FETCHED = ROOT / "build" / "wheelhouse"
 

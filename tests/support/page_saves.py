@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from spotsurfer_agent.buffers import PAGE
-from spotsurfer_agent.chunks.table import Table
-from spotsurfer_agent.engines.fingerprints import Index
-from spotsurfer_agent.engines.pages import Pages
-from spotsurfer_agent.engines.reserve import Reserve
-from spotsurfer_agent.manifest import Manifest
+from spotsurfer_agent.chunks.fingerprints import Index
+from spotsurfer_agent.chunks.writer import Table
+from spotsurfer_agent.save.memory_reserve import Reserve
+from spotsurfer_agent.save.pages import Pages
+from spotsurfer_wire.linux.buffers import PAGE
+from spotsurfer_wire.manifest import Manifest
 from support.chunks import Store
 
 BLOCK = 64 * PAGE

@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import Spec
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import Spec
 from support.engine_kit import JOB, file_of, request, runs
 from support.faults import full_disk
 from support.lazy_scenes import all_in, cmdline, moves_on, nothing_left, order, restored, saved, says
@@ -58,7 +58,7 @@ def disk_full() -> None:
 
 
 def pager_lives() -> bool:
-    return any(b"spotsurfer_agent.pager" in cmdline(p) for p in Path("/proc").iterdir() if p.name.isdigit())
+    return any(b"spotsurfer_agent.restore.pager" in cmdline(p) for p in Path("/proc").iterdir() if p.name.isdigit())
 
 
 if __name__ == "__main__":

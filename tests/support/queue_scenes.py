@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spotsurfer_agent import netns
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.protocol import Spec
+from spotsurfer_agent.host import network
+from spotsurfer_wire.messages import Spec
 from support.engine_kit import JOB, W, engine, newest, output, refused, request, until
 from support.ladder_scenes import ladder
 
@@ -72,8 +72,8 @@ def from_outside() -> None:
         e = ladder(spec)
         e.start(spec)
         until(lambda e=e: output(e) == b"ready\n")
-        with socket.create_connection((netns.INSIDE, 7000)) as c:
-            here = f"{netns.OUTSIDE} port {c.getsockname()[1]}"
+        with socket.create_connection((network.INSIDE, 7000)) as c:
+            here = f"{network.OUTSIDE} port {c.getsockname()[1]}"
             e.look()
             assert e.protection().rung == ("none" if mode == "forbid" else "criu"), e.protection()
             if word:
@@ -83,7 +83,7 @@ def from_outside() -> None:
             else:
                 e.save(request(number, final=True))
                 e.restore(newest(e._store), spec)
-                with socket.create_connection((netns.INSIDE, 7000)):
+                with socket.create_connection((network.INSIDE, 7000)):
                     assert e.status().state is W.RUNNING
         e.kill()
 

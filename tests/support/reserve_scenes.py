@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from spotsurfer_agent.protocol import Spec
+from spotsurfer_wire.messages import Spec
 from support.engine_kit import JOB, W, engine, newest, output, request, until
 
 # Eight terabytes of addresses, as MariaDB reserves them; a part of them is memory, another part becomes that later. A child has

@@ -5,22 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from spotsurfer_agent.memlevels import pressed_at
-from spotsurfer_agent.protocol import AgentState, NearMiss, Report
-from spotsurfer_agent.usage.window import Window
-from spotsurfer_policies.cheapest import Cheapest
+from spotsurfer_policies.offer_choice import Cheapest
+from spotsurfer_wire.linux.memory import pressed_at
+from spotsurfer_wire.messages import AgentState, NearMiss, Report
+from spotsurfer_wire.usage import Window
 from support.builders import JOB, NOW, a_head, a_job, a_snapshot, an_agent, an_attempt
 
-from spotsurfer.controller.courses import Courses, Make, Sizes
+from spotsurfer.controller.jobs.rightsizing import Make, Rightsizing, Sizes
 from spotsurfer.core.decide import decide
-from spotsurfer.core.size import SizeRules
+from spotsurfer.core.scheduling.rightsizing import SizeRules
 from spotsurfer.model.actions import Decision, Plan, Terminate
-from spotsurfer.model.ids import AttemptNumber
-from spotsurfer.model.job import WAITS, Attempt, Job
+from spotsurfer.model.job import WAITS, Attempt, AttemptNumber, Job
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Cooldown, Market, Offer, Pool
 from spotsurfer.model.snapshot import AgentSeen, HeadSeen, JobSeen
-from spotsurfer.state import usages
+from spotsurfer.state import usage
 from spotsurfer.state.db import open_database
 
 GIB = 1 << 30
@@ -70,9 +69,9 @@ class Ride:
         self._number, self._booted = 0, 0
         self._say()
 
-    def anew(self) -> Courses:
+    def anew(self) -> Rightsizing:
         """What a controller that starts knows."""
-        self.courses = Courses(self.engine, Sizes(self.make, rules=self.rules))
+        self.courses = Rightsizing(self.engine, Sizes(self.make, rules=self.rules))
         return self.courses
 
     def _attempt(self, number: int, kind: str, state: A, purpose: str = "the job needs a machine") -> Attempt:
@@ -99,7 +98,7 @@ class Ride:
         self._number, m = self._number + 1, memory_bytes
         row = Window(self._number, SLICE, cores, cores, m, m, m, m, 0.0, 0.0, arriving_bytes=arriving)
         with self.engine.begin() as c:
-            usages.add(c, JOB, int(self.here.number), [(self.now, row)])
+            usage.add(c, JOB, int(self.here.number), [(self.now, row)])
         self.now += timedelta(seconds=SLICE)
         self.tick()
         if self.waiter is not None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from spotsurfer_agent import coding, objectkeys, protocol
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.extents import Extent, Extents
-from spotsurfer_agent.headlog import Appended, HeadLog
-from spotsurfer_agent.manifest import Entry, Manifest, Stored, decode, encode
-from spotsurfer_agent.pins import CondemnedChunk, Pins
-from spotsurfer_agent.protocol import Head, HeadKind
-from spotsurfer_agent.storeport import ObjectStore
+from spotsurfer_agent.control.tasks import CondemnedChunk, Pins
+from spotsurfer_wire import json_codec, messages, object_keys
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.head_log import Appended, HeadLog
+from spotsurfer_wire.manifest import Entry, Extent, Extents, Manifest, Stored, decode, encode
+from spotsurfer_wire.messages import Head, HeadKind
+from spotsurfer_wire.store.port import ObjectStore
 
 JOB = "job"
 KEYS = Keys.derive(b"", JOB)
@@ -79,7 +78,7 @@ class Writer:
         """Names that the base proves to be in the store."""
         self.log.refresh()
         base = self.log.newest.checkpoint if self.log.newest else None
-        data = self.store.get(objectkeys.manifest_key(self.job, base)) if base else None
+        data = self.store.get(object_keys.manifest_key(self.job, base)) if base else None
         return {c.digest for c in decode(data, KEYS, self.job).chunks} if data is not None else set()
 
     def save(self, contents: Sequence[str], known: set[str]) -> Iterator[None]:
@@ -87,20 +86,22 @@ class Writer:
         newest = self.log.newest
         assert newest is not None
         self.sequence = max(self.sequence, newest.sequence) + 1
-        name = objectkeys.checkpoint_id(self.epoch, self.sequence)
+        name = object_keys.checkpoint_id(self.epoch, self.sequence)
         pins = Pins(self.store, self.job)
         yield
-        self.store.create(objectkeys.intent_key(self.job, name), coding.encode(protocol.Intent(name, newest.checkpoint, "")))
+        self.store.create(
+            object_keys.intent_key(self.job, name), json_codec.encode(messages.Intent(name, newest.checkpoint, ""))
+        )
         yield
         avoid = pins.begin(name, newest.checkpoint)
         for chunk in map(named, contents):
             if chunk.digest in known and chunk.digest not in avoid:
                 continue
             yield
-            self.store.create(objectkeys.chunk_key(self.job, chunk.digest), b"stored")
+            self.store.create(object_keys.chunk_key(self.job, chunk.digest), b"stored")
         yield
         image = a_manifest(name, contents, self.job)
-        self.store.create(objectkeys.manifest_key(self.job, name), encode(image, KEYS))
+        self.store.create(object_keys.manifest_key(self.job, name), encode(image, KEYS))
         yield
         yield from self._commit(pins, image)
         pins.end(name)
@@ -123,4 +124,4 @@ class Writer:
         """A whole save, undisturbed; the checkpoint's name."""
         for _ in self.save(contents, self.known()):
             pass
-        return objectkeys.checkpoint_id(self.epoch, self.sequence)
+        return object_keys.checkpoint_id(self.epoch, self.sequence)

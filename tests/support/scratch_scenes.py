@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
-from spotsurfer_agent import procfs
-from spotsurfer_agent import scratch as scratches
-from spotsurfer_agent.engines import saving
-from spotsurfer_agent.manifest import Stored
-from spotsurfer_agent.scratch import Scratch
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.trees import Stamp
+from spotsurfer_agent.files import scratch as scratches
+from spotsurfer_agent.files.scratch import Scratch
+from spotsurfer_agent.files.tree import Stamp
+from spotsurfer_agent.save import session
+from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.manifest import Stored
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import BASE, begin, engine, job, newest, output, refused, request, runs, turns_pass
 from support.engine_kit import STORE as URL
 
@@ -112,13 +112,13 @@ def flushed() -> None:
     s = Scratch(BASE, ("btrfs",))
     s.make()
     (s.path / "work" / "big").write_bytes(b"b" * 4096)
-    real, waits = scratches.linux.syncfs, [OLD_SECONDS]
+    real, waits = scratches.syscalls.syncfs, [OLD_SECONDS]
 
     def slow(fd: int) -> None:
         time.sleep(waits.pop() if waits else 0)
         real(fd)
 
-    scratches.linux.syncfs = slow
+    scratches.syscalls.syncfs = slow
     s.copy_ahead("c", {})
     assert list(s._ahead) == ["work/big"]
 
@@ -156,7 +156,7 @@ def dirtied() -> None:
         through_a_mapping(path)
         time.sleep(OLD_SECONDS)
 
-    scratches.linux.syncfs = slow
+    scratches.syscalls.syncfs = slow
     s.copy_ahead("c", {})
     assert s._ahead == {}
 
@@ -259,7 +259,7 @@ def subvolume() -> None:
 
 def slowly() -> None:
     """Copying takes longer than a shim is patient with an agent that says nothing; where it takes too long that is said."""
-    saving.VERDICT_SECONDS, saving.ALIVE_SECONDS = 1.5, 0.3
+    session.VERDICT_SECONDS, session.ALIVE_SECONDS = 1.5, 0.3
     e = engine()
     begin(e, job())
     real = scratches._copy
@@ -281,11 +281,11 @@ def slowly() -> None:
     facts = e.save(request(1, final=False))
     assert facts.frozen_seconds > 2, facts
     runs(e)
-    saving.KEEP_SECONDS = 0.0
+    session.KEEP_SECONDS = 0.0
     told = refused("save", lambda: e.save(request(2, final=False)))
     assert "writes too much" in told, told
     runs(e)
-    saving.KEEP_SECONDS = 60.0
+    session.KEEP_SECONDS = 60.0
     e.save(request(3, final=True))
     e.kill()
     e.restore(newest(open_store(URL)), job())

@@ -7,19 +7,19 @@ import os
 import sys
 from pathlib import Path
 
-from spotsurfer_agent import manifest, objectkeys, sealed
-from spotsurfer_agent.access.opening import Way
-from spotsurfer_agent.chunks.keys import Keys
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.engines.restoring import Origin
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.store.credentials import StoreAccess
+from spotsurfer_wire import manifest, object_keys, sealed_objects
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import BASE, JOB, STORE, W, output, refused, request, turns_pass
 
 KEY = "5a" * 32
-FORMS = {"API_TOKEN": sealed.ENVIRONMENT, "db.password": sealed.FILE}
+FORMS = {"API_TOKEN": sealed_objects.SECRET_VARIABLE, "db.password": sealed_objects.SECRET_FILE}
 PROGRAM = """
 import hashlib, os, sys, time
 kept = open("/run/secrets/db.password", "rb")
@@ -45,14 +45,14 @@ def spec() -> Spec:
 def engine(encrypts: bool) -> CriuEngine:
     keys = Keys.of_hex(KEY, JOB, encrypts)
     tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
-    made = CriuEngine(BASE, JOB, open_store(STORE), tools, keys, Origin(Way(STORE), key=KEY))
+    made = CriuEngine(BASE, JOB, open_store(STORE), tools, keys, Origin(StoreAccess(STORE), key=KEY))
     assert made.preflight() == []
     return made
 
 
 def newest() -> Manifest:
     store = open_store(STORE)
-    data = store.get([x.key for x in store.list(objectkeys.checkpoints_prefix(JOB)) if x.key.endswith("MANIFEST")][-1])
+    data = store.get([x.key for x in store.list(object_keys.checkpoints_prefix(JOB)) if x.key.endswith("MANIFEST")][-1])
     assert data is not None
     return manifest.decode(data, Keys.of_hex(KEY, JOB), JOB)
 
@@ -77,7 +77,7 @@ def expected() -> str:
 def begins(encrypts: str) -> None:
     """Start, save live, save for the last time."""
     e = engine(encrypts == "yes")
-    open_store(STORE).create(objectkeys.secrets_key(JOB), sealed.seal(values(), Keys.of_hex(KEY, JOB), JOB))
+    open_store(STORE).create(object_keys.secrets_key(JOB), sealed_objects.seal_secrets(values(), Keys.of_hex(KEY, JOB), JOB))
     e.start(spec())
     assert set(printed(e)) == {expected()}
     limits = [Path(f"/proc/{p}/limits").read_text() for p in e.pids()]
@@ -102,20 +102,20 @@ def lost() -> None:
     """Without its secrets, or with ones that were sealed for another job, a job does not run; nothing of them is said."""
     store, keys = open_store(STORE), Keys.of_hex(KEY, JOB)
     e = engine(True)
-    key = objectkeys.secrets_key(JOB)
-    for data in (None, sealed.seal(values(), keys, "j2"), b"SSX1"):
+    key = object_keys.secrets_key(JOB)
+    for data in (None, sealed_objects.seal_secrets(values(), keys, "j2"), b"SSX1"):
         if data is not None:
             store.put(key, data)
         why = "is not in the store" if data is None else "do not open"
         assert why in refused("secrets", lambda: e.start(spec()))
         assert e.status().state is W.ABSENT
-    store.put(key, sealed.seal(values(), keys, JOB))
+    store.put(key, sealed_objects.seal_secrets(values(), keys, JOB))
     e.start(spec())
     printed(e)
     e.save(request(1, final=True))
     e.kill()
     image = newest()
-    store.put(key, sealed.seal({**values(), "db.password": b"shorter"}, keys, JOB))
+    store.put(key, sealed_objects.seal_secrets({**values(), "db.password": b"shorter"}, keys, JOB))
     told = refused("restore", lambda: e.restore(image, spec()))
     assert "run/secrets/db.password" in told, told
     store.put(key, b"SSX1" + bytes(40))

@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import JOB, engine, newest, output, request, until
 
 ASKS = """

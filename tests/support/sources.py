@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_providers.local.gateway import Gateway, GatewayHandler
-from spotsurfer_providers.local.network import listening_socket
-from spotsurfer_providers.local.objects import Objects
-from spotsurfer_providers.local.scope import Scope
+from spotsurfer_providers.local.box.network import listening_socket
+from spotsurfer_providers.local.object_gateway.folder_store import Objects
+from spotsurfer_providers.local.object_gateway.server import Gateway, GatewayHandler, Scope
 
 
 class Counting(GatewayHandler):

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from support import levels
 from support.tree import ROOT
 
-from spotsurfer.ssh import hostkey
+from spotsurfer.ssh import connection
 
 FETCHED = ROOT / "build" / "tools"
 # A mount namespace: sshd wants a user and a folder that a host without its package does not have.
@@ -59,9 +59,9 @@ class Sshd:
             pytest.fail("sshd is not on this machine: `make setup` fetches it")
         self.base.mkdir()
         self.key_file = user_key(self.base / "user")
-        (self.base / "host").write_text(hostkey.private_text(self.seed, "test"))
+        (self.base / "host").write_text(connection.private_text(self.seed, "test"))
         (self.base / "host").chmod(0o600)
-        (self.base / "auth").write_text(hostkey.authorized_line(self.key_file.read_bytes(), "user") + "\n")
+        (self.base / "auth").write_text(connection.authorized_line(self.key_file.read_bytes(), "user") + "\n")
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = self.port or free.getsockname()[1]
         own = [] if any(line.startswith("HostKey") for line in self.lines) else [f"HostKey {self.base}/host"]

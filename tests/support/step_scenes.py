@@ -7,13 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-from spotsurfer_agent import stepping as stepping
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.engines.port import WorkloadState as W
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.steps import Step, StepRun
-from spotsurfer_agent.store import open_store
+from spotsurfer_agent.host import steps as stepping
+from spotsurfer_agent.ports.engine import WorkloadState as W
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import Spec, Step, StepRun
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import JOB, engine, newest, output, request, stands_still, until
 
 ZERO = {"out": 0, "err": 0}

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent.chunks.limits import Limits
-from spotsurfer_agent.engines import ahead, intake, stream
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
+from spotsurfer_agent.save import image_intake, precopy, stream
+from spotsurfer_wire.chunks.budget import Limits
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import BASE, JOB, W, engine, newest, output, refused, request, runs, until
 
 PROGRAM = Path(__file__).with_name("forking_job.py")
@@ -114,11 +114,11 @@ class Loses(stream.Receiver):
 
 def memory_missing() -> None:
     """An image that lacks memory is none: it is made once more; then the save fails with both numbers, and the job runs on."""
-    ahead.WORTH_BYTES = 1 << 40  # all of it is streamed
+    precopy.WORTH_BYTES = 1 << 40  # all of it is streamed
     e = engine()
     begin(e)
-    good = intake.Receiver
-    intake.Receiver = Loses  # type: ignore[misc]
+    good = image_intake.Receiver
+    image_intake.Receiver = Loses  # type: ignore[misc]
     for number, final in ((1, False), (2, True)):
         Loses.times = 2
         told = refused("save", partial(e.save, request(number, final=final)))
@@ -129,7 +129,7 @@ def memory_missing() -> None:
     Loses.times = 1
     moves(e, 3)
     assert Loses.times == 0
-    intake.Receiver = good  # type: ignore[misc]
+    image_intake.Receiver = good  # type: ignore[misc]
     e.kill()
 
 
@@ -137,13 +137,13 @@ def receiver_fails() -> None:
     """The dump fails, the job runs on as if nothing had been, and the next save is whole."""
     e = engine()
     begin(e)
-    good = intake.Receiver
-    intake.Receiver = Fails  # type: ignore[misc]
+    good = image_intake.Receiver
+    image_intake.Receiver = Fails  # type: ignore[misc]
     for number, final in ((1, False), (2, True)):
         assert "the receiver broke" in refused("save", partial(e.save, request(number, final=final)))
         runs(e)
         all_work(e)
-    intake.Receiver = good  # type: ignore[misc]
+    image_intake.Receiver = good  # type: ignore[misc]
     moves(e, 3)
     e.kill()
 

@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from spotsurfer_agent import trees
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.reader import Reader
-from spotsurfer_agent.engines import ahead, intake, saving, stream
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.engines.intake import Intake
-from spotsurfer_agent.engines.saving import Saving
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
+from spotsurfer_agent.files import tree
+from spotsurfer_agent.save import image_intake, precopy, session, stream
+from spotsurfer_agent.save.image_intake import Intake
+from spotsurfer_agent.save.session import Saving
+from spotsurfer_wire.chunks.reader import Reader
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import JOB, engine, newest, request, runs, turns_pass
 
 PROGRAM = Path(__file__).with_name("stamping_job.py")
@@ -79,10 +79,10 @@ def torn(kind: str, dumps: str, wait: str, way: str) -> None:
     `way`: "stream", or "ahead" where memory is copied before the freeze.
     """
     if way == "stream":
-        ahead.WORTH_BYTES = 1 << 40
+        precopy.WORTH_BYTES = 1 << 40
     if wait == "no":
         take_wait_out()
-    intake.Receiver = RECEIVERS[kind]  # type: ignore[misc]
+    image_intake.Receiver = RECEIVERS[kind]  # type: ignore[misc]
     e = engine()
     shutil.copy(PROGRAM, Path(e.scratch(), "work"))
     e.start(Spec(JOB, ["/usr/bin/python3", "stamping_job.py", str(PAGES)]))
@@ -98,7 +98,7 @@ def take_wait_out() -> None:
     """Let the job run on before its memory was read, as if CRIU's hook did not wait for that."""
     drained, settle, send = Intake.drained, Intake.settle, Saving._send
 
-    def whole(self: Saving, taken: Intake, instant: saving.Instant) -> Manifest:
+    def whole(self: Saving, taken: Intake, instant: session.Instant) -> Manifest:
         drained(taken, lambda: None)  # complete the image is to be, only not of one instant
         settle(taken)
         return send(self, taken, instant)
@@ -138,7 +138,7 @@ def wrong(e: CriuEngine, number: int) -> bool:
 def stamps_of(image: object) -> list[int]:
     shutil.rmtree(SCRATCH, ignore_errors=True)
     SCRATCH.mkdir()
-    trees.build(SCRATCH, image.image, image.chunks, Reader(open_store("file:///run/store"), JOB, Keys.derive(b"", JOB)))  # type: ignore[attr-defined]
+    tree.build(SCRATCH, image.image, image.chunks, Reader(open_store("file:///run/store"), JOB, Keys.derive(b"", JOB)))  # type: ignore[attr-defined]
     out = []
     for path in SCRATCH.glob("pages-*.img"):
         data = path.read_bytes()

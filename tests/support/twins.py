@@ -10,7 +10,7 @@ taken from the others.
 from __future__ import annotations
 
 import numpy as np
-from spotsurfer_agent.buffers import PAGE
+from spotsurfer_wire.linux.buffers import PAGE
 
 SECRET = bytes.fromhex(
     "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221b8084674f743248ee03590e6813a264c"

@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from spotsurfer_agent import shimwire
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.engines.port import EngineError
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.pager.hands import GONE, WRITERS
-from spotsurfer_agent.pager.plan import Phase
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
+from spotsurfer_agent.host import shim_protocol
+from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_agent.restore.pager.protocol import Phase
+from spotsurfer_agent.restore.pager.workers import GONE, WRITERS
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import BASE, JOB, W, begin, engine, file_of, job, newest, output, refused, request, runs, until
 from support.lazy_scenes import FOLDER, SIZE, STORE, cmdline, heap_chunk, moves_on, nothing_left, order, pager, saved, says
 
@@ -219,8 +219,8 @@ def keeps_ready() -> None:
 
 def answers(shim: int) -> bool:
     """Whether this one is asked by whoever asks."""
-    with contextlib.suppress(shimwire.ShimGone):
-        return bool(shimwire.ask(BASE / "job", "hello")["pid"] == shim)
+    with contextlib.suppress(shim_protocol.ShimGone):
+        return bool(shim_protocol.ask(BASE / "job", "hello")["pid"] == shim)
     return False
 
 

@@ -9,12 +9,12 @@ import os
 import sys
 from pathlib import Path
 
-from spotsurfer_agent import cgroup2
-from spotsurfer_agent.cgplaces import UNIFIED
-from spotsurfer_agent.engines import keeper
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.memlevels import Levels
-from spotsurfer_agent.usage.meters import Meters
+from spotsurfer_agent.host.usage import Meters
+from spotsurfer_agent.shim import client
+from spotsurfer_wire.linux import cgroups
+from spotsurfer_wire.linux.cgroups import UNIFIED
+from spotsurfer_wire.linux.memory import Levels
 from support.engine_kit import BASE, W, engine, until
 from support.memory_scenes import SIZE, SMALL, begin, grower
 from support.patience import FACTOR
@@ -25,14 +25,14 @@ KILLED_AT = 400 << 20
 
 def begun(e: CriuEngine, machine: int) -> Path:
     """A job that takes memory runs, guarded as on a machine with so many bytes; its group."""
-    keeper.memory.whole_bytes = lambda: machine
+    client.memory.whole_bytes = lambda: machine
     begin(e, grower(SIZE))
     group = e._keeper.cgroup()
     folder = Path(group.folders[UNIFIED])
     shim = e._keeper._shim
     assert shim is not None
     place = Path(f"/proc/{shim.pid}/cgroup").read_text().strip()
-    assert place == f"0::/{(folder.parent / cgroup2.LEAF).relative_to('/sys/fs/cgroup')}"
+    assert place == f"0::/{(folder.parent / cgroups.LEAF).relative_to('/sys/fs/cgroup')}"
     assert folder.parent.name.endswith(".scope")
     assert int((folder / "memory.high").read_text()) // 4096 == Levels.of(machine).press // 4096
     assert Meters(group.folders).sample() is not None
@@ -47,7 +47,7 @@ def ended(e: CriuEngine, folder: Path) -> None:
 
 def main() -> None:
     os.environ["SPOTSURFER_PREFIX"] = str(unpacked_runtime() / "prefix")
-    keeper.SHIM_START_SECONDS *= FACTOR
+    client.SHIM_START_SECONDS *= FACTOR
     for folder in (Path("/run/store"), BASE):
         folder.mkdir(parents=True, exist_ok=True)
     e = engine()
@@ -66,7 +66,7 @@ def main() -> None:
     (folder / "memory.max").write_text(str(KILLED_AT))
     until(lambda: e.status().state is not W.RUNNING, 60.0)
     status = e.status()
-    assert (status.state, status.lost_because) == (W.LOST, keeper.KILLED), status
+    assert (status.state, status.lost_because) == (W.LOST, client.KILLED), status
     assert status.near_miss is not None
     assert (status.near_miss.killed, status.near_miss.used_bytes) == (True, KILLED_AT)
     print("a kill for memory is no end of the command")

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_providers.local.network import CLOUD_ADDRESS
+from spotsurfer_providers.local.box.network import CLOUD_ADDRESS
 from support.ec2 import __main__ as program
 from support.ec2.boxes import BoxSettings, metadata
 from support.ec2.machines import Machine

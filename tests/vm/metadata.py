@@ -17,9 +17,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_providers.local.forward import Forward
-from spotsurfer_providers.local.imds import Metadata, MetadataHandler, MetadataServer
-from spotsurfer_providers.local.network import CLOUD_ADDRESS, GATEWAY_PORT
+from spotsurfer_providers.local.box.metadata_service import Metadata, MetadataHandler, MetadataServer
+from spotsurfer_providers.local.box.network import CLOUD_ADDRESS, GATEWAY_PORT
+from spotsurfer_providers.local.box.supervisor import Forward
 
 ADDRESS = "169.254.169.254"
 LOOK_SECONDS = 0.2

@@ -15,16 +15,14 @@ from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
-from spotsurfer_agent.times import Row
+from spotsurfer_wire.output import Row
 from support.api import api
 from support.fake_service import FakeService
 from support.fuzz import mutated
 
 from spotsurfer.model import errors as e
 from spotsurfer.model.job import JobState
-from spotsurfer.web.app import make_app
-from spotsurfer.web.errors import STATUS
-from spotsurfer.web.guard import load_token
+from spotsurfer.web.app import STATUS, load_token, make_app
 from spotsurfer.web.server import tcp_socket, unix_socket
 
 TOKEN = "a-token-of-some-length"

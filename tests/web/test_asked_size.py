@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spotsurfer.model.errors import JobFileError
-from spotsurfer.web.asked import SpecBody
+from spotsurfer.web.request_models import SpecBody
 
 
 def body(**more: object) -> SpecBody:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.host.tools import Tools
 from support.runtime import unpacked_runtime
 from support.tree import ROOT
 from zdtm import boxes, suite

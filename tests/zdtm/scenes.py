@@ -20,19 +20,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from spotsurfer_agent import coding, launch, objectkeys, procfs
-from spotsurfer_agent.access.opening import Way
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.engines import criu_call
-from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.ladder import Ladder
-from spotsurfer_agent.engines.port import EngineError
-from spotsurfer_agent.engines.restoring import Origin
-from spotsurfer_agent.manifest import Manifest, decode
-from spotsurfer_agent.pager.plan import State
-from spotsurfer_agent.protocol import Spec
-from spotsurfer_agent.store import open_store
-from spotsurfer_agent.tools import Tools
+from spotsurfer_agent.criu import command
+from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.host import launch
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_agent.restore.pager.protocol import PagerState
+from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.store.credentials import StoreAccess
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.manifest import Manifest, decode
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import BASE, JOB, W, output, request, until
 from zdtm.program import Program
 from zdtm.suite import CURRENT
@@ -83,13 +85,13 @@ class Job:
         self._store = open_store(f"file://{store}")
         words = ["/usr/bin/python3", "-c", PARENT, *program.command]
         self._spec = Spec(JOB, words, user=user)
-        self._store.create(objectkeys.spec_key(JOB), coding.encode(self._spec))
+        self._store.create(object_keys.spec_key(JOB), json_codec.encode(self._spec))
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
 
         def make(kind: type[Hosted]) -> Hosted:
-            return kind(BASE, JOB, self._store, tools, origin=Origin(Way(f"file://{store}")))
+            return kind(BASE, JOB, self._store, tools, origin=Origin(StoreAccess(f"file://{store}")))
 
-        self.engine = Ladder(BASE, JOB, self._store, make)
+        self.engine = EngineChoice(BASE, JOB, self._store, make)
         self._work = Path(self.engine.scratch(), "work")
 
     def __enter__(self) -> Job:
@@ -124,7 +126,7 @@ class Job:
         return ""
 
     def _checkpoint(self, number: int) -> Manifest:
-        data = self._store.get(objectkeys.manifest_key(JOB, objectkeys.checkpoint_id(1, number)))
+        data = self._store.get(object_keys.manifest_key(JOB, object_keys.checkpoint_id(1, number)))
         assert data is not None
         return decode(data, Keys.derive(b"", JOB), JOB)
 
@@ -134,7 +136,7 @@ class Job:
             self.engine.restore(self._checkpoint(number), self._spec)
         except EngineError as e:
             return f"the restore fails: {e}", False
-        state = State.read(BASE / "job")
+        state = PagerState.read(BASE / "job")
         lazy = state is not None and state.lazy
         if self._program.group == "transition":
             time.sleep(WORKS_SECONDS)
@@ -229,8 +231,8 @@ def _saved(program: Program, seen: Seen) -> None:
     with Job(program, seen.user, "whole") as job:
         job.start()
         seen.live.append(job.save(1, None, final=False))
-        seen.live.append(job.save(2, None if seen.live[0] else objectkeys.checkpoint_id(1, 1), final=False))
-        seen.final = job.save(3, None if seen.live[1] else objectkeys.checkpoint_id(1, 2), final=True)
+        seen.live.append(job.save(2, None if seen.live[0] else object_keys.checkpoint_id(1, 1), final=False))
+        seen.final = job.save(3, None if seen.live[1] else object_keys.checkpoint_id(1, 2), final=True)
         if seen.final:
             seen.unharmed = job.stop()
 
@@ -239,7 +241,7 @@ def _saved_apart(program: Program, seen: Seen) -> None:
     with Job(program, seen.user, "live") as job:
         job.start()
         seen.live.append(job.save(1, None, final=False))
-        seen.live.append(job.save(2, None if seen.live[0] else objectkeys.checkpoint_id(1, 1), final=False))
+        seen.live.append(job.save(2, None if seen.live[0] else object_keys.checkpoint_id(1, 1), final=False))
         seen.unharmed = job.stop()
     with Job(program, seen.user, "final") as job:
         job.start()
@@ -321,7 +323,7 @@ def _criu(argv: list[str], work: Path, log: Path, who: tuple[int, int]) -> str:
     done = subprocess.run(argv, cwd=work, capture_output=True, text=True, check=False, timeout=90, preexec_fn=lend)
     if not done.returncode:
         return ""
-    told = criu_call.sentence(log, done.stderr.strip())
+    told = command.sentence(log, done.stderr.strip())
     return CRIUS_OWN.sub(r"\1", told)
 
 

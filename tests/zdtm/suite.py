@@ -16,7 +16,7 @@ from pathlib import Path
 from support.tree import ROOT
 from zdtm.program import Program, desc
 
-from spotsurfer.runtime import debian
+from spotsurfer.agent_runtime import package_fetch
 
 CURRENT = ROOT / "build" / "zdtm" / "current"  # a link to the suite that was built last
 GROUPS = ("static", "transition")
@@ -56,8 +56,8 @@ def build(wanted: str, folder: Path, say: Callable[[str], None]) -> Path:
 
 def _fetched(wanted: str, folder: Path) -> Path:
     """The archive of upstream's source, checked by apt against the signed index of the suite that the runtime is made from."""
-    mirror = debian.source()
-    if not isinstance(mirror, debian.AptSource):
+    mirror = package_fetch.source()
+    if not isinstance(mirror, package_fetch.AptSource):
         raise NoSuite("the source of a Debian package is fetched by apt, and this host has none")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="spotsurfer-apt-") as at:

@@ -1,1 +1,1 @@
-"""Files as content-addressed pieces in the store."""
+"""Files to content-addressed chunks in the store."""

@@ -1,27 +1,146 @@
-"""Plain bytes to chunks in the store: hashed, left out where known, compressed, packed where small, many puts in flight.
-
-Memory: what was handed in counts until the store has it (or until a smaller form of it was made); `add` waits while too much is
-on its way. Nothing is durable before `close` returned; then all of it is.
-"""
+"""Chunks to the store: hashed, deduplicated, compressed as the link allows, small ones packed, many puts in flight."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-from spotsurfer_agent import objectkeys
-from spotsurfer_agent.buffers import Buffer
-from spotsurfer_agent.chunks import codec
-from spotsurfer_agent.chunks.keys import Keys
-from spotsurfer_agent.chunks.limits import Limits
-from spotsurfer_agent.chunks.pace import Pace
-from spotsurfer_agent.chunks.packer import PACKED_BELOW_BYTES, Pack
-from spotsurfer_agent.chunks.room import Room
-from spotsurfer_agent.chunks.table import Table
-from spotsurfer_agent.manifest import Stored
-from spotsurfer_agent.storeport import ObjectStore
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.chunks import codec
+from spotsurfer_wire.chunks.budget import Limits, Room
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.linux.buffers import Buffer
+from spotsurfer_wire.manifest import Extents, Stored
+from spotsurfer_wire.store.port import ObjectStore
+
+# How fast the store takes bytes, and so how hard it is worth compressing them.
+
+ZSTD_BYTES_PER_SECOND = 250e6  # of one thread on data that hardly shrinks: below that the link is what is waited for
+SETTLED_SECONDS = 0.5  # of busy time before the measurement is believed
+
+
+class Pace:
+    """Measures while at least one put is in flight; with other settings than "auto" it only repeats the setting."""
+
+    def __init__(self, limits: Limits, now: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._now = limits, now
+        self._lock = threading.Lock()
+        self._flying, self._since = 0, 0.0
+        self._busy_seconds, self._bytes = 0.0, 0
+
+    @contextlib.contextmanager
+    def put(self, size: int) -> Iterator[None]:
+        """Around one put of so many bytes; one that fails counts for its time only."""
+        with self._lock:
+            self._flying += 1
+            if self._flying == 1:
+                self._since = self._now()
+        sent = 0
+        try:
+            yield
+            sent = size
+        finally:
+            with self._lock:
+                self._flying -= 1
+                self._bytes += sent
+                if self._flying == 0:
+                    self._busy_seconds += self._now() - self._since
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """What the store took so far; None while too little was seen."""
+        with self._lock:
+            busy = self._busy_seconds + (self._now() - self._since if self._flying else 0.0)
+            return self._bytes / busy if busy >= SETTLED_SECONDS else None
+
+    def how(self) -> str:
+        """The compression to use for the next chunk."""
+        if self._limits.compression != "auto":
+            return self._limits.compression
+        rate, full = self.bytes_per_second, self._flying >= self._limits.puts
+        slow = rate is not None and full and rate < ZSTD_BYTES_PER_SECOND * self._limits.threads
+        return "zstd" if slow else "lz4"
+
+
+# Small chunks together in one object: a store takes as long for a kilobyte as for a megabyte.
+
+PACKED_BELOW_BYTES = 256 << 10  # of the stored form
+PACK_BYTES = 4 << 20
+
+M = TypeVar("M")
+
+
+class Pack(Generic[M]):
+    """An object that is being filled."""
+
+    def __init__(self) -> None:
+        self.members: list[tuple[M, int, int]] = []  # whose, where it begins, how long it is
+        self._parts: list[Buffer] = []
+        self._bytes = 0
+
+    def add(self, member: M, stored: Buffer) -> None:
+        """Put one more stored form in."""
+        self.members.append((member, self._bytes, len(stored)))
+        self._parts.append(stored)
+        self._bytes += len(stored)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time for the next one."""
+        return self._bytes >= PACK_BYTES - PACKED_BELOW_BYTES
+
+    def data(self) -> bytes:
+        """The object."""
+        return b"".join(self._parts)
+
+
+# The list of chunks that a manifest will carry, growing while a save is under way.
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a file consists of, whatever table it is written down in: extents and the chunks that their numbers mean."""
+
+    extents: Extents
+    chunks: list[Stored]
+
+    @classmethod
+    def of(cls, extents: Extents, table: list[Stored]) -> Content:
+        """The part of a table that these extents need."""
+        used = extents.chunks()
+        return cls(extents.moved({chunk: i for i, chunk in enumerate(used)}), [table[chunk] for chunk in used])
+
+
+class Table:
+    """Chunks in the order in which they were first named. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self.rows: list[Stored] = []
+        self._places: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def index_of(self, chunk: Stored) -> int:
+        """The number by which extents refer to this chunk; it joins the table where it is not in it."""
+        with self._lock:
+            place = self._places.setdefault(chunk.digest, len(self.rows))
+            if place == len(self.rows):
+                self.rows.append(chunk)
+            return place
+
+    def extents_of(self, content: Content) -> Extents:
+        """The extents of a content, with the numbers of this table."""
+        return content.extents.moved([self.index_of(c) for c in content.chunks])
+
+
+# Plain bytes to chunks in the store: hashed, left out where known, compressed, packed where small, many puts in flight.
+#
+# Memory: what was handed in counts until the store has it (or until a smaller form of it was made); `add` waits while too much
+# is on its way. Nothing is durable before `close` returned; then all of it is.
 
 
 class Cancelled(Exception):
@@ -188,7 +307,7 @@ class Writer:
         self._puts.submit(self._put_pack, pack)
 
     def _put(self, piece: _Piece, stored: Buffer) -> None:
-        self._send(objectkeys.chunk_key(self._job, piece.name), stored)
+        self._send(object_keys.chunk_key(self._job, piece.name), stored)
         self._finish(piece, Stored(piece.name, piece.size))
 
     def _put_pack(self, pack: Pack[_Piece]) -> None:
@@ -199,7 +318,7 @@ class Writer:
             data = pack.data()
             while (name := codec.digest(data, self.keys)) in self._condemned:
                 data += b"\0"  # members are found by where they are: more behind them changes the name alone
-            self._send(objectkeys.pack_key(self._job, name), data)
+            self._send(object_keys.pack_key(self._job, name), data)
             for piece, at, length in pack.members:
                 self._finish(piece, Stored(piece.name, piece.size, name, at, length))
         except BaseException as e:

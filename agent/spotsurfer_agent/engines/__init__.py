@@ -1,1 +1,1 @@
-"""Ways to save a running program."""
+"""The engines: ways to save a running program, and the choice among them."""

@@ -15,21 +15,25 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spotsurfer_agent import clock, files, manifest, objectkeys, procfs, shimwire, stepping, trees
-from spotsurfer_agent.chunks.reader import BadChunk, Reader
-from spotsurfer_agent.chunks.sender import Sender
+from spotsurfer_wire import clock, manifest, object_keys
+from spotsurfer_wire.chunks.reader import BadChunk, Reader
+from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.manifest import Manifest, Stored
+from spotsurfer_wire.messages import SaveFacts, SelfSave, Spec
+from spotsurfer_wire.store.port import StoreError
+
+from spotsurfer_agent.chunks.chunker import Sender
 from spotsurfer_agent.chunks.writer import Writer
-from spotsurfer_agent.engines import hooks, needs
-from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState, blame, plainly
-from spotsurfer_agent.manifest import Manifest, Stored
-from spotsurfer_agent.protocol import SaveFacts, SelfSave, Spec
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.files import staging, tree
+from spotsurfer_agent.host import hooks, shim_protocol, steps
+from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, WorkloadState, blame, plainly
+from spotsurfer_agent.restore import compatibility
 
 LOOK_SECONDS = 0.05
 HARMLESS = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)  # nobody dies of them: signal(7)
 REST_SECONDS = 0.5  # a file that changed is whole when it rested for so long
-FAILURES = (StoreError, OSError, trees.Unsavable, shimwire.ShimGone, shimwire.ShimRefused)
+FAILURES = (StoreError, OSError, tree.Unsavable, shim_protocol.ShimGone, shim_protocol.ShimRefused)
 
 
 class AppEngine(Hosted):
@@ -87,16 +91,16 @@ class AppEngine(Hosted):
             raise EngineError("restore", "the job is here already: kill it first")
         if manifest.engine != self.name:
             raise EngineError("refused", f"checkpoint {manifest.id} was made by engine {manifest.engine!r}, not by the program")
-        if (why := needs.refusal(manifest.facts, self.plain_facts(spec))) is not None:
+        if (why := compatibility.refusal(manifest.facts, self.plain_facts(spec))) is not None:
             raise EngineError("refused", why)
         self.world.bring(spec)
         try:
             self._scratch.empty()
             reader = Reader(self._store, self._job, self._keys, self._limits)
-            trees.build(self._scratch.path, manifest.scratch, manifest.chunks, reader)
+            tree.build(self._scratch.path, manifest.scratch, manifest.chunks, reader)
             self._scratch.make()
-            self._launch(stepping.again(spec), dict(manifest.log))
-        except (*FAILURES, BadChunk, trees.UnsafePath) as e:
+            self._launch(steps.again(spec), dict(manifest.log))
+        except (*FAILURES, BadChunk, tree.UnsafePath) as e:
             self.kill()
             raise EngineError(blame(e), f"checkpoint {manifest.id} can't be restored: {plainly(e)}") from e
 
@@ -116,7 +120,7 @@ class AppEngine(Hosted):
             sign = self._sign(app, self.status(), self._work(spec))
             self.marks.tell(app.done_exit)
             self._tell(app, spec)
-        except (OSError, trees.UnsafePath, hooks.HookFailed, shimwire.ShimGone) as e:
+        except (OSError, tree.UnsafePath, hooks.HookFailed, shim_protocol.ShimGone) as e:
             if not app.command:  # which may have told it all the same
                 self.marks.ended()
             raise EngineError("save", f"the program could not be told to save itself: {e}") from e
@@ -156,7 +160,7 @@ class AppEngine(Hosted):
             os.kill(root, signal.Signals[f"SIG{app.signal}"])  # its init hands it on to the whole group
         elif app.file:
             top = Path(self._scratch.path)  # the job may have put links anywhere below
-            trees.make_empty(top, (self._work(spec) / app.file).relative_to(top).as_posix(), *self._owner(root))
+            tree.make_empty(top, (self._work(spec) / app.file).relative_to(top).as_posix(), *self._owner(root))
         else:
             self.run_inside(app.command, app.deadline_seconds)
 
@@ -172,7 +176,7 @@ class AppEngine(Hosted):
         return (lambda: False) if app.done_exit is not None else (lambda: True)
 
     def _work(self, spec: Spec) -> Path:
-        return files.job_folder(str(self._scratch.path), spec)
+        return staging.job_folder(str(self._scratch.path), spec)
 
     # ------------------------------------------------------------ keeping what it wrote
 
@@ -217,7 +221,7 @@ class AppEngine(Hosted):
             sequence=r.sequence,
             kind="final" if r.final else "live",
             engine=self.name,
-            facts={**self.plain_facts(), **needs.step(r.steps)},
+            facts={**self.plain_facts(), **compatibility.step(r.steps)},
             image=[],
             scratch=entries,
             log=log,
@@ -233,7 +237,7 @@ class AppEngine(Hosted):
         )
 
     def _manifest(self, image: Manifest) -> None:
-        key, data = objectkeys.manifest_key(image.job, image.id), manifest.encode(image, self._keys)
+        key, data = object_keys.manifest_key(image.job, image.id), manifest.encode(image, self._keys)
         if not self._store.create(key, data) and self._store.get(key) != data:
             raise EngineError("save", f"another manifest of checkpoint {image.id} is in the store already")
 
@@ -241,13 +245,13 @@ class AppEngine(Hosted):
 
     def _gone(self) -> None:
         """Kill it after its final save; that it had ended by itself, being told to, is no end of the command."""
-        (self._folder / shimwire.EXIT).unlink(missing_ok=True)  # first: without our marks it would count as the job's end
+        (self._folder / shim_protocol.EXIT).unlink(missing_ok=True)  # first: without our marks it would count as the job's end
         self._end()
         self.marks.forget()
 
     def _goes_on(self) -> None:
         """After a live save, or one that failed: the program runs as far as the lease lets it, or is `saved_itself`."""
-        with contextlib.suppress(shimwire.ShimGone, shimwire.ShimRefused):
+        with contextlib.suppress(shim_protocol.ShimGone, shim_protocol.ShimRefused):
             self._ask("stay", on=False)
         with contextlib.suppress(OSError):
             self._scratch.drop_kept()  # of a save that failed

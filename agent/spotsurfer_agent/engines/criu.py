@@ -9,20 +9,22 @@ import subprocess
 import time
 from pathlib import Path
 
-from spotsurfer_agent import launch, objectkeys, shimwire, trees
-from spotsurfer_agent.chunks.reader import BadChunk, Reader
-from spotsurfer_agent.engines import criu_call, needs, preflight, restoring
-from spotsurfer_agent.engines.device import NO_DEVICE, Device
-from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.place import Place
-from spotsurfer_agent.engines.port import EngineError, SaveRequest, Status, WorkloadState, blame, plainly
-from spotsurfer_agent.engines.restoring import Bringing, CantBring
-from spotsurfer_agent.engines.saving import Incomplete, Saving
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.memory import lacking
-from spotsurfer_agent.pager import plan as pager
-from spotsurfer_agent.protocol import SaveFacts, Spec
-from spotsurfer_agent.storeport import StoreError
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.chunks.reader import BadChunk, Reader
+from spotsurfer_wire.linux.memory import lacking
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import SaveFacts, Spec
+from spotsurfer_wire.store.port import StoreError
+
+from spotsurfer_agent.criu import command
+from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.files import tree
+from spotsurfer_agent.host import launch, preflight, shim_protocol
+from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, WorkloadState, blame, plainly
+from spotsurfer_agent.restore import compatibility, pager_process
+from spotsurfer_agent.restore.pager import protocol as pager
+from spotsurfer_agent.restore.pager_process import Bringing, CantBring
+from spotsurfer_agent.save.session import NO_DEVICE, Device, Incomplete, SavePlace, Saving
 
 log = logging.getLogger(__name__)
 ARRIVING_LOOK_SECONDS = 0.1
@@ -39,7 +41,7 @@ class CriuEngine(Hosted):
         """Have shim and pager stand by: loading their modules takes a third of a second, and all of a restore waits for it."""
         self._keeper.stand_by()
         if self._standing is None or self._standing.poll() is not None:
-            self._standing = restoring.standing(self._folder, self._tools.python)
+            self._standing = pager_process.standing(self._folder, self._tools.python)
 
     def start(self, spec: Spec) -> None:
         """As every engine does it; nothing will be restored then."""
@@ -89,11 +91,11 @@ class CriuEngine(Hosted):
             request.progress("memory")
             time.sleep(ARRIVING_LOOK_SECONDS)
         if request.base is not None:
-            restoring.await_prints(self._folder, self._bases.path(request.base))
+            pager_process.await_prints(self._folder, self._bases.path(request.base))
         order = self._folder / pager.ORDER
         if order.exists():
             with contextlib.suppress(StoreError):  # a hint for the next restore
-                self._store.put(objectkeys.order_key(self._job), order.read_bytes())
+                self._store.put(object_keys.order_key(self._job), order.read_bytes())
                 order.unlink()
         return status
 
@@ -106,16 +108,24 @@ class CriuEngine(Hosted):
             raise EngineError(
                 "refused", f"checkpoint {manifest.id} was made by engine {manifest.engine!r}, this one is {self.name!r}"
             )
-        if (why := needs.refusal(manifest.facts, here, None)) is not None:
+        if (why := compatibility.refusal(manifest.facts, here, None)) is not None:
             raise EngineError("refused", why)
-        self.world.bring(spec, manifest.facts.get(needs.HOST, ""))
-        if (why := needs.refusal(manifest.facts, here, self.world.place(self._mounts()))) is not None:
+        self.world.bring(spec, manifest.facts.get(compatibility.HOST, ""))
+        if (why := compatibility.refusal(manifest.facts, here, self.world.place(self._mounts()))) is not None:
             raise EngineError("refused", why)
         short = lacking(manifest.memory_bytes)
         try:
             self._restore(manifest, spec)
-        except (CantBring, OSError, StoreError, BadChunk, trees.UnsafePath, shimwire.ShimGone, shimwire.ShimRefused) as e:
-            cause = self._cause(e, short) if isinstance(e, shimwire.ShimRefused) else e
+        except (
+            CantBring,
+            OSError,
+            StoreError,
+            BadChunk,
+            tree.UnsafePath,
+            shim_protocol.ShimGone,
+            shim_protocol.ShimRefused,
+        ) as e:
+            cause = self._cause(e, short) if isinstance(e, shim_protocol.ShimRefused) else e
             self.kill()
             raise EngineError(blame(cause), f"checkpoint {manifest.id} can't be restored: {plainly(cause)}") from e
 
@@ -131,7 +141,7 @@ class CriuEngine(Hosted):
             self._keeper.spawn()  # while the pager loads its modules; where the groups are is known only now
             bringing.begin(image, self._keys, self._origin_of_chunks(), self._cgroup(), self._tool_group())
             self._scratch.empty()
-            trees.build(
+            tree.build(
                 self._scratch.path, image.scratch, image.chunks, Reader(self._store, self._job, self._keys, self._limits)
             )
             self._scratch.brought_back(image)
@@ -142,16 +152,16 @@ class CriuEngine(Hosted):
         except BaseException as e:
             trouble = bringing.trouble()
             bringing.stop()  # one that has not joined its group yet outlives `kill`, and would end the next restore
-            if trouble is not None and isinstance(e, shimwire.ShimRefused | shimwire.ShimGone):
+            if trouble is not None and isinstance(e, shim_protocol.ShimRefused | shim_protocol.ShimGone):
                 raise trouble from e  # CRIU knows less: it only sees that its image ends
             raise
 
     def _bringing(self, image: str, images: Path, work: Path) -> Bringing:
         prints = self._bases.path(image)
         waits, self._standing = self._standing, None
-        return Bringing(restoring.Place(self._folder, images, work, self._job, self._tools.python, prints), waits)
+        return Bringing(pager_process.RestorePlace(self._folder, images, work, self._job, self._tools.python, prints), waits)
 
-    def _origin_of_chunks(self) -> restoring.Origin:
+    def _origin_of_chunks(self) -> pager_process.Origin:
         if self._origin is None:
             raise CantBring("this engine was not told where the store is")
         return self._origin
@@ -166,8 +176,8 @@ class CriuEngine(Hosted):
     def _run_restore(self, image: Manifest, where: tuple[Path, Path], plan: launch.LaunchPlan, *, lazy: bool) -> None:
         images, work = where
         inside = self._mounts(), image.init_pipes
-        argv = criu_call.restore(self._tools.criu, (images, work, self._folder), inside, lazy=lazy)
-        with shimwire.Conversation(self._folder) as talk, restoring.getting_on(self._folder, work, self._cgroup()):
+        argv = command.restore(self._tools.criu, (images, work, self._folder), inside, lazy=lazy)
+        with shim_protocol.Conversation(self._folder) as talk, pager_process.getting_on(self._folder, work, self._cgroup()):
             resources = self._keeper.resources(guarded=self.guarded)
             talk.ask(
                 "restore",
@@ -181,14 +191,14 @@ class CriuEngine(Hosted):
                 **resources,
             )
 
-    def _cause(self, e: shimwire.ShimRefused, short: str) -> Exception:
+    def _cause(self, e: shim_protocol.ShimRefused, short: str) -> Exception:
         """Why CRIU did not restore. Where it was for want of memory, that is the machine's fault: an OSError."""
         log, kept = self._folder / "images" / "restore.work" / "restore.log", self._folder / "failed-restore.log"
         told = str(e)
         if log.exists():
             log.replace(kept)  # for people: what CRIU said about the last failure
-            told = criu_call.sentence(kept, told, short)
-        return OSError(0, told) if short and told.startswith(short) else shimwire.ShimRefused(told)
+            told = command.sentence(kept, told, short)
+        return OSError(0, told) if short and told.startswith(short) else shim_protocol.ShimRefused(told)
 
     def _stays(self, image: Manifest) -> bool:  # noqa: ARG002 -- an engine with devices asks the image
         """Whether a job that is restored must not run yet when CRIU is done: memory of its devices is still out."""
@@ -198,8 +208,8 @@ class CriuEngine(Hosted):
         """Memory of the job that is not the machine's."""
         return NO_DEVICE
 
-    def _place(self) -> Place:
-        return Place(
+    def _place(self) -> SavePlace:
+        return SavePlace(
             folder=self._folder,
             base=self._base,
             job=self._job,

@@ -1,11 +1,17 @@
-"""Engine `none`: nothing is saved, the job starts over on the next machine. The last rung of the ladder."""
+"""Engines that save nothing: `none`, and the stand-in where the real engine can't be made."""
 
 from __future__ import annotations
 
-from spotsurfer_agent.engines.hosted import Hosted
-from spotsurfer_agent.engines.port import EngineError, SaveRequest
-from spotsurfer_agent.manifest import Manifest
-from spotsurfer_agent.protocol import SaveFacts, Spec
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import SaveFacts, Spec
+
+from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
+
+# Engine `none`: nothing is saved, the job starts over on the next machine. The last rung of the ladder.
 
 
 class NoneEngine(Hosted):
@@ -25,3 +31,97 @@ class NoneEngine(Hosted):
             "refused",
             f"checkpoint {manifest.id} of {spec.job} was made by engine {manifest.engine!r}, this job is run without one",
         )
+
+
+# Stands in where the real engine can't be made: its preflight says why, so that the report says it too.
+
+
+class UnfitEngine:
+    """Runs nothing. `maybe_running`: an earlier agent had the job here, and nobody can say that it is dead."""
+
+    name = "unfit"
+    note = ""
+
+    def __init__(self, why: str, maybe_running: bool) -> None:
+        self._why, self._maybe_running = why, maybe_running
+
+    def protection(self) -> Protection:
+        """Nothing runs."""
+        return Protection()
+
+    def look(self) -> None:
+        """There is nothing to look at."""
+
+    def unfit(self, manifest: Manifest, *, whole: bool = True) -> str:  # noqa: ARG002 -- as the port names it
+        """Everything speaks against it."""
+        return f"checkpoint {manifest.id} can't be restored: {self._why}"
+
+    def expect(self, manifest: Manifest) -> None:
+        """There is nothing to do it with."""
+
+    def preflight(self) -> list[str]:
+        """Why this machine can't protect a job."""
+        return [self._why]
+
+    def prepare(self, spec: Spec, progress: Callable[[str], None]) -> None:
+        """There is nothing to do it with; the start says why."""
+
+    def start(self, spec: Spec) -> None:
+        """Refused."""
+        raise EngineError("start", f"{spec.job} can't be started: {self._why}")
+
+    def next_step(self, spec: Spec, log: Mapping[str, int]) -> None:
+        """Refused."""
+        raise EngineError("start", f"{spec.job} can't go on after {log} bytes of output: {self._why}")
+
+    def go_on(self, spec: Spec) -> None:
+        """Refused."""
+        raise EngineError("start", f"{spec.job} can't go on: {self._why}")
+
+    def save(self, request: SaveRequest) -> SaveFacts:
+        """Refused."""
+        raise EngineError("save", f"{request.checkpoint} can't be made: {self._why}")
+
+    def restore(self, manifest: Manifest, spec: Spec) -> None:
+        """Refused."""
+        raise EngineError("refused", f"checkpoint {manifest.id} of {spec.job} can't be restored: {self._why}")
+
+    def status(self) -> Status:
+        """Nothing runs."""
+        return Status(WorkloadState.ABSENT)
+
+    def unguard(self) -> None:
+        """Nothing is guarded."""
+
+    def hold(self) -> None:
+        """Nothing to do."""
+
+    def release(self) -> None:
+        """Nothing to do."""
+
+    def kill(self) -> None:
+        """Refused where something may run: the agent must not report a death that it can't bring about."""
+        if self._maybe_running:
+            raise EngineError("start", f"the job can't be killed: {self._why}")
+
+    def adopt(self) -> Status:
+        """Nothing runs."""
+        return self.status()
+
+    def settle(self, committed: bool) -> None:
+        """No save can be pending here."""
+        if committed:
+            raise EngineError("save", self._why)
+
+    def read_log(self, stream: str, offset: int, limit: int) -> bytes:  # noqa: ARG002 -- as the port names them
+        """No output."""
+        return b""
+
+    @contextlib.contextmanager
+    def still(self) -> Iterator[Still]:
+        """There is none."""
+        yield Still(self.scratch(), True)
+
+    def scratch(self) -> str:
+        """There is none."""
+        return "/nonexistent"

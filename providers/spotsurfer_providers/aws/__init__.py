@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from spotsurfer import extras
+from spotsurfer.common import plugins
 
 if TYPE_CHECKING:
     from spotsurfer.ports.provider import ProviderHost
@@ -17,6 +17,6 @@ def make(settings: Mapping[str, object], host: ProviderHost) -> AwsProvider:
     from spotsurfer_providers.aws.settings import read_settings
 
     wanted = read_settings(settings)
-    with extras.needed_for("The provider aws"):
+    with plugins.needed_for("The provider aws"):
         from spotsurfer_providers.aws.provider import AwsProvider
     return AwsProvider(wanted, host)

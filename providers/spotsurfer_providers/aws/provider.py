@@ -1,22 +1,19 @@
-"""The provider `aws`: RunInstances, DescribeInstances, TerminateInstances, and a queue of events as witness.
-
-One instance of one pool is ordered at a time, because *which* pool is our policy's choice: CreateFleet would choose by itself,
-and its answer would hide which pools refused. Each call is made once where it changes something; who repeats it decides anew.
-"""
+"""The provider `aws`: runs, lists and ends instances."""
 
 from __future__ import annotations
 
+import re
 import socket
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
-from spotsurfer_agent import objectkeys
+from spotsurfer_wire import object_keys
 
 from spotsurfer.model.errors import NoCapacity, ProviderError, UnknownToProvider
-from spotsurfer.model.ids import InstanceId
-from spotsurfer.model.market import Offer
+from spotsurfer.model.job import InstanceId
+from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.provider import (
     BillingRule,
     Capabilities,
@@ -28,12 +25,62 @@ from spotsurfer.ports.provider import (
     ProviderHost,
     StoreAccess,
 )
-from spotsurfer_providers.aws import access, orders, views
-from spotsurfer_providers.aws.clients import Clients
-from spotsurfer_providers.aws.errors import MISMATCH, TERMINATED, WOULD_HAVE_WORKED, calling, code_of, translated
-from spotsurfer_providers.aws.queue import Queue
+from spotsurfer_providers.aws import run_instances, store_access
+from spotsurfer_providers.aws.clients import MISMATCH, TERMINATED, WOULD_HAVE_WORKED, Clients, calling, code_of, translated
+from spotsurfer_providers.aws.interruption_queue import Queue
+from spotsurfer_providers.aws.run_instances import TOKEN_TAG
 from spotsurfer_providers.aws.settings import AwsSettings
-from spotsurfer_providers.aws.shop import Shop
+from spotsurfer_providers.aws.spot_market import SpotMarket
+
+# Instances of EC2's answers as instances of ours. Pure.
+
+# "stopped" is no end: its disks are there and cost, and somebody may start it again.
+STATES = {
+    "pending": InstanceState.PENDING,
+    "running": InstanceState.RUNNING,
+    "shutting-down": InstanceState.STOPPING,
+    "stopping": InstanceState.STOPPING,
+    "stopped": InstanceState.STOPPING,
+    "terminated": InstanceState.GONE,
+}
+# StateReason codes of an instance that AWS took (API reference, StateReason).
+RECLAIMED = frozenset({"Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"})
+_WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")  # in StateTransitionReason, where EC2 says it
+
+
+def view_of(found: Mapping[str, Any], region: str, now: datetime, first_gone_at: datetime | None = None) -> InstanceView:
+    """One instance. `first_gone_at` is when its end was first seen. Raises KeyError, TypeError or ValueError if not whole."""
+    tags = {t["Key"]: t["Value"] for t in found.get("Tags", [])}
+    state = STATES[found["State"]["Name"]]
+    launched_at = found["LaunchTime"]
+    spot = found.get("InstanceLifecycle") == "spot"
+    return InstanceView(
+        id=InstanceId(found["InstanceId"]),
+        token=tags.get(TOKEN_TAG) or found.get("ClientToken") or "",
+        pool=Pool("aws", region, found["Placement"]["AvailabilityZone"], found["InstanceType"]),
+        market=Market.SPOT if spot else Market.ON_DEMAND,
+        state=state,
+        launched_at=launched_at,
+        ended_at=_ended_at(found, launched_at, first_gone_at or now) if state is InstanceState.GONE else None,
+        reclaimed=state is InstanceState.GONE and (found.get("StateReason") or {}).get("Code") in RECLAIMED,
+        tags=tags,
+        address=found.get("PrivateIpAddress"),
+        public_address=found.get("PublicIpAddress"),
+    )
+
+
+def _ended_at(found: Mapping[str, Any], launched_at: datetime, seen_at: datetime) -> datetime:
+    """As EC2 says it, else when it was first seen: EC2 does not always tell."""
+    said = _WHEN.search(found.get("StateTransitionReason") or "")
+    at = datetime.strptime(said.group(1), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if said else seen_at
+    return max(at, launched_at)
+
+
+# The provider `aws`: RunInstances, DescribeInstances, TerminateInstances, and a queue of events as witness.
+#
+# One instance of one pool is ordered at a time, because *which* pool is our policy's choice: CreateFleet would choose by
+# itself,
+# and its answer would hide which pools refused. Each call is made once where it changes something; who repeats it decides anew.
 
 NOTICE_SECONDS = 120.0  # between the interruption notice and the reclaim
 CREDENTIAL_SECONDS = 3600  # the most that AWS gives a role that another role takes
@@ -46,11 +93,11 @@ class AwsProvider:
     name = "aws"
 
     def __init__(self, settings: AwsSettings, host: ProviderHost) -> None:
-        access.bucket_and_prefix(host.store_url)  # said at the start, not at the first launch
+        store_access.bucket_and_prefix(host.store_url)  # said at the start, not at the first launch
         self._settings = settings
         self._host = host
         self._aws = Clients(settings)
-        self._shop = Shop(settings, self._aws, host.clock)
+        self._shop = SpotMarket(settings, self._aws, host.clock)
         self._gone_at: dict[str, datetime] = {}  # when an end was first seen, where EC2 does not say when it was
         self.capabilities = Capabilities(
             notice_seconds=NOTICE_SECONDS,
@@ -68,7 +115,7 @@ class AwsProvider:
 
     def launch(self, plan: LaunchPlan) -> InstanceView:
         """One instance, by exactly one call of RunInstances."""
-        request = orders.run_instances(plan, self._settings, self._shop.image(), self._host.family)
+        request = run_instances.run_instances(plan, self._settings, self._shop.image(), self._host.family)
         what = f"RunInstances {plan.pool}"
         try:
             with calling(what):
@@ -84,7 +131,7 @@ class AwsProvider:
 
     def rehearse(self, plan: LaunchPlan) -> None:
         """Whether EC2 would take this order; nothing is made. Raises as `launch` does, but knows nothing of capacity."""
-        request = orders.run_instances(plan, self._settings, self._shop.image(), self._host.family)
+        request = run_instances.run_instances(plan, self._settings, self._shop.image(), self._host.family)
         with calling(f"RunInstances {plan.pool} (dry run)"):
             try:
                 self._aws.orders.run_instances(**request, DryRun=True)
@@ -114,7 +161,7 @@ class AwsProvider:
         """All of the family, by tag. Complete only if every page came and every entry could be read."""
         found: list[InstanceView] = []
         complete = True
-        pages = iter(self._pages([{"Name": f"tag:{orders.FAMILY_TAG}", "Values": [self._host.family]}]))
+        pages = iter(self._pages([{"Name": f"tag:{run_instances.FAMILY_TAG}", "Values": [self._host.family]}]))
         while True:
             try:
                 with calling("DescribeInstances"):
@@ -141,7 +188,7 @@ class AwsProvider:
 
     def _view(self, entry: Any) -> InstanceView:
         now = self._host.clock.now()
-        view = views.view_of(entry, self._settings.region, now, self._gone_at.get(entry["InstanceId"]))
+        view = view_of(entry, self._settings.region, now, self._gone_at.get(entry["InstanceId"]))
         if view.state is InstanceState.GONE:
             self._gone_at.setdefault(view.id, now)
         return view
@@ -160,15 +207,15 @@ class AwsProvider:
 
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
         """Whether the policy of a session has room for them; it is as long for each attempt."""
-        access.session_policy(self._host.store_url, self._settings.partition, job, 1, inputs)
+        store_access.session_policy(self._host.store_url, self._settings.partition, job, 1, inputs)
 
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
         """A session of the job role, cut down to this attempt."""
-        policy = access.session_policy(self._host.store_url, self._settings.partition, job, attempt, inputs)
+        policy = store_access.session_policy(self._host.store_url, self._settings.partition, job, attempt, inputs)
         with calling("AssumeRole"):
             given = self._aws.sts.assume_role(
                 RoleArn=self._settings.job_role_arn,
-                RoleSessionName=objectkeys.live_key(job, attempt).removeprefix(objectkeys.live_prefix())[:64],
+                RoleSessionName=object_keys.live_key(job, attempt).removeprefix(object_keys.live_prefix())[:64],
                 Policy=policy,
                 DurationSeconds=CREDENTIAL_SECONDS,
             )["Credentials"]

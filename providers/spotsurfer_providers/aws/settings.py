@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from spotsurfer.hints import did_you_mean
+from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.model.errors import ConfigError
 
 TABLE = "provider.aws"

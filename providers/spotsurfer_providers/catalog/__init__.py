@@ -11,7 +11,7 @@ from decimal import Decimal
 from importlib import resources
 from types import MappingProxyType
 
-from spotsurfer.model.gpus import NO_GPUS, Gpus
+from spotsurfer.model.market import NO_GPUS, Gpus
 from spotsurfer.model.money import from_usd
 
 _MIB = 1024 * 1024

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def make(settings: Mapping[str, object], host: ProviderHost) -> Provider:
     """The entry point. Raises ConfigError for wrong settings or a wrong scenario, NotRoot and HostUnfit."""
     # Here and not above: process 1 of every box imports this package, and should not carry all of it.
-    from spotsurfer_providers.local.host import check_host
+    from spotsurfer_providers.local.host_checks import check_host
     from spotsurfer_providers.local.provider import LocalProvider
     from spotsurfer_providers.local.settings import read_settings
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spotsurfer.model.errors import SpotsurferError, UsageError
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
 
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
@@ -25,25 +25,25 @@ def bits_per_second(text: str) -> int:
 
 
 def _reclaim(a: argparse.Namespace) -> Any:
-    return control.reclaim(a.data_dir, a.box, a.notice)
+    return manual_control.reclaim(a.data_dir, a.box, a.notice)
 
 
 def _rebalance(a: argparse.Namespace) -> Any:
-    return control.rebalance(a.data_dir, a.box)
+    return manual_control.rebalance(a.data_dir, a.box)
 
 
 def _link(a: argparse.Namespace) -> Any:
     if a.cut or a.up:
-        return control.set_link_up(a.data_dir, a.box, a.up)
-    return control.set_link_rate(a.data_dir, a.box, None if a.rate == "none" else bits_per_second(a.rate))
+        return manual_control.set_link_up(a.data_dir, a.box, a.up)
+    return manual_control.set_link_rate(a.data_dir, a.box, None if a.rate == "none" else bits_per_second(a.rate))
 
 
 def _list(a: argparse.Namespace) -> Any:
-    return control.list_boxes(a.data_dir)
+    return manual_control.list_boxes(a.data_dir)
 
 
 def _clean(a: argparse.Namespace) -> Any:
-    return control.clean(a.data_dir, end_living=a.all)
+    return manual_control.clean(a.data_dir, end_living=a.all)
 
 
 def _parser() -> argparse.ArgumentParser:

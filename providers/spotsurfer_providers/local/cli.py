@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from spotsurfer.cli.common import SESSION, examples
+from spotsurfer.common.units import parse_seconds
+from spotsurfer.config.paths import data_dir
 from spotsurfer.model.errors import UsageError
-from spotsurfer.places import data_dir
-from spotsurfer.units import parse_seconds
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
 
 app = typer.Typer(
     help="Boxes, the machines of the local provider: list, reclaim, cut off, clean up after a crash.",
@@ -32,7 +32,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing el
 @app.command(name="list", epilog=examples("spotsurfer local list", "spotsurfer local list --json"))
 def list_boxes(folder: Folder = None, as_json: AsJson = False) -> None:
     """Show the boxes of this host, those that ended lately included."""
-    rows = control.list_boxes(_home(folder))
+    rows = manual_control.list_boxes(_home(folder))
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -58,19 +58,19 @@ def reclaim(
         seconds = parse_seconds(notice)
     except ValueError as e:
         raise UsageError(f"--notice {e}.") from None
-    _done(control.reclaim(_home(folder), box, seconds), f"{box} is taken in {seconds:g} s.", as_json)
+    _done(manual_control.reclaim(_home(folder), box, seconds), f"{box} is taken in {seconds:g} s.", as_json)
 
 
 @app.command(epilog=examples("spotsurfer local cut box-4f0e9b112233"))
 def cut(box: Box, folder: Folder = None, as_json: AsJson = False) -> None:
     """Cut a box off the network; its metadata service stays."""
-    _done(control.set_link_up(_home(folder), box, False), f"{box} is cut off.", as_json)
+    _done(manual_control.set_link_up(_home(folder), box, False), f"{box} is cut off.", as_json)
 
 
 @app.command(epilog=examples("spotsurfer local mend box-4f0e9b112233"))
 def mend(box: Box, folder: Folder = None, as_json: AsJson = False) -> None:
     """Give a box its network back."""
-    _done(control.set_link_up(_home(folder), box, True), f"{box} is on the network.", as_json)
+    _done(manual_control.set_link_up(_home(folder), box, True), f"{box} is on the network.", as_json)
 
 
 @app.command(epilog=examples("spotsurfer local clean", "spotsurfer local clean --all --data-dir /srv/old"))
@@ -80,7 +80,7 @@ def clean(
     as_json: AsJson = False,
 ) -> None:
     """Remove what crashes and power cuts left: processes, mounts, loop devices, control groups."""
-    removed = control.clean(_home(folder), end_living=everything)
+    removed = manual_control.clean(_home(folder), end_living=everything)
     if as_json:
         print(json.dumps(removed, indent=2))
         return

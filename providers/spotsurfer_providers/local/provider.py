@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, Invalid, NoCapacity, ProviderError, QuotaExceeded
-from spotsurfer.model.ids import InstanceId
+from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.provider import (
     BillingRule,
@@ -32,14 +32,15 @@ from spotsurfer.ports.provider import (
     StoreAccess,
 )
 from spotsurfer_providers.catalog import instance_types
-from spotsurfer_providers.local import devices, network, orders, scenario, tidy
-from spotsurfer_providers.local.cgroups import Hierarchy
-from spotsurfer_providers.local.gateway import BUCKET
-from spotsurfer_providers.local.host import check_host
-from spotsurfer_providers.local.records import BoxFolder, BoxRecord, BoxState, Home, job_and_attempt
-from spotsurfer_providers.local.scenario_file import load
+from spotsurfer_providers.local import cleanup
+from spotsurfer_providers.local.box import network, rootfs, scenario, supervisor_client
+from spotsurfer_providers.local.box.cgroups import Hierarchy
+from spotsurfer_providers.local.box.records import BoxFolder, BoxRecord, BoxState, Home, job_and_attempt
+from spotsurfer_providers.local.box.scenario import load
+from spotsurfer_providers.local.box.supervisor_client import make_box, reap
+from spotsurfer_providers.local.host_checks import check_host
+from spotsurfer_providers.local.object_gateway.server import BUCKET
 from spotsurfer_providers.local.settings import LocalSettings
-from spotsurfer_providers.local.supervisor_process import make_box, reap
 
 USER_DATA_BYTES_MAX = 16 << 10
 OUTLET_SECONDS = 5.0
@@ -84,7 +85,7 @@ class LocalProvider:
         base = kind.spot_usd_micros_per_hour if market is Market.SPOT else listed
         factor = Decimal(repr(scenario.price_factor(self._plot, pool, market, at)))
         price = int((base * factor).to_integral_value(ROUND_HALF_UP))
-        return Offer(pool, market, price, listed, kind.cpus, kind.memory_bytes, gpus=devices.gpus_of_host())
+        return Offer(pool, market, price, listed, kind.cpus, kind.memory_bytes, gpus=rootfs.gpus_of_host())
 
     # ------------------------------------------------------------ instances
 
@@ -157,7 +158,7 @@ class LocalProvider:
         folder = BoxFolder(self._home.boxes / instance)
         if folder.path.exists() and folder.status().state is not BoxState.ENDED:
             folder.order_end()
-            orders.poke(folder.path)
+            supervisor_client.poke(folder.path)
 
     def describe(self) -> Listing:
         """All boxes of this family; those that ended, for an hour."""
@@ -166,10 +167,10 @@ class LocalProvider:
             return Listing((), complete=True)
         now = self._host.clock.now()
         try:
-            tidy.sweep_half_made(self._home, now)
+            cleanup.sweep_half_made(self._home, now)
             views, complete = self._views(check_host(), now)
             for folder in self._home.folders():
-                tidy.archive(self._home, folder, now)
+                cleanup.archive(self._home, folder, now)
         except OSError as e:
             raise ProviderError(f"The boxes in {self._home.path} can't be listed: {e}") from e
         return Listing(views, complete)
@@ -181,7 +182,7 @@ class LocalProvider:
             try:
                 record = folder.record()
                 if record.family == self._host.family:
-                    tidy.settle(self._home, trees, folder, now)
+                    cleanup.settle(self._home, trees, folder, now)
                     views.append(_view(record, folder))
             except FileNotFoundError:
                 complete = complete and not folder.path.exists()  # gone to the archive meanwhile
@@ -197,9 +198,9 @@ class LocalProvider:
         if not _BOX_ID.fullmatch(instance) or not folder.path.is_dir():
             raise ProviderError(f"there is no box {instance}")
         try:
-            told = orders.ask(folder.path, {"order": "status"}, OUTLET_SECONDS)
+            told = supervisor_client.ask(folder.path, {"order": "status"}, OUTLET_SECONDS)
             return network.plain_socket(int(told["supervisor"]))
-        except (orders.NoAnswer, OSError, ValueError, KeyError) as e:
+        except (supervisor_client.NoAnswer, OSError, ValueError, KeyError) as e:
             raise ProviderError(f"{instance} can't be reached: {e}") from e
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:

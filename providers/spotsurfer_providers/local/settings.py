@@ -10,10 +10,10 @@ from pathlib import Path
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.market import Pool
 from spotsurfer_providers.catalog import instance_types
-from spotsurfer_providers.local.disk import MAKERS
-from spotsurfer_providers.local.gateway import BUCKET
-from spotsurfer_providers.local.network import GATEWAY_PORT
-from spotsurfer_providers.local.strict import build
+from spotsurfer_providers.local.box.disk import MAKERS
+from spotsurfer_providers.local.box.network import GATEWAY_PORT
+from spotsurfer_providers.local.object_gateway.server import BUCKET
+from spotsurfer_providers.toml_tables import build
 
 REGION = "local"
 _GIB = 1 << 30

@@ -15,10 +15,11 @@ from pathlib import Path
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.sts.models import sts_backends
 from spotsurfer_providers.catalog import instance_types
-from spotsurfer_providers.local import control, network, orders, tidy
-from spotsurfer_providers.local.host import check_host
-from spotsurfer_providers.local.records import BoxFolder, BoxRecord, BoxState, Home
-from spotsurfer_providers.local.supervisor_process import make_box, reap
+from spotsurfer_providers.local import cleanup, manual_control
+from spotsurfer_providers.local.box import network, supervisor_client
+from spotsurfer_providers.local.box.records import BoxFolder, BoxRecord, BoxState, Home
+from spotsurfer_providers.local.box.supervisor_client import make_box, reap
+from spotsurfer_providers.local.host_checks import check_host
 from support.ec2.machines import Machine
 
 from spotsurfer.model.errors import Conflict, NotFound
@@ -67,13 +68,13 @@ class Boxes:
     def rebalance(self, machine: Machine) -> None:
         """In its metadata."""
         with contextlib.suppress(Conflict, NotFound):
-            control.rebalance(self._settings.state, _box(machine))
+            manual_control.rebalance(self._settings.state, _box(machine))
 
     def warn(self, machine: Machine, at: datetime) -> None:
         """In its metadata; the box ends then even if nobody comes back for it."""
         seconds = max(0.01, (at - self._clock.now()).total_seconds())
         with contextlib.suppress(Conflict, NotFound):
-            control.reclaim(self._settings.state, _box(machine), seconds)
+            manual_control.reclaim(self._settings.state, _box(machine), seconds)
 
     def end(self, machine: Machine, ended: Callable[[], None]) -> None:
         """At once."""
@@ -81,8 +82,8 @@ class Boxes:
             folder = self._home.folder(_box(machine))
             exists = folder.path.exists()
         if exists:
-            tidy.end_now(folder)
-            tidy.settle(self._home, check_host(), folder, self._clock.now())
+            cleanup.end_now(folder)
+            cleanup.settle(self._home, check_host(), folder, self._clock.now())
         with self._lock:
             self._watched.pop(_box(machine), None)
         reap()
@@ -121,7 +122,7 @@ class Boxes:
                 if _box(machine) not in self._watched:
                     return
             with contextlib.suppress(Conflict, NotFound):
-                control.set_metadata(self._settings.state, _box(machine), role(machine, self._settings.role_seconds))
+                manual_control.set_metadata(self._settings.state, _box(machine), role(machine, self._settings.role_seconds))
             self._renew_later(machine)
 
         timer = threading.Timer(self._settings.role_seconds / 2, renew)
@@ -195,12 +196,12 @@ def role(machine: Machine, seconds: int) -> dict[str, str]:
 
 def clean(state: Path) -> list[str]:
     """End and remove all boxes of a folder, whoever made them; what was removed."""
-    return control.clean(state, end_living=True)
+    return manual_control.clean(state, end_living=True)
 
 
 def leftovers(state: Path) -> list[str]:
     """Boxes of a folder that have not ended."""
-    return control.living(state)
+    return manual_control.living(state)
 
 
 def console(state: Path, instance: str) -> str:
@@ -211,7 +212,7 @@ def console(state: Path, instance: str) -> str:
 
 def ask_box(state: Path, instance: str, order: Mapping[str, object]) -> dict[str, object]:
     """One order to a box's supervisor. Raises orders.NoAnswer or ValueError."""
-    return orders.ask(Home(state).folder(box_of(instance)).path, order)
+    return supervisor_client.ask(Home(state).folder(box_of(instance)).path, order)
 
 
 def _box(machine: Machine) -> str:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.headlog import HeadLog
-from spotsurfer_agent.protocol import Head
-from spotsurfer_agent.store import open_store
-from spotsurfer_providers.local import control
+from spotsurfer_providers.local import manual_control
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.messages import Head
+from spotsurfer_wire.store.obstore import open_store
 from support import aws
 from support.boxes import Yard
 from support.ec2 import boxes
@@ -143,9 +143,9 @@ class Surf(Fleet):
         for m in self.cloud.machines():
             parts.append(f"== {m['id']} {m['state']} {m['market']} {m['zone']} {m['reason']}")
             parts.append(boxes.console(self.state, m["id"])[-1500:])
-        for box in control.living(self.state):
+        for box in manual_control.living(self.state):
             with suppress(OSError, SpotsurferError):
-                log = Path(f"/proc/{control.box_status(self.state, box)['pid']}/root/var/lib/spotsurfer/agent.log")
+                log = Path(f"/proc/{manual_control.box_status(self.state, box)['pid']}/root/var/lib/spotsurfer/agent.log")
                 parts.append(f"== {box}\n" + log.read_text()[-3000:])
         return "\n".join(parts)
 

@@ -18,7 +18,7 @@ from support.iam.rights import Role
 from support.inventory import inventory
 from support.terraform import Terraform
 
-from spotsurfer.settings import load_settings
+from spotsurfer.config.settings import load_settings
 
 IMAGE = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 # Everything happens sooner than an operator would want it; what Terraform wrote stays as it is.

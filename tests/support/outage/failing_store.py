@@ -17,37 +17,37 @@ def fails(*, write: bool) -> bool:
 
 
 def in_controller() -> None:
-    from spotsurfer_agent import store, storeport
+    from spotsurfer_wire.store import obstore, port
 
     def failing(name: str) -> None:
-        real = getattr(store.ObstoreStore, name)
+        real = getattr(obstore.ObstoreStore, name)
 
         def call(self: object, *given: object, **named: object) -> object:
             if fails(write=name in WRITES):
-                raise storeport.StoreUnreachable(f"503 Slow Down: {name} {given[0]}")
+                raise port.StoreUnreachable(f"503 Slow Down: {name} {given[0]}")
             return real(self, *given, **named)
 
-        setattr(store.ObstoreStore, name, call)
+        setattr(obstore.ObstoreStore, name, call)
 
     for name in (*READS, *WRITES):
         failing(name)
 
 
 def in_boxes() -> None:
-    from spotsurfer_providers.local import gateway
-    from spotsurfer_providers.local.s3_text import S3Error
+    from spotsurfer_providers.local.object_gateway import server
+    from spotsurfer_providers.local.object_gateway.s3_protocol import S3Error
 
-    real = gateway.GatewayHandler._parse
+    real = server.GatewayHandler._parse
 
-    def parse(self: gateway.GatewayHandler) -> None:
+    def parse(self: server.GatewayHandler) -> None:
         real(self)
         if fails(write=self.command not in ("GET", "HEAD")):
             raise S3Error(503, "SlowDown", "please reduce your request rate")
 
-    gateway.GatewayHandler._parse = parse  # type: ignore[method-assign]
+    server.GatewayHandler._parse = parse  # type: ignore[method-assign]
 
 
-if "spotsurfer_providers.local.supervisor" in sys.orig_argv:
+if "spotsurfer_providers.local.box.supervisor" in sys.orig_argv:
     in_boxes()
 elif "serve" in sys.orig_argv:
     in_controller()

@@ -1,0 +1,100 @@
+"""One agent process: puts the parts together and runs the loop. The only place that knows which engine there is."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from spotsurfer_wire.chunks.budget import Limits
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.linux import memory
+from spotsurfer_wire.messages import AgentConfig
+
+from spotsurfer_agent import __version__
+from spotsurfer_agent.control import respawn
+from spotsurfer_agent.control.loop import Agent, Surroundings
+from spotsurfer_agent.control.notices import Dialect, Watcher
+from spotsurfer_agent.control.state_file import StateFile
+from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.engines.none import UnfitEngine
+from spotsurfer_agent.host import network
+from spotsurfer_agent.host.tools import ToolMissing, Tools
+from spotsurfer_agent.host.usage import Gpus, Sampler
+from spotsurfer_agent.linux import syscalls
+from spotsurfer_agent.ports.engine import Engine
+from spotsurfer_agent.prepare.images.cache import ImageRules
+from spotsurfer_agent.prepare.inputs.delivery import JobInputs
+from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.shim.client import GROUPS
+from spotsurfer_agent.store.cache import DiskCache
+from spotsurfer_agent.store.credentials import REPORTED, StoreAccess, wait_for_first
+from spotsurfer_agent.store.fence import WriteFence
+from spotsurfer_agent.store.retry import RetryingStore
+
+log = logging.getLogger(__name__)
+CACHE = "cache"  # of objects fetched ahead, in the agent's folder
+
+
+def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
+    """Run the agent in this process: True when the attempt is over, False when told to make room for another process.
+
+    Raises WrongKey where the configuration's key is none.
+    """
+    syscalls.leave_no_core()
+    memory.share_heap()
+    state = StateFile(base / "agent-state.json", config.job, config.attempt)
+    began = state.memory.began
+    keys = Keys.of_hex(config.key, config.lineage or config.job, config.encrypt)
+    cache = DiskCache(base / CACHE, config.cache_bytes)
+    cache.clear()  # what another process left was not made durable
+    way, beat = StoreAccess.of(config), respawn.beater()
+    if way.purse is not None and not began:  # a job that runs must be looked after at once
+        wait_for_first(way.purse, beat)
+    given = Surroundings(
+        way.open(),
+        lambda gate: _make_engine(base, config, way, gate, keys, began),
+        Watcher(dialect),
+        state,
+        keys,
+        cache,
+        JobInputs.of(base, config, way.purse),
+        Sampler(base / "job" / GROUPS, gpus=Gpus().newest),
+        beat=beat,
+        reported=(base / REPORTED).touch,
+    )
+    agent = Agent(config, given)
+    signal.signal(signal.SIGTERM, lambda *_: agent.stop())
+    signal.signal(signal.SIGINT, lambda *_: agent.stop())
+    signal.signal(signal.SIGUSR1, lambda *_: agent.look_now())
+    log.info("agent %s of attempt %s/%d begins", __version__, config.job, config.attempt)
+    over = agent.run()
+    log.info("the attempt is over: %s" if over else "another agent takes over from state %s", agent.state.name)
+    return over
+
+
+def _make_engine(base: Path, config: AgentConfig, way: StoreAccess, store: WriteFence, keys: Keys, began: bool) -> Engine:
+    """Without its tools the agent still reports why it is of no use."""
+    prefix = Path(sys.executable).parent.parent / "prefix"  # of the runtime that this interpreter belongs to
+    try:
+        tools = Tools.find(prefix if prefix.is_dir() else None)
+        if config.walled:
+            network.wall_off(tools)
+        origin = Origin(way, config.key, config.lazy, cache=str(base / CACHE))
+        memory, threads = config.checkpoint_memory_bytes, config.checkpoint_threads
+        limits, patient = Limits.of_settings(memory, threads, config.compression), RetryingStore(store)
+
+        insecure, authorities = tuple(config.insecure_registries), config.registry_authorities
+        rules = ImageRules(config.image_cache_bytes, insecure, authorities=authorities)
+
+        def make(kind: type[Hosted]) -> Hosted:
+            engine = kind(base, config.job, patient, tools, keys, origin)
+            engine.limit(limits, memory)
+            engine.keep_images(rules)
+            return engine
+
+        return EngineChoice(base, config.job, patient, make)
+    except (ToolMissing, OSError) as e:
+        return UnfitEngine(str(e), began)

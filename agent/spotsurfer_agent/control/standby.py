@@ -1,0 +1,287 @@
+"""A standby machine: prefetches the newest checkpoint, and says whether it could take the job."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from spotsurfer_wire import manifest, object_keys
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.manifest import Manifest, Stored
+from spotsurfer_wire.messages import Head, Spec, Warm
+from spotsurfer_wire.store.port import StoreError
+
+from spotsurfer_agent.control.tasks import Work
+from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_agent.store.cache import CachedStore, DiskCache
+from spotsurfer_agent.store.fence import FenceClosed
+
+# Whether a machine that stands by could take the job now. The controller drains nobody for one that could not.
+#
+# In this order: what is known of the machine is compared with what the newest checkpoint needs, which takes one small object;
+# then root, shared file systems and inputs are brought; then the files that could be looked at only now are compared. Who does
+# not answer is asked again, ever more seldom, while the job runs on where it is: another machine would get no answer either.
+
+log = logging.getLogger(__name__)
+
+PAUSES_SECONDS = (5.0, 10.0, 20.0, 40.0, 60.0)  # between tries for what nobody gives; the last one again and again
+UNFIT = ("refused", "image", "input")  # kinds of errors that speak against this machine, or against any
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known at one instant. With neither reason the job may come."""
+
+    waits: str = ""  # why the job should not come yet, in a sentence's second half
+    unfit: str = ""  # why it can't go on here
+    kind: str = ""  # of that; "" = facts speak against it
+
+
+NOT_YET = Standing("it is compared with what the job needs")
+READY = Standing()
+
+
+class _Unanswered(Exception):
+    """Somebody whom the job needs does not answer. `kind` is what becomes of it in the end."""
+
+    def __init__(self, kind: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+
+
+@dataclass
+class Readiness:
+    """Of one machine for its job. `look` may take long: it belongs into a thread of its own. Durations in seconds."""
+
+    work: Work
+    halt: Callable[[], None]  # raises GateShut where the job does not come any more
+    limit_seconds: float  # after so long without an answer the machine gives up
+    standing: Standing = field(default=NOT_YET, init=False)
+    _for: str | None = field(default=None, init=False)  # checkpoint of which all is known; "" = there is none yet
+    _tries: int = field(default=0, init=False)
+    _again_at: float = field(default=float("-inf"), init=False)
+    _unanswered_since: float | None = field(default=None, init=False)
+
+    def look(self) -> None:
+        """Compare and bring, unless all is known of the newest checkpoint. What comes of it is in `standing`."""
+        spec, target = self.work.mailbox.mail.spec, self._newest()
+        if spec is None or target is None or target == self._for or self.work.now() < self._again_at:
+            return
+        try:
+            self._told(self._looked(spec, target), target)
+        except FenceClosed:
+            return
+        except _Unanswered as e:
+            self._wait(e)
+        except EngineError as e:
+            known = e.kind in UNFIT
+            self._told(Standing(unfit=str(e), kind=e.kind) if known else READY, None if known else target)
+        except StoreError as e:
+            self._later(Standing(f"the store does not answer: {e}"))
+
+    @property
+    def told(self) -> Standing:
+        """What is known now; where there is nothing to find out, that is known at once."""
+        spec = self.work.mailbox.mail.spec
+        simple = spec is not None and self._newest() == "" and not _brings(spec)
+        return READY if simple else self.standing
+
+    def _newest(self) -> str | None:
+        """The newest checkpoint; "" where none is to be compared with, None where that is not known."""
+        head = self.work.heads.newest
+        if head is None:  # of a job that nobody was granted yet the log is empty
+            return "" if self.work.mailbox.mail.head_at > float("-inf") else None
+        # A job that was over and gets a machine goes back to a checkpoint which only the grant names.
+        return "" if head.done is not None else head.checkpoint or ""
+
+    def check(self) -> None:
+        """Raises EngineError where nothing should be fetched for the job yet."""
+        told = self.standing
+        if told.waits or told.unfit:
+            raise EngineError(told.kind or "refused", told.unfit or told.waits)
+
+    # ------------------------------------------------------------ one look
+
+    def _looked(self, spec: Spec, target: str) -> Standing:
+        image = self._image(target) if target else None
+        brings = _brings(spec)
+        if image is not None and (why := self.work.engine.unfit(image, whole=not brings)):
+            return Standing(unfit=why)
+        if image is not None:
+            self.halt()  # to read it may have taken long: what is started for a job that is here already would be in its way
+            self.work.engine.expect(image)
+        if not brings:
+            return READY
+        self._bring(spec)
+        return Standing(unfit=self.work.engine.unfit(image) if image is not None else "")
+
+    def _image(self, target: str) -> Manifest | None:
+        try:
+            return self.work.manifest(target)
+        except ProtocolError as e:
+            log.warning("checkpoint %s can't be read, so nothing is compared: %s", target, e)
+            return None  # the restore says so, and an older one is taken
+
+    def _bring(self, spec: Spec) -> None:
+        try:
+            self.work.engine.prepare(spec, self._progress)
+        except EngineError as e:
+            raise _Unanswered("image", str(e)) if e.kind == "store" else e from e
+        try:
+            self.work.bring_ahead(spec, self.halt)
+        except FenceClosed:
+            raise
+        except StoreError as e:
+            raise _Unanswered("input", str(e)) from e
+
+    def _progress(self, stage: str) -> None:
+        if self._unanswered_since is None and not self.standing.unfit:
+            self.standing = Standing(f"it is {stage}")
+
+    # ------------------------------------------------------------ what comes of it
+
+    def _told(self, standing: Standing, target: str | None) -> None:
+        """`target`: there is nothing left to find out about it."""
+        self.standing, self._for, self._unanswered_since = standing, target, None
+        if target is None:
+            self._pause()
+        else:
+            self._tries = 0
+
+    def _wait(self, e: _Unanswered) -> None:
+        now = self.work.now()
+        since = self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since
+        over = now - since >= self.limit_seconds
+        self._later(Standing(unfit=str(e), kind=e.kind) if over else Standing(f"{e}; it is asked again"))
+
+    def _later(self, standing: Standing) -> None:
+        log.warning("the job can't come: %s", standing.unfit or standing.waits)
+        self.standing, self._for = standing, None
+        self._pause()
+
+    def _pause(self) -> None:
+        self._again_at = self.work.now() + PAUSES_SECONDS[min(self._tries, len(PAUSES_SECONDS) - 1)]
+        self._tries += 1
+
+
+def _brings(spec: Spec) -> bool:
+    """Something has to be on the machine before the job comes."""
+    return bool(spec.image or spec.fetches or spec.shares)
+
+
+# While a machine waits for its job it fetches the newest checkpoint, and follows each new one.
+#
+# So when the job comes, its memory and files are on the disk already, and only what the final save found new is still in the
+# store. Nothing depends on it: what was not fetched in time is fetched by the restore.
+
+THREADS = 8  # fetches at once: one at a time waits more for answers than for bytes
+COLD = Warm(None, 0, 0)
+
+
+@dataclass
+class Standby:
+    """Fetches for one job. `look` is one go and may take long: it belongs into a thread of its own."""
+
+    store: CachedStore
+    job: str
+    keys: Keys
+    newest: Callable[[], Head | None]
+    threads: int = THREADS
+    prepare: Callable[[], None] = field(default=lambda: None)  # has what the job needs besides its checkpoint; may take long
+    warm: Warm = field(default=COLD, init=False)  # as far as it is now
+    _active: bool = field(default=False, init=False)
+    _used: bool = field(default=False, init=False)  # something may lie in the cache
+    _done: str | None = field(default=None, init=False)  # the checkpoint that there is nothing left to do for
+
+    @property
+    def _cache(self) -> DiskCache:
+        return self.store.cache
+
+    def resume(self) -> None:
+        """The machine waits: looks do something."""
+        self._active = self._used = True
+
+    def stop(self) -> None:
+        """The job comes, or never will: what is being fetched is the last."""
+        self._active = False
+
+    def clear(self) -> None:
+        """The job has all it needs: give the disk back."""
+        if self._used:
+            self._active, self._used, self.warm, self._done = False, False, COLD, None
+            self._cache.clear()
+
+    def look(self) -> None:
+        """Fetch what the newest checkpoint needs and is not here. Failures of the store end the look; the next goes on."""
+        target = self._target()
+        if not self._active or target is None or target == self._done:
+            return
+        try:
+            self.prepare()
+            self._fetch(target)
+        except (StoreError, ProtocolError, EngineError) as e:
+            log.warning("checkpoint %s can't be fetched ahead: %s", target, e)
+
+    def _target(self) -> str | None:
+        head = self.newest()
+        return None if head is None or head.done is not None else head.checkpoint
+
+    def _fetch(self, target: str) -> None:
+        key = object_keys.manifest_key(self.job, target)
+        data = self.store.get(key)
+        if data is None:
+            raise StoreError(f"{key} is missing")
+        image = manifest.decode(data, self.keys, self.job, target)
+        needed = objects(image, self.job)
+        self._cache.spared_bytes = sum(e.extents.bytes for e in image.scratch)  # they come beside it
+        self._make_room(needed, key)
+        self._cache.put(key, data)
+        missing = [k for k in needed if not self._cache.has(k)]
+        whole = sum(needed.values())
+        self.warm = Warm(None, whole - sum(needed[k] for k in missing), whole)
+        if self._fetch_all(target, missing, needed):
+            self._done = target
+            self.warm = Warm(target, self.warm.held_bytes, whole)
+
+    def _make_room(self, needed: dict[str, int], key: str) -> None:
+        """What older checkpoints alone needed goes when it is in the way."""
+        missing = sum(size for k, size in needed.items() if not self._cache.has(k))
+        if self._cache.held_bytes + missing > self._cache.bytes_max:
+            self._cache.keep_only({key, *needed})
+
+    def _fetch_all(self, target: str, missing: Sequence[str], needed: dict[str, int]) -> bool:
+        """Whether there is nothing left to do: all is here, or as much as there is room for."""
+        pool = ThreadPoolExecutor(self.threads, "warm")
+        try:
+            for key, going_on in zip(missing, pool.map(lambda k: self._fetch_one(target, k), missing), strict=True):
+                if not going_on:
+                    break
+                self.warm = Warm(None, self.warm.held_bytes + needed[key], self.warm.needed_bytes)
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return self._active and self._target() == target
+
+    def _fetch_one(self, target: str, key: str) -> bool:
+        """Whether fetching goes on."""
+        if not self._active or self._target() != target:
+            return False
+        data = self.store.behind.get(key)
+        if data is None:
+            raise StoreError(f"{key} is missing")
+        return self._cache.put(key, data)
+
+
+def objects(image: Manifest, job: str) -> dict[str, int]:
+    """Keys of what a checkpoint consists of, in the order of its manifest, with the plain bytes that it needs of each."""
+    found: dict[str, int] = {}
+    for chunk in image.chunks:
+        key = _key(chunk, job)
+        found[key] = found.get(key, 0) + chunk.size
+    return found
+
+
+def _key(chunk: Stored, job: str) -> str:
+    return object_keys.pack_key(job, chunk.pack) if chunk.pack else object_keys.chunk_key(job, chunk.digest)

@@ -1,0 +1,483 @@
+"""The agent's long tasks, one at a time (save, restore, finish), and the pins that keep the garbage collector away."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from spotsurfer_wire import clock, json_codec, manifest, object_keys
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import Condemned, Done, Intent, SaveFacts, Spec
+from spotsurfer_wire.store.port import ObjectStore, StoreDenied, StoreError, StoreFull, StoreUnreachable
+
+from spotsurfer_agent.control import mailbox
+from spotsurfer_agent.control.facts import Outcome, Task
+from spotsurfer_agent.control.mailbox import Fenced, Heads, InDoubt, Mailbox
+from spotsurfer_agent.control.state_file import StateFile, StepBook
+from spotsurfer_agent.control.uploads import Logs
+from spotsurfer_agent.files import staging
+from spotsurfer_agent.host import steps
+from spotsurfer_agent.host.hints import Hints
+from spotsurfer_agent.ports.engine import Engine, EngineError, SaveRequest, WorkloadState
+from spotsurfer_agent.prepare.inputs.delivery import JobInputs
+from spotsurfer_agent.store.fence import WriteFence
+from spotsurfer_agent.store.retry import Retry, RetryingStore
+
+# Keeps the controller's collector away from what a save under way relies on.
+#
+# Collector and writer meet without a clock. The collector writes its list, waits, looks again at all manifests and only then
+# removes; the writer makes its manifest and only then reads the list. So either the collector's second look finds the manifest,
+# or the writer finds its chunk on the list and does not commit. The intent makes that last case rare: while one stands, no
+# list is written.
+
+
+class Named(Protocol):
+    """A chunk as manifests name it."""
+
+    @property
+    def digest(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def pack(self) -> str:
+        """The object that holds it; empty = one of its own."""
+        ...
+
+
+class CondemnedChunk(StoreError):
+    """The collector is about to remove a chunk that the save relies on: it must not be committed, but made again."""
+
+
+class Pins:
+    """Intents of one job's saves, and the look at the collector's list."""
+
+    def __init__(self, store: ObjectStore, job: str) -> None:
+        self._store = store
+        self._job = job
+
+    def begin(self, checkpoint: str, base: str | None) -> frozenset[str]:
+        """Say that a save begins, before its first chunk is offered or believed to be there; repeating it is harmless.
+
+        Returns the names of chunks and packs that are about to be removed: the save must neither reuse them nor rely on
+        finding them there. Raises StoreError.
+        """
+        intent = Intent(checkpoint, base, clock.utc_text())
+        self._store.create(object_keys.intent_key(self._job, checkpoint), json_codec.encode(intent))
+        return self._condemned()
+
+    def check(self, chunks: Iterable[Named]) -> None:
+        """Call it when the manifest is in the store and its head entry is not. Raises CondemnedChunk, StoreError."""
+        condemned = self._condemned()
+        if condemned and (doomed := condemned.intersection(c.pack or c.digest for c in chunks)):
+            raise CondemnedChunk(
+                f"the collector is removing {len(doomed)} chunks that the checkpoint relies on: they are sent anew next time"
+            )
+
+    def end(self, checkpoint: str) -> None:
+        """The save is committed, or will never be. Raises StoreError."""
+        self._store.delete([object_keys.intent_key(self._job, checkpoint)])
+
+    def _condemned(self) -> frozenset[str]:
+        data = self._store.get(object_keys.condemned_key(self._job))
+        return frozenset(json_codec.decode(Condemned, data).names) if data is not None else frozenset()
+
+
+# The long tasks of the agent, one at a time: what stands between the machine's wish and the engine's deed.
+#
+# Order of writes, because each may be the last one before a crash. A checkpoint: chunks, manifest (both the engine's), output
+# up to the freeze, head entry. The end: output, result files, head entry. Whoever sees an entry finds everything it speaks of.
+
+READ_TRIES = 5
+READ_PAUSE_SECONDS = 2.0
+CAME_BACK = "it came back: it could not go on where it was moved to"
+NAMED = 5  # files that a sentence names
+
+
+@dataclass
+class Work:
+    """Everything a task needs. `stage` says what a save is doing, for people."""
+
+    job: str
+    attempt: int
+    engine: Engine
+    store: WriteFence
+    heads: Heads
+    mailbox: Mailbox
+    logs: Logs
+    state: StateFile
+    keys: Keys
+    now: Callable[[], float] = clock.monotonic
+    wait: Callable[[float], None] = time.sleep
+    urgent: Callable[[], bool] = field(default=lambda: False)  # the cloud takes the machine
+    goods: JobInputs | None = None
+    keeps: Callable[[], bool] = field(default=lambda: False)  # a final save leaves the job frozen: it may come back
+    pressed: bool = False  # the job stands still for want of memory
+    stage: str = ""
+    _refused: str = field(default="", init=False)  # why our own commit said no
+    _unknown: bool = field(default=False, init=False)  # its head entry may have been written all the same, or may be yet
+    _stood_seconds: float = field(default=0.0, init=False)  # of a final save that was settled: until then
+    _saved_at: float | None = field(default=None, init=False)  # when the last save ended, if the program has ended by it
+
+    @property
+    def _patience(self) -> Retry:
+        return Retry(now=self.now, wait=self.wait)
+
+    @property
+    def _patient(self) -> RetryingStore:
+        """The store for all but the head log."""
+        return RetryingStore(self.store, self._patience)
+
+    def do(self, task: Task) -> Outcome:
+        """Carry a task out; every foreseen failure becomes part of the outcome."""
+        doing: dict[Task, Callable[[], Outcome]] = {
+            Task.BOOT: self._boot,
+            Task.BEGIN: self._begin,
+            Task.STEP: self._step,
+            Task.LIVE: lambda: self._save(final=False),
+            Task.FINAL: lambda: self._save(final=True),
+            Task.THAW: self._thaw,
+            Task.SETTLE: self._settle,
+            Task.PUBLISH: self._publish,
+            Task.KILL: self._kill,
+        }
+        try:
+            return doing[task]()
+        except EngineError as e:
+            return self._fail(task, self._refused or str(e), e.kind)
+        except staging.FilesError as e:
+            return self._fail(task, str(e), e.kind)
+        except (StoreError, Fenced) as e:
+            return self._fail(task, str(e), "store")
+        except ProtocolError as e:
+            return self._fail(task, str(e), "restore" if task is Task.BEGIN else "store")
+        finally:
+            self.stage, self._refused, self._unknown = "", "", False
+
+    def _fail(self, task: Task, sentence: str, kind: str) -> Outcome:
+        return Outcome(task, self.now(), sentence or f"{task} failed", kind)
+
+    def _boot(self) -> Outcome:
+        status = self.engine.adopt()
+        ran_here = status.state is not WorkloadState.ABSENT or self.state.memory.between_steps
+        problems = [] if ran_here else self.engine.preflight()
+        if problems:
+            return self._fail(Task.BOOT, " ".join(problems), "start")
+        if ran_here:
+            self.logs.resume(self.state.memory.log_begin)
+            self.state.update(began=True)  # the agent before us may have died before it wrote so
+            self.steps.seen(status)
+        return Outcome(Task.BOOT, self.now())
+
+    def _begin(self) -> Outcome:
+        head, spec, began = self.heads.newest, self._spec(), self.now()
+        if head is None:
+            raise Fenced("the head log is empty")
+        self.engine.kill()  # an earlier agent may have died in the middle of this
+        self.engine.prepare(spec, self._progress)
+        if head.checkpoint is None:
+            first = self.steps.first(spec)
+            self._bring(spec)
+            staging.place_inputs(self._patient, spec, self.engine.scratch())
+            if self.goods is not None:
+                self.goods.delivery.place(spec, self.engine.scratch())
+            self.store.check()  # bringing all that takes its time: somebody else may own the job by now
+            self.engine.start(first)
+            self.logs.begin({})
+            self.state.update(began=True)
+            return Outcome(Task.BEGIN, self.now())
+        image = self.manifest(head.checkpoint)
+        if image is None:
+            return self._fail(Task.BEGIN, f"checkpoint {head.checkpoint} has no manifest: an older one must do", "restore")
+        if why := self.engine.unfit(image):
+            return self._fail(Task.BEGIN, why, "refused")
+        self._bring(spec)
+        self.store.check()
+        self.engine.restore(image, self.steps.taken_over(spec, image))
+        self.logs.begin(image.log)
+        self.state.update(began=True, restore_seconds=self.now() - began)
+        return Outcome(Task.BEGIN, self.now(), kind="hook", note=self.engine.note)
+
+    def _step(self) -> Outcome:
+        """The next of the job's commands. What was noted of it before counts: this may be the second agent that does it."""
+        status = self.engine.status()
+        if status.saved_itself:
+            return self._go_on()
+        spec, log = self.steps.turn(self._spec(), status)
+        self.engine.next_step(spec, log)
+        self.steps.started()
+        return Outcome(Task.STEP, self.now())
+
+    def _go_on(self) -> Outcome:
+        """The same command again, which ended as it saved itself; until then it stands still for that save."""
+        runs = self.steps.runs
+        self.engine.go_on(steps.at(self._spec(), runs[-1].number, runs))
+        frozen = self.state.memory.frozen_seconds + (self.now() - self._saved_at if self._saved_at is not None else 0.0)
+        self._saved_at = None
+        self.state.update(frozen_seconds=frozen)
+        return Outcome(Task.STEP, self.now())
+
+    @property
+    def steps(self) -> StepBook:
+        """What ran of the job, step by step."""
+        return StepBook(self.state)
+
+    @property
+    def unprotected(self) -> str:
+        """Why nothing is saved of the step that runs, in one sentence; empty = it is saved."""
+        spec, runs = self.mailbox.mail.spec, self.steps.runs
+        return steps.unprotected(spec, runs[-1].number) if spec is not None and runs else ""
+
+    def _bring(self, spec: Spec) -> None:
+        """What the job needs beside its command. Raises FilesError, StoreError; also where nobody wants the job any more."""
+        if self.goods is not None:
+            self.goods.ready(spec, self._patient, self.engine.scratch(), self.store.check, self._progress)
+            self.stage = ""
+
+    def bring_ahead(self, spec: Spec, halt: Callable[[], None]) -> None:
+        """What the job needs, before it comes. Raises EngineError with why that can't be, StoreError."""
+        if self.goods is not None and (spec.fetches or spec.shares):
+            try:
+                self.goods.ahead(spec, self._patient, self.engine.scratch(), halt)
+            except staging.FilesError as e:
+                raise EngineError(e.kind, str(e)) from e
+
+    def _spec(self) -> Spec:
+        spec = self.mailbox.mail.spec
+        if spec is None:
+            raise StoreError("the job's specification was not read yet")
+        return spec
+
+    def manifest(self, checkpoint: str) -> Manifest | None:
+        """What a checkpoint consists of; None where it is not there. Raises StoreError, ProtocolError.
+
+        A store that stumbles for seconds must not cost an attempt, so it is asked again.
+        """
+        for tries in range(1, READ_TRIES + 1):
+            try:
+                data = self._patient.get(object_keys.manifest_key(self.job, checkpoint))
+                return manifest.decode(data, self.keys, self.job, checkpoint) if data is not None else None
+            except StoreError as e:
+                if tries == READ_TRIES or isinstance(e, StoreUnreachable):  # patience was had with that
+                    raise
+                self.wait(READ_PAUSE_SECONDS)
+        raise AssertionError("unreachable")
+
+    # ---------------------------------------------------------------- saves
+
+    def _save(self, *, final: bool) -> Outcome:
+        task = Task.FINAL if final else Task.LIVE
+        head = self.heads.newest
+        if head is None:
+            raise Fenced("the head log is empty")
+        if final and (self._spec().engine == "none" or self.unprotected):
+            return self._left_unsaved()
+        # Each try has its own number: a manifest that lost its race must never be overwritten by another.
+        sequence = max(head.sequence, self.state.memory.save_sequence) + 1
+        self.state.update(save_sequence=sequence)
+        self.hints.heard()
+        request = SaveRequest(
+            checkpoint=object_keys.checkpoint_id(self.attempt, sequence),
+            epoch=self.attempt,
+            sequence=sequence,
+            final=final,
+            keep=final and self.keeps() and not self.pressed,
+            cpu_seconds_before=self.steps.cpu_before,
+            base=head.checkpoint,
+            commit=lambda image: self._commit(image, final=final),
+            progress=self._progress,
+            urgent=self.urgent(),
+            pressed=self.pressed,
+            steps=tuple(self.steps.runs),
+        )
+        self._saved_at = None
+        saved = self._pinned(request)
+        self._saved_at = self.now() if self.engine.status().saved_itself else None
+        self._count(saved)
+        return Outcome(task, self.now(), save=saved, kind="hook", note=self.engine.note)
+
+    def _count(self, saved: SaveFacts) -> None:
+        memory = self.state.memory
+        frozen = memory.frozen_seconds + saved.frozen_seconds
+        self.state.update(saves=memory.saves + 1, frozen_seconds=frozen, last_save=dataclasses.asdict(saved))
+
+    @property
+    def hints(self) -> Hints:
+        """What the job tells of its own accord."""
+        return Hints(Path(self.engine.scratch()))
+
+    def _left_unsaved(self) -> Outcome:
+        """Drain a job, or a step of it, that its user runs without checkpoints: it dies here, and begins again elsewhere.
+
+        In this order, because nothing of it may run after its final entry; output first: it shows that the store takes writes.
+        """
+        status = self.engine.status()
+        self._flush(dict(status.log or {}))
+        self.steps.keep_used(status.cpu_seconds)
+        self.engine.kill()
+        self.heads.append(mailbox.unsaved, True, self.store.check, self.wait)
+        return Outcome(Task.FINAL, self.now())
+
+    def _pinned(self, request: SaveRequest) -> SaveFacts:
+        """The save itself. Its intent stays behind where its outcome is not known: a later entry of the head log ends it."""
+        request = dataclasses.replace(request, condemned=Pins(self._patient, self.job).begin(request.checkpoint, request.base))
+        pins = Pins(self.store, self.job)  # a next save must not wait for the end of this one's to be said
+        try:
+            saved = self.engine.save(request)
+        except InDoubt:
+            raise
+        except BaseException:
+            if not self._unknown:
+                with contextlib.suppress(StoreError):
+                    pins.end(request.checkpoint)
+            raise
+        with contextlib.suppress(StoreError):
+            pins.end(request.checkpoint)
+        return saved
+
+    def _progress(self, stage: str) -> None:
+        self.stage = stage
+
+    def _flush(self, log: Mapping[str, int]) -> None:
+        """All output up to there."""
+        self._patience.ask(lambda: self.logs.flush(log))
+
+    def _commit(self, image: Manifest, *, final: bool) -> bool:
+        """The last step of a save: output, then the head entry. False = it is not ours, and `_refused` says why."""
+        self.stage = "committing"
+        try:
+            self._flush(image.log)
+            self._unclaimed(image)
+            self._unknown = True
+            self._append(image, final=final)
+            self._unknown = False
+        except InDoubt:
+            raise  # the job stays frozen: it must never run on after its final entry
+        except (Fenced, StoreError, ProtocolError) as e:
+            self._unknown &= not isinstance(e, Fenced | StoreDenied | StoreFull)
+            self._refused = f"checkpoint {image.id} was not committed: {e}"
+            return False
+        return True
+
+    def _append(self, image: Manifest, *, final: bool) -> None:
+        if final:
+            self.steps.keep_used(image.cpu_seconds - self.steps.cpu_before)
+        self.heads.append(lambda base: mailbox.committed(base, image, final), final, self.store.check, self.wait)
+
+    def _unclaimed(self, image: Manifest) -> None:
+        """Its manifest is in the store; does the collector claim a chunk of it? Raises CondemnedChunk, StoreError."""
+        for tries in range(1, READ_TRIES + 1):
+            try:
+                Pins(self._patient, self.job).check(image.chunks)
+            except StoreError as e:
+                if tries == READ_TRIES or isinstance(e, CondemnedChunk | StoreUnreachable):
+                    raise
+                self.wait(READ_PAUSE_SECONDS)
+            else:
+                return
+
+    def _settle(self) -> Outcome:
+        """A final save whose agent died: complete it if its manifest is there, else let the job run on.
+
+        Without a manifest its head entry was never begun, so none can still be on its way. With it the entry may be, and only
+        winning the number ourselves makes sure.
+        """
+        self.heads.refresh()
+        status = self.engine.status()
+        pending, self._stood_seconds = status.pending_final, status.pending_seconds
+        if pending is None:
+            return Outcome(Task.SETTLE, self.now())
+        image = self.manifest(pending)
+        if image is not None and not self.heads.view.own_final:
+            self._flush(image.log)
+            try:
+                self._unclaimed(image)
+            except CondemnedChunk:
+                self.engine.settle(False)
+                raise
+            self._append(image, final=True)
+        if image is None or not self.keeps() or self.pressed:
+            self.engine.settle(image is not None)
+        return Outcome(Task.SETTLE, self.now())
+
+    def _thaw(self) -> Outcome:
+        """The job that was kept is ours again. An entry of our own comes first: who wins it is sure that nobody else has it."""
+        self.heads.append(mailbox.renewed, False, self.store.check, self.wait)
+        memory, stood = self.state.memory, self.engine.status().pending_seconds
+        counted = (memory.last_save or {}).get("frozen_seconds", 0.0)
+        self.engine.settle(False)
+        self.state.update(frozen_seconds=memory.frozen_seconds + max(stood - counted, 0.0))
+        return Outcome(Task.THAW, self.now(), kind="back", note=CAME_BACK)
+
+    def _count_left(self, stood_seconds: float) -> None:
+        """Our final save, where an agent before us died before it had counted it.
+
+        Where its base can't be read all of it counts as new. Raises StoreError, ProtocolError.
+        """
+        head, counted = self.heads.newest, self.state.memory.last_save or {}
+        if not self.heads.view.own_final or head is None or head.checkpoint in (None, counted.get("checkpoint")):
+            return
+        image = self.manifest(head.checkpoint)
+        if image is None or (image.kind, image.epoch) != ("final", self.attempt):
+            return  # the job was left unsaved
+        known: set[str] = set()
+        with contextlib.suppress(StoreError, ProtocolError):
+            base = self.manifest(image.base) if image.base is not None else None
+            known = {chunk.digest for chunk in base.chunks} if base is not None else known
+        new = sum(chunk.size for chunk in image.chunks if chunk.digest not in known)
+        frozen = stood_seconds or image.frozen_seconds
+        facts = (image.id, image.sequence, image.kind, image.image_bytes, new, frozen, frozen)
+        self._count(SaveFacts(*facts, memory_bytes=image.memory_bytes))
+
+    # ---------------------------------------------------------------- the end
+
+    def _publish(self) -> Outcome:
+        self.heads.refresh()
+        if self.heads.view.own_done:
+            return Outcome(Task.PUBLISH, self.now())
+        status, spec = self.engine.status(), self._spec()
+        log = dict(status.log or {})
+        self._flush(log)
+        prefix = object_keys.output_prefix(self.job, self.attempt)
+        out = staging.publish(self._patient, spec, prefix, self.engine.scratch())
+        runs = self.steps.close(status)
+        code = steps.exit_code(runs)
+        lacks = "" if code else _lacks(out)
+        done = Done(code, "exited", out.sizes, log, runs, out.digests, "" if spec.outputs_optional else lacks)
+        cpu = self.steps.cpu_before + status.cpu_seconds
+        self.steps.keep_used(status.cpu_seconds)
+        self.heads.append(lambda base: mailbox.closed(base, done, cpu), True, self.store.check, self.wait)
+        with contextlib.suppress(StoreError):  # nobody wants to see what there was before
+            self.store.delete([x.key for x in self.store.list(object_keys.partials_prefix(self.job))])
+        return Outcome(Task.PUBLISH, self.now(), note="; ".join(filter(None, (lacks, _passed_over(out)))))
+
+    def _kill(self) -> Outcome:
+        left = self.engine.status()
+        self.engine.kill()
+        with contextlib.suppress(StoreError, ProtocolError):
+            self._count_left(left.pending_seconds or self._stood_seconds)
+        if self.goods is not None:
+            self.goods.drop()
+        return Outcome(Task.KILL, self.now())
+
+
+def _lacks(out: staging.Published) -> str:
+    """What the user asked for and does not get."""
+    parts = []
+    if out.missing:
+        parts.append(f"no file matched the outputs {', '.join(out.missing)}")
+    if out.unnamed:
+        parts.append(f"not published, because their names are no UTF-8 or can't be printed: {', '.join(out.unnamed[:NAMED])}")
+    return "; ".join(parts)
+
+
+def _passed_over(out: staging.Published) -> str:
+    """A link to an input, which is there already, or a socket that is left over: nobody misses it."""
+    return f"passed over, because they are no files of the job: {', '.join(out.skipped[:NAMED])}" if out.skipped else ""

@@ -1,0 +1,236 @@
+"""What is uploaded while the job runs: its output in pieces, and partial results when the user asks."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_wire import clock, json_codec, object_keys, output
+from spotsurfer_wire.messages import Partial, Spec
+from spotsurfer_wire.output import Piece
+from spotsurfer_wire.store.port import FileStore, ObjectStore, StoreDenied, StoreError
+
+from spotsurfer_agent.control.mailbox import Mailbox
+from spotsurfer_agent.control.state_file import StateFile, runs_of
+from spotsurfer_agent.files import staging
+from spotsurfer_agent.files.staging import FilesError, Manner
+from spotsurfer_agent.ports.engine import Engine, EngineError, WorkloadState
+from spotsurfer_agent.store.retry import RetryingStore
+
+# The job's output, carried to the store in pieces that are never changed.
+#
+# A piece is named by the bytes that it holds, counted from the job's beginning. What is new goes up together with the small
+# pieces before it, as one, and those are removed then (`logpieces`): so there are few, however long the job prints. The bytes
+# come from the machine's disk. What is uploaded is known from the store itself, so an agent that was killed goes on where the
+# last piece ends.
+
+PIECES_MAX = 64  # in one push: a job that prints faster than the link must not keep a commit waiting
+STREAMS = (output.TIMES, "out", "err")  # who follows the output waits for the rows that put it in order, so they go first
+DENIED_PUSHES = 256  # who may not remove pieces adds to them by merging: it is tried again after so many
+LATE_SECONDS, LOOK_SECONDS = 60.0, 0.02  # the last lines of a job may be on their way to its machine's disk
+
+ReadLog = Callable[[str, int, int], bytes]  # stream, absolute offset, limit
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Whose output it is."""
+
+    job: str
+    attempt: int
+
+
+class Logs:
+    """Uploads output piece by piece. Safe to use from several threads: one uploads at a time."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        read: ReadLog,
+        place: LogPlace,
+        full_bytes: int = output.FULL_BYTES,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._store, self._read, self._place, self._full, self._wait = store, read, place, full_bytes, wait
+        self._lock = threading.Lock()
+        self._positions: dict[str, int] | None = None  # None = to be found out, or nothing may be uploaded yet
+        self._begun_at: dict[str, int] | None = None
+        self._tails: dict[str, list[Piece]] = {s: [] for s in STREAMS}  # ours in the store, one behind the other
+        self._needless: dict[str, list[Piece]] = {s: [] for s in STREAMS}  # may be there, and others have their bytes
+        self._denied = 0  # pushes until we merge again
+
+    def begin(self, positions: Mapping[str, int]) -> None:
+        """A start or restore: this attempt's output begins here."""
+        with self._lock:
+            self._positions = {s: positions.get(s, 0) for s in STREAMS}
+
+    def resume(self, begun_at: Mapping[str, int]) -> None:
+        """After a restart of the agent: go on behind the last piece in the store, as soon as the store says where that is."""
+        with self._lock:
+            self._positions, self._begun_at = None, dict(begun_at)
+
+    def _known(self) -> dict[str, int] | None:
+        if self._positions is None and self._begun_at is not None:
+            listed = self._store.list(object_keys.attempt_log_prefix(self._place.job, self._place.attempt))
+            parsed = [found for x in listed if (found := output.parse_piece(x)) is not None]
+            positions = {s: self._begun_at.get(s, 0) for s in STREAMS}
+            for stream in STREAMS:
+                pieces = [piece for _, name, piece in parsed if name == stream]
+                chain = output.cover(pieces)
+                self._tails[stream] = [Piece(s.start, s.end, s.key) for s in chain]
+                self._needless[stream] = [p for p in pieces if p.key not in {s.key for s in chain}]
+                positions[stream] = max((s.end for s in chain), default=positions[stream])
+            self._positions = positions
+        return self._positions
+
+    def positions(self) -> dict[str, int]:
+        """Bytes of each stream that are in the store, from the job's beginning."""
+        return dict(self._positions or {})
+
+    def push(self) -> bool:
+        """Upload what is there now; whether the job had printed anything. Raises StoreError."""
+        with self._lock:
+            positions = self._known()
+            if positions is None:
+                return False
+            self._denied = max(0, self._denied - 1)
+            grown = {s for s in STREAMS if self._drain(positions, s, None)}
+            return bool(grown - {output.TIMES})
+
+    def flush(self, until: Mapping[str, int]) -> None:
+        """Upload everything up to these positions. Raises StoreError, also where the output stays shorter than promised."""
+        with self._lock:
+            positions = self._known()
+            if positions is None:
+                raise StoreError("the output's place in the store is not known yet")
+            for stream, end in until.items():
+                self._bring(positions, stream, end)
+
+    def _bring(self, positions: dict[str, int], stream: str, end: int) -> None:
+        for _ in range(int(LATE_SECONDS / LOOK_SECONDS)):
+            self._drain(positions, stream, end)
+            if positions.get(stream, 0) >= end:
+                return
+            self._wait(LOOK_SECONDS)
+        name = stream if stream == output.TIMES else f"std{stream}"
+        raise StoreError(f"only {positions.get(stream, 0)} of {end} bytes of {name} are there")
+
+    def _drain(self, positions: dict[str, int], stream: str, end: int | None) -> bool:
+        """Upload what is new; up to `end`, for a job that stands still meanwhile, without merging anything."""
+        pieces, merges = 0, end is None and not self._denied
+        while pieces < PIECES_MAX if end is None else positions.get(stream, 0) < end:
+            at = positions.get(stream, 0)
+            data = self._read(stream, at, self._full)
+            if not data:
+                break
+            before = self._before(stream, at, len(data)) if merges else b""
+            self._upload(stream, at - len(before), before + data)
+            positions[stream] = at + len(data)
+            pieces += 1
+        if merges:
+            self._remove(stream)
+        return pieces > 0
+
+    def _before(self, stream: str, at: int, size: int) -> bytes:
+        """What the small pieces at the end hold, which goes up once more together with what is new."""
+        start = output.merges_from(self._tails[stream], at, at + size, self._full)
+        data = b""
+        while len(data) < at - start:
+            more = self._read(stream, start + len(data), at - start - len(data))
+            if not more:
+                return b""  # this machine's disk does not have it
+            data += more
+        return data
+
+    def _upload(self, stream: str, start: int, data: bytes) -> None:
+        tail, end = self._tails[stream], start + len(data)
+        piece = Piece(start, end, object_keys.log_key(self._place.job, self._place.attempt, stream, start, end))
+        needless = self._needless[stream]
+        needless.append(piece)  # until we hear that it is there
+        self._store.put(piece.key, data)
+        self._needless[stream] = [p for p in needless if p.key != piece.key]
+        while tail and tail[-1].start >= start:
+            self._needless[stream].append(tail.pop())
+        tail.append(piece)
+
+    def _remove(self, stream: str) -> None:
+        """Remove pieces that one other holds whole. So nobody ever removes one that no other holds, not even an agent before us
+        by a request that arrives late.
+        """
+        tail, needless = self._tails[stream], self._needless[stream]
+        doomed = [p for p in needless if any(q.start <= p.start and p.end <= q.end and q.key != p.key for q in tail)]
+        self._needless[stream] = doomed
+        try:
+            self._store.delete([p.key for p in doomed])
+            self._needless[stream] = []
+        except StoreDenied:
+            self._needless[stream], self._denied = [], DENIED_PUSHES
+        except StoreError:
+            return  # the output is there, these are tried again
+
+
+# Results of a job that runs on, uploaded when its user asks: beside everything else, and never in the way of a save.
+#
+# They are read from the job's folder as it was at one moment (a snapshot), where the disk can do that; else file by file.
+
+log = logging.getLogger(__name__)
+NUMBERED = re.compile(r"[0-9]+-")
+HAS_SOMETHING = (WorkloadState.RUNNING, WorkloadState.EXITED)
+
+
+@dataclasses.dataclass
+class Partials:
+    """Deals with the newest request. `look` is called now and then, from a thread of its own."""
+
+    job: str
+    attempt: int
+    store: FileStore
+    engine: Engine
+    mailbox: Mailbox
+    state: StateFile
+    leaving: Callable[[], bool] = lambda: False  # the final save has the link to itself
+    utc: Callable[[], str] = clock.utc_text
+
+    def look(self) -> None:
+        """Upload what there is now, if somebody asked for it since the last time."""
+        mail, memory = self.mailbox.mail, self.state.memory
+        wanted = mail.desired.partial if mail.desired is not None else 0
+        if wanted <= memory.partial or mail.spec is None or not memory.began or self.leaving():
+            return
+        error = ""
+        try:
+            if self.engine.status().state not in HAS_SOMETHING:
+                return
+            self._upload(wanted, mail.spec)
+        except (StoreError, FilesError, EngineError, OSError) as e:
+            error = f"what the outputs are now could not be uploaded: {e}"
+            log.warning("%s", error)
+        self.state.update(partial=wanted, partial_error=error)
+
+    def _upload(self, number: int, spec: Spec) -> None:
+        store = RetryingStore(self.store)
+        prefix = object_keys.partial_prefix(self.job, number, self.attempt)
+        with self.engine.still() as still:
+            copies = None if still.is_still else Path(still.path).parent  # the agent's own folder
+            sent = staging.publish(store, spec, prefix, still.path, Manner(copies, self._check))
+        steps = runs_of(self.state.memory)
+        told = Partial(number, self.attempt, steps[-1].name if steps else "", self.utc(), sent.files, sent.missing)
+        store.create(object_keys.partial_key(self.job, number, self.attempt), json_codec.encode(told))
+        self._forget_older(store, number)
+
+    def _check(self) -> None:
+        if self.leaving():
+            raise FilesError("output", "the job is leaving its machine, and its final save comes first")
+
+    def _forget_older(self, store: RetryingStore, number: int) -> None:
+        """Only the newest is kept; one whose list is gone is not offered, so lists go first."""
+        prefix = object_keys.partials_prefix(self.job)
+        ours = [x.key for x in store.list(prefix) if NUMBERED.match(x.key.removeprefix(prefix))]
+        old = [key for key in ours if int(key.removeprefix(prefix).partition("-")[0]) < number]
+        store.delete(sorted(old, key=lambda key: not key.endswith("/LIST")))

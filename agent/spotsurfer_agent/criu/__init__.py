@@ -1,0 +1,1 @@
+"""CRIU's command line and image files, and what of a process CRIU leaves out."""

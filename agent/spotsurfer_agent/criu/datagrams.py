@@ -1,0 +1,119 @@
+"""Datagrams of UDP that one socket of a job had sent to another, and that nobody had received yet. CRIU leaves them out.
+
+They are read without taking them while the tree stands still, and sent again before it runs elsewhere: by the socket that has
+the sender's address, or by one of ours where the sender is gone. What came from outside may be lost, as datagrams may.
+Standard library only: shims use it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from spotsurfer_wire.linux import procfs
+
+from spotsurfer_agent.host import network, shim_protocol
+from spotsurfer_agent.linux import syscalls
+
+NAME = "datagrams.json"  # of an image, and of a restore
+BYTES_MAX = 1 << 20  # of all that wait
+_PEEK_OFFSET = 42  # SO_PEEK_OFF of socket(7)
+_LARGEST = 1 << 16
+_TABLES = ("net/udp", "net/udp6")
+_RECEIVING, _INODE = 4, 9  # columns of these
+_OWN = ("127.", "::1", "::ffff:127.", network.INSIDE, f"::ffff:{network.INSIDE}")
+
+
+def note(images: Path, pids: list[int]) -> None:
+    """Into an image of these processes, which stand still. Never raises."""
+    rows, left = [], BYTES_MAX
+    waiting = _waiting(pids)
+    for pid, number, inode in _sockets(pids) if waiting else ():
+        if inode in waiting:
+            waiting.discard(inode)
+            with contextlib.suppress(OSError), syscalls.borrowed_socket(pid, number) as s:
+                for data, source in _unread(s):
+                    left -= len(data)
+                    if left >= 0 and source[0].startswith(_OWN):
+                        rows.append([procfs.number_inside(pid), number, source[:2], data.hex()])
+    if rows:
+        with contextlib.suppress(OSError):
+            (images / NAME).write_text(json.dumps({"datagrams": rows}))
+
+
+def _waiting(pids: Iterable[int]) -> set[int]:
+    """Numbers of the sockets in which something waits; all processes share a network."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            rows = [line.split() for name in _TABLES for line in procfs.lines(procfs.text(pid, name))[1:]]
+            return {int(r[_INODE]) for r in rows if not r[_RECEIVING].endswith(":00000000")}
+    return set()
+
+
+def _sockets(pids: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+    for pid in pids:
+        for number, name in procfs.descriptors(pid):
+            if name.startswith("socket:["):
+                yield pid, number, int(name[8:-1])
+
+
+def _unread(s: socket.socket) -> Iterator[tuple[bytes, Any]]:
+    """What waits, with where it came from; all of it stays. Raises OSError."""
+    before = s.getsockopt(socket.SOL_SOCKET, _PEEK_OFFSET)
+    s.setsockopt(socket.SOL_SOCKET, _PEEK_OFFSET, 0)
+    try:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                yield s.recvfrom(_LARGEST, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    finally:
+        s.setsockopt(socket.SOL_SOCKET, _PEEK_OFFSET, before)
+
+
+def keep(folder: Path, text: bytes) -> None:
+    """What an image says of them, for `restored`. Raises OSError."""
+    (folder / NAME).write_bytes(text)
+
+
+def restored(folder: Path, pids: list[int], net: int) -> None:
+    """Before the first instruction of a job that was restored, whose network is behind the descriptor `net`. Never raises."""
+    rows: Any = (shim_protocol.read_json(folder / NAME) or {}).get("datagrams", ())
+    if not rows:
+        return
+    numbers: dict[int, int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            numbers[procfs.number_inside(pid)] = pid
+    for inside, number, source, data in rows:
+        with contextlib.suppress(OSError, KeyError, ValueError), syscalls.borrowed_socket(numbers[inside], number) as to:
+            _send(pids, net, (source[0], source[1]), to, bytes.fromhex(data))
+
+
+def _send(pids: list[int], net: int, source: tuple[str, int], to: socket.socket, data: bytes) -> None:
+    host, port, *rest = to.getsockname()
+    there = (source[0] if host in ("0.0.0.0", "::") else host, port, *rest)  # noqa: S104 -- nothing is bound
+    for pid, number, _ in _sockets(pids):
+        with contextlib.suppress(OSError), syscalls.borrowed_socket(pid, number) as s:
+            if (s.family, s.type) == (to.family, to.type) and s.getsockname()[:2] == source:
+                s.sendto(data, socket.MSG_DONTWAIT, there)
+                return
+    with _fresh(net, to.family) as s:
+        s.bind(source)
+        s.sendto(data, socket.MSG_DONTWAIT, there)
+
+
+def _fresh(net: int, family: int) -> socket.socket:
+    """A socket of ours in the job's network. Raises OSError."""
+    here = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        syscalls.setns(net, syscalls.CLONE_NEWNET)
+        try:
+            return socket.socket(family, socket.SOCK_DGRAM)
+        finally:
+            syscalls.setns(here, syscalls.CLONE_NEWNET)
+    finally:
+        os.close(here)

@@ -1,0 +1,173 @@
+"""What nobody had read yet of a job's own terminals, put back as it was while the job stands still.
+
+CRIU reads it at each dump, and writes it again through the settings of the terminal, as if it was said once more: each line
+gets a second carriage return, input is echoed again. After a dump that was to be the last one it writes nothing, also where
+the job goes on after all, and leaves the terminals so that reading them does not wait (O_NONBLOCK). See
+`tty_dump_queued_data` and `pty_restore_queued_data` of criu/tty.c.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import select
+import termios
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from spotsurfer_agent.criu.images import BadImage, End, Unread, unread, waiting
+from spotsurfer_agent.host import shim_protocol
+from spotsurfer_agent.linux import syscalls
+
+DATA, INFO, FILES = "tty-data.img", "tty-info.img", "files.img"
+LINES = "terminal-lines.json"
+KEPT = "terminals.json"
+SECONDS = 1.0  # for one terminal; more than it holds can't be in it, so nothing is to wait for
+_LOOK_MS = 5  # the kernel makes room in its own time, and wakes nobody who waits for it
+_PIECE = 64  # a descriptor that the job shares may wait for room: there is room for so much
+_PEER = 0x5441  # TIOCGPTPEER of ioctl_tty(2)
+_FAR, _NEAR_MAJORS = os.makedev(5, 2), range(136, 144)  # Documentation/admin-guide/devices.txt
+_INDEX = re.compile(r"^tty-index:\s*(\d+)$", re.MULTILINE)
+_SAYS_MORE = termios.ECHO | termios.ECHONL | termios.ISIG | termios.IEXTEN
+_ACTS = (termios.VEOF, termios.VERASE, termios.VKILL)
+_CANONICAL = termios.ICANON
+
+
+def mend(images: Path, pids: Callable[[], list[int]], *, written: bool) -> None:
+    """After a dump into this folder, whose tree stands still. `written`: CRIU wrote all back in its way. Never raises.
+
+    What CRIU can't get, a line of input that is not ended, becomes a file of the image.
+    """
+    with contextlib.suppress(OSError, BadImage):
+        info, data, group = (images / INFO).read_bytes(), images / DATA, pids()
+        if not written and (ends := waiting(info, (images / FILES).read_bytes())):
+            _let_wait(group, ends)
+        begun = put_back(group, unread(info, data.read_bytes() if data.exists() else b""), written=written)
+        if any(begun.values()):
+            (images / LINES).write_text(json.dumps({n: line.hex() for n, line in begun.items() if line}))
+
+
+def lines(text: bytes) -> dict[int, bytes]:
+    """What such a file of an image says. Raises BadImage."""
+    try:
+        return {int(number): bytes.fromhex(line) for number, line in json.loads(text).items()}
+    except (ValueError, AttributeError, TypeError) as e:
+        raise BadImage(f"{LINES} can't be read: {type(e).__name__}") from e
+
+
+def keep(folder: Path, found: Iterable[Unread]) -> None:
+    """For `restored`. Raises OSError."""
+    rows = [[u.number, u.output.hex(), u.input.hex(), u.line.hex()] for u in found if u]
+    if rows:
+        (folder / KEPT).write_text(json.dumps({"unread": rows}))
+
+
+def restored(folder: Path, pids: Iterable[int]) -> None:
+    """Before the first instruction of a job that CRIU was told nothing of all this. Never raises."""
+    rows: Any = (shim_protocol.read_json(folder / KEPT) or {}).get("unread", ())
+    put_back(pids, [Unread(number, *map(bytes.fromhex, held)) for number, *held in rows], written=False)
+
+
+def put_back(pids: Iterable[int], found: Iterable[Unread], *, written: bool) -> dict[int, bytes]:
+    """Into the terminals of these processes. One that can't be mended stays as CRIU left it.
+
+    Returns lines of input that were there and not ended, by terminal.
+    """
+    wanted, begun = {End(u.number, far=True): u for u in found}, {}
+    for end, fd in _held(pids) if wanted else ():
+        if end in wanted:
+            with contextlib.suppress(OSError, termios.error):
+                begun[end.number] = _mend(fd, wanted.pop(end), written)
+    return begun
+
+
+def _let_wait(pids: Iterable[int], ends: set[End]) -> None:
+    for end, fd in _held(pids):
+        if end in ends:
+            os.set_blocking(fd, True)
+
+
+def _held(pids: Iterable[int]) -> Iterator[tuple[End, int]]:
+    """Ends of terminals that these processes hold, each with a descriptor of ours for as long as the caller looks at it."""
+    for pid in pids:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as ours:
+            process = os.pidfd_open(pid)
+            ours.callback(os.close, process)
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError), contextlib.ExitStack() as mine:
+                    if (end := _end(entry)) is not None:
+                        fd = syscalls.pidfd_getfd(process, int(entry.name))
+                        mine.callback(os.close, fd)
+                        yield end, fd
+
+
+def _end(entry: Path) -> End | None:
+    """What an entry of /proc/PID/fd is, where it is a terminal of the job's."""
+    device = entry.stat().st_rdev
+    if os.major(device) in _NEAR_MAJORS:
+        return End(os.minor(device), far=False)
+    if device != _FAR:
+        return None
+    found = _INDEX.search((entry.parent.parent / "fdinfo" / entry.name).read_text())
+    return End(int(found[1]), far=True) if found else None
+
+
+def _mend(master: int, wanted: Unread, written: bool) -> bytes:
+    slave = -1
+    try:
+        slave = fcntl.ioctl(master, _PEER, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+        settings = termios.tcgetattr(slave)
+        try:
+            termios.tcsetattr(slave, termios.TCSANOW, _plain(settings, lines=False))
+            there = _emptied(slave)  # a line that is not ended, and then what CRIU wrote
+            _emptied(master)  # after the input, whose echo ends up here
+            line = (there[: len(there) - len(wanted.input)] if written else there) or wanted.line
+            termios.tcsetattr(slave, termios.TCSANOW, _plain(settings, lines=bool(settings[3] & _CANONICAL)))
+            _fill(master, wanted.input + line)
+            _settled(slave, len(wanted.input))
+            _fill(slave, wanted.output)
+            return line
+        finally:
+            termios.tcsetattr(slave, termios.TCSANOW, settings)
+    finally:
+        if slave >= 0:
+            os.close(slave)
+
+
+def _plain(settings: list[Any], *, lines: bool) -> list[Any]:
+    """The same terminal, that takes every byte for what it is. `lines`: it still knows lines."""
+    inward, outward, control, local, *speeds, characters = settings
+    characters = [b"\0" if i in _ACTS else c for i, c in enumerate(characters)]
+    if not lines:
+        characters[termios.VMIN], characters[termios.VTIME] = 1, 0
+    local &= ~(_SAYS_MORE | _CANONICAL)
+    return [inward & termios.IXON, outward & ~termios.OPOST, control, local | (_CANONICAL if lines else 0), *speeds, characters]
+
+
+def _emptied(fd: int) -> bytes:
+    """All that can be read; `poll` has the kernel bring up what is on its way."""
+    found, ready = b"", select.poll()
+    ready.register(fd, select.POLLIN)
+    while any(events & select.POLLIN for _, events in ready.poll(0)):
+        found += os.read(fd, 4096)
+    return found
+
+
+def _fill(fd: int, data: bytes) -> None:
+    ready, end = select.poll(), time.monotonic() + SECONDS
+    ready.register(fd, select.POLLOUT)
+    while data and time.monotonic() < end:
+        if ready.poll(_LOOK_MS):
+            data = data[os.write(fd, data[:_PIECE]) :]
+
+
+def _settled(slave: int, count: int) -> None:
+    """Wait until the kernel has taken so many bytes of whole lines for input, while nothing is echoed."""
+    end = time.monotonic() + SECONDS
+    while int.from_bytes(fcntl.ioctl(slave, termios.FIONREAD, bytes(4)), "little") < count and time.monotonic() < end:
+        time.sleep(0.001)

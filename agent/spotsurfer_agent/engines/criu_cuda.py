@@ -1,0 +1,266 @@
+"""Engine `criu+cuda`: a job on NVIDIA GPUs. Their memory is moved into its processes, then all goes as with CRIU.
+
+    live:    lock, copy out | freeze, dump, snapshot, thaw | copy back, unlock | send, commit
+    final:   lock, copy out | freeze, dump while it is sent, commit, kill
+    restore: compare facts | CRIU, with all memory before the first instruction | copy back by the map of GPUs, unlock
+
+The job's other threads run on while its GPU memory is out: pinned memory stays where it is (a thread wrote into it all the time
+through three saves on an H200, driver 580.159.04). Those of a library that `processes.FRAIL` lists as one that needs it are
+held (`cuda/stillness.py`); with `holds_threads` those of every job. Whatever fails on the way out, the GPU memory goes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from spotsurfer_wire import gpu_facts
+from spotsurfer_wire.gpu_facts import About
+from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux.memory import free_bytes
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import SaveFacts, Spec
+
+from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.gpu import device_memory, processes
+from spotsurfer_agent.gpu.device_memory import MARKER, CantBringBack, CantTakeOut, Mover, Still, wait_for_room
+from spotsurfer_agent.gpu.driver_port import DriverUnfit
+from spotsurfer_agent.gpu.sidecar import Sidecar, SidecarGone
+from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState
+from spotsurfer_agent.restore.pager.protocol import Loss
+from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.save.session import NO_DEVICE, Device
+
+ROOM_SECONDS = 20.0  # a program that just ended gives its GPU memory back only after a while
+STAY_SECONDS = 0.1  # between looks whether a held job was let go
+HOST_SHARE = 1.1  # of the GPU memory must be free in the machine
+
+
+class CudaEngine(CriuEngine):
+    """The job of one base folder on this machine."""
+
+    name = "criu+cuda"
+    guarded = False  # its driver needs the program to run while GPU memory is brought out
+    holds_threads = False  # of every job, while its GPU memory is out; for measurements
+    _cuda: tuple[Sidecar, Mover] | None = None
+    _device: Device = NO_DEVICE
+    _making = threading.Lock()
+
+    def _ready(self) -> tuple[Sidecar, Mover]:
+        """Looks and saves come from different threads, and of two side-cars one would wait for the other for ever."""
+        with self._making:
+            if self._cuda is None:
+                argv = self._tools.cuda or (*self._tools.python, "-m", "spotsurfer_agent.gpu")
+                sidecar = Sidecar(argv, self._folder)
+                self._cuda = sidecar, Mover(sidecar, self._folder, still=Still(self._stay))
+            return self._cuda
+
+    def _stay(self, on: bool) -> None:
+        """The whole job stands still, or is let go; while it is held for another reason that is waited for."""
+        while self._ask("stay", on=on)["held"] and not on:
+            time.sleep(STAY_SECONDS)
+
+    # ------------------------------------------------------------ what is there
+
+    def gpu_processes(self, pids: Sequence[int]) -> tuple[list[int], list[str]]:
+        """Those that the driver can save, and what stands against it, one sentence each. Both empty: none has a GPU open."""
+        held = processes.holders(pids) if processes.present() else {}  # a look at all descriptors of a job is not for nothing
+        if not held:
+            return [], []
+        sidecar, _ = self._ready()
+        try:
+            about, known = sidecar.about(), sidecar.states(list(held))
+        except (DriverUnfit, SidecarGone) as e:
+            return [], [f"the job uses a GPU, and {e}"]
+        names = {pid: f"process {procfs.number_inside(pid)}" for pid in held if Path(f"/proc/{pid}").exists()}
+        strange = {names[pid]: device for pid, device in held.items() if pid not in known and pid in names}
+        libraries = {name: processes.frail_library(pid) for pid, name in names.items()}
+        frail = {name: x.name for name, x in libraries.items() if x is not None and not (x.held or self.holds_threads)}
+        found = gpu_facts.against(about, strange, frail, shared=processes.shared_by_server())
+        return sorted(known), found
+
+    def machine_facts(self, spec: Spec | None = None) -> dict[str, str]:
+        """With the GPUs."""
+        return super().machine_facts(spec) | gpu_facts.of(self._about())
+
+    def _about(self) -> About:
+        if not processes.present():
+            return About()
+        with contextlib.suppress(DriverUnfit, SidecarGone):
+            return self._ready()[0].about()
+        return About()
+
+    # ------------------------------------------------------------ saving
+
+    def save(self, request: SaveRequest) -> SaveFacts:
+        """As the port says. A job whose GPU memory could not be brought back after a live save is ended: its image is newer."""
+        self._device = _Memory(self._folder, self._ready(), self._must_hold, self.pids, self.gpu_processes)
+        try:
+            facts = super().save(
+                dataclasses.replace(request, keep=False)
+            )  # nobody holds GPU memory for a job that may not come
+        except BaseException:
+            if self.status().state is WorkloadState.RUNNING and self.status().pending_final is None:
+                self._device.back()
+                self._lose()
+            raise
+        if request.final:
+            self._ready()[1].forget()
+        self._lose()
+        return facts
+
+    def _must_hold(self, pids: Sequence[int]) -> bool:
+        """Whether the threads of these processes would end them while their memory is out."""
+        return self.holds_threads or any(processes.frail_library(pid) for pid in pids)
+
+    def _place_device(self) -> Device:
+        return self._device
+
+    def _lose(self) -> None:
+        if self._device.lost:
+            Loss(self._device.lost).write(self._folder)
+            self._cgroup().kill()
+
+    def bring_back(self) -> None:
+        """What a save took out that is over for another reason than its end: an agent that died, a final one that was void."""
+        device_memory.put_huge_pages_back(self._folder)
+        if not (self._folder / MARKER).exists():
+            return
+        status = self.status()
+        if status.state is not WorkloadState.RUNNING or status.pending_final is not None:
+            return
+        try:
+            self._ready()[1].recover()
+        except CantBringBack as e:
+            Loss(str(e)).write(self._folder)
+            self._cgroup().kill()
+
+    # ------------------------------------------------------------ restoring
+
+    def _origin_of_chunks(self) -> Origin:
+        """The driver touches all of the GPU memory at once, so nothing may come behind the running job."""
+        return dataclasses.replace(super()._origin_of_chunks(), lazy=False)
+
+    def _stays(self, image: Manifest) -> bool:
+        """Its threads were held when it was saved, and are until its GPU memory is back."""
+        return bool(gpu_facts.threads_of(image.facts))
+
+    def _restore(self, image: Manifest, spec: Spec) -> None:
+        with device_memory.huge_pages_everywhere(self._folder):
+            super()._restore(image, spec)
+            self._bring_back(image)
+
+    def _bring_back(self, image: Manifest) -> None:
+        sidecar, mover = self._ready()
+        try:
+            wanted = gpu_facts.processes_of(image.facts)
+            pids = [pid for pid in self.pids() if procfs.number_inside(pid) in wanted]
+            if short := wait_for_room(sidecar, gpu_facts.memory_of(image.facts), ROOM_SECONDS):
+                raise CantBringBack(short, for_want_of_room=True)
+            mover.holds = self._stays(image)
+            if mover.still is not None:
+                inside = {procfs.number_inside(pid): pid for pid in pids}
+                mover.still.know({inside[p]: t for p, t in gpu_facts.threads_of(image.facts).items() if p in inside})
+            mover.back(pids, gpu_facts.pairs(image.facts, sidecar.about()))
+        except (CantBringBack, DriverUnfit, SidecarGone, OSError) as e:
+            self.kill()
+            machine = not isinstance(e, CantBringBack) or e.for_want_of_room
+            raise EngineError(
+                "refused" if machine else "restore", f"checkpoint {image.id} can't be continued on this machine: {e}"
+            ) from e
+
+
+class _Memory:
+    """A `Device`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        driver: tuple[Sidecar, Mover],
+        must_hold: Callable[[Sequence[int]], bool],
+        pids: Callable[[], list[int]],
+        find: Callable[[Sequence[int]], tuple[list[int], list[str]]],
+    ) -> None:
+        self._folder, (self._sidecar, self._mover), self._must_hold = folder, driver, must_hold
+        self._pids, self._find = pids, find
+        self._moved: list[int] = []
+        self._facts: dict[str, str] = {}
+        self.lost = ""
+
+    there = True
+
+    @property
+    def stays(self) -> bool:
+        """Its group is frozen."""
+        return self._mover.holds and bool(self._moved)
+
+    @property
+    def bytes(self) -> int:
+        """Of the GPUs, in use."""
+        if self._moved:
+            return 0
+        try:
+            return sum(card.used_bytes for card in self._sidecar.about().cards)
+        except (DriverUnfit, SidecarGone) as e:
+            raise EngineError("save", f"the save failed, the job runs on: {e}") from e
+
+    def out(self, progress: Callable[[str], None]) -> None:
+        """All of its processes, or none. Raises EngineError("save")."""
+        if self._moved:  # a dump is made once more
+            return
+        progress("gpu")
+        pids, against = self._find(self._pids())
+        if against:
+            raise EngineError("save", f"the job can't be saved: {against[0]}")
+        try:
+            self._room()
+            device_memory.make_room()
+            about = self._sidecar.about()
+            self._moved, self._mover.holds = pids, self._must_hold(pids)
+            with device_memory.huge_pages_everywhere(self._folder):
+                self._mover.out(pids)
+        except CantBringBack as e:
+            self.lost = str(e)
+            raise EngineError("save", f"the save failed and took the job with it: {e}") from e
+        except (CantTakeOut, DriverUnfit, SidecarGone) as e:
+            raise EngineError("save", f"the job can't be saved now, it runs on: {e}") from e
+        self._facts = gpu_facts.of(about) | gpu_facts.of_job(about, [procfs.number_inside(pid) for pid in pids])
+        spared = {} if self._mover.still is None else self._mover.still.spared
+        self._facts |= gpu_facts.of_threads({procfs.number_inside(p): procfs.number_inside(t) for p, t in spared.items()})
+
+    def _room(self) -> None:
+        need, free = int(self.bytes * HOST_SHARE), free_bytes()
+        if need > free:
+            raise CantTakeOut(
+                f"its GPU memory has to lie in the machine's memory for a while: {need >> 20} MiB are needed and "
+                f"{free >> 20} MiB are free; ask for a machine with more memory"
+            )
+
+    def back(self) -> None:
+        """Whatever fails is told by `lost`."""
+        if not self._moved or self.lost:
+            return
+        try:
+            with device_memory.huge_pages_everywhere(self._folder):
+                self._mover.back(self._moved)
+            self._moved = []
+        except CantBringBack as e:
+            self.lost = str(e)
+
+    def facts(self) -> dict[str, str]:
+        """Of the GPUs, and what the job used of them."""
+        return self._facts
+
+    @property
+    def out_seconds(self) -> float:
+        """Lock and copy."""
+        return self._mover.times.lock + self._mover.times.out
+
+    @property
+    def back_seconds(self) -> float:
+        """Copy and unlock."""
+        return self._mover.times.back

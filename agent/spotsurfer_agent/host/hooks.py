@@ -1,0 +1,103 @@
+"""The user's commands that run beside a job; `python -m` runs one inside the job's namespaces, as its user."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from spotsurfer_wire.linux import procfs
+
+from spotsurfer_agent.host import launch
+from spotsurfer_agent.host.cgroup import JobCgroup
+from spotsurfer_agent.host.launch import Privileges
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.linux import syscalls
+
+# The user's commands that run beside a job: before a save, after a restore, and to tell a program to save itself.
+
+END_SECONDS = 5.0
+TOLD_BYTES = 500
+
+
+class HookFailed(Exception):
+    """The command failed, took too long or could not be run; a sentence with the end of what it said."""
+
+
+def run(tools: Tools, root: int, group: JobCgroup, words: Sequence[str], limit_seconds: float) -> None:
+    """Run `words` inside the job whose first process is `root`. Raises HookFailed."""
+    argv = [*tools.python, "-m", "spotsurfer_agent.host.hooks", str(root), ":".join(group.entries()), *words]
+    name = " ".join(words)
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/") as p:
+        try:
+            said, _ = p.communicate(timeout=limit_seconds)
+        except subprocess.TimeoutExpired:
+            _end(p)
+            raise HookFailed(f"`{name}` took longer than {limit_seconds:g} s: make it faster or raise its limit") from None
+    if p.returncode:
+        rest = said[-TOLD_BYTES:].decode(errors="replace").strip().replace("\n", "; ")
+        raise HookFailed(f"`{name}` ended with exit code {p.returncode}" + (f": {rest}" if rest else ""))
+
+
+def _end(p: subprocess.Popen[bytes]) -> None:
+    p.send_signal(signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        p.communicate(timeout=END_SECONDS)
+        return
+    p.kill()
+
+
+# `python -m spotsurfer_agent.host.hooks PID CGROUPS WORD…`: run a command beside a job, in its namespaces, as its user.
+#
+# It may no more than the job may. It gets the environment and the folder that the job's first process was started with. Its
+# exit code is handed on; told to end, it takes the command along.
+
+ALL = launch.OWN | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET
+
+
+def main(argv: list[str]) -> int:
+    """Run it; the command's exit code, 128 + signal where one killed it."""
+    root, groups, words = int(argv[1]), argv[2].split(":"), argv[3:]
+    pairs = Path(f"/proc/{root}/environ").read_bytes().decode(errors="surrogateescape").split("\0")
+    environment = dict(p.split("=", 1) for p in pairs if "=" in p)
+    who = (*launch.owner_of(root), [int(x) for x in procfs.status(root)["Groups"].split()])
+    privileges = Privileges.of_process(root)
+    folder = os.open(f"/proc/{root}/cwd", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    launch.enter_cgroups(groups)
+    syscalls.setns(os.pidfd_open(root), ALL)
+    child = os.fork()
+    if child == 0:
+        launch.guard(2, lambda: _become(words, environment, folder, who, privileges))
+    signal.signal(signal.SIGTERM, lambda *_: _kill(child))
+    return _code(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def _become(
+    words: list[str], environment: dict[str, str], folder: int, who: tuple[int, int, list[int]], privileges: Privileges
+) -> None:
+    os.setsid()
+    os.fchdir(folder)
+    launch.plain_signals()
+    privileges.take()
+    syscalls.refuse_io_uring()
+    uid, gid, others = who
+    os.setgroups(others)
+    os.setgid(gid)
+    os.setuid(uid)
+    os.execvpe(words[0], words, environment)  # noqa: S606 -- the user's own command
+
+
+def _kill(child: int) -> None:
+    os.killpg(child, signal.SIGKILL)
+
+
+def _code(code: int) -> int:
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

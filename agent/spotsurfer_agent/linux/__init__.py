@@ -1,0 +1,1 @@
+"""System calls and tables of the kernel. Only here: ptrace and userfaultfd."""

@@ -1,0 +1,318 @@
+"""The few system calls that Python 3.11 does not wrap, and which Linux this is."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+# Which Linux this is, as mainline counts. Standard library only: shims use it.
+
+SIGNATURE = Path("/proc/version_signature")  # "Ubuntu 6.8.0-51.52-generic 6.8.12"
+
+
+@functools.cache
+def kernel_version() -> tuple[int, ...]:
+    """Ubuntu's own release says nothing of the one that it was made from: `/proc/version_signature` does."""
+    release = os.uname().release
+    with contextlib.suppress(OSError):
+        release = SIGNATURE.read_text().split()[-1]
+    return tuple(int(x) for x in re.findall(r"\d+", release)[:3])
+
+
+# The few system calls that Python 3.11 does not wrap. Every function raises OSError with the call's errno.
+
+CLONE_NEWTIME = 0x00000080
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY = 0x1
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_PRIVATE = 0x40000
+MNT_DETACH = 2
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_SECCOMP = 22
+_PR_CAPBSET_READ, _PR_CAPBSET_DROP = 23, 24
+_PR_SET_NO_NEW_PRIVS = 38
+_SECCOMP_MODE_FILTER = 2
+_SYS_CAPGET = {"x86_64": 125, "aarch64": 90}
+_SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
+_CAPABILITIES_VERSION = 0x20080522  # the third: two rows of effective, permitted, inheritable
+_SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_SYS_PIDFD_GETFD = 438  # as the next one
+_SYS_PROCESS_MADVISE = 440  # likewise
+_MADV_COLLAPSE = 25
+_SYS_IOPRIO = {"x86_64": (251, 252), "aarch64": (30, 31)}  # to set, to get
+_IOPRIO_WHO_PROCESS = 1
+_SYS_KCMP = {"x86_64": 312, "aarch64": 272}
+_SYS_USERFAULTFD = {"x86_64": 323, "aarch64": 282}
+_IO_URING_SETUP = 425  # the same number in every architecture's table
+_SECCOMP_ALLOW = 0x7FFF0000
+_SECCOMP_ERRNO = 0x00050000
+_ENOSYS = 38
+
+# Bound once at import: the loader must not be asked again in a forked child or after the runtime's folder was replaced.
+_libc = ctypes.CDLL(None, use_errno=True)
+_vmsplice = _libc.vmsplice
+_vmsplice.restype = ctypes.c_ssize_t
+_process_vm_readv = _libc.process_vm_readv
+_process_vm_readv.restype = ctypes.c_ssize_t
+_process_vm_writev = _libc.process_vm_writev
+_process_vm_writev.restype = ctypes.c_ssize_t
+READ_PIECES_MAX = 1024  # UIO_MAXIOV
+
+
+def _checked(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(flags: int) -> None:
+    """Leave the namespaces named by `flags` for new ones."""
+    _checked(_libc.unshare(flags), "unshare")
+
+
+def setns(fd: int, flags: int) -> None:
+    """Enter the namespace behind a descriptor."""
+    _checked(_libc.setns(fd, flags), "setns")
+
+
+def setdomainname(name: str) -> None:
+    """setdomainname(2)."""
+    raw = name.encode()
+    _checked(_libc.setdomainname(raw, ctypes.c_size_t(len(raw))), "setdomainname")
+
+
+def mount(source: str, target: str, fstype: str = "", flags: int = 0, data: str = "") -> None:
+    """mount(2)."""
+    args = [os.fsencode(x) or None for x in (source, target, fstype)]
+    _checked(_libc.mount(*args, ctypes.c_ulong(flags), data.encode() or None), f"mount {source or fstype} on {target}")
+
+
+def umount(target: str, flags: int = MNT_DETACH) -> None:
+    """umount2(2)."""
+    _checked(_libc.umount2(os.fsencode(target), flags), f"umount {target}")
+
+
+def bind(source: str, target: str, flags: int = 0) -> None:
+    """Bind-mount one folder or file, without what is mounted below it; `flags` (MS_RDONLY …) come on top of its source's."""
+    mount(source, target, flags=MS_BIND)
+    if flags:
+        keep = os.statvfs(target).f_flag & (MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+        mount("", target, flags=MS_REMOUNT | MS_BIND | flags | keep)
+
+
+def private_mounts() -> None:
+    """A mount namespace of our own in which nothing spreads."""
+    unshare(CLONE_NEWNS)
+    mount("", "/", flags=MS_REC | MS_PRIVATE)
+
+
+def pivot_root(new_root: str) -> None:
+    """Make a mount point the root of this mount namespace and let the old root go."""
+    number = _SYS_PIVOT_ROOT[os.uname().machine]
+    os.chdir(new_root)
+    _checked(_libc.syscall(ctypes.c_long(number), b".", b"."), "pivot_root")
+    umount(".")
+    os.chdir("/")
+
+
+def die_with_parent() -> None:
+    """The kernel kills this process when the thread that started it ends."""
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0), "prctl")
+
+
+def become_subreaper() -> None:
+    """Orphans below this process become its children, so that it gets their exit statuses."""
+    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+
+
+def leave_no_core() -> None:
+    """No core file of this process, however it ends: it holds keys and secrets. Programs that it starts are not concerned."""
+    _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
+
+
+def syncfs(fd: int) -> None:
+    """Write back one file system."""
+    _checked(_libc.syncfs(fd), "syncfs")
+
+
+class _Iovec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+def vmsplice(fd: int, address: int, length: int) -> int:
+    """Lend memory to a pipe instead of copying it there; bytes taken. It must stay as it is until it was read."""
+    vector = _Iovec(address, length)
+    taken = int(_vmsplice(ctypes.c_int(fd), ctypes.byref(vector), ctypes.c_size_t(1), ctypes.c_uint(0)))
+    if taken < 0:
+        _checked(taken, "vmsplice")
+    return taken
+
+
+def pidfd_getfd(pidfd: int, number: int) -> int:
+    """A duplicate of another process's descriptor."""
+    fd = int(_libc.syscall(ctypes.c_long(_SYS_PIDFD_GETFD), ctypes.c_int(pidfd), ctypes.c_int(number), ctypes.c_uint(0)))
+    if fd < 0:
+        _checked(fd, "pidfd_getfd")
+    return fd
+
+
+@contextlib.contextmanager
+def borrowed_socket(pid: int, number: int) -> Iterator[socket.socket]:
+    """A duplicate of another process's socket, for the length of a block. Raises OSError; ENOTSOCK for anything else.
+
+    What is no socket is closed at once: who reads a pipe waits until nobody can write to it.
+    """
+    process = os.pidfd_open(pid)
+    try:
+        fd = pidfd_getfd(process, number)
+    finally:
+        os.close(process)
+    try:
+        found = socket.socket(fileno=fd)
+    except OSError:
+        os.close(fd)
+        raise
+    with found:
+        yield found
+
+
+def io_priority(thread: int) -> int:
+    """Class and priority of a thread, as ioprio_set(2) has them; 0 = it has none of its own."""
+    number = _SYS_IOPRIO[os.uname().machine][1]
+    found = int(_libc.syscall(ctypes.c_long(number), ctypes.c_int(_IOPRIO_WHO_PROCESS), ctypes.c_int(thread)))
+    if found < 0:
+        _checked(found, "ioprio_get")
+    return found
+
+
+def set_io_priority(thread: int, priority: int) -> None:
+    """Give a thread what `io_priority` told."""
+    number = _SYS_IOPRIO[os.uname().machine][0]
+    arguments = (ctypes.c_int(_IOPRIO_WHO_PROCESS), ctypes.c_int(thread), ctypes.c_int(priority))
+    _checked(_libc.syscall(ctypes.c_long(number), *arguments), "ioprio_set")
+
+
+def have_in_common(pid: int, other: int, kind: int) -> bool:
+    """Whether two processes share what a number of kcmp(2) stands for. Raises OSError."""
+    number = _SYS_KCMP[os.uname().machine]
+    order = int(
+        _libc.syscall(ctypes.c_long(number), *map(ctypes.c_int, (pid, other, kind)), ctypes.c_ulong(0), ctypes.c_ulong(0))
+    )
+    if order < 0:
+        _checked(order, "kcmp")
+    return order == 0
+
+
+MQUEUE, HUGETLB = 0x19800202, 0x958458F6  # statfs(2)
+
+
+def file_system(path: str) -> int:
+    """The kernel's number for the kind of file system that a file lies on. Raises OSError."""
+    told = ctypes.create_string_buffer(256)
+    _checked(_libc.statfs(os.fsencode(path), told), "statfs")
+    return int.from_bytes(told.raw[:4], "little")
+
+
+def userfaultfd(flags: int = 0) -> int:
+    """A descriptor for faults of our own memory; it does not block."""
+    number = _SYS_USERFAULTFD[os.uname().machine]
+    fd = int(_libc.syscall(ctypes.c_long(number), ctypes.c_int(os.O_CLOEXEC | os.O_NONBLOCK | flags)))
+    if fd < 0:
+        _checked(fd, "userfaultfd")
+    return fd
+
+
+def ioctl(fd: int, request: int, address: int) -> int:
+    """ioctl(2) with a structure at an address of ours: its errno, 0 when all is well."""
+    if _libc.ioctl(ctypes.c_int(fd), ctypes.c_ulong(request), ctypes.c_void_p(address)) == 0:
+        return 0
+    return ctypes.get_errno() or errno.EIO
+
+
+def read_memory(pid: int, into: int, length: int, pieces: int, count: int) -> int:
+    """Copy memory of a process to an address of ours, at most `length` bytes; how many.
+
+    `pieces` is the address of `count` pairs of address and length, at most READ_PIECES_MAX, as struct iovec has them.
+    """
+    local = _Iovec(into, length)
+    vectors = (ctypes.byref(local), ctypes.c_ulong(1), ctypes.c_void_p(pieces), ctypes.c_ulong(count))
+    done = int(_process_vm_readv(ctypes.c_int(pid), *vectors, ctypes.c_ulong(0)))
+    if done < 0:
+        _checked(done, "process_vm_readv")
+    return done
+
+
+def write_memory(pid: int, to: int, source: int, length: int) -> int:
+    """Copy `length` bytes at an address of ours to one of a process, whose mapping has to be writable; how many were copied."""
+    local, remote = _Iovec(source, length), _Iovec(to, length)
+    vectors = (ctypes.byref(local), ctypes.c_ulong(1), ctypes.byref(remote), ctypes.c_ulong(1))
+    done = int(_process_vm_writev(ctypes.c_int(pid), *vectors, ctypes.c_ulong(0)))
+    if done < 0:
+        _checked(done, "process_vm_writev")
+    return done
+
+
+def collapse(pidfd: int, start: int, length: int) -> None:
+    """Make huge pages of a process's memory again, where it is of small ones. See MADV_COLLAPSE of madvise(2), Linux 6.1."""
+    vector = _Iovec(start, length)
+    arguments = (ctypes.c_int(pidfd), ctypes.byref(vector), ctypes.c_ulong(1), ctypes.c_int(_MADV_COLLAPSE), ctypes.c_uint(0))
+    if _libc.syscall(ctypes.c_long(_SYS_PROCESS_MADVISE), *arguments) < 0:
+        _checked(-1, "process_madvise")
+
+
+def no_new_privileges() -> None:
+    """No program that is started from now on gains anything by a setuid bit or by capabilities of its file."""
+    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+
+
+def bound_capabilities(kept: int) -> None:
+    """Programs that are started from now on have no capability but those in `kept`, a bit for each: not even root's.
+
+    Those of the calling process stay as they are until then. Needs CAP_SETPCAP.
+    """
+    number = 0
+    while (held := _libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
+        if held and not kept >> number & 1:
+            _checked(_libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0), "capability bounding set")
+        number += 1
+    machine, who, rows = os.uname().machine, (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0), (ctypes.c_uint32 * 6)()
+    _checked(_libc.syscall(ctypes.c_long(_SYS_CAPGET[machine]), who, rows), "capget")
+    rows[2] = rows[5] = 0  # what is inheritable counts beside the bounding set
+    _checked(_libc.syscall(ctypes.c_long(_SYS_CAPSET[machine]), who, rows), "capset")
+
+
+def refuse_io_uring() -> None:
+    """Answer io_uring_setup with ENOSYS in this process and its children: a ring can't be saved, programs fall back.
+
+    Needs root, or `no_new_privileges` before.
+    """
+    code = [
+        (0x20, 0, 0, 0),  # load the number of the call
+        (0x15, 0, 1, _IO_URING_SETUP),
+        (0x06, 0, 0, _SECCOMP_ERRNO | _ENOSYS),
+        (0x06, 0, 0, _SECCOMP_ALLOW),
+    ]
+    text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(code), ctypes.addressof(text)))
+    _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.c_void_p(ctypes.addressof(program)), 0, 0), "seccomp")

@@ -1,1 +1,0 @@
-"""Metadata services: a dialect each, one watcher for all."""

@@ -1,0 +1,1 @@
+"""Interfaces of the agent that have several implementations."""

@@ -1,0 +1,1 @@
+"""What is brought to a machine before a job starts or goes on there."""

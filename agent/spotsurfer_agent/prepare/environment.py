@@ -1,0 +1,300 @@
+"""What a job finds around it: its root and mounts, its user, its variables and secrets."""
+
+from __future__ import annotations
+
+import base64
+import os
+import pwd
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from spotsurfer_wire import sealed_objects
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.messages import UNPRIVILEGED, Spec
+from spotsurfer_wire.store.port import ObjectStore
+
+from spotsurfer_agent.files import tree
+from spotsurfer_agent.host import network, root_fs, shim_protocol
+from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_agent.prepare.images import cache, cdi
+from spotsurfer_agent.prepare.images.cache import Images, Root
+from spotsurfer_agent.prepare.images.registry import ImageError
+from spotsurfer_agent.prepare.inputs import delivery
+
+# As whom a job runs. Users of an image are from its own /etc/passwd and /etc/group, not from the machine's.
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """As whom the job runs."""
+
+    uid: int
+    gid: int
+    groups: list[int] = field(default_factory=list)
+    name: str = "root"
+
+
+class UnknownUser(OSError):
+    """A user or group that is not there: no other machine with the same image would fare better."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(0, sentence)
+
+
+NOBODY = Account(65534, 65534, [65534], "nobody")  # numbers that own nothing on any machine, whether it has a name for them
+ROOT = Account(0, 0)
+
+
+def unprivileged(account: Account) -> Account:
+    """Of a job whose user did not say who it is: whom its image names, unless that is root."""
+    return NOBODY if account.uid == 0 else account
+
+
+def find_account(root: Path, user: str) -> Account:
+    """The account that `user` ("", "name", "1000", "name:group", "1000:1000") means below `root`.
+
+    Raises UnknownUser for one that is not there.
+    """
+    name, _, group = user.partition(":")
+    if not name:
+        return ROOT
+    passwd, groups = _table(root / "etc/passwd", 7), _table(root / "etc/group", 4)
+    line = next((x for x in passwd if x[0] == name or (name.isdigit() and x[2] == name)), None)
+    if user == ROOT.name and line is None:  # an image needs no accounts
+        return ROOT
+    if line is None and not name.isdigit():
+        raise UnknownUser(f"the user {name!r} does not exist in the image: name one of its /etc/passwd, or a number")
+    uid, gid = (int(line[2]), int(line[3])) if line is not None else (int(name), 0)
+    named = line[0] if line is not None else name
+    if group:
+        return Account(uid, _group(groups, group), [], named)
+    return Account(uid, gid, sorted({gid, *(int(g[2]) for g in groups if named in g[3].split(","))}), named)
+
+
+def _group(groups: list[list[str]], group: str) -> int:
+    if group.isdigit():
+        return int(group)
+    for line in groups:
+        if line[0] == group:
+            return int(line[2])
+    raise UnknownUser(f"the group {group!r} does not exist in the image: name one of its /etc/group, or a number")
+
+
+def _table(path: Path, columns: int) -> list[list[str]]:
+    """Lines with enough columns and numbers where numbers belong; a link is not followed: it would lead out of the image."""
+    if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
+        return []
+    lines = [line.split(":") for line in path.read_text(errors="replace").splitlines()]
+    numbers = (2, 3) if columns == 7 else (2,)
+    return [x for x in lines if len(x) >= columns and all(x[i].isdigit() for i in numbers)]
+
+
+# What one job's processes get of its secrets: variables of their environment, and files in a memory of their own.
+#
+# The files lie in a tmpfs of the job's own mount namespace, made anew at each start and before each restore and gone with its
+# last process: never on a disk, never in an image (a mount that is not the job's own is not dumped), the same everywhere.
+
+
+@dataclass(frozen=True, slots=True)
+class SecretBag:
+    """The secrets of one job, opened. Never printed."""
+
+    environment: dict[str, str] = field(default_factory=dict, repr=False)
+    files: dict[str, str] = field(default_factory=dict, repr=False)  # name -> value in base64, as a launch plan has it
+
+
+def fetch_secret_bag(store: ObjectStore, keys: Keys, spec: Spec) -> SecretBag:
+    """Those that the specification names. Raises sealed.SecretsLost where one is missing, StoreError."""
+    bag = SecretBag()
+    found = sealed_objects.fetch_secrets(store, keys, spec.job) if spec.secrets else {}
+    for name, form in spec.secrets.items():
+        if name not in found:
+            raise sealed_objects.SecretsLost(f"the secret {name} of {spec.job} is not in the store: submit the job again")
+        if form == sealed_objects.SECRET_FILE:
+            bag.files[name] = base64.b64encode(found[name]).decode()
+        else:
+            bag.environment[name] = os.fsdecode(found[name])
+    return bag
+
+
+# NCCL so that a job on several GPUs can be saved: between processes by sockets alone.
+#
+# The driver can't save memory that GPUs share. A job that asks for two GPUs or more gets these settings, and one that has
+# SPOTSURFER_NCCL=sockets in its environment; SPOTSURFER_NCCL=own keeps them away. What a job sets itself stays. They cost
+# speed: docs/gpu.md has the figures.
+
+ASKED, SOCKETS = "SPOTSURFER_NCCL", "sockets"
+SETTINGS = {
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_SHM_DISABLE": "1",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_NET": "Socket",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_CUMEM_ENABLE": "0",
+    "NCCL_CUMEM_HOST_ENABLE": "0",
+}
+
+
+def nccl_environment(own: Mapping[str, str], gpus: int = 0) -> dict[str, str]:
+    """What is added to a job with this environment of its own that asked for so many GPUs."""
+    return SETTINGS if own.get(ASKED, SOCKETS if gpus > 1 else "") == SOCKETS else {}
+
+
+# What a job finds around it: its root (the machine's own or a container image), what is mounted below, who it is, its words.
+#
+# What was brought for the job that runs is written to `root.json`, so that an agent that takes over finds the same.
+
+FILE, MOUNTS = "root.json", "mounts.json"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """How the job's command is started: paths as the job sees them."""
+
+    words: list[str]
+    folder: str
+    account: Account
+    environment: dict[str, str] = field(default_factory=dict)  # of the image; the job's own wins
+
+
+class World:
+    """The surroundings of the job of one base folder."""
+
+    def __init__(self, base: Path, job: str, images: Images) -> None:
+        self.images, self.host = images, network.hostname_of(job)
+        self._base, self._folder = base, base / "job"
+
+    def prepare(self, spec: Spec, progress: Callable[[str], None] = lambda _: None, host: str = "") -> Root | None:
+        """Have the job's root on this machine; None where that is the machine's own. `host`: see `bring`.
+
+        Raises EngineError, StoreError.
+        """
+        try:
+            root = self.images.ready(spec, progress)
+        except ImageError as e:
+            raise EngineError(e.kind, str(e)) from e
+        self._lay_names(machine=root is None, hosts=(self.host, host))
+        return root
+
+    def _lay_names(self, *, machine: bool, hosts: tuple[str, ...]) -> None:
+        """What the job looks names up in; `machine`: it has the machine's root, and so what the machine knows."""
+        names = self._folder / root_fs.NAMES
+        names.mkdir(exist_ok=True)
+        known = Path(root_fs.HOSTS).read_text(errors="surrogateescape") if machine and root_fs.has_hosts() else HOSTS
+        for name, text in (("hosts", network.hosts_file(known, hosts)), ("resolv.conf", root_fs.resolver())):
+            (names / name).write_text(text, errors="surrogateescape")
+            (names / name).chmod(0o644)  # for the job's user, too
+
+    def bring(self, spec: Spec, host: str = "") -> None:
+        """The same, and note that it is this job's, with what is mounted there. Raises EngineError, StoreError.
+
+        `host`: what an image takes for the machine's name; that of a copy is the name of the job that it is a copy of.
+        """
+        root, extra = self.prepare(spec, host=host), self.brought(spec)
+        shim_protocol.write_durably(self._folder / MOUNTS, {"mounts": [asdict(m) for m in extra]})
+        if root is None:
+            (self._folder / FILE).unlink(missing_ok=True)
+            return
+        self._make_points(Path(root.path), extra)
+        shim_protocol.write_durably(self._folder / FILE, root.to_json())
+
+    @property
+    def root(self) -> Root | None:
+        """The image of the job that runs, or ran last; None = it has the machine's own root."""
+        raw = shim_protocol.read_json(self._folder / FILE)
+        return Root.from_json(raw) if raw is not None else None
+
+    def mounts(self, scratch: str, spec: Spec | None = None, extra: Sequence[root_fs.Mount] = ()) -> list[root_fs.Mount]:
+        """What is mounted below the job's root: of the job that runs, or of one that is to come."""
+        image = self.path if spec is None else spec.image
+        return root_fs.mounts(str(self._base), scratch, image, [*self.brought(spec), *extra])
+
+    def brought(self, spec: Spec | None = None) -> list[root_fs.Mount]:
+        """What inputs and shared file systems add to the mounts of the job that runs, or of one that is to come."""
+        if spec is not None:
+            return [*delivery.input_mounts(spec, str(self._base)), *self._devices(spec).mounts]
+        told = shim_protocol.read_json(self._folder / MOUNTS) or {}
+        return [root_fs.Mount(**m) for m in told.get("mounts", [])]
+
+    def _devices(self, spec: Spec) -> cdi.Devices:
+        """What its devices add to a job with an image: without one it has the machine's own libraries. Raises EngineError."""
+        try:
+            return cdi.find(tuple(spec.devices) if spec.image else ())
+        except ImageError as e:
+            raise EngineError(e.kind, str(e)) from e
+
+    def _make_points(self, root: Path, extra: Sequence[root_fs.Mount]) -> None:
+        """In an image, what lies outside of the job's scratch has to be mounted on something."""
+        try:
+            cache.mount_points(root, str(self._base), [m for m in extra if not m.target.startswith(f"{self._base}/")])
+        except ImageError as e:
+            raise EngineError(e.kind, str(e)) from e
+
+    def digest(self, spec: Spec | None = None) -> str:
+        """Of the image of the job that runs, or of one that is to come; "" = none, or not known yet. Raises StoreError."""
+        if spec is not None:
+            return self.images.digest(spec)
+        root = self.root
+        return root.digest if root is not None else ""
+
+    def place(self, mounts: Sequence[root_fs.Mount]) -> Callable[[str], str]:
+        """Where on this machine lies what the job sees under a path."""
+        return _placing(mounts, self.path)
+
+    def to_come(self, scratch: str, spec: Spec) -> Callable[[str], str] | None:
+        """The same for a job that is to come; None while its root is not here. Raises EngineError, StoreError."""
+        root = self.images.here(spec)
+        if root is None and spec.image:
+            return None
+        return _placing(self.mounts(scratch, spec), root.path if root is not None else "")
+
+    @property
+    def path(self) -> str:
+        """Of the job's root on this machine; "" = the machine's own."""
+        root = self.root
+        return root.path if root is not None else ""
+
+    def beginning(self, spec: Spec, scratch: Path) -> Beginning:
+        """How the command begins; its folder below the scratch is made. Raises OSError, trees.UnsafePath."""
+        own = "work" if spec.folder in ("", ".") else "work/" + "/".join(tree.parts(spec.folder))
+        root_fs.make_folder(scratch / own)
+        folder, root, account = f"{self._base}/{own}", self.root, self.account(spec)
+        if root is None:
+            return Beginning(list(spec.command), folder, account)
+        root_fs.make_folder(scratch / "run")
+        words = root.config.words(spec.entry_point, spec.command)
+        if not words:
+            raise OSError(0, f"the image {spec.image} names no program: add command to the job file")
+        # A job that speaks of files has a folder of its own for them; else the program begins where its image says.
+        speaks = spec.inputs or spec.fetches or spec.outputs or spec.folder not in ("", ".")
+        there = folder if speaks or not root.config.folder else os.path.normpath("/" + root.config.folder.lstrip("/"))
+        devices = self._devices(spec)
+        cdi.lay_links(devices, scratch / "run")
+        return Beginning(words, there, account, devices.added_to(root.config.environment))
+
+    def account(self, spec: Spec) -> Account:
+        """As whom the job begins. Raises UnknownUser."""
+        if (root := self.root) is None:
+            return _account(spec.user)
+        if spec.user == UNPRIVILEGED:
+            return unprivileged(find_account(Path(root.path), root.config.user))
+        return find_account(Path(root.path), spec.user or root.config.user)
+
+
+def _placing(mounts: Sequence[root_fs.Mount], path: str) -> Callable[[str], str]:
+    return lambda seen: root_fs.on_machine(seen, mounts, path)
+
+
+def _account(user: str | None) -> Account:
+    """An account of the machine; root where none is named, as in jobs of before. Raises UnknownUser."""
+    if user is None or user == UNPRIVILEGED:
+        return ROOT if user is None else NOBODY
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError as e:
+        raise UnknownUser(f"the user {user!r} does not exist on this machine: name one that its image has") from e
+    return Account(found.pw_uid, found.pw_gid, os.getgrouplist(user, found.pw_gid), user)

@@ -1,0 +1,384 @@
+"""Container images on this machine: resolved, pulled and unpacked once, kept while there is room."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import json
+import logging
+import os
+import shutil
+import stat
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spotsurfer_wire.container_image import Pin, Pins, Reference
+from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.port import ObjectStore
+
+from spotsurfer_agent.host import root_fs
+from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.linux import syscalls
+from spotsurfer_agent.prepare.images.registry import (
+    LAYOUT,
+    Access,
+    ImageConfig,
+    ImageError,
+    Kind,
+    Registry,
+    architecture,
+    failure,
+)
+
+# Whether an image is for this architecture.
+
+
+def check_architecture(pin: Pin, architecture: str) -> None:
+    """A pin for another architecture can't be followed here. Raises ImageError."""
+    if pin.architecture != architecture:
+        raise ImageError(
+            Kind.MACHINE,
+            f"the job's image was resolved for {pin.architecture}, this machine is {architecture}: ask for a machine type of "
+            f"architecture {pin.architecture}",
+        )
+
+
+# An unpacked image: made aside by umoci, given its mount points, and put in place by one rename.
+
+ROOT = "root"  # of an image's folder: its tree
+FOLDERS = ("/dev", "/proc", "/sys", "/run", "/tmp", "/var/tmp")  # noqa: S108 -- mount points
+
+
+def unpack(tools: Tools, layout: Path, into: Path, reference: Reference) -> None:
+    """Unpack the image of an OCI layout to the folder `into`, owners and modes as they are. Raises ImageError."""
+    if not tools.umoci:
+        raise ImageError(Kind.WRONG, "this agent's runtime has no umoci to unpack images with: build the runtime anew")
+    done = subprocess.run(
+        [*tools.umoci, "raw", "unpack", "--image", f"{layout}:{LAYOUT}", str(into)],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
+        preexec_fn=syscalls.die_with_parent,
+    )  # fmt: skip
+    if done.returncode:
+        raise failure(done.stderr, reference.asked.removeprefix("docker://"), reference.host)
+
+
+def mount_points(root: Path, base: str, extra: Iterable[root_fs.Mount] = ()) -> None:
+    """Make what the job's mounts lie on: folders, and empty files for the files among them. Raises ImageError.
+
+    Nothing is followed: an image's own link could lead out of its tree.
+    """
+    for folder in (*FOLDERS, base):
+        make(root, folder, folder=True)
+    for name in root_fs.NAME_FILES:
+        make(root, f"/etc/{name}", folder=False)
+    for m in extra:
+        make(root, m.target, folder=Path(m.source).is_dir())
+
+
+def working_folder(root: Path, folder: str) -> None:
+    """Make the image's working folder where it lacks it, as other tools do. What lies behind a link is left to the image."""
+    parts = [x for x in os.path.normpath(folder).split("/") if x not in ("", ".")]
+    way = [root.joinpath(*parts[: i + 1]) for i in range(len(parts))]
+    if parts and not any(p.is_symlink() or p.is_file() for p in way):
+        make(root, "/".join(parts), folder=True)
+
+
+def make(root: Path, path: str, *, folder: bool) -> None:
+    """One mount point. What is there in another form is replaced where it is a link or empty. Raises ImageError."""
+    at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        *above, last = [x for x in path.split("/") if x]
+        for name in above:
+            inner = _folder(at, name, path)
+            os.close(at)
+            at = inner
+        _last(at, last, folder=folder)
+    except OSError as e:
+        raise ImageError(Kind.WRONG, f"the image has no room for the mount point {path} ({e.strerror}): change it there") from e
+    finally:
+        os.close(at)
+
+
+def _folder(at: int, name: str, path: str) -> int:
+    try:
+        _fresh(at, name)
+    except FileExistsError:
+        if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+            raise ImageError(
+                Kind.WRONG, f"in the image {name} of {path} is a link, and something is to be mounted there: make it a folder"
+            ) from None
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+
+
+def _last(at: int, name: str, *, folder: bool) -> None:
+    try:
+        found = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        found = 0
+    if stat.S_ISDIR(found) == folder and not stat.S_ISLNK(found) and found:
+        return
+    if stat.S_ISDIR(found):
+        os.rmdir(name, dir_fd=at)
+    elif found:
+        os.unlink(name, dir_fd=at)
+    if folder:
+        _fresh(at, name)
+    else:
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=at))
+
+
+def _fresh(at: int, name: str) -> None:
+    """A folder that every user may enter, whatever the agent's umask. Raises FileExistsError."""
+    os.mkdir(name, dir_fd=at)
+    os.chmod(name, 0o755, dir_fd=at)  # noqa: S103 -- a folder of the image
+
+
+def settle(made: Path, place: Path) -> None:
+    """Give a finished folder its name, after everything in it is on the disk: it is there whole or not at all."""
+    fd = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        syscalls.syncfs(fd)
+    finally:
+        os.close(fd)
+    made.rename(place)
+    fd = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def remove(folder: Path) -> None:
+    """Take an image's folder away: its name first, so that half of it is never taken for the whole."""
+    gone = folder.with_name(f".gone-{folder.name}")
+    if folder.exists():
+        shutil.rmtree(gone, ignore_errors=True)
+        folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+# The images of one machine: each unpacked once, below `<base>/images/<digest>`, kept while there is room.
+#
+# A folder without a dot is whole. `.lock` keeps processes from unpacking the same twice; what begins with a dot otherwise is
+# left of somebody who was killed, and goes when the next one begins.
+
+FOLDER = "images"
+FACTS = "image.json"  # beside the tree
+TREE_LAYOUT = "layout"
+UNPACKED_SHARE = 4  # an unpacked image takes about so many times what was sent
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """An image that is here, whole."""
+
+    digest: str
+    path: str  # of its tree
+    config: ImageConfig
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file of the agent."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> Root:
+        """The same again. Raises TypeError, KeyError for what is not one."""
+        return Root(str(raw["digest"]), str(raw["path"]), ImageConfig(**raw["config"]))
+
+
+class Shelf:
+    """The folder of images."""
+
+    def __init__(self, base: Path) -> None:
+        self.folder = base / FOLDER
+
+    def get(self, digest: str) -> Root | None:
+        """An image that is here; it counts as used now."""
+        place = self._place(digest)
+        try:
+            facts = json.loads((place / FACTS).read_text())
+            os.utime(place)
+            return Root(digest, str(place / ROOT), ImageConfig(**facts["config"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else changes the shelf; what was left half done is gone."""
+        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("w") as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            for left in self.folder.glob(".*-*"):
+                shutil.rmtree(left, ignore_errors=True)
+            yield
+
+    @contextlib.contextmanager
+    def aside(self, digest: str) -> Iterator[Path]:
+        """A folder on the same disk to make an image in; gone afterwards unless it was put in place."""
+        made = self.folder / f".making-{_hex(digest)[:16]}"
+        made.mkdir(mode=0o755)
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def room(self, packed_bytes: int, keep: str, bytes_max: int) -> None:
+        """Let the images go that were not used for longest, until one that is sent as so many bytes fits. Raises ImageError.
+
+        `bytes_max`: what all images may take; 0 = half of the disk.
+        """
+        wanted = packed_bytes * (1 + UNPACKED_SHARE)
+        held = self._held(keep)
+        st, total = os.statvfs(self.folder), sum(size for _, size in held)
+        limit, free = bytes_max or st.f_blocks * st.f_frsize // 2, st.f_bavail * st.f_frsize
+        for place, size in held:
+            if total + wanted <= limit and wanted <= free:
+                return
+            remove(place)
+            total, free = total - size, free + size
+        if packed_bytes > free:
+            raise ImageError(
+                Kind.MACHINE,
+                f"the machine's disk is full: the image takes {packed_bytes >> 20} MiB packed and more unpacked, "
+                f"{free >> 20} MiB are free: ask for a larger disk or a smaller image",
+            )
+
+    def put(self, made: Path, digest: str, config: ImageConfig) -> Root:
+        """Put what was unpacked to `made`/root in place under its digest."""
+        shutil.rmtree(made / TREE_LAYOUT, ignore_errors=True)
+        facts = {"digest": digest, "bytes": used_bytes(made / ROOT), "config": dataclasses.asdict(config)}
+        (made / FACTS).write_text(json.dumps(facts))
+        place = self._place(digest)
+        settle(made, place)
+        return Root(digest, str(place / ROOT), config)
+
+    def _place(self, digest: str) -> Path:
+        return self.folder / _hex(digest)
+
+    def _held(self, keep: str) -> list[tuple[Path, int]]:
+        """Images with their sizes, that which was not used for longest first."""
+        found = []
+        for place in self.folder.glob("[0-9a-f]*"):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                size = int(json.loads((place / FACTS).read_text())["bytes"])
+                found.append((place.stat().st_mtime, place, size))
+        return [(place, size) for _, place, size in sorted(found) if place != self._place(keep)]
+
+
+def _hex(digest: str) -> str:
+    return digest.removeprefix("sha256:")
+
+
+def used_bytes(folder: Path) -> int:
+    """What a tree takes on the disk, links counted once."""
+    seen: set[int] = set()
+    total = 0
+    for at, _, names in os.walk(folder):
+        for name in names:
+            st = os.lstat(os.path.join(at, name))  # noqa: PTH118 -- many of them
+            if st.st_ino not in seen:
+                seen.add(st.st_ino)
+                total += st.st_blocks * 512
+    return total
+
+
+# An image from its name to an unpacked tree on this machine: resolve, pin, fetch, unpack, put in place; each once.
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRules:
+    """How images are fetched and kept."""
+
+    cache_bytes: int = 0  # all images of a machine; 0 = half of its disk
+    insecure: tuple[str, ...] = ()  # registries that may speak without TLS
+    patience_seconds: float = 30.0  # a registry that does not answer is asked again for so long
+    authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own
+
+
+class Images:
+    """What one job needs of them on one machine. Safe to use from several threads."""
+
+    def __init__(
+        self, base: Path, job: str, store: ObjectStore, tools: Tools, auth: Callable[[], bytes | None] = lambda: None
+    ) -> None:
+        """`auth` gives the job's containers-auth.json."""
+        self._base, self._tools, self._auth, self.rules = base, tools, auth, ImageRules()
+        self._pins, self._shelf = Pins(store, job), Shelf(base)
+        self._lock = threading.Lock()
+
+    def digest(self, spec: Spec) -> str:
+        """The digest of the job's image as far as it is known without asking a registry; "" = the machine's own root, or
+        not known yet. Raises StoreError, ProtocolError.
+        """
+        if not spec.image:
+            return ""
+        found = self._pins.read()
+        return found.digest if found is not None else ""
+
+    def here(self, spec: Spec) -> Root | None:
+        """The job's image where it is unpacked here already. Raises StoreError, ProtocolError."""
+        digest = self.digest(spec)
+        return self._shelf.get(digest) if digest else None
+
+    def ready(self, spec: Spec, progress: Callable[[str], None] = lambda _: None) -> Root | None:
+        """The job's image, unpacked here; None for a job that has none. Raises ImageError, StoreError, ProtocolError."""
+        if not spec.image:
+            return None
+        with self._lock:
+            try:
+                return self._ready(spec, progress)
+            except OSError as e:
+                full = e.errno in (errno.ENOSPC, errno.EDQUOT)
+                why = "the machine's disk is full" if full else f"the machine's disk does not take it ({e.strerror or e})"
+                raise ImageError(Kind.MACHINE, f"{why}: the image {spec.image} does not fit: ask for a larger disk") from e
+
+    def _ready(self, spec: Spec, progress: Callable[[str], None]) -> Root:
+        reference, known = _parsed(spec.image), self._pins.read()
+        if known is not None:
+            check_architecture(known, architecture())
+            if (here := self._shelf.get(known.digest)) is not None:
+                return here
+        with self._shelf.alone(), self._registry() as registry:
+            progress("asking for the image")
+            found = known or self._resolved(registry, reference, spec.image)
+            if (here := self._shelf.get(found.digest)) is not None:
+                return here
+            return self._brought(registry, reference, found, progress)
+
+    def _resolved(self, registry: Registry, reference: Reference, name: str) -> Pin:
+        found = registry.find(reference)
+        log.info("%s is %s", name, found.digest)
+        return self._pins.write(name, found.digest, architecture(), found.packed_bytes)
+
+    def _brought(self, registry: Registry, reference: Reference, wanted: Pin, progress: Callable[[str], None]) -> Root:
+        self._shelf.room(wanted.packed_bytes, wanted.digest, self.rules.cache_bytes)
+        with self._shelf.aside(wanted.digest) as made:
+            progress("fetching the image")
+            config = registry.config(reference, wanted.digest)
+            registry.fetch(reference, wanted.digest, made / TREE_LAYOUT)
+            progress("unpacking the image")
+            unpack(self._tools, made / TREE_LAYOUT, made / ROOT, reference)
+            mount_points(made / ROOT, str(self._base))
+            working_folder(made / ROOT, config.folder)
+            return self._shelf.put(made, wanted.digest, config)
+
+    @contextlib.contextmanager
+    def _registry(self) -> Iterator[Registry]:
+        with self._shelf.aside("sha256:registry") as folder:
+            rules = self.rules
+            yield Registry(self._tools, folder, Access(rules.insecure, self._auth(), rules.patience_seconds, rules.authorities))
+
+
+def _parsed(name: str) -> Reference:
+    try:
+        return Reference.parse(name)
+    except ValueError as e:
+        raise ImageError(Kind.WRONG, f"image {e}") from e

@@ -1,0 +1,492 @@
+"""Inputs of a job on this machine: fetched into the cache, in place before each start and restore, with their mounts."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from spotsurfer_wire import clock, input_addresses, json_codec, object_keys
+from spotsurfer_wire.input_addresses import OwnStore
+from spotsurfer_wire.messages import AgentConfig, Fetch, Pinned, Pins, Spec
+from spotsurfer_wire.store.port import FileStore, Rights, StoreUnreachable
+
+from spotsurfer_agent.files import staging
+from spotsurfer_agent.host import root_fs
+from spotsurfer_agent.host.root_fs import Mount
+from spotsurfer_agent.prepare.inputs import shared_file_systems, sources
+from spotsurfer_agent.prepare.inputs.cache import Cache, Partial, sha256_of
+from spotsurfer_agent.prepare.inputs.shared_file_systems import Shares
+from spotsurfer_agent.prepare.inputs.sources import InputTrouble, Kind, Seen, Sources
+from spotsurfer_agent.store.retry import Retry
+
+# Files from their sources into the cache and the job's view, many at a time.
+
+THREADS = 16  # requests at once: one at a time waits more for answers than for bytes
+PART_BYTES = 32 << 20  # of a large file, asked for at once
+PATIENCE_SECONDS = 60.0  # a server may be silent for so long, again and again, as long as bytes come in between
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """One file to be had. `pinned` is what it was at the job's first start; None = this is the first."""
+
+    seen: Seen
+    pinned: Pinned | None = None
+
+    @property
+    def name(self) -> str:
+        """What tells this content apart from others before it was fetched; each time another where nothing does."""
+        told = self.digest or (self.seen.version and f"{self.seen.source}\0{self.seen.size}\0{self.seen.version}")
+        return hashlib.sha256((told or os.urandom(16).hex()).encode()).hexdigest()
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 that it must have; "" = not known yet."""
+        return self.pinned.sha256 if self.pinned is not None else self.seen.fetch.sha256.lower()
+
+
+@dataclass
+class Fetching:
+    """One go. `halt` raises where nobody wants it any more; `moved` hears of bytes that came."""
+
+    cache: Cache
+    sources: Sources
+    view: Path
+    patience: Retry = field(default_factory=lambda: Retry(PATIENCE_SECONDS))
+    halt: Callable[[], None] = lambda: None
+    moved: Callable[[int], None] = lambda _: None
+    threads: int = THREADS
+    _ranges: dict[str, bool] = field(default_factory=dict, init=False)  # by source: whether it is given in parts
+    _over: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def all(self, wants: Sequence[Want]) -> list[Pinned]:
+        """Every file, in its place in the view. Raises InputTrouble, Unreachable, and what `halt` raises."""
+        missing = sum(w.seen.size for w in wants if not self._is_here(w))
+        try:
+            self.cache.make_room(missing)
+            return self._together(wants)
+        except OSError as e:
+            raise sources.trouble_of_disk(e, missing, _free(self.view)) from e
+
+    def _is_here(self, w: Want) -> bool:
+        digest = w.digest or self.cache.known(w.name)
+        return bool(digest) and self.cache.held(digest)
+
+    def _together(self, wants: Sequence[Want]) -> list[Pinned]:
+        with ThreadPoolExecutor(self.threads, "inputs") as pool, ThreadPoolExecutor(self.threads, "parts") as parts:
+            # First what nobody else on this machine fetches just now; the rest is likely here when we come back to it.
+            first = self._each(pool, wants, lambda w: self._one(w, parts, wait=False))
+            left = [w for w, done in zip(wants, first, strict=True) if done is None]
+            second = iter(self._each(pool, left, lambda w: self._one(w, parts, wait=True)))
+            return [done if done is not None else _surely(next(second)) for done in first]
+
+    def _each(
+        self, pool: ThreadPoolExecutor, wants: Sequence[Want], do: Callable[[Want], Pinned | None]
+    ) -> list[Pinned | None]:
+        futures = [pool.submit(self._unless_over, do, w) for w in wants]
+        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        failed = next((f for f in futures if f in done and f.exception() is not None), None)
+        if failed is not None:
+            self._over.set()
+            for f in futures:
+                f.cancel()
+            raise _first(futures)
+        return [f.result() for f in futures]
+
+    def _unless_over(self, do: Callable[[Want], Pinned | None], w: Want) -> Pinned | None:
+        self._look()
+        return do(w)
+
+    def _look(self) -> None:
+        if self._over.is_set():
+            raise _GivenUp
+        self.halt()
+
+    # ------------------------------------------------------------ one file
+
+    def _one(self, w: Want, parts: ThreadPoolExecutor, *, wait: bool) -> Pinned | None:
+        """The file in the view; None where somebody else fetches it just now."""
+        if (found := self._linked(w)) is not None:
+            return found
+        partial = self.cache.begin(w.name, wait=wait)
+        if partial is None:
+            return None
+        try:
+            if (found := self._linked(w)) is not None:  # whoever had it before us was done with it
+                return found
+            digest = self._fetched(w, partial, parts)
+            self._verify(w, digest)
+            self.cache.keep(partial, digest)
+            self.cache.learn(w.name, digest)  # before the right to fetch is given up: the next one looks there
+        finally:
+            partial.release()
+        if not self.cache.link(digest, self.view / w.seen.path):
+            raise InputTrouble(Kind.DISK, why="a file vanished from the cache just after it was fetched")
+        return _pin(w, digest)
+
+    def _linked(self, w: Want) -> Pinned | None:
+        digest = w.digest or self.cache.known(w.name)
+        return _pin(w, digest) if digest and self.cache.link(digest, self.view / w.seen.path) else None
+
+    def _fetched(self, w: Want, partial: Partial, parts: ThreadPoolExecutor) -> str:
+        size = w.seen.size
+        if size <= PART_BYTES or not self._given_in_parts(w.seen):
+            return self.patience.ask(lambda: self._streamed(w, partial))
+        os.posix_fallocate(partial.fd, 0, size)
+        spans = [(at, min(PART_BYTES, size - at)) for at in range(0, size, PART_BYTES)]
+        jobs = [parts.submit(self._part, w.seen, partial, span) for span in spans]
+        wait(jobs, return_when=FIRST_EXCEPTION)
+        for job in jobs:
+            job.cancel()
+        wait(jobs)
+        if any(not j.cancelled() and j.exception() is not None for j in jobs):
+            raise _first(jobs)
+        return sha256_of(partial.path, self._look)
+
+    def _given_in_parts(self, seen: Seen) -> bool:
+        if seen.source not in self._ranges:
+            self._ranges[seen.source] = self.patience.ask(lambda: self.sources.has_ranges(seen))
+        return self._ranges[seen.source]
+
+    def _streamed(self, w: Want, partial: Partial) -> str:
+        """From its beginning to its end, the digest on the way."""
+        digest, at = hashlib.sha256(), 0
+        os.ftruncate(partial.fd, 0)
+        if w.seen.size:
+            for piece in self.sources.read(w.seen, 0, w.seen.size):
+                self._look()
+                digest.update(piece)
+                at += os.pwrite(partial.fd, piece, at)
+                self.moved(len(piece))
+        if at != w.seen.size:
+            raise InputTrouble(Kind.SHORT, source=w.seen.source, old=w.seen.size, new=at)
+        return digest.hexdigest()
+
+    def _part(self, seen: Seen, partial: Partial, span: tuple[int, int]) -> None:
+        """What came stays: after a cut it goes on behind it, and patience begins anew."""
+        at, end = span[0], sum(span)
+        while at < end:
+            self._look()
+            at = self.patience.ask(lambda: self._some(seen, partial, at, end))  # noqa: B023 -- called at once
+
+    def _some(self, seen: Seen, partial: Partial, start: int, end: int) -> int:
+        """As much as comes; where it broke off. Raises where nothing came."""
+        at = start
+        try:
+            for piece in self.sources.read(seen, start, end - start):
+                self._look()
+                at += os.pwrite(partial.fd, piece, at)
+                self.moved(len(piece))
+        except sources.Unreachable:
+            if at == start:
+                raise
+        if at == start:
+            raise InputTrouble(Kind.SHORT, source=seen.source, old=seen.size, new=at)
+        return at
+
+    def _verify(self, w: Want, digest: str) -> None:
+        if w.pinned is not None and digest != w.pinned.sha256:
+            raise changed(w.pinned, replace(w.pinned, size=w.seen.size, version=w.seen.version, sha256=digest))
+        if w.seen.fetch.sha256 and digest != w.seen.fetch.sha256.lower():
+            raise InputTrouble(Kind.CHECKSUM, source=w.seen.source, old=w.seen.fetch.sha256.lower(), new=digest)
+
+
+class _GivenUp(Exception):
+    """Another file failed: this one is not wanted any more."""
+
+
+def changed(then: Pinned, now: Pinned) -> InputTrouble:
+    """An input is not what the job started with; the first of size, version, digest that tells them apart is named."""
+    for what, old, new in (("its size", then.size, now.size), ("its sha256", then.sha256, now.sha256)):
+        if old != new:
+            if then.version != now.version:
+                what, old, new = f"{what} (version)", f"{old} ({then.version})", f"{new} ({now.version})"
+            return InputTrouble(Kind.CHANGED, source=then.source, what=what, old=old, new=new)
+    return InputTrouble(Kind.CHANGED, source=then.source, what="its version", old=then.version, new=now.version)
+
+
+def _first(futures: Sequence[Future[Any]]) -> BaseException:
+    """Why it failed, not that others were given up because of it."""
+    wait(futures)
+    errors = [e for f in futures if not f.cancelled() and (e := f.exception()) is not None]
+    return next((e for e in errors if not isinstance(e, _GivenUp)), errors[0])
+
+
+def _pin(w: Want, digest: str) -> Pinned:
+    if w.pinned is not None:
+        return w.pinned
+    return Pinned(w.seen.path, w.seen.source, w.seen.size, w.seen.version, digest)
+
+
+def _surely(found: Pinned | None) -> Pinned:
+    assert found is not None, "who waits for the right to fetch gets it"
+    return found
+
+
+def _free(folder: Path) -> int:
+    place = next(p for p in (folder, *folder.parents) if p.exists())
+    return os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
+
+
+# The fetched inputs of a job on this machine: in place before its start and before each restore, the same ones each time.
+#
+# What was seen at the first start is pinned in the store before the job starts. Later a file of the cache that has the pinned
+# digest is as good as the original; anything else is looked at and compared before it is fetched, and once more by its digest.
+
+log = logging.getLogger(__name__)
+NAME = "inputs"  # of the mount, of its mount point in the job's scratch, and of what leads to the view
+LOOKS = 8  # at places, at once
+
+T = TypeVar("T")
+
+
+def fetched_mounts(spec: Spec, base: str) -> list[Mount]:
+    """What the job sees of its fetched inputs: nothing where it has none, else one folder, the same for every machine."""
+    return [Mount(NAME, f"{base}/job/{NAME}", f"{base}/{NAME}", True)] if spec.fetches else []
+
+
+@dataclass
+class Delivery:
+    """For one job and one agent's folder. Safe to call from several threads: they do one thing after the other."""
+
+    base: Path
+    cache: Cache
+    sources: Sources
+    patience: Retry = field(default_factory=lambda: Retry(PATIENCE_SECONDS))
+    done_bytes: int = field(default=0, init=False)
+    all_bytes: int = field(default=0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _ready: Pins | None = field(default=None, init=False)  # the view holds these, all of them
+    _tell: Callable[[str], None] = field(default=lambda _: None, init=False)
+
+    def ready(
+        self,
+        spec: Spec,
+        store: FileStore,
+        halt: Callable[[], None] = lambda: None,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Every fetched input in this machine's cache and in the job's view, verified and pinned. Nothing of the job runs.
+
+        `tell` hears how far it is. Raises InputTrouble; StoreError where store or source do not answer for a while; what
+        `halt` raises.
+        """
+        if not spec.fetches:
+            return
+        with self._lock:
+            pins = self._read(store, spec.job)
+            if pins is not None and pins == self._ready:
+                return
+            self._ready, self._tell = None, tell
+            self._ready = self._again(spec, pins, halt) if pins is not None else self._first(spec, store, halt)
+
+    def look(self, spec: Spec) -> None:
+        """Whether every input can be had; none is fetched. Raises InputTrouble; StoreError where a source does not answer."""
+        _apart(self._look(spec.fetches))
+
+    def place(self, spec: Spec, scratch: str) -> None:
+        """Links in the job's folder that lead to the files, for a start from the beginning. Raises InputTrouble."""
+        if not spec.fetches:
+            return
+        assert self._ready is not None, "inputs are placed when they are ready"
+        folder = staging.job_folder(scratch, spec)
+        try:
+            Path(scratch, NAME).mkdir(exist_ok=True)
+            for pin in self._ready.files:
+                self._place(pin, folder / staging.safe(pin.path, "input"))
+        except OSError as e:
+            raise InputTrouble(Kind.DISK, why=e.strerror or str(e)) from e
+
+    def _place(self, pin: Pinned, link: Path) -> None:
+        try:
+            root_fs.make_folder(link.parent)
+            link.symlink_to(self.base / NAME / pin.path)
+        except (FileExistsError, NotADirectoryError) as e:
+            raise InputTrouble(Kind.TWICE, source=pin.source, other="a file that was sent along", path=pin.path) from e
+
+    def drop(self) -> None:
+        """Nothing of the job runs here any more: its files may make room for others."""
+        with self._lock:
+            self._ready = None
+            self.cache.drop_view(self._owner)
+
+    # ------------------------------------------------------------ the first start, and later ones
+
+    def _first(self, spec: Spec, store: FileStore, halt: Callable[[], None]) -> Pins:
+        seen = self._look(spec.fetches)
+        _apart(seen)
+        found = self._fetch([Want(s) for s in seen], halt)
+        pins = Pins(sorted(found, key=lambda p: p.path), clock.utc_text())
+        if store.create(object_keys.inputs_key(spec.job), json_codec.encode(pins)):
+            return pins
+        then = self._read(store, spec.job)  # our own of before a crash, or another attempt's: that one counts
+        assert then is not None
+        self._same(then, found)
+        return then
+
+    def _again(self, spec: Spec, pins: Pins, halt: Callable[[], None]) -> Pins:
+        missing = [p for p in pins.files if not self.cache.held(p.sha256)]
+        now = self._now(spec, missing) if missing else {}
+        wants = []
+        for pin in pins.files:
+            seen = now.get(pin.path) or _as_pinned(pin, spec.fetches)
+            wants.append(Want(seen, pin))
+        self._fetch(wants, halt)
+        return pins
+
+    def _now(self, spec: Spec, missing: list[Pinned]) -> dict[str, Seen]:
+        """What is there now of what has to be fetched. Raises InputTrouble where it is gone or has another size."""
+        now = {s.path: s for s in self._look(spec.fetches)}
+        for pin in missing:
+            seen = now.get(pin.path)
+            if seen is None or seen.source != pin.source:
+                raise InputTrouble(Kind.ABSENT, source=pin.source)
+            if seen.size != pin.size:
+                raise changed(pin, Pinned(pin.path, pin.source, seen.size, seen.version, pin.sha256))
+        return now
+
+    def _same(self, then: Pins, found: list[Pinned]) -> None:
+        now = {p.path: p for p in found}
+        for pin in then.files:
+            if pin.path not in now:
+                raise InputTrouble(Kind.ABSENT, source=pin.source)
+            if now[pin.path].sha256 != pin.sha256:
+                raise changed(pin, now[pin.path])
+
+    def _look(self, fetches: list[Fetch]) -> list[Seen]:
+        with ThreadPoolExecutor(LOOKS, "look") as pool:
+            found = [pool.submit(self.patience.ask, _bound(self.sources.look, f)) for f in fetches]
+            return [seen for future in found for seen in future.result()]
+
+    def _fetch(self, wants: list[Want], halt: Callable[[], None]) -> list[Pinned]:
+        self.done_bytes, self.all_bytes = 0, sum(w.seen.size for w in wants)
+        try:
+            for w in wants:
+                staging.safe(w.seen.path, "input")
+            view = self.cache.fresh_view(self._owner)
+            self._lead_to(view)
+            fetching = Fetching(self.cache, self.sources, view, self.patience, halt, self._moved, min(THREADS, len(wants)))
+            began, found = clock.monotonic(), fetching.all(wants)
+        except OSError as e:
+            raise InputTrouble(Kind.DISK, why=e.strerror or str(e)) from e
+        log.info("%d inputs are here: %d bytes came in %.1f s", len(found), self.done_bytes, clock.monotonic() - began)
+        return found
+
+    def _moved(self, count: int) -> None:
+        self.done_bytes += count
+        self._tell(f"inputs {100 * self.done_bytes // max(1, self.all_bytes)} %")
+
+    @property
+    def _owner(self) -> str:
+        st = self.base.stat()
+        return f"{st.st_dev:x}-{st.st_ino:x}"  # one job at a time runs from an agent's folder
+
+    def _lead_to(self, view: Path) -> None:
+        """The same path for every job, whatever disk the cache lies on."""
+        path = self.base / "job" / NAME
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.symlink_to(view)
+
+    @staticmethod
+    def _read(store: FileStore, job: str) -> Pins | None:
+        data = store.get(object_keys.inputs_key(job))
+        return json_codec.decode(Pins, data) if data is not None else None
+
+
+def _bound(look: Callable[[Fetch], T], fetch: Fetch) -> Callable[[], T]:
+    return lambda: look(fetch)
+
+
+def _apart(seen: Iterable[Seen]) -> None:
+    """No two arrive at one place, and none where another needs a folder. Raises InputTrouble."""
+    there: dict[str, Seen] = {}
+    for s in seen:
+        other = there.setdefault(s.path, s)
+        if other is not s:
+            raise InputTrouble(Kind.TWICE, source=s.source, other=other.source, path=s.path)
+    for s in there.values():
+        for above in Path(s.path).parents:
+            if str(above) in there:
+                raise InputTrouble(Kind.TWICE, source=s.source, other=there[str(above)].source, path=str(above))
+
+
+def _as_pinned(pin: Pinned, fetches: list[Fetch]) -> Seen:
+    """A file that this machine holds already: nobody is asked for it, unless it goes in the last moment."""
+    at = input_addresses.address(pin.source)
+    mine = [f for f in fetches if f.source == pin.source or input_addresses.address(f.source).place == at.place]
+    exact = [f for f in mine if f.source == pin.source]
+    return Seen((exact or mine or fetches)[0], pin.source, at.key, pin.path, pin.size, pin.version)
+
+
+# What a job's inputs and shared file systems add to its mounts.
+
+
+def input_mounts(spec: Spec, base: str) -> list[Mount]:
+    """In the order of mounting, after the job's scratch; a matter of the specification, so the same on every machine."""
+    return [*fetched_mounts(spec, base), *shared_file_systems.mounts(spec, base)]
+
+
+# All that a job needs on its machine beside root and command: shared file systems, then fetched inputs.
+
+FOLDER = "inputs-cache"  # in the agent's folder
+
+
+@dataclass
+class JobInputs:
+    """Of one agent's folder."""
+
+    delivery: Delivery
+    shares: Shares
+
+    @staticmethod
+    def of(base: Path, config: AgentConfig, rights: Rights | None = None) -> JobInputs:
+        """As the agent's configuration says; `rights` are those that were handed out."""
+        folder = Path(config.input_cache) if config.input_cache else base / FOLDER
+        cache = Cache(folder, config.input_cache_bytes)
+        own = OwnStore.of(config.store_url, config.store_options)
+        return JobInputs(Delivery(base, cache, Sources(_usual(config) | config.input_options, rights, own)), Shares(base))
+
+    def ready(self, spec: Spec, store: FileStore, scratch: str, halt: Callable[[], None], tell: Callable[[str], None]) -> None:
+        """Everything is here, as it was at the job's first start; nothing of it runs yet.
+
+        Raises FilesError, and StoreError where somebody does not answer; what `halt` raises.
+        """
+        self.shares.ready(spec, scratch)
+        self.delivery.ready(spec, store, halt, tell)
+
+    def ahead(self, spec: Spec, store: FileStore, scratch: str, halt: Callable[[], None]) -> None:
+        """Bring what a job needs, before it comes; of inputs of a job that never ran, only whether they can be had.
+
+        Raises FilesError, StoreError where somebody does not answer, and what `halt` raises.
+        """
+        pinned = bool(spec.fetches) and store.get(object_keys.inputs_key(spec.job)) is not None
+        try:
+            self.shares.ready(spec, scratch)
+            if pinned or not spec.fetches:
+                self.delivery.ready(spec, store, halt)
+            else:
+                self.delivery.look(spec)  # whoever starts it says what its inputs are
+        except staging.FilesError as e:
+            if e.kind == shared_file_systems.PASSING:
+                raise StoreUnreachable(str(e)) from e
+            raise
+
+    def drop(self) -> None:
+        """Nothing of the job runs here any more."""
+        self.shares.drop()
+        self.delivery.drop()
+
+
+def _usual(config: AgentConfig) -> dict[str, dict[str, str]]:
+    """Where nothing is said, buckets lie where the store does."""
+    region = config.store_options.get("region", "")
+    own = "endpoint" in config.store_options  # a service of somebody's own: its region says nothing of others
+    return {"s3:": {"region": region}} if region and not own and config.store_url.startswith("s3://") else {}

@@ -1,0 +1,1 @@
+"""Bringing a saved job back to life."""

@@ -1,0 +1,235 @@
+"""`python -m spotsurfer_agent.restore.pager`: one restore, as told on standard input. Ends when all memory is there."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from spotsurfer_wire import manifest, object_keys
+from spotsurfer_wire.linux import memory, procfs
+from spotsurfer_wire.linux.buffers import PAGE
+from spotsurfer_wire.linux.memory import free_bytes
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.store.port import StoreError
+
+from spotsurfer_agent.chunks.fingerprints import Index, is_pages_name, kept_as
+from spotsurfer_agent.criu import datagrams, terminals, thread_attributes
+from spotsurfer_agent.criu.images import Pagemap
+from spotsurfer_agent.host import launch
+from spotsurfer_agent.host.cgroup import JobCgroup
+from spotsurfer_agent.linux import syscalls, userfaultfd
+from spotsurfer_agent.restore.pager import image_files, page_fault_server, workers
+from spotsurfer_agent.restore.pager.feeder import Feeder
+from spotsurfer_agent.restore.pager.image_files import Streamer
+from spotsurfer_agent.restore.pager.layout import Order, Use
+from spotsurfer_agent.restore.pager.protocol import BLAME_IMAGE, ORDER, STATE, Loss, PagerPlan, Phase, myself
+from spotsurfer_agent.restore.pager.workers import Holders, Workers, lose
+
+log = logging.getLogger("pager")
+CRIU_ENDS_SECONDS = 5.0
+AHEAD_PART = 4  # of the memory, for what is fetched before anybody can take it
+_saying = threading.Lock()  # held by whoever says how it stands; who says that all is over keeps it: that is the last word
+
+
+class Pager:
+    """One restore."""
+
+    def __init__(self, plan: PagerPlan, holders: Holders) -> None:
+        self._plan, self._holders, self._folder = plan, holders, Path(plan.folder)
+        self._image = manifest.decode(
+            Path(plan.manifest).read_bytes(), image_files.keys_of_plan(plan), plan.job, plan.checkpoint
+        )
+        self._hands = _hands(plan, self._image)
+        self._store = image_files.store_of_plan(plan)
+        self._content = image_files.content(plan, self._image, self._store)
+        self._told = page_fault_server.Told()
+        self._trouble: Callable[[], str] = str  # why nothing comes just now
+
+    def run(self) -> None:
+        """Serve to the end. Raises what makes a restore impossible."""
+        maps = self._content.maps()
+        terminals.keep(Path(self._plan.work), self._content.terminals())
+        for each in (thread_attributes, datagrams):
+            each.keep(Path(self._plan.work), self._content.noted(each.NAME))
+        files = {name: e.extents for name, e in self._content.files.items() if is_pages_name(name)}
+        here = workers.Machine(userfaultfd.available(), free_bytes())
+        why = workers.plain_because(maps, files, here, at_once=self._plan.lazy)
+        later = {pid: f"{m.lazy_pages} of {m.pages} pages" for pid, m in maps.items()}
+        how = "by CRIU" if why else ("behind the job" if self._plan.lazy else "before the job runs")
+        log.info("memory comes %s, %s; what may come later, by process: %s", how, why or "it helps", later)
+        if why:
+            self._hands.dismiss()
+            self._by_criu()
+        else:
+            self._by_faults(maps)
+
+    def _by_criu(self) -> None:
+        """CRIU gets everything, and that is all."""
+        read, write = os.pipe()
+        failures: list[Exception] = []
+
+        def ended(failure: Exception | None) -> None:
+            failures.extend([failure] if failure else [])
+            os.write(write, b"x")
+
+        Streamer(Path(self._plan.images), self._content.whole, ended).start()
+        myself(Phase.READY).write(self._folder)
+        os.read(read, 1)
+        if failures:
+            raise failures[0]
+        self._done()
+
+    def _by_faults(self, maps: dict[int, Pagemap]) -> None:
+        """CRIU gets the rest; most memory is put where it belongs by us, behind the running job or while the shim holds it."""
+        maps, layout = self._content.bringable(maps)
+        order = Order(maps, layout, self._learned())
+        feeder = Feeder(layout, self._content.once, self._failed, patient=self._plan.lazy)
+        still = dict if self._plan.lazy else self._numbers
+        server = page_fault_server.Server(
+            Path(self._plan.work), page_fault_server.Image(maps, layout, order), feeder, self._tell, still, self._hands
+        )
+        eager = {m.file: m for m in maps.values()}
+
+        def content(name: str) -> Iterator[memoryview] | None:
+            if name not in eager:
+                return self._content.whole(name)
+            parts = [(r.at * PAGE, (r.at + r.pages) * PAGE) for r in eager[name].runs if not r.lazy]
+            return self._content.pieces(self._content.files[name], parts)
+
+        self._told, self._trouble = server.told, lambda: feeder.trouble
+        streamer = Streamer(Path(self._plan.images), content, self._streamed)
+        streamer.start()
+        feeder.start(self._plan.threads)
+        # What is here when CRIU is ready; from then on whoever puts a chunk fetches it: it is in that processor's cache.
+        soon = order.first_chunks() if self._plan.lazy else order.all_chunks()
+        self._content.ahead(soon, self._plan.memory_bytes // AHEAD_PART)
+        total = sum(m.lazy_pages for m in maps.values())
+        myself(Phase.READY, lazy=True, arriving_bytes=total * PAGE).write(self._folder)
+        try:
+            server.run()
+        except page_fault_server.CriuGone as e:
+            raise (streamer.failure(CRIU_ENDS_SECONDS) or e) from None
+        log.info("all memory is there: %d MB by %d threads, %d faults", total * PAGE >> 20, feeder.threads, server.told.faults)
+        self._learn(order)
+        self._done(lazy=True, faults=server.told.faults)
+
+    def _numbers(self) -> dict[int, int]:
+        """Of the job's processes: as in the image, and here."""
+        found = {}
+        for pid in JobCgroup(self._plan.cgroup).pids():
+            with contextlib.suppress(OSError):
+                found[procfs.number_inside(pid)] = pid
+        return found
+
+    def _learn(self, order: Order) -> None:
+        fresh = self._folder / f"{ORDER}.new"
+        with contextlib.suppress(OSError):  # a full disk: it is a hint for the next restore
+            fresh.write_bytes(order.learned())
+            fresh.replace(self._folder / ORDER)
+
+    def _learned(self) -> bytes | None:
+        try:
+            return self._store.get(object_keys.order_key(self._plan.job))
+        except StoreError as e:
+            log.warning("the order of pages is not known: %s", e)
+            return None
+
+    def _tell(self, told: page_fault_server.Told) -> None:
+        phase = Phase.ARRIVING if told.running else Phase.READY
+        arriving = told.missing_pages * PAGE
+        trouble = self._trouble()
+        with _saying, contextlib.suppress(OSError):  # a full disk: what was told before stays, and the job must not suffer
+            myself(phase, lazy=True, arriving_bytes=arriving, faults=told.faults, error=trouble).write(self._folder)
+
+    def _done(self, *, lazy: bool = False, faults: int = 0) -> None:
+        with _saying:
+            try:
+                myself(Phase.DONE, lazy=lazy, faults=faults).write(self._folder)
+            except OSError:  # a full disk: where nothing is told of a pager, nothing is missing
+                (self._folder / STATE).unlink(missing_ok=True)
+        self._holders.dismiss()
+
+    def keep_prints(self) -> None:
+        """Put the fingerprints of the image where the next save looks for them; without them it sends more, and that is all.
+
+        An image of 0.2.0 or before has none that count: the next save sends everything, and that one has them.
+
+        The job has all its memory and nobody waits for this. Whatever fails here must not harm it.
+        """
+        try:
+            index, path = Index(self._image), Path(self._plan.prints)
+            for name in index.begins:
+                if (found := self._content.whole(kept_as(name))) is None:
+                    raise LookupError(f"it has no {kept_as(name)}")
+                index.fill(name, b"".join(found))
+            path.parent.mkdir(exist_ok=True)
+            index.save(path)
+        except Exception as e:
+            log.warning("the next save can't build on this checkpoint: %s", str(e) or type(e).__name__)
+
+    # ------------------------------------------------------------ when it can't be
+
+    def _streamed(self, failure: Exception | None) -> None:
+        if failure is not None:
+            self._failed(failure, [])
+
+    def _failed(self, e: Exception, uses: list[Use]) -> None:  # noqa: ARG002
+        """From any thread: the job can't have its memory."""
+        give_up(self._plan, self._holders, e)
+
+
+def _hands(plan: PagerPlan, image: Manifest) -> Workers:
+    """As many as the plan says, or as are of use; nobody where the job runs meanwhile. To be made before there is a thread."""
+    wanted = workers.worker_count(len(os.sched_getaffinity(0)), image.image_bytes) if plan.hands is None else plan.hands
+    count = 0 if plan.lazy else wanted
+    return Workers(count, lambda number, line: workers.serve(plan, image, count, number, line))
+
+
+def give_up(plan: PagerPlan, holders: Holders, e: BaseException) -> NoReturn:
+    """Kill what there is of the job, say why, and end this process."""
+    _saying.acquire()
+    blame = image_files.blame(e)
+    sentence = "" if isinstance(e, page_fault_server.CriuGone) else str(e) or type(e).__name__
+    loss = sentence
+    if blame == BLAME_IMAGE:
+        loss = f"the memory of checkpoint {plan.checkpoint} can't be brought: {sentence}"
+    with contextlib.suppress(OSError):  # a full disk: the loss is told, and that waits
+        myself(Phase.FAILED, error=sentence, blame=blame).write(Path(plan.folder))
+    lose(plan, Loss(loss, blame))
+    holders.dismiss()
+    os._exit(1)
+
+
+def main() -> None:
+    """Serve the plan on standard input."""
+    syscalls.leave_no_core()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # it ends with the memory or with the job
+    os.umask(0o077)
+    if not (told := sys.stdin.read()):
+        return  # the agent that would have told is gone, or needs no restore
+    plan = PagerPlan.from_json(told)
+    launch.enter_cgroups(plan.enter)
+    memory.reuse_memory()
+    holders = Holders(plan)
+    try:
+        pager = Pager(plan, holders)
+        pager.run()
+    except BaseException as e:
+        log.exception("the memory can't be brought")
+        give_up(plan, holders, e)
+    if plan.prints:
+        pager.keep_prints()
+    os._exit(0)  # threads may still wait for a store
+
+
+if __name__ == "__main__":
+    main()

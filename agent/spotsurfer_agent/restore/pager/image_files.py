@@ -1,0 +1,412 @@
+"""Image files as CRIU gets them: bytes from chunks, the kinds that are changed, and the server of `criu restore --stream`."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import logging
+import os
+import select
+import socket
+import struct
+import termios
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from spotsurfer_wire.chunks.budget import Limits
+from spotsurfer_wire.chunks.reader import BadChunk, Reader
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.linux.addresses import address
+from spotsurfer_wire.linux.buffers import PAGE, Buffer
+from spotsurfer_wire.manifest import Entry, Extent, Manifest, Stored
+from spotsurfer_wire.store.port import ObjectStore, StoreError
+
+from spotsurfer_agent.criu import images, terminals
+from spotsurfer_agent.criu.images import BadImage, Pagemap, changed, places
+from spotsurfer_agent.host import shim_protocol
+from spotsurfer_agent.linux import syscalls
+from spotsurfer_agent.restore.pager.layout import Layout, in_order
+from spotsurfer_agent.restore.pager.protocol import BLAME_IMAGE, BLAME_MACHINE, BLAME_STORE, PagerPlan
+from spotsurfer_agent.store.cache import CachedStore, DiskCache
+from spotsurfer_agent.store.credentials import StoreAccess
+from spotsurfer_agent.store.retry import RetryingStore
+
+# Timers that had run out when an image was made and nobody had looked yet: they go on ticking after a restore.
+#
+# The kernel begins the next round of an interval timer only when the signal is taken, or the descriptor read. Until then it
+# tells 0 as the time that is left (`itimer_get_remtime` of kernel/time/itimer.c, `timerfd_get_remaining` of fs/timerfd.c), and
+# CRIU 4.2 sets that again, which switches the timer off for good. The least time above 0 makes it run out at once, as it had.
+# The layouts are those of CRIU's images/core.proto, timer.proto, fdinfo.proto and timerfd.proto.
+
+FILES = "files.img"
+_REAL_TIMER = (3, 7, 1)  # of a core entry: task, timers, the one of real time
+_TIMER_DESCRIPTOR = (12,)  # of a file entry
+# Numbers of fields: interval, time left, and what tells that it ran out and nobody looked, none = the time left tells it.
+_REAL_FIELDS = ((1, 2), (3, 4), ())
+_DESCRIPTOR_FIELDS = ((9, 10), (7, 8), (5,))
+
+
+def concerned(name: str) -> bool:
+    """Whether an image file may hold timers."""
+    return name == FILES or name.startswith("core-")
+
+
+def ticking(name: str, data: bytes) -> bytes:
+    """The same image file, with its timers running. Raises BadImage."""
+    path, fields = (_TIMER_DESCRIPTOR, _DESCRIPTOR_FIELDS) if name == FILES else (_REAL_TIMER, _REAL_FIELDS)
+    out = bytearray(data)
+    try:
+        for at in _stopped(data, path, fields):
+            out[at] = 1
+    except (IndexError, KeyError, struct.error) as e:
+        raise BadImage(f"the timers of {name} can't be read: {type(e).__name__}") from e
+    return bytes(out)
+
+
+def _stopped(data: bytes, path: Sequence[int], fields: tuple[tuple[int, ...], ...]) -> Iterator[int]:
+    """Where the last digits of the time left are, a byte each, of timers that a restore would switch off."""
+    interval, left, unseen = fields
+    for timer in places(data, path):
+        ran_out = any(timer[f][0] for f in unseen) or not unseen
+        if ran_out and any(timer[f][0] for f in interval) and not any(timer[f][0] for f in left):
+            yield timer[left[-1]][1]
+
+
+# Image files that CRIU gets in another form than it wrote them, for that one it could not restore; a row for each kind.
+#
+# The layouts are those of CRIU's images/mm.proto, vma.proto and tty.proto.
+
+TERMINALS = "tty-info.img"
+_AREAS, _START, _END, _MODE, _MAPPED_AS = 14, 1, 2, 5, 6
+_WRITE = 0x2  # PROT_WRITE
+_PRIVATE, _NORESERVE = 0x02, 0x4000  # of mmap(2)
+LARGE_BYTES = 64 << 20  # no machine refuses less, so less is left as it is
+_TYPE, _USER, _CONTROLLING = 2, 14, 4  # of a terminal; CTTY of `TtyType`
+
+
+def _unreserved(area: Mapping[int, int]) -> Mapping[int, int | None]:
+    """An area as CRIU may map it.
+
+    The kernel counts no memory for a private area that can't be written. CRIU maps each as if it could, and the kernel refuses
+    one that is larger than all memory: a program that keeps terabytes of addresses for later. With MAP_NORESERVE it does not.
+    What the program makes writable of it later is then not counted either, unless vm.overcommit_memory is 2.
+    """
+    large = area[_END] - area[_START] >= LARGE_BYTES
+    if large and area[_MAPPED_AS] & (_PRIVATE | _NORESERVE) == _PRIVATE and not area[_MODE] & _WRITE:
+        return {_MAPPED_AS: area[_MAPPED_AS] | _NORESERVE}
+    return {}
+
+
+def _unowned(terminal: Mapping[int, int]) -> Mapping[int, int | None]:
+    """A terminal without its owner, where it is /dev/tty: CRIU would change that of a file in the job's read-only /dev."""
+    return {_USER: None} if terminal[_TYPE] == _CONTROLLING else {}
+
+
+def _reserved(name: str, data: bytes) -> bytes:
+    return _read(name, lambda: changed(data, (_AREAS,), _unreserved))
+
+
+def _owned(name: str, data: bytes) -> bytes:
+    return _read(name, lambda: changed(data, (), _unowned))
+
+
+def _read(name: str, work: Callable[[], bytes]) -> bytes:
+    try:
+        return work()
+    except (IndexError, KeyError, struct.error) as e:
+        raise BadImage(f"{name} can't be read: {type(e).__name__}") from e
+
+
+# Whether a file is meant, and what CRIU gets instead; the first that is meant counts.
+_CHANGES: tuple[tuple[Callable[[str], bool], Callable[[str, bytes], bytes]], ...] = (
+    (concerned, ticking),
+    (lambda name: name.startswith("mm-"), _reserved),
+    (lambda name: name == TERMINALS, _owned),
+)
+
+
+def as_restorable(name: str) -> Callable[[str, bytes], bytes] | None:
+    """What makes of a file's name and bytes those that CRIU gets; None where it gets what it wrote. It raises BadImage."""
+    return next((made for meant, made in _CHANGES if meant(name)), None)
+
+
+# The bytes of image files, straight from their chunks.
+
+ZEROS = bytes(1 << 20)
+
+
+class Chunks(Protocol):
+    """Where plain bytes come from. Every method may raise StoreError, and BadChunk for what no repetition mends."""
+
+    def plain(self, chunk: Stored, keep: bool = True) -> Buffer:
+        """The verified bytes of a chunk, not to be changed. `keep`: they may be wanted again soon."""
+        ...
+
+    def ahead(self, chunks: Iterable[Stored]) -> None:
+        """These will be asked for in this order."""
+        ...
+
+
+class Content:
+    """The image of one manifest. Safe to use from several threads."""
+
+    def __init__(self, image: Manifest, chunks: Chunks) -> None:
+        self._table, self._chunks = image.chunks, chunks
+        self._instead: dict[str, bytes] = {}  # files that CRIU gets in another form than it wrote
+        self.files = {e.path: e for e in image.image if e.kind == "file"}
+
+    def once(self, chunk: int) -> Buffer:
+        """A chunk by its number, for somebody who puts it to all its places at once."""
+        return self._chunks.plain(self._table[chunk], keep=False)
+
+    def ahead(self, chunks: Iterable[int], most_bytes: int) -> None:
+        """The first of these, so many bytes of them, will be wanted soon."""
+        wanted = [self._table[c] for c in chunks]
+        until = itertools.accumulate(c.size for c in wanted)
+        self._chunks.ahead([c for c, end in zip(wanted, until, strict=True) if end <= most_bytes])
+
+    def maps(self) -> dict[int, Pagemap]:
+        """Which pages each process has, by its number in the image. Raises BadImage, BadChunk, StoreError."""
+        names = (name.removeprefix("pagemap-").removesuffix(".img") for name in self.files if name.startswith("pagemap-"))
+        return {int(number): self._map(number) for number in names if number.isdigit()}
+
+    def terminals(self) -> list[images.Unread]:
+        """What nobody had read of the job's terminals. CRIU gets none of it: whoever restores puts it back.
+
+        Raises BadImage, BadChunk, StoreError.
+        """
+        if not {terminals.DATA, terminals.INFO} <= self.files.keys():
+            return []
+        data = self._small(terminals.DATA)
+        found = images.unread(self._small(terminals.INFO), data)
+        self._instead[terminals.DATA] = images.without_messages(data)
+        lines = terminals.lines(self._small(terminals.LINES)) if terminals.LINES in self.files else {}
+        return [replace(u, line=lines.get(u.number, b"")) for u in found]
+
+    def noted(self, name: str) -> bytes:
+        """A small file of ours in the image; empty where it has none of that name. Raises BadChunk, StoreError."""
+        return self._small(name) if name in self.files else b""
+
+    def bringable(self, maps: Mapping[int, Pagemap]) -> tuple[dict[int, Pagemap], Layout]:
+        """Of these, the processes that have pages, and where those lie."""
+        layout = Layout({m.file: self.files[m.file].extents for m in maps.values() if m.file in self.files})
+        return {number: m for number, m in maps.items() if m.file in layout.files}, layout
+
+    def _map(self, number: str) -> Pagemap:
+        name, areas = f"pagemap-{number}.img", f"mm-{number}.img"
+        data = self._small(name)
+        found = images.pagemap(data)
+        better = found
+        if areas in self.files:
+            memory = self._small(areas)
+            better = images.first(images.later(found, images.areas(memory)), images.words(memory))
+        if better != found:
+            self._instead[name] = images.encoded(data, better)
+        return better
+
+    def _small(self, name: str) -> bytes:
+        entry = self.files[name]
+        return b"".join(self.pieces(entry, [(0, entry.size)]))
+
+    def whole(self, name: str) -> Iterator[memoryview] | None:
+        """A file from its beginning to its end; None where the image has none of that name. Raises BadImage."""
+        if (data := self._instead.get(name)) is not None:
+            return iter([memoryview(data)])
+        entry = self.files.get(name)
+        if entry is not None and (change := as_restorable(name)) is not None:
+            return iter([memoryview(change(name, self._small(name)))])
+        return None if entry is None else self.pieces(entry, [(0, entry.size)])
+
+    def pieces(self, entry: Entry, parts: Iterable[tuple[int, int]]) -> Iterator[memoryview]:
+        """Parts of a file (first and last byte), one after the other."""
+        wanted = list(parts)
+        rows = list(itertools.chain.from_iterable(_between(entry, first, last) for first, last in wanted))
+        self._chunks.ahead([self._table[c] for c in in_order([[e.chunk for e in rows]])])
+        for first, last in wanted:
+            at = first
+            for e in _between(entry, first, last):
+                yield from _zeros(e.offset - at)
+                yield memoryview(self._chunks.plain(self._table[e.chunk]))[e.skip : e.skip + e.length]
+                at = e.offset + e.length
+            yield from _zeros(last - at)
+
+
+def _between(entry: Entry, first: int, last: int) -> Iterator[Extent]:
+    """The extents of a part of a file, cut to it."""
+    table = entry.extents.table
+    lower = int((table[:, 0] + table[:, 1]).searchsorted(first, side="right")) if len(table) else 0
+    for offset, length, chunk, skip in table[lower:].tolist():
+        if offset >= last:
+            return
+        begin, end = max(offset, first), min(offset + length, last)
+        yield Extent(begin, end - begin, chunk, skip + begin - offset)
+
+
+def _zeros(count: int) -> Iterator[memoryview]:
+    while count > 0:
+        piece = memoryview(ZEROS)[:count]
+        yield piece
+        count -= len(piece)
+
+
+# Where the pager's bytes come from.
+
+
+def keys_of_plan(plan: PagerPlan) -> Keys:
+    """The job's."""
+    return Keys.of_hex(plan.key, plan.lineage, plan.encrypts)
+
+
+def store_of_plan(plan: PagerPlan) -> ObjectStore:
+    """As the plan has it."""
+    opened = RetryingStore(StoreAccess.carried(plan.way).open())
+    return CachedStore(opened, DiskCache(Path(plan.cache))) if plan.cache else opened
+
+
+def content(plan: PagerPlan, image: Manifest, where: ObjectStore) -> Content:
+    """The image's files, from chunks of the job there."""
+    return Content(
+        image, Reader(where, plan.job, keys_of_plan(plan), Limits(memory_bytes=plan.memory_bytes, puts=plan.threads))
+    )
+
+
+def blame(e: BaseException) -> str:
+    """Who is to blame for memory that can't be brought, as a loss tells it."""
+    if isinstance(e, BadChunk):
+        return BLAME_IMAGE
+    return BLAME_STORE if isinstance(e, StoreError) else BLAME_MACHINE
+
+
+# Bytes into a pipe without a copy: the pipe refers to our memory, which is held until it was read.
+#
+# A pipe has as many slots as it has pages of room, and every page of ours takes one. So what was lent before as many pages as
+# there are slots has been read: nothing older needs to be held.
+
+COPIED_BELOW_BYTES = 64 << 10  # less than this is copied: a page of ours for a few bytes would fill the pipe
+LOOK_SECONDS = 0.001
+
+
+class Lender:
+    """The writing end of one pipe, of a size in bytes. Only one thread may use it, and nobody may change what was written."""
+
+    def __init__(self, pipe: int, size: int) -> None:
+        self._pipe, self._slots = pipe, size // PAGE
+        self._lent: deque[tuple[memoryview, int]] = deque()  # with the slots that it took
+        self._taken = 0
+
+    def write(self, view: memoryview) -> None:
+        """All of it; waits for the reader. Raises OSError, and BrokenPipeError where nobody reads any more."""
+        if len(view) < COPIED_BELOW_BYTES:
+            while view:
+                view = view[os.write(self._pipe, view) :]
+            return
+        start = address(view)
+        slots = (start + len(view) + PAGE - 1) // PAGE - start // PAGE
+        self._lent.append((view, slots))
+        self._taken += slots
+        at = 0
+        while at < len(view):
+            at += syscalls.vmsplice(self._pipe, start + at, len(view) - at)
+        while self._taken - self._lent[0][1] >= self._slots:
+            self._taken -= self._lent.popleft()[1]
+
+    def settle(self) -> None:
+        """Wait until all was read, or nobody reads any more: from then on the memory may change."""
+        look = select.poll()
+        look.register(self._pipe, 0)  # errors only
+        while self._lent and _unread(self._pipe) and not look.poll(0):
+            time.sleep(LOOK_SECONDS)
+        self._lent.clear()
+
+
+def _unread(pipe: int) -> int:
+    return int(struct.unpack("=i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0])
+
+
+# The image server of `criu restore --stream`: CRIU asks for files by name and gets each through a pipe of its own.
+
+log = logging.getLogger(__name__)
+
+SOCKET = "streamer-serve.sock"
+_YES, _NO = b"\x08\x01", b"\x08\x00"
+
+
+class Streamer:
+    """Serves one restore. `content` gives the bytes of a file piece by piece, or None for a file that is not in the image.
+
+    `ended` is called when CRIU has all that it wants, with what went wrong, if anything did.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        content: Callable[[str], Iterator[memoryview] | None],
+        ended: Callable[[Exception | None], None],
+    ) -> None:
+        path = images.socket_address(folder, SOCKET)
+        self._content, self._ended = content, ended
+        self._failure: Exception | None = None
+        self._listener = shim_protocol.listen(path)
+        self._listener.setblocking(True)
+        self._senders: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Wait for CRIU beside the caller."""
+        self._thread = threading.Thread(target=self._run, name="image server", daemon=True)
+        self._thread.start()
+
+    def failure(self, seconds: float) -> Exception | None:
+        """What went wrong, once CRIU is gone; waits so long for the rest of its files."""
+        self._thread.join(seconds)
+        return self._failure
+
+    def _run(self) -> None:
+        try:
+            with self._listener:
+                control, _ = self._listener.accept()
+            with control:
+                while (name := images.file_name(control)) is not None and self._serve(control, name):
+                    pass
+            for sender in self._senders:
+                sender.join()
+        except Exception as e:
+            self._failure = self._failure or e
+        self._ended(self._failure)
+
+    def _serve(self, control: socket.socket, name: str) -> bool:
+        """One file; False when CRIU is gone."""
+        pieces = self._content(name)
+        reply = _NO if pieces is None else _YES
+        try:
+            control.sendall(struct.pack("=I", len(reply)) + reply)
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        if pieces is None:
+            return True
+        pipe = images.receive_descriptor(control, name)
+        if pipe is None:
+            return False
+        sender = threading.Thread(target=self._send, args=(name, pipe, pieces), name=f"image {name}", daemon=True)
+        sender.start()
+        self._senders.append(sender)
+        return True
+
+    def _send(self, name: str, fd: int, pieces: Iterator[memoryview]) -> None:
+        try:
+            lender = Lender(fd, images.widen_pipe(fd))
+            for view in pieces:
+                lender.write(view)
+            lender.settle()
+        except BrokenPipeError:
+            log.info("CRIU does not want the rest of %s", name)
+        except Exception as e:
+            log.warning("image file %s: %s", name, e)
+            self._failure = self._failure or e
+            self._ended(self._failure)  # before CRIU hangs up because of it: this is the reason, and not that
+        finally:
+            os.close(fd)

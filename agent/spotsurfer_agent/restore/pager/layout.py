@@ -1,0 +1,326 @@
+"""Which page comes from where and when: a process's address space, the chunks of its pages, the order of fetching."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from spotsurfer_wire.linux.buffers import PAGE
+from spotsurfer_wire.manifest import Extents
+
+from spotsurfer_agent.criu.images import Pagemap, PageRun
+
+# What of a process's memory has to be brought, and what of it is there. Pure: addresses and page numbers, no memory.
+#
+# A *run* is a stretch of addresses whose first contents lie in a row in a file of pages. The process goes on while its memory
+# arrives: it moves runs, gives parts of them back, and has children. Whatever is in no run is zeros.
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """`start` is an address, `at` a page number in the file, `done` has a byte for each page: 1 when it is there."""
+
+    start: int
+    at: int
+    done: bytearray
+
+    @property
+    def end(self) -> int:
+        """The first address behind it."""
+        return self.start + len(self.done) * PAGE
+
+
+class Stretch(NamedTuple):
+    """Pages first to last (exclusive) of a run, none of which is there."""
+
+    run: Run
+    first: int
+    last: int
+
+
+def _start(run: Run) -> int:
+    return run.start
+
+
+def _at(run: Run) -> int:
+    return run.at
+
+
+class Space:
+    """The runs of one process. Not safe for several threads."""
+
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        self._by_address = sorted(runs, key=_start)
+        self._by_place = sorted(self._by_address, key=_at)
+        self.missing = sum(run.done.count(0) for run in self._by_address)  # pages
+
+    def copy(self) -> Space:
+        """The same for a child that was just born."""
+        return Space(Run(run.start, run.at, bytearray(run.done)) for run in self._by_address)
+
+    def find(self, address: int) -> tuple[Run, int] | None:
+        """The run at an address and the page in it; None where there are zeros."""
+        i = bisect_right(self._by_address, address, key=_start) - 1
+        if i < 0 or address >= self._by_address[i].end:
+            return None
+        run = self._by_address[i]
+        return run, (address - run.start) // PAGE
+
+    def gap(self, address: int, reach: int) -> tuple[int, int]:
+        """First and last address of the zeros around one, no further than the `reach` bytes aligned to their size."""
+        lower = address - address % reach
+        upper = lower + reach
+        i = bisect_right(self._by_address, address, key=_start)
+        if i:
+            lower = max(lower, self._by_address[i - 1].end)
+        if i < len(self._by_address):
+            upper = min(upper, self._by_address[i].start)
+        return lower, upper
+
+    def stretches(self, first: int, last: int) -> Iterator[Stretch]:
+        """What is missing of the file's pages `first` to `last`. The space may be marked, not changed, between two of them."""
+        i = max(bisect_right(self._by_place, first, key=_at) - 1, 0)
+        while i < len(self._by_place) and self._by_place[i].at < last:
+            run = self._by_place[i]
+            yield from _missing(run, max(first - run.at, 0), min(last - run.at, len(run.done)))
+            i += 1
+
+    def left(self) -> Iterator[Stretch]:
+        """Everything that is missing."""
+        for run in self._by_place:
+            yield from _missing(run, 0, len(run.done))
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """First address of each run, and the one behind it."""
+        return ((run.start, run.end) for run in self._by_address)
+
+    def mark(self, run: Run, first: int, last: int) -> None:
+        """These pages are there now."""
+        self.missing -= run.done.count(0, first, last)
+        run.done[first:last] = b"\1" * (last - first)
+
+    def drop(self, start: int, end: int) -> None:
+        """The process gave these addresses back: zeros are there, or nothing."""
+        for run in self._cut(start, end):
+            self.missing -= run.done.count(0)
+
+    def move(self, source: int, to: int, length: int) -> None:
+        """The process moved its memory."""
+        moved = self._cut(source, source + length)
+        self.drop(to, to + length)
+        for run in moved:
+            run.start += to - source
+            self._add(run)
+
+    def _cut(self, start: int, end: int) -> list[Run]:
+        """Take out what lies in the range; runs across its edges are split."""
+        i = bisect_right(self._by_address, start, key=_start) - 1
+        i = i if i >= 0 and self._by_address[i].end > start else i + 1
+        touched = self._by_address[i : bisect_left(self._by_address, end, lo=i, key=_start)] if end > start else []
+        out = []
+        for run in touched:
+            self._forget(run)
+            first, last = max(start - run.start, 0) // PAGE, (min(end, run.end) - run.start + PAGE - 1) // PAGE
+            for lower, upper in ((0, first), (last, len(run.done))):
+                if lower < upper:
+                    self._add(_part(run, lower, upper))
+            out.append(_part(run, first, last))
+        return out
+
+    def _add(self, run: Run) -> None:
+        insort(self._by_address, run, key=_start)
+        insort(self._by_place, run, key=_at)
+
+    def _forget(self, run: Run) -> None:
+        del self._by_address[bisect_left(self._by_address, run.start, key=_start)]
+        del self._by_place[bisect_left(self._by_place, run.at, key=_at)]
+
+
+def _part(run: Run, first: int, last: int) -> Run:
+    return Run(run.start + first * PAGE, run.at + first, run.done[first:last])
+
+
+def _missing(run: Run, first: int, last: int) -> Iterator[Stretch]:
+    while first < last and (lower := run.done.find(0, first, last)) >= 0:
+        upper = run.done.find(1, lower, last)
+        first = upper if upper >= 0 else last
+        yield Stretch(run, lower, first)
+
+
+# Which chunk holds which page of an image, and which pages are made of a chunk.
+
+
+class Use(NamedTuple):
+    """Pages `page` to `page + pages` of a file are the bytes from `skip` on of a chunk."""
+
+    file: str
+    page: int
+    pages: int
+    skip: int
+
+
+def is_aligned(extents: Extents) -> bool:
+    """Whether whole pages are made of whole pages, so that they can be brought one by one."""
+    rows = extents.table
+    return not len(rows) or not (rows[:, [0, 1, 3]] % PAGE).any()
+
+
+class PagesFile:
+    """One file of pages; extents are aligned."""
+
+    def __init__(self, name: str, extents: Extents) -> None:
+        rows = extents.table.astype(np.int64)
+        self.name = name
+        self._first: npt.NDArray[np.int64] = rows[:, 0] // PAGE
+        self._last: npt.NDArray[np.int64] = (rows[:, 0] + rows[:, 1]) // PAGE
+        self._chunk: npt.NDArray[np.int64] = rows[:, 2]
+        self._skip: npt.NDArray[np.int64] = rows[:, 3]
+
+    def chunk_of(self, page: int) -> int | None:
+        """The chunk that holds a page; None for zeros."""
+        i = int(np.searchsorted(self._first, page, side="right")) - 1
+        return int(self._chunk[i]) if i >= 0 and page < self._last[i] else None
+
+    def chunks(self, first: int, last: int) -> list[int]:
+        """Chunks of the pages from `first` to `last`, in order, neighbours once."""
+        lower = int(np.searchsorted(self._last, first, side="right"))
+        upper = int(np.searchsorted(self._first, last, side="left"))
+        found = self._chunk[lower:upper]
+        return [int(c) for c in found[np.concatenate(([True], found[1:] != found[:-1]))]] if len(found) else []
+
+    def covered(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The parts of pages `first` to `last` that are not zeros, as long as possible."""
+        lower = int(np.searchsorted(self._last, first, side="right"))
+        upper = int(np.searchsorted(self._first, last, side="left"))
+        starts, ends = self._first[lower:upper], self._last[lower:upper]
+        if not len(starts):
+            return
+        breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+        edges = [0, *(int(b) for b in breaks), len(starts)]
+        for i, j in itertools.pairwise(edges):
+            yield max(int(starts[i]), first), min(int(ends[j - 1]), last)
+
+    def uses(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Chunk numbers, and rows of page, count and skip."""
+        return self._chunk, np.stack((self._first, self._last - self._first, self._skip), axis=1)
+
+
+class Layout:
+    """All files of pages that are brought page by page, and the chunks they consist of."""
+
+    def __init__(self, files: Mapping[str, Extents]) -> None:
+        self.files = {name: PagesFile(name, extents) for name, extents in files.items()}
+        self._names = list(self.files)
+        parts = [f.uses() for f in self.files.values()]
+        owner = np.concatenate([np.full(len(c), i) for i, (c, _) in enumerate(parts)]) if parts else np.zeros(0, np.int64)
+        chunk = np.concatenate([c for c, _ in parts]) if parts else np.zeros(0, np.int64)
+        rows = np.concatenate([r for _, r in parts]) if parts else np.zeros((0, 3), np.int64)
+        order = np.argsort(chunk, kind="stable")
+        self._chunk, self._owner, self._rows = chunk[order], owner[order], rows[order]
+
+    def uses(self, chunk: int) -> list[Use]:
+        """Where the bytes of a chunk belong."""
+        lower, upper = np.searchsorted(self._chunk, chunk, side="left"), np.searchsorted(self._chunk, chunk, side="right")
+        rows = zip(self._owner[lower:upper].tolist(), self._rows[lower:upper].tolist(), strict=True)
+        return [Use(self._names[owner], *row) for owner, row in rows]
+
+
+def runs(pages: Pagemap, file: PagesFile) -> Iterator[Run]:
+    """What has to be brought of a process: its lazy pages but for those that are zeros anyhow."""
+    for r in pages.runs:
+        if r.lazy:
+            for first, last in file.covered(r.at, r.at + r.pages):
+                yield Run(r.start + (first - r.at) * PAGE, first, bytearray(last - first))
+
+
+def in_order(lists: Iterable[list[int]]) -> Iterator[int]:
+    """Numbers of all lists, each once, as they come."""
+    seen: set[int] = set()
+    for numbers in lists:
+        for number in numbers:
+            if number not in seen:
+                seen.add(number)
+                yield number
+
+
+# In which order memory is fetched: what was touched first after the last restore comes first, then the rest as it lies.
+#
+# A process that goes on on another machine has the same addresses, so what is remembered is where the first faults were.
+
+WINDOW = 64 << 10  # bytes of a job's memory that are remembered as one
+WINDOWS_MAX = 4096
+
+
+class Order:
+    """Of one restore. `touched` may be called from any thread."""
+
+    def __init__(self, maps: dict[int, Pagemap], layout: Layout, learned: bytes | None) -> None:
+        self._maps, self._layout = maps, layout
+        self._before = _windows(learned)
+        self._touched: dict[tuple[int, int], None] = {}
+        self._lock = threading.Lock()
+
+    def touched(self, pid: int, address: int) -> None:
+        """Somebody waited for a page there."""
+        with self._lock:
+            if len(self._touched) < WINDOWS_MAX:
+                self._touched.setdefault((pid, address // WINDOW))
+
+    def first_chunks(self) -> list[int]:
+        """What will be wanted at once, as far as it is known."""
+        return list(in_order(self._of_window(pid, window) for pid, window in self._before))
+
+    def all_chunks(self) -> Iterator[int]:
+        """Everything, in the order in which it is to come."""
+        rest = (
+            self._layout.files[pages.file].chunks(r.at, r.at + r.pages)
+            for pages in self._maps.values()
+            for r in pages.runs
+            if r.lazy
+        )
+        return in_order([self.first_chunks(), *rest])
+
+    def learned(self) -> bytes:
+        """For the next restore: what was waited for, then what had been known before."""
+        with self._lock:
+            windows = list(dict.fromkeys([*self._touched, *self._before]))[:WINDOWS_MAX]
+        return json.dumps({"windows": windows}).encode()
+
+    def _of_window(self, pid: int, window: int) -> list[int]:
+        pages = self._maps.get(pid)
+        if pages is None:
+            return []
+        first, out = window * WINDOW, list[int]()
+        i = max(bisect_right(pages.runs, first, key=_order_start) - 1, 0)
+        while i < len(pages.runs) and pages.runs[i].start < first + WINDOW:
+            out += self._overlap(pages.file, pages.runs[i], first) if pages.runs[i].lazy else []
+            i += 1
+        return out
+
+    def _overlap(self, file: str, r: PageRun, first: int) -> list[int]:
+        lower, upper = max(r.start, first), min(r.start + r.pages * PAGE, first + WINDOW)
+        if lower >= upper:
+            return []
+        at = r.at - r.start // PAGE
+        return self._layout.files[file].chunks(at + lower // PAGE, at + upper // PAGE)
+
+
+def _order_start(r: PageRun) -> int:
+    return r.start
+
+
+def _windows(learned: bytes | None) -> list[tuple[int, int]]:
+    """What an earlier pager wrote; anything else counts as nothing, for it is only a hint."""
+    try:
+        raw = json.loads(learned or b"{}")
+        found = [(int(pid), int(window)) for pid, window in raw.get("windows", [])]
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        return []
+    return found[:WINDOWS_MAX]

@@ -1,0 +1,266 @@
+"""Memory for an image, touched before the freeze: first touches are what a frozen job would otherwise wait for.
+
+It comes in blocks. Where the blocks that were touched do not suffice, more are made up to the limit (slower, but no slower
+than writing files); beyond the limit whoever asks waits until a block was sent and given back, and that time is counted.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_wire.linux.memory import free_bytes
+
+BLOCK_BYTES = 16 << 20
+BLOCKS_MIN = 4  # a file that ends, one that begins, and what is being sent of both
+TAIL_BYTES = 1 << 20  # a rest of a block is worth using from this size on
+SLACK_BYTES = 64 << 20  # what estimates of an image may be wrong by
+FINAL_BYTES = 192 << 20  # a final save waits for its bytes to be durable anyway: no need to hold them
+SENT_BYTES = 192 << 20  # on their way through compression and to the store, besides what is held here
+FIRST_GUESS = 0.15  # share of a job's pages that changed since its base, while none was measured
+USED_FIRST_BYTES = 256 << 20  # with less on its way, who sends would have to wait for who reads
+USED_FIRST_SECONDS = 0.04  # a block comes back sooner from a store that takes 400 MB/s
+USED_FIRST_TRIES = 3  # so often it did not: the store is slower than that
+PATIENCE_SECONDS = 60.0  # nothing was sent for so long: give up, the job stands still
+CAUTION = 1.5  # pages change faster now and then
+_HUGE, _POPULATE_WRITE = 14, 23  # madvise(2)
+
+
+class Closed(Exception):
+    """The save is over: there is no memory any more."""
+
+
+class Exhausted(OSError):
+    """No memory came back for too long; a sentence."""
+
+
+@dataclass(eq=False, slots=True)
+class Span:
+    """A piece of a block. `uses` says how many still need it."""
+
+    view: memoryview
+    block: Block
+    uses: int = 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of it."""
+        return len(self.view)
+
+
+class Block:
+    """One mapping. It is free again when no span of it is in use."""
+
+    def __init__(self, size: int) -> None:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        _advise(memory, _HUGE)
+        if not _advise(memory, _POPULATE_WRITE):
+            for at in range(0, size, mmap.PAGESIZE):
+                memory[at] = 0
+        self.memory, self.spans = memory, 0
+
+
+class Reserve:
+    """Blocks of one save. `take` and `give` may be called from any thread."""
+
+    def __init__(self, touched_bytes: int, limit_bytes: int, block_bytes: int = BLOCK_BYTES) -> None:
+        """Touches its memory now. It never holds more than `limit_bytes`, but at least BLOCKS_MIN blocks."""
+        self._size = block_bytes
+        self._limit = max(BLOCKS_MIN, limit_bytes // block_bytes)
+        self._change = threading.Condition()
+        self._free: deque[Block] = deque()
+        self._tails: list[Span] = []
+        self._made, self._closed, self._shrinks = 0, False, False
+        self.waited_seconds = 0.0
+        self._used_first = 0  # tries left
+        for _ in range(min(self._limit, -(-touched_bytes // block_bytes))):
+            self._free.append(Block(block_bytes))
+            self._made += 1
+        self.touched_bytes = self._made * block_bytes
+
+    def touch(self, wanted_bytes: int) -> None:
+        """See to so much free memory that was touched before, as far as the limit allows."""
+        while True:
+            with self._change:
+                if self._closed or self._made >= self._limit or len(self._free) * self._size >= wanted_bytes:
+                    return
+                self._made += 1
+            block = Block(self._size)
+            with self._change:
+                self._free.append(block)
+
+    def prefer_used(self, wanted: bool) -> None:
+        """Nobody stands still, and what was taken is being sent: memory that comes back is quicker had than new one."""
+        with self._change:
+            self._used_first = USED_FIRST_TRIES if wanted else 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that it holds."""
+        return self._made * self._size
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the next one to ask may have to wait: time to send and give back."""
+        return self._made >= self._limit and len(self._free) < 2
+
+    def take(self) -> Span:
+        """A span to write to; waits where the limit was reached. Raises Closed and Exhausted."""
+        with self._change:
+            if self._used_first and self._made * self._size >= USED_FIRST_BYTES and not self._is_there():
+                back = self._change.wait_for(lambda: self._closed or self._is_there(), USED_FIRST_SECONDS)
+                self._used_first -= not back
+            while not (self._closed or self._is_there() or self._made < self._limit):
+                self._wait()
+            if self._closed:
+                raise Closed
+            if self._tails:
+                return self._tails.pop()
+            if self._free:
+                return self._whole(self._free.popleft())
+            self._made += 1
+        try:
+            block = Block(self._size)
+        except OSError:
+            with self._change:
+                self._limit = self._made = self._made - 1  # the machine has no more: go on with what there is
+                if self._made < 2:
+                    raise
+            return self.take()
+        with self._change:
+            return self._whole(block)
+
+    def _is_there(self) -> bool:
+        return bool(self._free or self._tails)
+
+    def _wait(self) -> None:
+        began = time.monotonic()
+        moved = self._change.wait(PATIENCE_SECONDS)
+        self.waited_seconds += time.monotonic() - began
+        if not moved:
+            raise Exhausted(
+                0, f"nothing of the image was sent for {PATIENCE_SECONDS:.0f} s: the store is too slow or does not answer"
+            )
+
+    def _whole(self, block: Block) -> Span:
+        block.spans = 1
+        return Span(memoryview(block.memory), block)
+
+    def rest(self, span: Span, used: int) -> None:
+        """Only the first `used` bytes of a span are needed: what lies behind may serve somebody else."""
+        with self._change:
+            if span.size - used >= TAIL_BYTES and not self._closed:
+                span.block.spans += 1
+                self._tails.append(Span(span.view[used:], span.block))
+                span.view = span.view[:used]
+                self._change.notify()
+
+    def use(self, span: Span) -> None:
+        """One more needs it."""
+        with self._change:
+            span.uses += 1
+
+    def give(self, span: Span) -> None:
+        """One less needs it."""
+        with self._change:
+            span.uses -= 1
+            if span.uses:
+                return
+            block = span.block
+            block.spans -= 1
+            idle = [t for t in self._tails if t.block is block]
+            if block.spans == len(idle):
+                self._tails = [t for t in self._tails if t.block is not block]
+                self._drop_or_keep(block)
+            self._change.notify()
+
+    def _drop_or_keep(self, block: Block) -> None:
+        if self._shrinks:
+            self._made -= 1
+        else:
+            self._free.append(block)
+
+    def shrink(self) -> None:
+        """Everything was read: what comes back goes back to the machine."""
+        with self._change:
+            self._shrinks = True
+            self._made -= len(self._free)
+            self._free.clear()
+
+    def close(self) -> None:
+        """Give the memory back as soon as the last one lets go of it; whoever waits gets Closed. Idempotent."""
+        with self._change:
+            self._closed = True
+            self._free.clear()
+            self._tails.clear()
+            self._change.notify_all()
+
+
+def _advise(memory: mmap.mmap, advice: int) -> bool:
+    try:
+        memory.madvise(advice)
+    except OSError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- how much
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an image will probably need. `touched` before the freeze, `limit` at most."""
+
+    touched_bytes: int
+    limit_bytes: int
+    fits: bool  # the freeze need not wait for the store
+
+
+def wanted(image_bytes: int, new_share: float | None, allowed_bytes: int, *, final: bool) -> Wanted:
+    """How much memory to take. `new_share` of the pages is probably not in the base; None: there is no base."""
+    need = image_bytes + SLACK_BYTES
+    if new_share is not None:
+        need = int(image_bytes * min(1.0, CAUTION * new_share)) + SLACK_BYTES
+    if final:
+        limit = min(FINAL_BYTES, allowed_bytes)
+        return Wanted(min(need, limit), limit, need <= limit)
+    return Wanted(min(need, allowed_bytes), allowed_bytes, need <= allowed_bytes)
+
+
+def allowed(setting_bytes: int, spoken_for_bytes: int = 0) -> int:
+    """How much a save may hold: the setting, else half of what is free; never more than three quarters of what is free.
+
+    What is spoken for, as the job itself will need it meanwhile, does not count as free.
+    """
+    free = max(free_bytes() - spoken_for_bytes, 0)
+    return min(setting_bytes, free * 3 // 4) if setting_bytes else free // 2
+
+
+def image_bytes(pids: list[int]) -> int:
+    """How many bytes of memory CRIU will write for these processes: private pages of each, shared ones once.
+
+    The kernel looks at each page for that.
+    """
+    return sum(_told(pid, "smaps_rollup", (b"Anonymous:", b"Pss_Shmem:", b"Swap:")) for pid in pids)
+
+
+def guessed_bytes(pids: list[int]) -> int:
+    """About as many, from counters alone where nothing is shared; they may be wrong by some megabytes for each processor."""
+    return sum(_told(pid, "status", (b"RssAnon:", b"VmSwap:")) if not _shares(pid) else image_bytes([pid]) for pid in pids)
+
+
+def _shares(pid: int) -> bool:
+    return _told(pid, "status", (b"RssShmem:",)) > 0
+
+
+def _told(pid: int, file: str, names: tuple[bytes, ...]) -> int:
+    """The sum of what the kernel tells under these names in a file of /proc; 0 where the process is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/{file}").read_bytes().split(b"\n")  # a process may have any bytes for a name
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))

@@ -1,0 +1,367 @@
+"""The receiving side of `criu dump --stream`: each image file through a pipe of its own, large ones on several processors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from spotsurfer_agent.criu import images
+from spotsurfer_agent.criu.images import StreamError
+from spotsurfer_agent.host import shim_protocol
+
+# Copies one pipe's bytes on several processors: a pipe alone is copied by one reader at a time, whoever asks.
+#
+# The references that CRIU's pipe holds are moved on to pipes of our own, which costs next to nothing, and each of those has a
+# thread that copies. Nothing counts as read before it was copied: see `stream` on why that matters.
+
+COUNT = 2  # more than memory takes at once is of no use
+PIECE_BYTES = 4 << 20  # at once: the other lane is to get some, too
+WORTH_BYTES = 4 << 20  # for less room than this, one reader is as fast
+
+
+class Lane:
+    """A pipe and the thread that copies what is in it."""
+
+    def __init__(self) -> None:
+        self._out, self._in = os.pipe()
+        self.size = images.widen_pipe(self._in)
+        self._change = threading.Condition()
+        self._room: memoryview | None = None
+        self._failure: OSError | None = None
+        self._over = False
+        self._thread = threading.Thread(target=self._work, name="image lane", daemon=True)
+        self._thread.start()
+
+    def take(self, fd: int, room: memoryview) -> int | None:
+        """Move what is in a pipe here and begin to copy it into the room. Bytes; 0 at its end; None where nothing is yet.
+
+        Waits until what it took before was copied. Raises OSError.
+        """
+        self.settled()
+        try:
+            count = os.splice(
+                fd, self._in, min(len(room), self.size, PIECE_BYTES), flags=os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
+            )
+        except BlockingIOError:
+            return None
+        if count:
+            with self._change:
+                self._room = room[:count]
+                self._change.notify_all()
+        return count
+
+    def settled(self) -> None:
+        """Wait until everything was copied. Raises OSError."""
+        with self._change:
+            while self._room is not None and self._failure is None:
+                self._change.wait()
+            if self._failure is not None:
+                raise self._failure
+
+    def close(self) -> None:
+        """Ends the thread, when what was taken is copied."""
+        with self._change:
+            self._over = True
+            self._change.notify_all()
+        self._thread.join()
+        for fd in (self._out, self._in):
+            os.close(fd)
+
+    def _work(self) -> None:
+        while (room := self._next()) is not None:
+            try:
+                while room:
+                    room = room[os.readv(self._out, [room]) :]
+            except OSError as e:
+                self._failure = e
+            with self._change:
+                self._room = None
+                self._change.notify_all()
+
+    def _next(self) -> memoryview | None:
+        with self._change:
+            while self._room is None and not self._over:
+                self._change.wait()
+            return self._room
+
+
+class Lanes:
+    """Several of them, taken in turn."""
+
+    def __init__(self) -> None:
+        self._lanes = [Lane() for _ in range(COUNT)]
+        self._turn = 0
+
+    def fill(self, fd: int, room: memoryview, wait: Callable[[], None]) -> int:
+        """Fill the room from a pipe; less than that only at the pipe's end. `wait` is called where nothing is there yet.
+
+        Raises OSError, and what `wait` raises.
+        """
+        rest = room
+        while rest and (count := self._lanes[self._turn].take(fd, rest)) != 0:
+            if count is None:
+                wait()
+                continue
+            self._turn = (self._turn + 1) % len(self._lanes)
+            rest = rest[count:]
+        for lane in self._lanes:
+            lane.settled()
+        return len(room) - len(rest)
+
+    def close(self) -> None:
+        """End the threads."""
+        for lane in self._lanes:
+            lane.close()
+
+
+# The receiving side of `criu dump --stream`: CRIU sends each image file through a pipe of its own, named on a socket.
+#
+# The pipes hold *references* to the job's pages, not copies. So two rules stand above all else:
+#
+# 1. A job that is to run on may do so only when `drained` said that every pipe was read to its end: what is read later is not
+# what the memory was when the job stood still, and nothing would tell.
+# 2. Bytes are read into memory of our own at once, never passed on from pipe to pipe; but what nobody wants is not read at all.
+#
+# CRIU is stopped at its post-dump hook when `drained` is asked, so everything that it announced is in the socket by then. It
+# must not be waited for until the socket closes: the statistics come after the hook.
+
+SOCKET = "streamer-capture.sock"
+
+
+class Sink(Protocol):
+    """Takes one file, in order. May raise anything: the dump then fails and the job runs on."""
+
+    def room(self) -> memoryview:
+        """Where the next bytes go, at least one; may wait until there is room."""
+        ...
+
+    def filled(self, count: int) -> None:
+        """So many bytes were put into what `room` gave last."""
+        ...
+
+    def end(self) -> None:
+        """The file is complete."""
+        ...
+
+    def abort(self) -> None:
+        """It never will be; called after a failure instead of `end`."""
+        ...
+
+
+@dataclass(slots=True)
+class Passed:
+    """Stands for a sink of a file that nobody wants to read."""
+
+    count: int = 0  # bytes that went by
+
+
+class Receiver:
+    """Listens in the folder of the images from the moment it is made.
+
+    `sinks` makes a sink for each file's name, in the order in which CRIU announces them.
+    """
+
+    def __init__(self, folder: Path, sinks: Callable[[str], Sink | Passed]) -> None:
+        """Raises StreamError where the folder's path is too long for a socket."""
+        self._path = images.socket_address(folder, SOCKET)
+        self._sinks = sinks
+        self._lock = threading.Lock()  # held while one announcement is taken in
+        self._readers: list[threading.Thread] = []
+        self._control: socket.socket | None = None
+        self._failure: BaseException | None = None
+        self._closed = self._hung_up = False
+        self.received_bytes = 0
+        self._listener = shim_protocol.listen(self._path)
+        self._stop, self._stopper = os.pipe()  # readable when all are to stop
+        self._thread = threading.Thread(target=self._serve, name="image stream", daemon=True)
+        self._thread.start()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The first thing that went wrong."""
+        return self._failure
+
+    def drained(self, timeout_seconds: float) -> bool:
+        """Whether everything that CRIU announced so far was read to its end. CRIU stands at its hook or has ended.
+
+        Raises the first failure of a sink.
+        """
+        end = time.monotonic() + timeout_seconds
+        while True:
+            readers = self._announced()
+            if readers is not None and self._wait(readers, end):
+                self._raise()
+                return True
+            if time.monotonic() >= end:
+                self._raise()
+                return False
+            time.sleep(0.001)
+
+    def _wait(self, readers: list[threading.Thread], end: float) -> bool:
+        """Whether they all ended. None can be added meanwhile: CRIU stands still."""
+        for thread in readers:
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                return False
+        return True
+
+    def _announced(self) -> list[threading.Thread] | None:
+        """All readers, or None while an announcement lies unread."""
+        with self._lock:
+            source = self._control or (None if self._hung_up else self._listener)
+            if source is not None and _ready(source.fileno(), 0):
+                return None
+            return list(self._readers)
+
+    def _raise(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Stop receiving; a CRIU that still sends gets a broken pipe and lets its job run on. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._halt()
+        self._thread.join()
+        for thread in self._readers:
+            thread.join()
+        self._listener.close()
+        for fd in (self._stop, self._stopper):
+            os.close(fd)
+        self._path.unlink(missing_ok=True)
+        del self._sinks  # its owner holds us: the tables of a whole save would stay until Python collects cycles
+
+    # ------------------------------------------------------------ announcements
+
+    def _serve(self) -> None:
+        try:
+            if self._asked(self._listener):
+                with self._lock:
+                    self._control, _ = self._listener.accept()
+                control = self._control
+                while self._asked(control) and self._take(control):
+                    pass
+        except Exception as e:
+            self._fail(e)
+        finally:
+            with self._lock:
+                if self._control is not None:
+                    self._control.close()  # and with it pipes that were announced and not taken: CRIU must not wait for them
+                self._control, self._hung_up = None, True
+
+    def _asked(self, s: socket.socket) -> bool:
+        """Wait for it; False when it is time to stop."""
+        _ready(s.fileno(), None, self._stop)
+        return not _ready(self._stop, 0)
+
+    def _take(self, control: socket.socket) -> bool:
+        """One announcement becomes a running reader, in one step for whoever asks `drained`. False: CRIU hung up."""
+        with self._lock:
+            name = _name(control)
+            if name is None:
+                return False
+            pipe = images.receive_descriptor(control, name)
+            if pipe is None:
+                return False
+            try:
+                images.widen_pipe(pipe)
+                sink = self._sinks(name)
+            except BaseException:
+                os.close(pipe)
+                raise
+            reader = threading.Thread(target=self._read, args=(name, pipe, sink), name=f"image {name}", daemon=True)
+            reader.start()  # before it is listed: who lists it may join it
+            self._readers.append(reader)
+        return True
+
+    # ------------------------------------------------------------ pipes
+
+    def _read(self, name: str, fd: int, sink: Sink | Passed) -> None:
+        try:
+            if isinstance(sink, Passed):
+                self._pass_over(fd, sink)
+                return
+            self.pump(name, fd, sink)
+            sink.end()
+        except BaseException as e:
+            self._fail(e)
+            if not isinstance(sink, Passed):
+                with contextlib.suppress(Exception):
+                    sink.abort()
+        finally:
+            os.close(fd)
+
+    def _pass_over(self, fd: int, passed: Passed) -> None:
+        """To its end, without a copy."""
+        with Path(os.devnull).open("wb", buffering=0) as nowhere:
+            while True:
+                self._await(fd)
+                count = os.splice(fd, nowhere.fileno(), images.PIPE_BYTES, flags=os.SPLICE_F_MOVE)
+                if not count:
+                    return
+                self.received_bytes += count
+                passed.count += count
+
+    def pump(self, name: str, fd: int, sink: Sink) -> None:  # noqa: ARG002 -- a slow receiver in tests asks for the name
+        """From one pipe into its sink, to the end."""
+        os.set_blocking(fd, False)
+        with contextlib.ExitStack() as stack:
+            lanes: Lanes | None = None
+            while True:
+                room = sink.room()
+                if lanes is None and len(room) >= WORTH_BYTES:
+                    lanes = stack.enter_context(contextlib.closing(Lanes()))
+                count = self._read_some(fd, room) if lanes is None else lanes.fill(fd, room, lambda: self._await(fd))
+                if not count:
+                    return
+                self.received_bytes += count
+                sink.filled(count)
+
+    def _read_some(self, fd: int, room: memoryview) -> int:
+        while True:
+            try:
+                return os.readv(fd, [room])
+            except BlockingIOError:
+                self._await(fd)
+
+    def _await(self, fd: int) -> None:
+        """Wait for bytes or the end. Raises StreamError when it is time to stop."""
+        _ready(fd, None, self._stop)
+        if _ready(self._stop, 0):
+            raise StreamError(0, "the receiver of the image was stopped")
+
+    def _fail(self, e: BaseException) -> None:
+        """Remember it, and let every other pipe break too: CRIU must not come to its end."""
+        if self._failure is None:
+            self._failure = e
+        self._halt()
+
+    def _halt(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._stopper, b"x")
+
+
+def _ready(fd: int, timeout_ms: int | None, other: int | None = None) -> bool:
+    """Whether it (or the other) can be read or has ended; waits for so long."""
+    look = select.poll()
+    for each in (fd, other):
+        if each is not None:
+            look.register(each, select.POLLIN)
+    return bool(look.poll(timeout_ms))
+
+
+def _name(control: socket.socket) -> str | None:
+    """The file that CRIU wants to send, or None at the end of the conversation. Raises StreamError."""
+    name = images.file_name(control)
+    if name is not None and (not name or "/" in name or name.startswith(".")):
+        raise StreamError(0, f"CRIU announced an image file named {name!r}")
+    return name

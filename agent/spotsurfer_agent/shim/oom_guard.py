@@ -1,0 +1,323 @@
+"""The shim freezes a job before its machine's memory ends: levels on the job's control group, v1 or v2."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from spotsurfer_wire.linux.cgroups import UNIFIED, V1_MEMORY, V2_MEMORY
+from spotsurfer_wire.linux.memory import TRUE_SHARE, Levels
+
+from spotsurfer_agent.host.cgroup import JobCgroup
+from spotsurfer_agent.shim.criu_runs import Owner
+
+# The kernel stops a job before its machine's memory ends: two levels on the job's control group, v1 or v2.
+#
+# At `press` the job is to be frozen. v1: an event when usage crosses it; and at `wall`, a little above, the kernel puts whoever
+# touches new memory to sleep (`oom_kill_disable`) and says so, however fast it came there. v2: above `memory.high` the kernel
+# slows the job down to a crawl, and says so. Page cache counts as usage but gives way, so a crossing is looked at before it is
+# believed; while the cache alone fills the group, we look again before the fastest job could have come there.
+#
+# v2 was tried on Linux 6.1 in a virtual machine: still a third of a second after, 0.7 MiB above. Sources: the kernel's
+# cgroup-v1/memory.rst (sections 9, 10) and cgroup-v2.rst.
+
+FASTEST_BYTES_PER_SECOND = 4 << 30
+LOOK_SECONDS = (0.01, 1.0)  # between looks while the page cache fills the group
+
+
+def judge(need: int, levels: Levels, at_wall: bool) -> float | None:
+    """None = freeze it now; else so many seconds until it could be time. Pure. `need`: usage without page cache."""
+    if at_wall or need >= TRUE_SHARE * levels.press:
+        return None
+    least, most = LOOK_SECONDS
+    return min(max((levels.press - need) / FASTEST_BYTES_PER_SECOND, least), most)
+
+
+class Kernel(Protocol):
+    """What guards a group."""
+
+    def arm(self, levels: Levels) -> tuple[list[int], list[int]]:
+        """Set the levels; descriptors that can be read when somebody is at the wall, and when usage is at the press.
+
+        Raises OSError.
+        """
+        ...
+
+    def hush(self) -> None:
+        """What the descriptors said was heard."""
+        ...
+
+    def need(self) -> int:
+        """Bytes that the group holds, page cache not counted. Raises OSError, ValueError."""
+        ...
+
+    def used(self) -> int:
+        """All that it holds. Raises OSError, ValueError."""
+        ...
+
+    def at_wall(self) -> bool:
+        """Somebody of it sleeps for want of memory."""
+        ...
+
+    def lift(self) -> None:
+        """No level holds any more. Idempotent."""
+        ...
+
+    def close(self) -> None:
+        """Forget the events; the levels stay."""
+        ...
+
+
+def kernel_guard(folders: Mapping[str, str]) -> Kernel | None:
+    """For the groups of a job (`cgroup.JobCgroup`); None where the kernel counts no memory in them."""
+    if UNIFIED in folders:
+        folder = Path(folders[UNIFIED])
+        return Unified(folder) if (folder / "memory.high").exists() else None
+    folder = Path(folders.get("memory", "/nowhere"))
+    return Old(folder) if (folder / "memory.oom_control").exists() else None
+
+
+class Old:
+    """v1."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._events: list[int] = []
+
+    def arm(self, levels: Levels) -> tuple[list[int], list[int]]:
+        """As the port says; the kernel refuses levels below what it holds already."""
+        self._write("memory.oom_control", "1")
+        self._write("memory.limit_in_bytes", str(levels.wall))
+        self._events.append(self._event("memory.oom_control", ""))
+        self._events.append(self._event("memory.usage_in_bytes", str(levels.press)))
+        return self._events[:1], self._events[1:]
+
+    def _event(self, name: str, argument: str) -> int:
+        event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        file = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._write("cgroup.event_control", f"{event} {file} {argument}".strip())
+        except OSError:
+            os.close(event)
+            raise
+        finally:
+            os.close(file)
+        return event
+
+    def hush(self) -> None:
+        """As the port says."""
+        for event in self._events:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(event)
+
+    def need(self) -> int:
+        """As the port says."""
+        return self.used() - V1_MEMORY.page_cache(self._folder)
+
+    def used(self) -> int:
+        """As the port says."""
+        return int((self._folder / V1_MEMORY.used).read_text())
+
+    def at_wall(self) -> bool:
+        """As the port says."""
+        return "under_oom 1" in (self._folder / "memory.oom_control").read_text()
+
+    def lift(self) -> None:
+        """As the port says. Who slept takes one page and goes on."""
+        with contextlib.suppress(OSError):
+            self._write("memory.limit_in_bytes", "-1")
+        with contextlib.suppress(OSError):
+            self._write("memory.oom_control", "0")
+
+    def close(self) -> None:
+        """As the port says."""
+        for event in self._events:
+            os.close(event)
+        self._events = []
+
+    def _write(self, name: str, value: str) -> None:
+        (self._folder / name).write_text(value)
+
+
+class Unified:
+    """v2. It slows down and never stops, so `at_wall` is never true."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._file = folder, -1
+        self._poll: select.epoll | None = None
+
+    def arm(self, levels: Levels) -> tuple[list[int], list[int]]:
+        """As the port says."""
+        (self._folder / "memory.high").write_text(str(levels.press))
+        self._file = os.open(self._folder / "memory.events", os.O_RDONLY | os.O_CLOEXEC)
+        self._poll = select.epoll()  # the kernel says it as POLLPRI, and this turns it into something to read
+        with contextlib.suppress(PermissionError):  # a plain file, where no kernel is behind
+            self._poll.register(self._file, select.EPOLLPRI)
+        return [], [self._poll.fileno()]
+
+    def hush(self) -> None:
+        """As the port says."""
+        os.pread(self._file, 4096, 0)
+
+    def need(self) -> int:
+        """As the port says."""
+        return self.used() - V2_MEMORY.page_cache(self._folder)
+
+    def used(self) -> int:
+        """As the port says."""
+        return int((self._folder / V2_MEMORY.used).read_text())
+
+    def at_wall(self) -> bool:
+        """As the port says."""
+        return False
+
+    def lift(self) -> None:
+        """As the port says."""
+        with contextlib.suppress(OSError):
+            (self._folder / "memory.high").write_text("max")
+
+    def close(self) -> None:
+        """As the port says."""
+        if self._poll is not None:
+            self._poll.close()
+            os.close(self._file)
+        self._poll, self._file = None, -1
+
+
+# The guard against the end of memory as the shim keeps it: it works with no agent there, and sleeps while all is well.
+
+
+class Guard:
+    """Of one job. `pressed` is true from when it had to be frozen until `end`."""
+
+    def __init__(
+        self, watch: Callable[[int, Callable[[], None]], None], unwatch: Callable[[int], None], press: Callable[[], object]
+    ) -> None:
+        """`press` is called when the job is to stand still: it calls `grip` as soon as that can be."""
+        self._watch, self._unwatch, self._press = watch, unwatch, press
+        self._kernel: Kernel | None = None
+        self._cgroup: JobCgroup | None = None
+        self._levels: Levels | None = None
+        self._walls: list[int] = []
+        self._events: list[int] = []  # page cache makes them speak without need
+        self._look_at: float | None = None
+        self._heard_at = 0.0
+        self._leader: Owner | None = None
+        self.pressed: dict[str, Any] | None = None  # what status tells of it
+
+    def begin(self, cgroup: JobCgroup | None, levels: list[int] | None) -> None:
+        """The job runs in `cgroup`; `levels` as `oomguard.Levels` has them, None = it is not guarded."""
+        self.end()
+        if cgroup is None or not levels or (kernel := kernel_guard(cgroup.folders)) is None:
+            return
+        self._kernel = kernel
+        self._cgroup, self._levels = cgroup, Levels(*levels)
+        try:
+            self._walls, self._events = self._kernel.arm(self._levels)
+        except OSError:  # it holds more than that already
+            self._walls, self._events = [], []
+        for wall in self._walls:
+            self._watch(wall, self.look)
+        self._listen()
+        self.look()
+
+    def end(self) -> None:
+        """The job ends, or is let go: nothing of this holds it any more. Idempotent."""
+        if self._kernel is not None:
+            self._deaf([*self._walls, *self._events])
+            self._kernel.lift()
+            self._kernel.close()
+        self._kernel, self._look_at, self.pressed = None, None, None
+
+    @property
+    def grips(self) -> bool:
+        """It is to stand still now; who leads its threads is waited for."""
+        return self.pressed is not None and self._leader is None
+
+    @property
+    def seconds(self) -> float | None:
+        """Until it has to look again; None = when it is told."""
+        return None if self._look_at is None else max(self._look_at - time.monotonic(), 0.0)
+
+    def look_at_clock(self) -> None:
+        """Look, if that is due."""
+        if self._look_at is not None and time.monotonic() >= self._look_at:
+            self.look()
+
+    def look(self) -> None:
+        """Is it time?"""
+        kernel, levels = self._kernel, self._levels
+        if kernel is None or levels is None or self.pressed is not None:
+            return
+        heard_at = time.monotonic()
+        try:
+            kernel.hush()
+            used, need, at_wall = kernel.used(), kernel.need(), kernel.at_wall()
+        except (OSError, ValueError):
+            self._deaf([*self._walls, *self._events])  # the group is gone
+            return
+        if self._events and used < levels.press and not at_wall:
+            self._listen()
+            return
+        wait = judge(need, levels, at_wall)
+        if wait is None:
+            self._heard_at = heard_at
+            self._deaf([*self._walls, *self._events])
+            self.pressed = {
+                "machine_bytes": levels.machine,
+                "limit_bytes": levels.press,
+                "used_bytes": need,
+                "stop_seconds": 0.0,
+            }
+            self._press()
+        else:  # page cache: it would call us all the time
+            self._deaf(self._events)
+            self._look_at = heard_at + wait
+
+    def grip(self) -> None:
+        """Stand still, whoever sleeps for want of memory, too. Idempotent. Raises OSError."""
+        if self._cgroup is None or self._kernel is None or self.pressed is None or not self.grips:
+            return
+        self._cgroup.ask_to_freeze()
+        self._kernel.lift()  # who sleeps at the wall can't be frozen: it takes a page and stops there
+        self._cgroup.freeze()
+        if not self.pressed["stop_seconds"]:
+            self.pressed["stop_seconds"] = time.monotonic() - self._heard_at
+
+    def lead(self, owner: Owner) -> dict[str, Any]:
+        """Somebody leads threads of it through calls, which one that is frozen would never end: freeze it afterwards.
+
+        The wall stands meanwhile.
+        """
+        if self.pressed is None:
+            self._leader = owner
+        return {"still": self.pressed is not None}
+
+    def left(self, owner: Owner) -> None:
+        """A connection broke, or ended: whose it was leads nobody any more."""
+        if self._leader is owner:
+            self._leader = None
+            if self.pressed is not None:
+                self._press()
+
+    def freezer(self) -> list[str]:
+        """Arguments for a CRIU that dumps a job that we hold: it takes it over without letting it run."""
+        return ["--freeze-cgroup", self._cgroup.freezer] if self._cgroup is not None and self.pressed is not None else []
+
+    def _listen(self) -> None:
+        self._look_at = None
+        for event in self._events:
+            self._watch(event, self.look)
+        if not self._events:
+            self._look_at = time.monotonic() + LOOK_SECONDS[0]
+
+    def _deaf(self, events: list[int]) -> None:
+        self._look_at = None
+        for event in events:
+            with contextlib.suppress(KeyError):
+                self._unwatch(event)

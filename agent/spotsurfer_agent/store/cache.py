@@ -1,0 +1,159 @@
+"""Objects fetched ahead, in a folder of the machine's disk, and a store that looks there first.
+
+Only objects whose name says what they hold are kept: chunks, packs, manifests. They are in their stored form, so a reader
+checks them like any other. The folder is a cache and nothing more: whatever is missing in it comes from the store, and it is
+emptied when an agent begins, because nobody made it durable.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import threading
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+import xxhash
+from spotsurfer_wire.linux.buffers import Buffer
+from spotsurfer_wire.store.port import FileStore, Listed
+
+MARK_BYTES = 8  # behind each object: tells damage, not forgery, which is the reader's to find
+FREE_SHARE = 0.5  # of what is free on the disk may be used where nothing else was said
+
+
+class DiskCache:
+    """A folder of objects by key, of at most so many bytes. Safe for several threads, and to be read by other processes."""
+
+    def __init__(self, folder: Path, bytes_max: int = 0) -> None:
+        """`bytes_max` 0: half of what is free on the disk now."""
+        self.folder = folder
+        self.bytes_max = bytes_max or int(_free(folder) * FREE_SHARE)
+        self.spared_bytes = 0  # of the disk that are for others: what would leave less free is not kept
+        self._lock = threading.Lock()
+        self._sizes: dict[str, int] = {}  # what this process put there
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held."""
+        return sum(self._sizes.values())
+
+    def has(self, key: str) -> bool:
+        """This process put it there."""
+        return key in self._sizes
+
+    def put(self, key: str, data: bytes) -> bool:
+        """Keep an object; False where there is no room, on the disk or by the limit."""
+        with self._lock:
+            if self.held_bytes + len(data) > self.bytes_max or _free(self.folder) - len(data) < self.spared_bytes:
+                return False
+            self._sizes[key] = len(data)
+        path = self._path(key)
+        fresh = path.with_name(f".{secrets.token_hex(8)}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with fresh.open("wb") as f:
+                f.write(data)
+                f.write(_mark(data))
+            fresh.replace(path)
+        except OSError:  # a disk that is full or fails: the store has it all the same
+            fresh.unlink(missing_ok=True)
+            with self._lock:
+                self._sizes.pop(key, None)
+            return False
+        return True
+
+    def get(self, key: str) -> bytes | None:
+        """The object, or None where it is not there, or not as it was put there: a bad disk must not make an image look bad."""
+        try:
+            kept = self._path(key).read_bytes()
+        except (OSError, ValueError):
+            return None
+        data = kept[:-MARK_BYTES]
+        return data if _mark(data) == kept[-MARK_BYTES:] else None
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        """A part of the object, or None where it is not all there."""
+        data = self.get(key)
+        return data[start : start + length] if data is not None and len(data) >= start + length else None
+
+    def keep_only(self, keys: Collection[str]) -> None:
+        """Remove everything else."""
+        with self._lock:
+            for key in [k for k in self._sizes if k not in keys]:
+                self._path(key).unlink(missing_ok=True)
+                del self._sizes[key]
+
+    def clear(self) -> None:
+        """Remove everything, also what an earlier process left."""
+        with self._lock:
+            self._sizes.clear()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _path(self, key: str) -> Path:
+        parts = key.split("/")
+        if any(p in ("", ".", "..") for p in parts):
+            raise ValueError(f"{key!r} is no key of an object")
+        return self.folder.joinpath(*parts)
+
+
+def _mark(data: bytes) -> bytes:
+    return xxhash.xxh3_64_digest(data)
+
+
+def _free(folder: Path) -> int:
+    place = next(p for p in (folder, *folder.parents) if p.exists())
+    return shutil.disk_usage(place).free
+
+
+class CachedStore:
+    """A store that answers reads of whole objects and of ranges from the cache where it can; everything else passes on."""
+
+    def __init__(self, store: FileStore, cache: DiskCache) -> None:
+        self.behind, self.cache = store, cache
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write durably if absent."""
+        return self.behind.create(key, data)
+
+    def create_later(self, key: str, data: Buffer) -> bool:
+        """Write if absent; durable only once `sync` returned."""
+        return self.behind.create_later(key, data)
+
+    def sync(self) -> None:
+        """Everything that `create_later` wrote is durable when it returns."""
+        self.behind.sync()
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or overwrite, durably."""
+        self.behind.put(key, data)
+
+    def put_file(self, key: str, path: Path) -> int:
+        """Write or overwrite from a file."""
+        return self.behind.put_file(key, path)
+
+    def get(self, key: str) -> bytes | None:
+        """The whole object, or None."""
+        found = self.cache.get(key) if keeps(key) else None
+        return self.behind.get(key) if found is None else found
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        """A part of the object, or None."""
+        found = self.cache.get_range(key, start, length) if keeps(key) else None
+        return self.behind.get_range(key, start, length) if found is None else found
+
+    def get_file(self, key: str, path: Path) -> int | None:
+        """The object into a file."""
+        return self.behind.get_file(key, path)
+
+    def list(self, prefix: str, after: str | None = None) -> list[Listed]:
+        """All objects below `prefix` in key order."""
+        return self.behind.list(prefix, after)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove; absent ones are no error."""
+        self.behind.delete(keys)
+
+
+def keeps(key: str) -> bool:
+    """The object never changes, so a copy of it is as good."""
+    return "/chunks/" in key or "/packs/" in key or key.endswith("/MANIFEST")

@@ -1,0 +1,280 @@
+"""Credentials of this machine: fetched, renewed in time, and the store opened with them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from spotsurfer_wire import clock, json_codec, object_keys
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.messages import AgentConfig
+from spotsurfer_wire.sealed_objects import CONFIG, HOST_KEY, BadHandout, Handout, unseal_handout
+from spotsurfer_wire.store.obstore import SECRET_OPTIONS, ObstoreStore, open_store
+from spotsurfer_wire.store.port import StoreError
+
+# Holds the credentials that were handed out, and gets newer ones in time.
+#
+# The controller writes them to one object of the store, which this machine reads with its instance role; before half of their
+# life is over it writes newer ones. So the object is read again each eighth of that life, and at once after a refusal. Only
+# durations count: a machine's clock may be wrong, and whether credentials are still good is for the store to say.
+#
+# Nothing here waits and nothing here ends the job. Without credentials every request is refused by ourselves: then the agent
+# reports to nobody, its lease lapses and its job stands frozen, until newer ones are there. A controller that is away for
+# longer than half of a life costs exactly that.
+
+log = logging.getLogger(__name__)
+SHARE = 8  # reads of the object in one life of its credentials
+AGAIN_SECONDS = 2.0  # between reads while there are none, and after a refusal
+LONGEST_SECONDS = 600.0
+_LONG_AGO = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+
+
+class NoCredentials(Exception):
+    """None were handed out yet."""
+
+
+class Reading(Protocol):
+    """The one thing that is asked of a store here."""
+
+    def get(self, key: str) -> bytes | None:
+        """The whole object, or None. Raises StoreError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Whose credentials they are, and what opens them."""
+
+    job: str
+    attempt: int
+    secret: str = field(repr=False)  # 64 hexadecimal digits
+
+    def open(self, data: bytes) -> Handout:
+        """Raises BadHandout."""
+        return unseal_handout(data, bytes.fromhex(self.secret), self.job, self.attempt)
+
+
+class Credentials:
+    """The credentials of one process; called by obstore before each request. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        store: Callable[[], Reading],
+        first: Handout | None = None,
+        now: Callable[[], float] = clock.monotonic,
+    ) -> None:
+        """`store` opens the store with the machine's own rights; it is called once, when it is needed."""
+        self.claim, self._open, self._now = claim, store, now
+        self._store: Reading | None = None
+        self._held = first
+        self._next = now() + (_interval(first) if first is not None else 0.0)
+        self._looked_at = float("-inf")
+        self._lock = threading.Lock()
+        self._looking = False
+        self._said = ""
+
+    @property
+    def held(self) -> Handout | None:
+        """What is there now."""
+        return self._held
+
+    def __call__(self) -> Any:
+        """An `S3Credential`. Never waits: where newer ones are due, they are fetched beside. Raises NoCredentials."""
+        self._look_beside()
+        held = self._held
+        if held is None:
+            raise NoCredentials(f"no credentials were handed out yet to {self.claim.job}, attempt {self.claim.attempt}")
+        names = ("access_key_id", "secret_access_key", "token")
+        # "Over already": so each request asks here, and newer ones count from the moment that they are here.
+        return {**{name: held.values.get(name) for name in names}, "expires_at": _LONG_AGO}
+
+    def refused(self) -> None:
+        """The store refused them: maybe newer ones are there."""
+        self._next = min(self._next, self._looked_at + AGAIN_SECONDS)
+
+    def look(self) -> bool:
+        """Read the object now; True where credentials are held afterwards. Never raises: trouble is logged once."""
+        self._looked_at = now = self._now()
+        self._next = now + AGAIN_SECONDS
+        try:
+            if self._store is None:
+                self._store = self._open()
+            data = self._store.get(object_keys.handout_key(self.claim.job, self.claim.attempt))
+            if data is None:
+                self._say("no credentials are in the store (yet)")
+                return self._held is not None
+            self._take(self.claim.open(data))
+        except BadHandout as e:
+            self._say(str(e))
+        except Exception as e:  # whatever it is, the next look may fare better and nobody waits for this one
+            self._say(f"the credentials can't be read: {e}".partition("\n")[0])
+        return self._held is not None
+
+    def _take(self, handout: Handout) -> None:
+        if handout != self._held:
+            log.info("credentials of %s, good for %.0f s", handout.issued_at, handout.life_seconds)
+        self._held, self._said = handout, ""
+        self._next = self._looked_at + _interval(handout)
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            log.warning("%s", text)
+        self._said = text
+
+    def _look_beside(self) -> None:
+        with self._lock:
+            if self._looking or self._now() < self._next:
+                return
+            self._looking = True
+        threading.Thread(target=self._looked, name="credentials", daemon=True).start()
+
+    def _looked(self) -> None:
+        try:
+            self.look()
+        finally:
+            self._looking = False
+
+    def carry(self) -> dict[str, Any]:
+        """What another process of this machine makes its own purse of. Secret."""
+        return {"claim": asdict(self.claim), "first": asdict(self._held) if self._held is not None else None}
+
+
+def _interval(handout: Handout) -> float:
+    return min(max(handout.life_seconds / SHARE, AGAIN_SECONDS), LONGEST_SECONDS)
+
+
+# How processes of a machine open the store: with what user-data says, and where credentials are handed out, with these.
+
+USUAL_METADATA = AgentConfig("", 0, "").metadata_url
+WAIT_SECONDS = 20.0  # for the first credentials; later the loop asks for them
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAccess:
+    """The way to the store of one process."""
+
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    purse: Credentials | None = None
+    metadata_url: str = USUAL_METADATA
+
+    @classmethod
+    def of(cls, config: AgentConfig) -> StoreAccess:
+        """As the machine's configuration says."""
+        if not config.access_secret:
+            return cls(config.store_url, config.store_options)
+        claim = Claim(config.job, config.attempt, config.access_secret)
+        return cls._renewed(config.store_url, config.store_options, config.metadata_url, claim, None)
+
+    @classmethod
+    def _renewed(
+        cls, url: str, options: Mapping[str, str], metadata_url: str, claim: Claim, first: Handout | None
+    ) -> StoreAccess:
+        own = role_options(options, metadata_url)
+        return cls(url, options, Credentials(claim, lambda: open_store(url, own), first), metadata_url)
+
+    def open(self) -> ObstoreStore:
+        """The store with this attempt's rights."""
+        return open_store(self.url, self.options, self.purse)
+
+    def carry(self) -> dict[str, Any]:
+        """What another process of this machine makes its own way of, as JSON can hold it. Secret."""
+        purse = self.purse.carry() if self.purse is not None else None
+        return {"url": self.url, "options": dict(self.options), "purse": purse, "metadata_url": self.metadata_url}
+
+    @classmethod
+    def carried(cls, told: Mapping[str, Any]) -> StoreAccess:
+        """The way that `carry` told of."""
+        url, options, purse = told["url"], told["options"], told["purse"]
+        if purse is None:
+            return cls(url, options)
+        first = Handout(**purse["first"]) if purse["first"] is not None else None
+        return cls._renewed(url, options, told["metadata_url"], Claim(**purse["claim"]), first)
+
+
+def role_options(options: Mapping[str, str], metadata_url: str) -> dict[str, str]:
+    """The same store by the rights of the machine itself: obstore asks the metadata service (IMDSv2) where no key is given."""
+    other = {"metadata_endpoint": metadata_url} if metadata_url != USUAL_METADATA else {}
+    return {k: v for k, v in options.items() if k.removeprefix("aws_") not in SECRET_OPTIONS} | other
+
+
+def wait_for_first(
+    purse: Credentials,
+    beat: Callable[[], None],
+    seconds: float = WAIT_SECONDS,
+    now: Callable[[], float] = clock.monotonic,
+    wait: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Give the controller a moment to hand out the first credentials; False where it took longer, which is no failure."""
+    end = now() + seconds
+    while not purse.look():
+        beat()
+        if now() >= end:
+            return False
+        wait(AGAIN_SECONDS / 2)
+    return True
+
+
+# What a machine must know and its user-data must not say: fetched once, kept on its own disk, gone from the store then.
+#
+# Whoever may describe machines in an account may read their user-data, for as long as they run. So user-data carries a voucher
+# alone: a key of this one attempt, for one object in the store, which the controller removes as soon as the agent has reported.
+# From then on the voucher opens nothing.
+
+REPORTED = "reported"  # likewise: its existence keeps the machine from ending itself (the controller's boot.sh)
+
+
+def redeem(config: AgentConfig, folder: Path) -> None:
+    """Fetch what user-data left out, with the machine's own role, and write it below `folder`, for root alone and durably.
+
+    The configuration is written last: where that of this attempt is, everything is, and nothing is fetched. One of another
+    attempt is of the machine whose disk this one's was made from: it goes first, with what else that machine left. Raises
+    StoreError where the object can't be had (yet), BadHandout for one of another machine, OSError.
+    """
+    if _is_here(config, folder):
+        return
+    for name in (CONFIG, HOST_KEY, REPORTED):
+        (folder / name).unlink(missing_ok=True)
+    key = object_keys.voucher_key(config.job, config.attempt)
+    data = open_store(config.store_url, role_options(config.store_options, config.metadata_url)).get(key)
+    if data is None:
+        raise StoreError(f"{key} is not there (yet)")
+    kept = unseal_handout(data, bytes.fromhex(config.voucher), config.job, config.attempt).values
+    options = json.loads(kept["input_options"])
+    whole = replace(config, key=kept["key"], access_secret=kept["access_secret"], input_options=options, voucher="")
+    if kept.get(HOST_KEY):
+        _write(folder / HOST_KEY, kept[HOST_KEY].encode())
+    _write(folder / CONFIG, json_codec.encode(whole))
+
+
+def _is_here(config: AgentConfig, folder: Path) -> bool:
+    try:
+        there = json_codec.decode(AgentConfig, (folder / CONFIG).read_bytes())
+    except (FileNotFoundError, ProtocolError):
+        return False
+    return (there.job, there.attempt) == (config.job, config.attempt)
+
+
+def _write(path: Path, data: bytes) -> None:
+    fresh = path.with_name(f"{path.name}.fresh")
+    fresh.unlink(missing_ok=True)
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as f:
+        f.write(data)
+        f.flush()
+        os.fsync(f.fileno())
+    fresh.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

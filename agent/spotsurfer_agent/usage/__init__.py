@@ -1,1 +1,0 @@
-"""What the job uses, sampled once a second, kept as windows of ten seconds."""

@@ -1,0 +1,238 @@
+"""Purchase and placement baselines that better policies are measured by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from spotsurfer.ports.policies import (
+    Buy,
+    Choice,
+    Modes,
+    Parameter,
+    Pilot,
+    Placed,
+    PlaceView,
+    PoolView,
+    PurchaseMoment,
+    Terms,
+    View,
+    parameters,
+)
+
+# Purchase policies that keep no memory: the baselines that every better one is measured by.
+#
+# Each is a rule for many runs at once (numpy arrays, one value a run); a single job is many of one. Rules and names are those
+# of Wu et al., "Can't Be Late", NSDI 2024; that deadlines are kept is the caller's business (`core.deadline`).
+
+Rule = Callable[[PurchaseMoment, Terms], Modes]
+SLICES = 8
+WAIT, SPOT, ON_DEMAND = (np.int8(b) for b in Buy)
+
+
+class Ruled:
+    """A policy that is one rule of the present moment."""
+
+    def __init__(self, rule: Rule, why: str, keeps_deadlines: bool = True) -> None:
+        """`keeps_deadlines` False: it is told how it does without the guard, as its origin has none."""
+        self._rule, self._why, self.keeps_deadlines = rule, why, keeps_deadlines
+
+    def choose(self, view: View) -> Choice:
+        """What to hold during the next tick."""
+        return Choice(Buy(int(self._rule(moment_of(view), view.terms)[0])), self._why)
+
+    def pilot(self, terms: Terms, runs: int, past: tuple[bool | None, ...] = ()) -> Pilot:
+        """The rule, on many runs."""
+        del runs, past
+        return lambda moment: self._rule(moment, terms)
+
+
+def moment_of(view: View) -> PurchaseMoment:
+    """One job as many of one."""
+    last = view.spot_seen[-1] if view.spot_seen else None
+    return PurchaseMoment(
+        view.elapsed_seconds,
+        np.array([view.done_seconds]),
+        np.array([view.held], dtype=np.int8),
+        np.array([view.owed_seconds]),
+        np.array([-1 if last is None else int(last)], dtype=np.int8),
+    )
+
+
+def greedy(moment: PurchaseMoment, terms: Terms) -> Modes:
+    """Spot whenever it is there, else wait; on-demand is not left again once the time is up."""
+    left, work = terms.deadline_seconds - moment.elapsed_seconds, terms.work_seconds - moment.done_seconds
+    last_call = (moment.held == ON_DEMAND) & (left <= work + 2 * terms.restart_seconds)
+    return np.where(last_call, ON_DEMAND, np.where(moment.spot_seen != 0, SPOT, WAIT))
+
+
+def uniform_progress(moment: PurchaseMoment, terms: Terms) -> Modes:
+    """Spot when there is some; without, on-demand when behind an even pace, which is left only when ahead of it."""
+    pace = terms.work_seconds / terms.deadline_seconds
+    up, t = moment.spot_seen != 0, moment.elapsed_seconds
+    ahead = moment.done_seconds > (t + 2 * terms.restart_seconds) * pace
+    on_demand = np.where(up & ahead, SPOT, ON_DEMAND)
+    else_ = np.where(up, SPOT, np.where(moment.done_seconds < t * pace, ON_DEMAND, WAIT))
+    return np.where(moment.held == ON_DEMAND, on_demand, else_)
+
+
+def sliced(slices: int) -> Rule:
+    """Greedy with a quota and a safety net in each slice of the time; what was done beyond a quota counts for the next."""
+
+    def rule(moment: PurchaseMoment, terms: Terms) -> Modes:
+        length = terms.deadline_seconds / slices
+        number = min(int(moment.elapsed_seconds / length + 1e-9) + 1, slices)
+        left = number * length - moment.elapsed_seconds
+        work = np.maximum(number * terms.work_seconds / slices - moment.done_seconds, 0.0)
+        up, tick, d = moment.spot_seen != 0, terms.tick_seconds, terms.restart_seconds
+        owed = np.where(moment.held == SPOT, moment.owed_seconds, d)
+        gained = np.where(up, np.maximum(0.0, tick - owed), 0.0)
+        late = (work > 0) & (left - tick < work - gained + d)
+        stay = (moment.held == ON_DEMAND) & (work > 0) & (left <= work + 2 * d)
+        return np.where(late | stay, ON_DEMAND, np.where(up, SPOT, WAIT))
+
+    return rule
+
+
+def spot_only(moment: PurchaseMoment, terms: Terms) -> Modes:
+    """SkyPilot's managed jobs by default: recover on spot, try again until there is some; deadlines are unknown to it."""
+    del terms
+    return np.where(moment.spot_seen != 0, SPOT, WAIT)
+
+
+def on_demand(moment: PurchaseMoment, terms: Terms) -> Modes:
+    """Nothing but on-demand."""
+    del terms
+    return np.full_like(moment.held, ON_DEMAND)
+
+
+def make_greedy(settings: Mapping[str, object]) -> Ruled:
+    """Spot whenever there is some, and on-demand once the time is up."""
+    return _plain(settings, "greedy", greedy, "spot while the time allows")
+
+
+def make_uniform_progress(settings: Mapping[str, object]) -> Ruled:
+    """An even pace: on-demand only when behind it."""
+    return _plain(settings, "uniform-progress", uniform_progress, "an even pace")
+
+
+def make_on_demand(settings: Mapping[str, object]) -> Ruled:
+    """On-demand from begin to end."""
+    return _plain(settings, "on-demand", on_demand, "on-demand only")
+
+
+def make_skypilot(settings: Mapping[str, object]) -> Ruled:
+    """As SkyPilot recovers by default: spot only, and no deadline is known."""
+    _plain(settings, "skypilot", spot_only, "")
+    return Ruled(spot_only, "spot only", keeps_deadlines=False)
+
+
+@parameters(Parameter("slices", SLICES, "so many parts the time is cut into"))
+def make_sliced(settings: Mapping[str, object]) -> Ruled:
+    """Greedy in each slice of the time, with a quota each."""
+    slices = settings.get("slices", SLICES)
+    if isinstance(slices, bool) or not isinstance(slices, int) or not 1 <= slices <= 1000:
+        raise ValueError("purchase.sliced: slices must be a whole number from 1 to 1000")
+    return Ruled(sliced(slices), f"greedy in each of {slices} slices")
+
+
+def _plain(settings: Mapping[str, object], name: str, rule: Rule, why: str) -> Ruled:
+    if settings:
+        raise ValueError(f"purchase.{name}: it has no parameters, not {', '.join(map(str, settings))}")
+    return Ruled(rule, why)
+
+
+# Placement baselines: buy by a purchase rule of old, go to a pool by a simple choice, and stay until it is lost.
+#
+# Uniform Progress decides between spot, on-demand and waiting, as if the pools were one that is free when any of them is.
+
+Pick = Callable[[PlaceView], int | None]
+
+
+class Follower:
+    """A purchase rule and a choice among the pools that are free."""
+
+    def __init__(self, rule: Rule, pick: Pick, why: str) -> None:
+        """`pick`: index of a pool that is free, or None."""
+        self._rule, self._pick, self._why = rule, pick, why
+
+    def place(self, view: PlaceView) -> Placed:
+        """What to hold until the next decision, and where."""
+        pool = view.at if view.held is Buy.SPOT else self._pick(view)
+        buy = self._buy(view, pool is not None)
+        return Placed(buy, pool if buy is Buy.SPOT else (pool if view.at is None else view.at), self._why)
+
+    def _buy(self, view: PlaceView, free: bool) -> Buy:
+        if view.work_left_seconds is None or view.time_left_seconds is None or view.job_seconds is None:
+            return Buy.SPOT if free else Buy.WAIT
+        work, time = view.job_seconds
+        terms = Terms(view.tick_seconds, work, time, view.restart_seconds, 0.0, 0.0)
+        moment = PurchaseMoment(
+            time - view.time_left_seconds,
+            np.array([work - view.work_left_seconds]),
+            np.array([view.held], dtype=np.int8),
+            np.array([view.owed_seconds]),
+            np.array([int(free)], dtype=np.int8),
+        )
+        return Buy(int(self._rule(moment, terms)[0]))
+
+
+def first_free(view: PlaceView) -> int | None:
+    """The first pool of the list that is free."""
+    return next((i for i, p in enumerate(view.pools) if p.free), None)
+
+
+def cheapest_free(view: PlaceView) -> int | None:
+    """The free pool with the lowest price now."""
+    return min((i for i, p in enumerate(view.pools) if p.free), key=lambda i: view.pools[i].spot_usd_per_hour, default=None)
+
+
+def most_often_free(view: PlaceView) -> int | None:
+    """The free pool that was free for the largest share of the time seen; of equal ones the cheapest."""
+    free = [i for i, p in enumerate(view.pools) if p.free]
+    return max(free, key=lambda i: (_share(view.pools[i]), -view.pools[i].spot_usd_per_hour), default=None)
+
+
+def _share(pool: PoolView) -> float:
+    up, down = sum(pool.up.watched), sum(pool.down.watched)
+    return up / (up + down) if up + down else 0.5
+
+
+def _only(number: int) -> Pick:
+    return lambda view: number if number < len(view.pools) and view.pools[number].free else None
+
+
+def make_first_free(settings: Mapping[str, object]) -> Follower:
+    """Uniform Progress; the first pool of the list that is free."""
+    return _plain_placement(settings, "first-free", uniform_progress, first_free)
+
+
+def make_cheapest_free(settings: Mapping[str, object]) -> Follower:
+    """Uniform Progress; the free pool with the lowest price."""
+    return _plain_placement(settings, "cheapest-free", uniform_progress, cheapest_free)
+
+
+def make_history(settings: Mapping[str, object]) -> Follower:
+    """Uniform Progress; the pool that was free most of the time."""
+    return _plain_placement(settings, "history", uniform_progress, most_often_free)
+
+
+def make_greedy_history(settings: Mapping[str, object]) -> Follower:
+    """Greedy; the pool that was free most of the time."""
+    return _plain_placement(settings, "greedy-history", greedy, most_often_free)
+
+
+@parameters(Parameter("pool", 0, "number of the only pool that is used, from 0 on"))
+def make_single(settings: Mapping[str, object]) -> Follower:
+    """Uniform Progress in one pool."""
+    number = settings.get("pool", 0)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0 or set(settings) - {"pool"}:
+        raise ValueError("placement.single: its one parameter is pool, a whole number from 0 on")
+    return Follower(uniform_progress, _only(number), f"pool {number} only")
+
+
+def _plain_placement(settings: Mapping[str, object], name: str, rule: Rule, pick: Pick) -> Follower:
+    if settings:
+        raise ValueError(f"placement.{name}: it has no parameters, not {', '.join(map(str, settings))}")
+    return Follower(rule, pick, name)

@@ -1,0 +1,137 @@
+"""Which offer to launch: `cheapest`, and `price-capacity`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from spotsurfer.model.job import Attempt, Job
+from spotsurfer.model.market import Market, Offer
+from spotsurfer.ports.policies import Parameter, PauseSeen, parameters
+
+# Lowest price that fits; spot before on-demand; back to spot when it can be had again.
+
+STAY_SECONDS = 60.0
+PAUSE_SHARE = 0.05
+MARGIN = 0.2
+
+
+class Cheapest:
+    """Rank by price. Leave an on-demand machine for a spot one that is cheaper by a margin, not before a minimum stay."""
+
+    def __init__(self, stay_seconds: float, margin: float, pause_share: float = PAUSE_SHARE) -> None:
+        self.stay_seconds = stay_seconds
+        self.margin = margin
+        self.pause_share = pause_share
+
+    def rank(self, job: Job, offers: Sequence[Offer], now: datetime) -> Sequence[Offer]:
+        """Spot first, then by price; ties by pool so that the answer is always the same."""
+        del job, now
+        return sorted(offers, key=lambda o: (o.market is not Market.SPOT, o.price_usd_micros_per_hour, o.pool))
+
+    def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
+        """Only from on-demand to spot: between spot machines a move is a fresh risk for little.
+
+        A machine is kept until leaving it stops the job for a small share of its time only.
+        """
+        del job
+        if here.market is not Market.ON_DEMAND or there.market is not Market.SPOT:
+            return None
+        if (now - here.since).total_seconds() < self.least_stay(pause.expected_seconds or 0.0):
+            return None
+        if there.price_usd_micros_per_hour > here.price_usd_micros_per_hour * (1 - self.margin):
+            return None
+        return f"spot can be had again on {there.pool.instance_type}"
+
+    def least_stay(self, stop_seconds: float) -> float:
+        """Seconds that a machine is kept for, where leaving it stops the job for so long."""
+        return max(self.stay_seconds, stop_seconds / self.pause_share)
+
+
+@parameters(
+    Parameter("stay_seconds", STAY_SECONDS, "a machine is kept for at least so long"),
+    Parameter("margin", MARGIN, "spot must be cheaper by this share to be moved to"),
+    Parameter("pause_share", PAUSE_SHARE, "leaving a machine may cost this share of the time on it"),
+)
+def make_cheapest(settings: Mapping[str, object]) -> Cheapest:
+    """Lowest price that fits; back to spot when it can be had again."""
+    stay = settings.get("stay_seconds", STAY_SECONDS)
+    margin = settings.get("margin", MARGIN)
+    share = settings.get("pause_share", PAUSE_SHARE)
+    if not isinstance(stay, int | float) or not isinstance(margin, int | float) or not isinstance(share, int | float):
+        raise ValueError("policy.cheapest: stay_seconds, margin and pause_share must be numbers")
+    if not 0 < share <= 1:
+        raise ValueError("policy.cheapest: pause_share must be above 0 and at most 1")
+    return Cheapest(float(stay), float(margin), float(share))
+
+
+# Spot where it is cheap *and* likely to stay: price, weighed with how often a type is taken and where there is room.
+#
+# The price of an hour is raised by what interruptions cost. The interruption band is the share of machines that were taken in
+# the past month, whatever their age; reckoned that a machine runs for a day (`machine_hours`), a share `b` is a rate of
+# -ln(1 - b) / machine_hours, and each time an hour (`interruption_hours`) of the machine is lost to saving, starting and doing
+# again. A zone with placement score 10 counts as it is, one with score 1 twice (`score_weight`): the score is the likelihood
+# that an order is met, and an order in vain costs time, too.
+#
+# What is not known counts as bad as what is common (band 3, score 5), so that advice, where there is some, pays.
+
+MACHINE_HOURS = 24.0
+BAND_SHARE = (0.025, 0.075, 0.125, 0.175, 0.25)  # of machines taken in a month; the last band is open: "over 20 %"
+UNKNOWN_BAND, UNKNOWN_SCORE, BEST_SCORE = 3, 5, 10
+INTERRUPTION_HOURS = 1.0
+SCORE_WEIGHT = 1.0
+
+
+class PriceCapacity(Cheapest):
+    """Ranks by expected cost; moves as `cheapest` does: from on-demand back to spot."""
+
+    def __init__(self, stay_seconds: float, margin: float, hours: tuple[float, float], score_weight: float) -> None:
+        """`hours`: a machine's life, and what an interruption costs of it."""
+        super().__init__(stay_seconds, margin)
+        self._machine_hours, self._interruption_hours = hours
+        self._score_weight = score_weight
+
+    def rank(self, job: Job, offers: Sequence[Offer], now: datetime) -> Sequence[Offer]:
+        """Spot first, then by expected cost; ties by pool so that the answer is always the same."""
+        del job, now
+        return sorted(offers, key=lambda o: (o.market is not Market.SPOT, self.expected_cost(o), o.pool))
+
+    def expected_cost(self, offer: Offer) -> float:
+        """Micro-dollars an hour, with what interruptions and orders in vain cost."""
+        if offer.market is not Market.SPOT:
+            return float(offer.price_usd_micros_per_hour)
+        band = UNKNOWN_BAND if offer.interruption_band is None else offer.interruption_band
+        score = UNKNOWN_SCORE if offer.placement_score is None else offer.placement_score
+        taken_an_hour = -math.log1p(-BAND_SHARE[min(max(band, 0), 4)]) / self._machine_hours
+        lost = 1 + taken_an_hour * self._interruption_hours
+        scarce = 1 + self._score_weight * (BEST_SCORE - min(max(score, 1), BEST_SCORE)) / (BEST_SCORE - 1)
+        return offer.price_usd_micros_per_hour * lost * scarce
+
+
+@parameters(
+    Parameter("stay_seconds", STAY_SECONDS, "a machine is kept for at least so long"),
+    Parameter("margin", MARGIN, "spot must be cheaper by this share to be moved to"),
+    Parameter("machine_hours", MACHINE_HOURS, "life of a machine that an interruption band is reckoned for"),
+    Parameter("interruption_hours", INTERRUPTION_HOURS, "machine hours that an interruption costs"),
+    Parameter("score_weight", SCORE_WEIGHT, "how much dearer a zone with the worst placement score counts"),
+)
+def make_price_capacity(settings: Mapping[str, object]) -> PriceCapacity:
+    """Price, weighed with how often a type is taken and where there is room."""
+    defaults = {
+        "stay_seconds": STAY_SECONDS,
+        "margin": MARGIN,
+        "machine_hours": MACHINE_HOURS,
+        "interruption_hours": INTERRUPTION_HOURS,
+        "score_weight": SCORE_WEIGHT,
+    }
+    values: dict[str, float] = {}
+    for key, default in defaults.items():
+        value = settings.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise ValueError(f"policy.price-capacity: {key} must be a number, 0 or more")
+        values[key] = float(value)
+    if values["machine_hours"] < 1:
+        raise ValueError("policy.price-capacity: machine_hours must be at least 1")
+    hours = (values["machine_hours"], values["interruption_hours"])
+    return PriceCapacity(values["stay_seconds"], values["margin"], hours, values["score_weight"])

@@ -1,0 +1,331 @@
+"""`surf` for purchase: a deadline kept at the least expected cost, by a dynamic program over market models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from spotsurfer.ports.policies import (
+    LEAVE_OUT,
+    Buy,
+    Choice,
+    Floats,
+    Modes,
+    Parameter,
+    Pilot,
+    PurchaseMoment,
+    Terms,
+    View,
+    parameters,
+)
+from spotsurfer_policies.market_model import Bank, Model, bank, decoded, learn, learn_more, learn_one
+
+# The expected cost to go of a job with a deadline, by dynamic programming over a bank of hidden Markov models.
+#
+# State: ticks left, what is held, time to spare (time left minus work left, the start-up that is still owed counted as work),
+# and the hidden state of the market one tick ago. A tick of running leaves the time to spare as it is, waiting uses up a tick
+# of it, a launch the restart time. The minimum is taken as if the hidden state of the past tick were known ("fast informed
+# bound");
+# what is held is then chosen by the mean over the belief. In money of one on-demand hour, so that a table serves all prices of
+# one ratio.
+
+Table = npt.NDArray[np.float32]
+LATE_ONCE, LATE_TICK = 1.6, 1.6  # on-demand hours that being late costs, once and each tick; only the table's edge meets it
+NEVER = np.float32(1e9)
+STEPS = ((24, 0.5), (96, 1.0), (240, 2.0), (math.inf, 4.0))  # up to so many ticks to spare: the grid's step, in ticks
+WAIT, SPOT, ON_DEMAND = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """What a table depends on besides the bank. Times in seconds; `ratio` is the price of spot over that of on-demand."""
+
+    tick: float
+    restart: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outlook:
+    """`table[ticks left, held, time to spare, hidden state]`; `grid` are the times to spare, seconds."""
+
+    market: Market
+    table: Table
+    grid: Floats
+
+    def at(self, left: int, held: int, spare: Floats, belief: Floats) -> Floats:
+        """Expected cost to go of each run, in on-demand hours, `left` ticks before the end."""
+        rows = self.table[left, held]
+        x = np.interp(spare, self.grid, np.arange(len(self.grid)))
+        below = np.minimum(x.astype(np.int64), len(self.grid) - 2)
+        part = (x - below)[:, None]
+        mean = rows[below] * (1 - part) + rows[below + 1] * part
+        found: Floats = np.einsum("rk,rk->r", mean, belief)
+        return found
+
+    def at_one(self, left: int, held: int, spare: float, belief: Floats) -> float:
+        """The same of a single run; `belief` has one value a state."""
+        rows = self.table[left, held]
+        below = min(max(int(self.grid.searchsorted(spare, "right")) - 1, 0), len(rows) - 2)
+        low, high = self.grid[below : below + 2].tolist()
+        first, second = (rows[below : below + 2] @ belief).tolist()
+        return float(first + (second - first) * min(max((spare - low) / (high - low), 0.0), 1.0))
+
+
+def outlook(model: Bank, market: Market, ticks: int, spare: float) -> Outlook:
+    """The table for up to so many ticks and so much time to spare (seconds)."""
+    grid = spares(market, spare)
+    down_up = np.stack([model.a * (1 - model.b), model.a * model.b]).astype(np.float32)
+    table = np.zeros((ticks + 1, 3, len(grid), len(model.b)), np.float32)
+    steps = _Steps(market, grid)
+    table[0] = steps.late(0)[:, :, None]
+    table[0][:, grid >= 0] = 0.0
+    for left in range(1, ticks + 1):
+        table[left] = steps.before(left, table[left - 1], down_up)
+    return Outlook(market, table, grid)
+
+
+def spares(market: Market, most: float) -> Floats:
+    """Times to spare of the table: half a tick apart while they are short, coarser where a tick more or less matters little."""
+    tick = market.tick
+    low = -tick / 2 * np.ceil(2 * (market.restart + tick) / tick)
+    bounds = [low, *(min(b * tick, most) for b, _ in STEPS)]
+    parts = [np.arange(a, b, s * tick) for (a, b), (_, s) in zip(pairwise(bounds), STEPS, strict=True)]
+    grid: Floats = np.concatenate([*parts, [max(most, 0.0) + tick]])
+    return grid
+
+
+class _Steps:
+    """One step back in time, for all states at once."""
+
+    def __init__(self, market: Market, grid: Floats) -> None:
+        self._m, self._grid = market, grid
+        self._hours = market.tick / 3600
+        self._waited, self._launched = self._places(market.tick), self._places(market.restart)
+
+    def _places(self, by: float) -> tuple[npt.NDArray[np.int64], Table]:
+        """Where in the grid each time to spare is when so much of it is gone: the place above, and the share of that below."""
+        x = np.interp(self._grid - by, self._grid, np.arange(len(self._grid)))
+        above = np.ceil(x - 1e-9).astype(np.int64)
+        return above, (above - x).clip(0.0).astype(np.float32)[:, None]
+
+    def late(self, left: int) -> Table:
+        """(held, spare): all that is left on-demand, and the price of being late."""
+        start = np.array([self._m.restart, self._m.restart, 0.0])[:, None]
+        work = left * self._m.tick - self._grid
+        late = np.maximum(start - self._grid, 0.0) / self._m.tick
+        cost: Floats = (work + start) / 3600 + np.where(late > 0, LATE_ONCE + LATE_TICK * late, 0.0)
+        return cost.astype(np.float32)
+
+    def before(self, left: int, after: Table, down_up: Table) -> Table:
+        """(held, spare, state) with `left` ticks to go, from the same with one tick less."""
+        d, tick, grid = self._m.restart, self._m.tick, self._grid
+        work, rest = left * tick - grid, (left - 1) * tick
+        may_wait = work + d <= rest
+        may_launch = (np.maximum(work + d - tick, 0) + d <= rest) | (work + d <= tick)
+        may_stay = (np.maximum(work - tick, 0) + d <= rest) | (work <= tick)
+        total = np.zeros_like(after)
+        for up, chances in enumerate(down_up):
+            ahead = after @ chances.T
+            odds = chances.sum(axis=1)
+            wait = np.where(may_wait[:, None], _moved(ahead[WAIT], self._waited), NEVER)
+            stay_od = odds * self._hours + ahead[ON_DEMAND]
+            new_od = odds * self._hours + _moved(ahead[ON_DEMAND], self._launched)
+            spot = odds * (self._hours * self._m.ratio)
+            new_sp = np.where(may_launch[:, None], spot + _moved(ahead[SPOT], self._launched), NEVER) if up else NEVER
+            stay_sp = np.where(may_stay[:, None], spot + ahead[SPOT], NEVER) if up else NEVER
+            fresh = np.minimum(np.minimum(wait, new_sp), new_od)
+            total[WAIT] += fresh
+            total[SPOT] += np.minimum(np.minimum(wait, stay_sp), new_od)
+            total[ON_DEMAND] += np.minimum(np.minimum(wait, new_sp), stay_od)
+        late = self.late(left)
+        for held, need in ((WAIT, d), (ON_DEMAND, 0.0)):
+            lost = grid < need
+            total[held, lost] = late[held, lost, None]
+        total[:, work <= 0] = 0.0
+        return total
+
+
+def _moved(rows: Table, places: tuple[npt.NDArray[np.int64], Table]) -> Table:
+    """Rows at other times to spare."""
+    above, share = places
+    if not share.any():
+        return rows[above]
+    found: Table = (rows[above] * (1 - share) + rows[np.maximum(above - 1, 0)] * share).astype(np.float32, copy=False)
+    return found
+
+
+def weigh_one(view: Outlook, left: int, after: tuple[float, float, float], may: bool, belief: Floats) -> list[float]:
+    """As `weigh`, of a single run: the expected cost of waiting, of spot, of on-demand."""
+    hours = view.market.tick / 3600
+    spot = hours * view.market.ratio + view.at_one(left - 1, SPOT, after[SPOT], belief) if may else math.inf
+    return [
+        view.at_one(left - 1, WAIT, after[WAIT], belief),
+        spot,
+        hours + view.at_one(left - 1, ON_DEMAND, after[ON_DEMAND], belief),
+    ]
+
+
+def weigh(view: Outlook, left: int, after: tuple[Floats, Floats, Floats], may: npt.NDArray[np.bool_], belief: Floats) -> Floats:
+    """(buy, run): expected cost in on-demand hours of holding each during the next tick, with `left` ticks to go.
+
+    `after`: time to spare after that tick, one array a buy; `may`: spot can be had.
+    """
+    hours = view.market.tick / 3600
+    return np.stack(
+        [
+            view.at(left - 1, WAIT, after[WAIT], belief),
+            np.where(may, hours * view.market.ratio + view.at(left - 1, SPOT, after[SPOT], belief), np.inf),
+            hours + view.at(left - 1, ON_DEMAND, after[ON_DEMAND], belief),
+        ]
+    )
+
+
+# `surf`: a deadline kept at the least expected cost. A bank of market models, a belief over them, a dynamic program.
+#
+# Each tick the belief is brought up to date by whether spot can be had; what is held next is what costs least by the table of
+# expected costs (`outlook`), averaged over the belief. Nothing is tuned to a deadline, a price or a restart time.
+
+SHIPPED = "aws_2022.json"
+STRANGE = 0.02
+TABLES = 6  # kept at a time, some 50 MB each
+SHARED_TICKS, SHARED_SPARE = 40, 12
+SLIP = 1e-9
+BUYS = tuple(Buy)
+WORDS = ("waiting", "spot", "on-demand")
+
+
+class Surf:
+    """See the module. `models` are what it knows of markets; `strange` is how much it allows for others."""
+
+    def __init__(self, models: Sequence[Model], strange: float = STRANGE) -> None:
+        self._models, self._strange = tuple(models), strange
+        self._banks = lru_cache(maxsize=TABLES)(self._bank)
+        self._tables = lru_cache(maxsize=TABLES)(self._table)
+        self._last: tuple[float, tuple[bool | None, ...], Floats] | None = None
+
+    def choose(self, view: View) -> Choice:
+        """What to hold during the next tick, with the expected cost of each."""
+        costs = self.costs(view)
+        buy = BUYS[costs.index(min(costs))]
+        per_hour = view.terms.on_demand_usd_per_hour
+        told = ", ".join(f"{word} {cost * per_hour:.2f}" for word, cost in zip(WORDS, costs, strict=True))
+        return Choice(buy, f"{WORDS[buy]} costs least from here on; expected USD: {told}")
+
+    def costs(self, view: View) -> list[float]:
+        """Expected cost to go of waiting, spot and on-demand during the next tick, in on-demand hours."""
+        terms, tick, d = view.terms, view.terms.tick_seconds, view.terms.restart_seconds
+        left = max(1, math.floor((terms.deadline_seconds - view.elapsed_seconds) / tick + SLIP))
+        spare = left * tick - (terms.work_seconds - view.done_seconds)
+        spot, on_demand = (spare - (view.owed_seconds if view.held is b else d) for b in (Buy.SPOT, Buy.ON_DEMAND))
+        seen = view.spot_seen or (None,)
+        if seen[-1] is None:  # nobody knows: to try costs nothing, so what counts is what to do if there is some
+            seen = (*seen[:-1], True)
+        belief = self.belief(tick, seen)
+        return weigh_one(self._outlook(terms), left, (spare - tick, spot, on_demand), seen[-1] is True, belief)
+
+    def pilot(self, terms: Terms, runs: int, past: tuple[bool | None, ...] = ()) -> Pilot:
+        """The same for many runs; the belief is carried along."""
+        model = self._banks(terms.tick_seconds)
+        state = [np.tile(self.belief(terms.tick_seconds, past), (runs, 1))]
+        begun = [bool(past)]
+
+        def pilot(moment: PurchaseMoment) -> Modes:
+            belief = state[0] = learn(state[0], model, moment.spot_seen, not begun[0])
+            begun[0] = True
+            if (moment.spot_seen < 0).any():  # as in `costs`
+                belief = learn_more(belief, model, moment.spot_seen < 0)
+            best: Modes = self._costs(moment, terms, belief).argmin(axis=0).astype(np.int8)
+            return best
+
+        return pilot
+
+    def belief(self, tick: float, seen: tuple[bool | None, ...]) -> Floats:
+        """What is believed of the market after all that was seen, a chance each state. The past is not computed twice."""
+        model = self._banks(tick)
+        belief, known = model.share, 0
+        if self._last is not None and self._last[0] == tick and self._last[1] == seen[: len(self._last[1])]:
+            known, belief = len(self._last[1]), self._last[2]
+        for i in range(known, len(seen)):
+            belief = learn_one(belief if i == 0 else belief @ model.a, model, seen[i])
+        self._last = (tick, seen, belief)
+        return belief
+
+    def imagine(self, view: View, runs: int, ticks: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+        """Markets as the bank has them go on from what is believed now."""
+        tick, seen = view.terms.tick_seconds, view.spot_seen
+        model = self._banks(tick)
+        state = _drawn(np.cumsum(self.belief(tick, seen))[None, :].repeat(runs, axis=0), rng)
+        ahead, up = np.cumsum(model.a, axis=1), np.zeros((runs, ticks), np.bool_)
+        for i in range(ticks):
+            up[:, i] = rng.random(runs) < model.b[state]
+            state = _drawn(ahead[state], rng)
+        if seen and seen[-1] is not None:
+            up[:, 0] = seen[-1]
+        return up
+
+    def _costs(self, moment: PurchaseMoment, terms: Terms, belief: Floats) -> Floats:
+        tick, d = terms.tick_seconds, terms.restart_seconds
+        left = max(1, math.floor((terms.deadline_seconds - moment.elapsed_seconds) / tick + SLIP))
+        table = self._outlook(terms)
+        spare = left * tick - (terms.work_seconds - moment.done_seconds)
+        spot = spare - np.where(moment.held == Buy.SPOT, moment.owed_seconds, d)
+        on_demand = spare - np.where(moment.held == Buy.ON_DEMAND, moment.owed_seconds, d)
+        return weigh(table, left, (spare - tick, spot, on_demand), moment.spot_seen != 0, belief)
+
+    def _outlook(self, terms: Terms) -> Outlook:
+        tick = terms.tick_seconds
+        ticks = math.floor(terms.deadline_seconds / tick + SLIP)
+        market = Market(
+            terms.tick_seconds, terms.restart_seconds, terms.spot_usd_per_hour / (terms.on_demand_usd_per_hour or 1.0)
+        )
+        # Rounded up: a table serves every shorter deadline, so that jobs share them.
+        steps = math.ceil((terms.deadline_seconds - terms.work_seconds) / tick / SHARED_SPARE)
+        return self._tables(market, SHARED_TICKS * math.ceil(ticks / SHARED_TICKS), steps * SHARED_SPARE * tick)
+
+    def _bank(self, tick: float) -> Bank:
+        return bank(self._models, tick, self._strange)
+
+    def _table(self, market: Market, ticks: int, spare: float) -> Outlook:
+        return outlook(self._banks(market.tick), market, ticks, spare)
+
+
+def _drawn(sums: Floats, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """A state each run, by running sums of chances."""
+    found: npt.NDArray[np.int64] = (sums < rng.random((len(sums), 1))).sum(axis=1).clip(0, sums.shape[1] - 1)
+    return found
+
+
+@parameters(
+    Parameter("bank", "", "file of market models, as `spotsurfer policies train` writes it; empty = those that ship"),
+    Parameter("strange", STRANGE, "weight of made-up markets that no model is like, 0 to 1"),
+    Parameter("leave_out", [], "names of models that are not used"),
+)
+def make(settings: Mapping[str, object]) -> Surf:
+    """A deadline kept at the least expected cost: market models, a belief, a dynamic program. Raises ValueError."""
+    if unknown := set(settings) - {"bank", "strange", LEAVE_OUT}:
+        raise ValueError(f"purchase.surf: unknown: {', '.join(sorted(unknown))}")
+    strange, out, path = settings.get("strange", STRANGE), settings.get(LEAVE_OUT, []), settings.get("bank", "")
+    if isinstance(strange, bool) or not isinstance(strange, int | float) or not 0 <= strange <= 1:
+        raise ValueError("purchase.surf: strange must be a number from 0 to 1")
+    if not isinstance(out, list) or not all(isinstance(x, str) for x in out):
+        raise ValueError("purchase.surf: leave_out must be a list of names")
+    if not isinstance(path, str):
+        raise ValueError("purchase.surf: bank must be the path of a file")
+    models = _read(path)
+    return Surf([m for m in models if m.name not in out], float(strange))
+
+
+def _read(path: str) -> list[Model]:
+    try:
+        return decoded(Path(path).read_text() if path else (files("spotsurfer_policies.banks") / SHIPPED).read_text())
+    except (OSError, UnicodeDecodeError, ValueError) as e:
+        raise ValueError(f"purchase.surf: the bank {path or SHIPPED} can't be used: {e}") from e

@@ -1,0 +1,129 @@
+"""The SQS queue of EventBridge events: interruption notices as sightings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from spotsurfer.model.errors import ProviderError
+from spotsurfer.model.job import InstanceId
+from spotsurfer.ports.provider import Letter, Sighting, Sign
+from spotsurfer_providers.aws.clients import Clients, calling
+
+# Events of EventBridge as sightings: one parser for each (source, detail-type). Pure.
+#
+# Shapes: EC2 user guide, "Spot Instance interruption notices", "EC2 instance rebalance recommendations" and "state-change
+# notification"; AWS Health user guide, "Reference: AWS Health events Amazon EventBridge schema".
+
+Said = tuple[str, Sign, str]  # instance, what, in words
+Parser = Callable[[Mapping[str, Any]], list[Said]]
+
+
+def read_event(body: str, sent_now: datetime) -> list[Sighting]:
+    """What a message says. `sent_now`: the time of day by AWS's clock. Raises ValueError where it is no event that is known."""
+    try:
+        event = json.loads(body)
+        at = datetime.fromisoformat(event["time"])
+        key = (event["source"], event["detail-type"])
+        said = PARSERS[key](event["detail"]) if key in PARSERS else None
+        age = max((sent_now - at).total_seconds(), 0.0)
+    except (KeyError, TypeError, AttributeError) as e:
+        raise ValueError(f"it is no event of EventBridge ({type(e).__name__}: {e})") from e
+    if said is None:
+        raise ValueError(f"there is no reader for {key[1]!r} of {key[0]}")
+    return [Sighting(InstanceId(instance), sign, age, text) for instance, sign, text in said]
+
+
+def _interruption(detail: Mapping[str, Any]) -> list[Said]:
+    return [(_id(detail["instance-id"]), Sign.INTERRUPTION, f"AWS will {detail.get('instance-action', 'take')} it")]
+
+
+def _rebalance(detail: Mapping[str, Any]) -> list[Said]:
+    return [(_id(detail["instance-id"]), Sign.REBALANCE, "AWS recommends to leave it")]
+
+
+def _state(detail: Mapping[str, Any]) -> list[Said]:
+    return [(_id(detail["instance-id"]), Sign.STATE, str(detail["state"]))]
+
+
+def _health(detail: Mapping[str, Any]) -> list[Said]:
+    """Scheduled changes of instances: retirement, reboot, maintenance. Open issues and notes to the account name no end."""
+    if detail["service"] != "EC2" or detail["eventTypeCategory"] != "scheduledChange":
+        return []
+    what = f"AWS Health: {detail['eventTypeCode']}"
+    entities = [str(e["entityValue"]) for e in detail.get("affectedEntities") or []]
+    return [(e.rpartition("/")[2], Sign.RETIREMENT, what) for e in entities if e.rpartition("/")[2].startswith("i-")]
+
+
+def _id(value: object) -> str:
+    if not isinstance(value, str) or not value.startswith("i-"):
+        raise ValueError(f"{value!r} is no instance")
+    return value
+
+
+PARSERS: Mapping[tuple[str, str], Parser] = {
+    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _interruption,
+    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _rebalance,
+    ("aws.ec2", "EC2 Instance State-change Notification"): _state,
+    ("aws.health", "AWS Health Event"): _health,
+}
+
+
+# The witness of AWS: an SQS queue that EventBridge writes to (terraform/aws/queue.tf).
+#
+# It is asked without waiting, for the tick that asks has more to do; what a short poll misses, the next one brings. A message
+# that can't be read is left: SQS gives it again, and after some times puts it into the dead-letter queue, for a person.
+
+BATCH = 10  # of SQS
+ROUNDS = 10  # of a look, at most
+HIDDEN_SECONDS = 60  # so long a message that was read is hidden: time to handle it
+
+
+class Queue:
+    """One queue."""
+
+    def __init__(self, clients: Clients, url: str) -> None:
+        self._aws = clients
+        self._url = url
+
+    def read(self) -> Sequence[Letter]:
+        """What there is now, at most a hundred messages."""
+        letters: list[Letter] = []
+        for _ in range(ROUNDS):
+            with calling("ReceiveMessage"):
+                answer = self._aws.sqs.receive_message(
+                    QueueUrl=self._url, MaxNumberOfMessages=BATCH, VisibilityTimeout=HIDDEN_SECONDS, WaitTimeSeconds=0
+                )
+                messages = answer.get("Messages", [])
+                now = _aws_time(answer["ResponseMetadata"]) if messages else None
+            letters += [_letter(m, now) for m in messages if now is not None]
+            if len(messages) < BATCH:
+                break
+        return letters
+
+    def settle(self, letters: Sequence[Letter]) -> None:
+        """Delete them. One that could not be deleted comes again and is known then."""
+        for begin in range(0, len(letters), BATCH):
+            some = letters[begin : begin + BATCH]
+            entries = [{"Id": str(i), "ReceiptHandle": letter.receipt} for i, letter in enumerate(some)]
+            with calling("DeleteMessageBatch"):
+                answer = self._aws.sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
+                failed = answer.get("Failed", [])
+            if failed:
+                raise ProviderError(f"DeleteMessageBatch: {len(failed)} messages stay for now: {failed[0].get('Code')}")
+
+
+def _letter(message: Mapping[str, Any], now: datetime) -> Letter:
+    receipt, body = str(message.get("ReceiptHandle", "")), str(message.get("Body", ""))
+    try:
+        return Letter(receipt, read_event(body, now))
+    except ValueError as e:
+        return Letter(receipt, (), f"message {message.get('MessageId')} can't be read: {e}")
+
+
+def _aws_time(metadata: Mapping[str, Any]) -> datetime:
+    """The time of day as AWS sees it: every answer has it."""
+    return parsedate_to_datetime(metadata["HTTPHeaders"]["date"])

@@ -1,0 +1,1 @@
+"""A box: namespaces, disk, link, metadata service, and the process that keeps it."""

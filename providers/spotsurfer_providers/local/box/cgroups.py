@@ -1,0 +1,214 @@
+"""A box's control group: its CPU and memory, and the list of what runs in it.
+
+Two layouts, told apart by the mount table: the old one with a hierarchy per controller (v1, also where v2 is mounted beside
+it without controllers) and the unified one (v2). A box gets one folder in each hierarchy that it needs; all have one name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_wire.linux import cgroups
+
+from spotsurfer.model.errors import HostUnfit
+
+PARENT = "spotsurfer"
+NEEDED = ("cpu", "memory", "pids")
+WANTED_V1 = ("cpu", "cpuacct", "memory", "freezer", "pids")
+CPU_PERIOD_MICROS = 100_000
+MOUNT_TABLE = Path("/proc/self/mountinfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a box may use; `cpus` in whole or part cores, memory in bytes."""
+
+    cpus: float
+    memory_bytes: int
+    pids: int = 32768
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """One mounted tree of control groups and the controllers in it that we use; none of its own means v2."""
+
+    path: Path
+    controllers: tuple[str, ...]
+    unified: bool
+    options: str = ""
+
+
+def hierarchies(table: str) -> list[Hierarchy]:
+    """The trees that a box joins, from the text of a mount table (/proc/self/mountinfo).
+
+    Raises HostUnfit where cpu, memory or pids can't be limited.
+    """
+    rows = [_row(line) for line in table.splitlines() if " - " in line]
+    old = [_old(mount_point, options) for mount_point, kind, options in rows if kind == "cgroup"]
+    found = _first_each([h for h in old if h.controllers])
+    have = {c for h in found for c in h.controllers}
+    if have.issuperset(NEEDED):
+        return found
+    unified = next((Path(mount_point) for mount_point, kind, _ in rows if kind == "cgroup2"), None)
+    if unified is not None and not have:
+        offered = (unified / "cgroup.controllers").read_text().split()
+        if set(NEEDED).issubset(offered):
+            return [Hierarchy(unified, tuple(c for c in cgroups.CONTROLLERS if c in offered), unified=True)]
+    raise HostUnfit("Can't limit CPU, memory and pids here: mount control groups (v1 or v2) with those controllers")
+
+
+def _row(line: str) -> tuple[str, str, str]:
+    left, right = line.split(" - ", 1)
+    fields = right.split()
+    return left.split()[4].encode().decode("unicode_escape"), fields[0], fields[2] if len(fields) > 2 else ""
+
+
+def _old(mount_point: str, options: str) -> Hierarchy:
+    names = options.split(",")
+    ours = tuple(c for c in WANTED_V1 if c in names)
+    # Mounting the same hierarchy again inside the box takes exactly the options it was made with.
+    return Hierarchy(Path(mount_point), ours, unified=False, options=",".join(n for n in names if n not in ("rw", "ro")))
+
+
+def _first_each(found: Sequence[Hierarchy]) -> list[Hierarchy]:
+    seen: dict[tuple[str, ...], Hierarchy] = {}
+    for h in found:
+        seen.setdefault(h.controllers, h)
+    return list(seen.values())
+
+
+def host_hierarchies() -> list[Hierarchy]:
+    """`hierarchies` of this host."""
+    return hierarchies(MOUNT_TABLE.read_text())
+
+
+class BoxGroup:
+    """The control group of one box, in all hierarchies."""
+
+    def __init__(self, trees: Sequence[Hierarchy], name: str) -> None:
+        self.trees = trees
+        self.name = name
+
+    def folders(self) -> list[Path]:
+        """One folder a hierarchy."""
+        return [t.path / PARENT / self.name for t in self.trees]
+
+    def create(self, limits: Limits) -> None:
+        """Make the folders and set the limits; harmless when repeated. Raises HostUnfit where the kernel won't have it."""
+        try:
+            for tree in self.trees:
+                folder = tree.path / PARENT / self.name
+                folder.parent.mkdir(exist_ok=True)
+                if tree.unified:
+                    cgroups.delegate(tree.path)  # of a container, processes are in it
+                    cgroups.delegate(folder.parent)
+                folder.mkdir(exist_ok=True)
+                for file, value in _settings(tree, limits).items():
+                    (folder / file).write_text(value)
+        except OSError as e:
+            raise HostUnfit(f"Can't make a control group ({e}): boxes need root and a writable /sys/fs/cgroup") from e
+
+    def add(self, pid: int) -> None:
+        """Move a process in."""
+        for folder in self.folders():
+            (folder / "cgroup.procs").write_text(str(pid))
+
+    def delegate(self) -> None:
+        """Groups that are made inside have controllers, too: on v2 process 1 goes into a leaf for that. Raises HostUnfit."""
+        for tree in self.trees:
+            if tree.unified:
+                try:
+                    cgroups.delegate(tree.path / PARENT / self.name)
+                except OSError as e:
+                    raise HostUnfit(f"Can't hand on controllers to a box ({e}): mount cgroup2 writable on {tree.path}") from e
+
+    def pids(self) -> set[int]:
+        """Everything that runs in it, groups below included."""
+        found: set[int] = set()
+        for top in self.folders():
+            for folder in _tree(top):
+                with contextlib.suppress(FileNotFoundError, OSError):
+                    found.update(int(x) for x in (folder / "cgroup.procs").read_text().split())
+        return found - {0}  # 0: a process of a pid namespace that can't be seen from here
+
+    def exists(self) -> bool:
+        """Whether any folder of it is left."""
+        return any(f.exists() for f in self.folders())
+
+    def kill(self, wait_seconds: float = 5.0) -> bool:
+        """Kill everything in it and wait; whether it is empty."""
+        until = time.monotonic() + wait_seconds
+        while pids := self.pids():
+            self._thaw()
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def _thaw(self) -> None:
+        """A frozen process (a checkpoint in the making) would not even die."""
+        for top in self.folders():
+            for folder in _tree(top):
+                for file, value in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+                    with contextlib.suppress(OSError):
+                        if (folder / file).exists():
+                            (folder / file).write_text(value)
+
+    def remove(self, wait_seconds: float = 2.0) -> bool:
+        """Remove the folders, deepest first; whether they are gone. Only when nothing runs in them."""
+        until = time.monotonic() + wait_seconds
+        while True:
+            left = [top for top in self.folders() if not _remove_tree(top)]
+            if not left:
+                return True
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)  # the last exits are still being counted
+
+
+def _settings(tree: Hierarchy, limits: Limits) -> Mapping[str, str]:
+    quota = max(1000, int(limits.cpus * CPU_PERIOD_MICROS))
+    if tree.unified:
+        return {
+            "cpu.max": f"{quota} {CPU_PERIOD_MICROS}",
+            "memory.max": str(limits.memory_bytes),
+            "pids.max": str(limits.pids),
+        }
+    each = {
+        "cpu": {"cpu.cfs_period_us": str(CPU_PERIOD_MICROS), "cpu.cfs_quota_us": str(quota)},
+        "memory": {"memory.limit_in_bytes": str(limits.memory_bytes)},
+        "pids": {"pids.max": str(limits.pids)},
+    }
+    return {file: value for c in tree.controllers for file, value in each.get(c, {}).items()}
+
+
+def _tree(top: Path) -> list[Path]:
+    """`top` and all folders below it; those that vanish meanwhile are left out."""
+    try:
+        below = [Path(e.path) for e in os.scandir(top) if e.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return [top, *(x for folder in below for x in _tree(folder))]
+
+
+def _remove_tree(top: Path) -> bool:
+    for folder in reversed(_tree(top)):
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError as e:
+            if e.errno != errno.EBUSY:
+                raise
+            return False
+    return True

@@ -1,0 +1,254 @@
+"""What is written down of boxes, so that anybody can tell what became of them after any crash.
+
+    <data_dir>/local/epoch                  when the scenario began
+    <data_dir>/local/launch.lock            held while a launch is decided
+    <data_dir>/local/spot_launches          how many there were
+    <data_dir>/local/reclaims/<box>         seconds since the epoch at which its reclaim was announced
+    <data_dir>/local/boxes/<box>/           a box: box.json (never changes), state.json, alive (locked while a supervisor
+                                            lives), terminate (an order), control (socket), console.log, supervisor.log
+    <data_dir>/local/ended/<box>/           the same, an hour after its end: no longer listed, still found by its token
+
+A box's folder appears complete, by rename, with its lock already held by the launcher, who hands the lock down to the
+supervisor. So a folder whose lock is free has nobody who cares for it any more, whatever died and when.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from spotsurfer.model.market import Market, Pool
+from spotsurfer_providers.local.box.scenario import BoxFacts
+
+
+class BoxState(StrEnum):
+    """Where a box stands."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class BoxRecord:
+    """What a box was made from; never changes. Sizes in bytes, rates in bits per second."""
+
+    id: str
+    token: str
+    family: str
+    region: str
+    zone: str
+    instance_type: str
+    market: str
+    tags: dict[str, str]
+    user_data: str
+    launched_at: str
+    launched_seconds: float  # since the scenario's epoch
+    spot_launch: int | None
+    cpus: float
+    memory_bytes: int
+    disk_bytes: int
+    link_bits_per_second: int | None
+    notice_seconds: float
+    store_root: str | None  # the folder behind the gateway
+    scenario: str | None
+    disk_kind: str = ""  # its file system; "" = a usual one
+    clock_offset_seconds: int = 0  # its monotonic clock against the host's
+    sockets: dict[str, str] = field(default_factory=dict)  # ports of the cloud's side that lead to Unix sockets of the host
+    buckets: dict[str, str] = field(default_factory=dict)  # folders of the host that its gateway serves to be read
+    metadata: dict[str, str] = field(default_factory=dict)  # what its metadata service says besides, or instead
+    root: str = ""  # the tree that it has for a root; "" = the host's
+    runtimes: str = ""  # folder of runtimes that it finds in place; "" = it fetches what it needs
+
+    @property
+    def pool(self) -> Pool:
+        """Where it runs."""
+        return Pool("local", self.region, self.zone, self.instance_type)
+
+    @property
+    def facts(self) -> BoxFacts:
+        """What its fate depends on."""
+        return BoxFacts(self.pool, Market(self.market), self.launched_seconds, self.spot_launch)
+
+
+@dataclass(frozen=True, slots=True)
+class BoxStatus:
+    """What became of it. `reason` is for people; `reclaimed`: the scenario or an order took it."""
+
+    state: BoxState
+    reason: str = ""
+    reclaimed: bool = False
+    ended_at: str | None = None
+    pid: int | None = None  # of the box's process 1, seen from the host
+
+
+class BoxFolder:
+    """The files of one box."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.id = path.name
+
+    def record(self) -> BoxRecord:
+        """What it was made from. Raises OSError or ValueError."""
+        raw = json.loads((self.path / "box.json").read_text(encoding="utf-8"))
+        return BoxRecord(**raw)
+
+    def status(self) -> BoxStatus:
+        """What was last written of it; a box nobody wrote of yet is starting."""
+        try:
+            raw = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return BoxStatus(BoxState.STARTING)
+        return BoxStatus(**{**raw, "state": BoxState(raw["state"])})
+
+    def write_status(self, status: BoxStatus) -> None:
+        """Replace what is written, at once and durably."""
+        write_atomically(self.path / "state.json", json.dumps(dataclasses.asdict(status)))
+
+    def ordered_to_end(self) -> bool:
+        """Whether somebody ordered its end."""
+        return (self.path / "terminate").exists()
+
+    def order_end(self) -> None:
+        """Leave the order where the supervisor, or who tidies up after it, finds it."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / "terminate").touch()
+
+    @contextmanager
+    def if_abandoned(self) -> Iterator[bool]:
+        """True inside the block where neither launcher nor supervisor lives; then nobody else tidies up at the same time."""
+        try:
+            fd = os.open(self.path / "alive", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield self.path.exists()  # half-made or half-removed
+            return
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+        finally:
+            os.close(fd)
+
+
+class Home:
+    """The provider's part of a data folder."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.path = data_dir.resolve() / "local"
+        self.boxes = self.path / "boxes"
+        self.ended = self.path / "ended"
+        self.reclaims = self.path / "reclaims"
+
+    @property
+    def mark(self) -> str:
+        """Eight characters that tell the control groups of this data folder from those of others on the same host."""
+        return hashlib.sha256(os.fsencode(self.path)).hexdigest()[:8]
+
+    def group_name(self, box: str) -> str:
+        """Name of a box's control group."""
+        return f"{box}-{self.mark}"
+
+    def make(self) -> None:
+        """Make the folders; only root may look inside. Raises OSError."""
+        for folder in (self.path, self.boxes, self.ended, self.reclaims):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def folders(self) -> list[BoxFolder]:
+        """All boxes that are listed. Raises OSError."""
+        if not self.boxes.exists():
+            return []
+        return [BoxFolder(p) for p in sorted(self.boxes.iterdir()) if not p.name.startswith(".")]
+
+    def folder(self, box: str) -> BoxFolder:
+        """The folder of a box, listed or older; it may not exist."""
+        old = self.ended / box
+        return BoxFolder(old if old.exists() else self.boxes / box)
+
+    def epoch(self, now: datetime) -> datetime:
+        """When the scenario began: the first time that anybody asks."""
+        file = self.path / "epoch"
+        try:
+            return datetime.fromisoformat(file.read_text().strip())
+        except FileNotFoundError:
+            fresh = self.path / f".epoch-{os.getpid()}"
+            fresh.write_text(now.isoformat())
+            with contextlib.suppress(FileExistsError):
+                os.link(fresh, file)
+            fresh.unlink()
+            return datetime.fromisoformat(file.read_text().strip())
+
+    @contextmanager
+    def launching(self) -> Iterator[None]:
+        """One launch at a time, in all processes."""
+        with (self.path / "launch.lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def next_spot_launch(self) -> int:
+        """The number of this spot launch, from 1; only while `launching`."""
+        file = self.path / "spot_launches"
+        number = 1 + (int(file.read_text()) if file.exists() else 0)
+        write_atomically(file, str(number))
+        return number
+
+    def note_reclaim(self, box: str, seconds: float) -> None:
+        """Write down when a box's reclaim was announced; the first time counts."""
+        self.reclaims.mkdir(exist_ok=True)
+        file = self.reclaims / box
+        if not file.exists():
+            write_atomically(file, repr(seconds))
+
+    def reclaim_seconds(self) -> list[float]:
+        """When each reclaim so far was announced."""
+        if not self.reclaims.exists():
+            return []
+        return sorted(float(p.read_text()) for p in self.reclaims.iterdir() if not p.name.startswith("."))
+
+
+def take_lock(fd: int) -> None:
+    """Lock a box's `alive` file; nobody else can have seen it yet."""
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a small file at once and durably."""
+    fresh = path.with_name(f".{path.name}-{os.getpid()}")
+    with fresh.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def job_and_attempt(tags: Mapping[str, str]) -> tuple[str, int] | None:
+    """Whom a box works for, from its tags; None for a box without a job."""
+    job, attempt = tags.get("spotsurfer:job", ""), tags.get("spotsurfer:attempt", "")
+    return (job, int(attempt)) if job and attempt.isdigit() else None
+
+
+def to_json(record: BoxRecord) -> str:
+    """The text of box.json."""
+    return json.dumps(dataclasses.asdict(record), indent=1)
+
+
+def as_dict(folder: BoxFolder) -> dict[str, Any]:
+    """Record (without user-data) and status of a box, for lists."""
+    record, status = dataclasses.asdict(folder.record()), dataclasses.asdict(folder.status())
+    record.pop("user_data")
+    return {**record, **status}

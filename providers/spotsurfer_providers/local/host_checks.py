@@ -1,0 +1,51 @@
+"""What this host must have for boxes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spotsurfer.model.errors import HostUnfit, NotRoot
+from spotsurfer_providers.local.box.cgroups import Hierarchy, host_hierarchies
+from spotsurfer_providers.local.box.disk import MAKERS, USUAL
+
+if TYPE_CHECKING:
+    from spotsurfer.ports.provider import ProviderHost
+
+_TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
+_CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12}  # bits of linux/capability.h
+
+
+def check_host() -> list[Hierarchy]:
+    """The control group trees, where boxes can run here. Raises NotRoot or HostUnfit, one sentence with the remedy."""
+    if os.geteuid() != 0:
+        raise NotRoot("Boxes need root on this host: run it with sudo, or use a cloud provider")
+    missing = [name for name, bit in _CAPABILITIES.items() if not _effective() >> bit & 1]
+    if missing:
+        raise HostUnfit(f"Boxes need {' and '.join(missing)}: run on the host itself, or in a container with full privileges")
+    for tool, package in _TOOLS.items():
+        if shutil.which(tool) is None:
+            raise HostUnfit(f"Boxes need the program {tool}: apt-get install {package}")
+    if not any(shutil.which(MAKERS[kind][0]) for kind in USUAL):
+        raise HostUnfit("Boxes need mkfs.btrfs for their disks: apt-get install btrfs-progs")
+    if not Path("/dev/loop-control").exists():
+        raise HostUnfit("Boxes need loop devices for their disks: modprobe loop")
+    return host_hierarchies()
+
+
+def _effective() -> int:
+    """The capabilities in force, as the kernel prints them."""
+    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("CapEff:"))
+    return int(line.split()[1], 16)
+
+
+def look(table: Mapping[str, object], _: ProviderHost) -> str:
+    """For `spotsurfer doctor`: that boxes can run here. Raises ConfigError, NotRoot, HostUnfit."""
+    from spotsurfer_providers.local.settings import read_settings
+
+    read_settings(table)
+    check_host()
+    return "this host has what it needs"

@@ -1,0 +1,5 @@
+"""The agent's runtime: one tarball with its own Python, CRIU and network tools, for any x86-64 Linux with a /bin/sh."""
+
+from spotsurfer.agent_runtime.builder import Pins, Runtime, build, find, unpack
+
+__all__ = ["Pins", "Runtime", "build", "find", "unpack"]

@@ -1,0 +1,1 @@
+"""The commands, a file for each family of them."""

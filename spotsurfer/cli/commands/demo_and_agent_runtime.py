@@ -1,0 +1,135 @@
+"""Commands with parsers of their own: `demo` and `agent-runtime`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from spotsurfer.cli.common import SESSION
+from spotsurfer.cli.screen import put, put_json, table, tell
+from spotsurfer.common.units import size
+from spotsurfer.model.errors import ConfigError, HostUnfit, StoreUnwritable
+
+if TYPE_CHECKING:
+    from spotsurfer_wire.store.port import FileStore
+
+    from spotsurfer.config.settings import Settings
+
+
+# `agent-runtime list` and `push`: what lies in the store beside what was built here.
+
+
+def push(settings: Settings, as_json: bool) -> None:
+    """Upload the runtime that the configuration uses, unless it is there. Raises what building one does, StoreUnwritable."""
+    from spotsurfer_wire.store.port import StoreError
+
+    from spotsurfer.agent_runtime import provision
+
+    runtime = provision.ready(settings, tell)
+    try:
+        sent = provision.push(_store(settings), runtime)
+    except StoreError as e:
+        raise StoreUnwritable(f"the runtime can't be stored: {e}; check store.url and its rights") from e
+    if as_json:
+        put_json({"sha256": runtime.sha256, "sent": sent})
+    else:
+        put(f"{runtime.sha256} {'is in the store now' if sent else 'was in the store already'}")
+
+
+def show(settings: Settings, as_json: bool) -> None:
+    """All that are in the store or built here, and which one new machines get. Raises StoreUnwritable."""
+    from spotsurfer_wire.store.port import StoreError
+
+    from spotsurfer.agent_runtime import find, provision
+
+    try:
+        stored = {r.sha256: r for r in provision.stored(_store(settings))}
+    except StoreError as e:
+        raise StoreUnwritable(f"the store can't be listed: {e}; check store.url and its rights") from e
+    used = find(settings.runtime_dir)
+    lines: list[dict[str, Any]] = [
+        {
+            "sha256": r.sha256,
+            "size_bytes": r.size_bytes,
+            "age_seconds": max(0.0, time.time() - r.modified) if r.modified is not None else None,  # noqa: TID251 - for people
+            "stored": True,
+            "used": used is not None and used.sha256 == r.sha256,
+        }
+        for r in stored.values()
+    ]
+    if used is not None and used.sha256 not in stored:
+        size = used.path.stat().st_size
+        lines.insert(0, {"sha256": used.sha256, "size_bytes": size, "age_seconds": None, "stored": False, "used": True})
+    if as_json:
+        put_json({"runtimes": lines})
+    elif not lines:
+        put("There is none: `spotsurfer agent-runtime build` makes one.")
+    else:
+        table(["sha-256", "size", "in the store for", "used"], [_row(x) for x in lines])
+
+
+def _row(line: dict[str, Any]) -> list[str]:
+    age = line["age_seconds"]
+    known = f"{age / 86400:.1f} days" if age is not None else "yes"
+    return [
+        line["sha256"],
+        size(line["size_bytes"]),
+        known if line["stored"] else "no",
+        "*" if line["used"] else "",
+    ]
+
+
+def _store(settings: Settings) -> FileStore:
+    from obstore.exceptions import BaseError
+
+    from spotsurfer.store.open_store import open_for
+
+    try:
+        return open_for(settings)
+    except (OSError, ValueError, BaseError) as e:
+        raise ConfigError(f"store.url {settings.store_url!r} can't be used: {e}") from e
+
+
+# Commands that parse their words by themselves: the demonstration, the builder of the agent's runtime.
+
+# All words and options after the command's name go on as they are, --help too.
+THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    app.command(context_settings=THROUGH, add_help_option=False)(demo)
+    app.command(name="agent-runtime", context_settings=THROUGH, add_help_option=False)(agent_runtime)
+
+
+def demo(context: typer.Context) -> None:
+    """Show a real assembly surfing across machines on this host (root; under 15 minutes)."""
+    try:
+        module = importlib.import_module("spotsurfer.demo.__main__")
+    except ModuleNotFoundError as e:
+        if e.name is None or not e.name.startswith("spotsurfer.demo"):
+            raise
+        raise HostUnfit("This installation has no demonstration: run `make demo` in a checkout of the sources.") from None
+    raise typer.Exit(module.main(context.args, SESSION.config))
+
+
+def agent_runtime(context: typer.Context) -> None:
+    """Build, list, push or unpack the tarball that machines run."""
+
+    from spotsurfer.agent_runtime.__main__ import main
+    from spotsurfer.agent_runtime.package_fetch import MIRROR_VARIABLE
+    from spotsurfer.config.settings import load_settings
+
+    settings = load_settings(SESSION.config)
+    if settings.runtime.mirror:
+        os.environ.setdefault(MIRROR_VARIABLE, settings.runtime.mirror)
+    words = [w for w in context.args if w != "--json"]
+    if words in (["list"], ["push"]):
+        (show if words == ["list"] else push)(settings, "--json" in context.args)
+        return
+    given = context.args if "--out" in context.args else ["--out", str(settings.runtime_dir), *context.args]
+    raise typer.Exit(main(given))

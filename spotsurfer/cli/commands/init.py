@@ -1,0 +1,151 @@
+"""`init`: writes the files that an operator begins with, from those shipped with the package."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from spotsurfer.cli.common import SESSION, AsJson, examples, write
+from spotsurfer.cli.screen import put, put_json
+from spotsurfer.model.errors import UsageError
+
+# Files that come with the package to be copied: the example of the configuration, Terraform's modules.
+
+PACKAGE = Path(__file__).resolve().parents[2]
+# The wheel has them in a folder of the package; in a checkout they stand where people look for them, at the top.
+FOLDER = PACKAGE / "share" if (PACKAGE / "share").is_dir() else PACKAGE.parent
+CONFIG = FOLDER / "config.example.toml"
+TERRAFORM = FOLDER / "terraform"
+# What Terraform itself leaves beside its files when it is used in a checkout.
+_LEFT_BY_TERRAFORM = (".terraform", ".tfstate")
+
+
+def terraform_files() -> dict[Path, bytes]:
+    """Relative path -> content, of all modules and examples."""
+    found = (p.relative_to(TERRAFORM) for p in sorted(TERRAFORM.rglob("*")) if p.is_file())
+    return {p: (TERRAFORM / p).read_bytes() for p in found if not any(left in str(p) for left in _LEFT_BY_TERRAFORM)}
+
+
+def template(name: str) -> str:
+    """The text of a template that Terraform and this package fill in alike: `${name}`."""
+    return (TERRAFORM / "aws" / "templates" / name).read_text()
+
+
+# `init`: writes the files that an operator begins with.
+
+UNIT = "spotsurfer.service"
+BOXES = "local"  # the provider whose machines are boxes on this host: its controller is root's
+
+
+def add(app: typer.Typer) -> None:
+    """Register the command of this file."""
+    app.command(
+        epilog=examples(
+            "spotsurfer init",
+            "spotsurfer init ./spotsurfer.toml",
+            "spotsurfer init --systemd /etc/systemd/system",
+            "spotsurfer init --terraform ./terraform",
+        )
+    )(init)
+
+
+def init(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Configuration to write.", show_default=False)] = None,
+    *,
+    terraform: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write Terraform's modules into this folder.", show_default=False)
+    ] = None,
+    systemd: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Write a systemd unit: NAME.service, or a folder that is there.", show_default=False),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a configuration with all keys and their defaults, Terraform's modules, a systemd unit.
+
+    The configuration goes to FILE, else to /etc/spotsurfer/config.toml (root) or ~/.config/spotsurfer/config.toml: commands
+    find it there. With --terraform or --systemd it is written if FILE is given, or if the unit needs one and there is none.
+    """
+
+    from spotsurfer.config.paths import DATA_SYSTEM, find_config, usual_config
+    from spotsurfer.config.settings import load_settings
+
+    files: dict[Path, str | bytes] = {}
+    said: list[str] = []
+    if systemd is not None and not systemd.is_dir() and systemd.suffix != ".service":
+        remedy = "name one that ends in .service"
+        raise UsageError(f"--systemd {systemd} is neither a folder that is there nor a unit file: {remedy}.")
+    if SESSION.config is not None and systemd is None:
+        raise UsageError(f"--config names a configuration to read; to write one: spotsurfer init {file or SESSION.config}")
+    config = file or (find_config(SESSION.config) if systemd is not None else None)
+    if file is not None or (config is None and (systemd is not None or terraform is None)):
+        config = (file or usual_config()).absolute()
+        files[config] = CONFIG.read_text()
+        said.append(f"Wrote {config}: all keys with their defaults. Next: spotsurfer doctor --config {config}")
+    if terraform is not None:
+        folder = terraform.absolute()
+        files |= {folder / path: content for path, content in terraform_files().items()}
+        said.append(f"Wrote {folder}/aws: begin with {folder}/aws/examples/minimal; {folder}/aws/README.md says how.")
+    if systemd is not None and config is not None:
+        unit = (systemd / UNIT if systemd.is_dir() else systemd).absolute()
+        settings = load_settings(CONFIG if config in files else config)
+        # Whoever writes the unit, a service's data folder is the system's where no setting names another.
+        data = settings.controller.data_dir if "data_dir" in settings.controller.model_fields_set else Path(DATA_SYSTEM)
+        units = _units(unit, config.absolute(), data, settings.provider.name)
+        files |= units
+        said += [f"Wrote {path}." for path in units]
+        if len(units) > 1:
+            said.append(f"Make its user: useradd --system --create-home --home-dir {data} --shell /usr/sbin/nologin spotsurfer")
+            said.append(f"Give it what root made there before: chown -R spotsurfer: {data}")
+        said.append(f"Start it: systemctl daemon-reload && systemctl enable --now {unit.name}")
+    _write(files, force)
+    if as_json:
+        put_json({"written": [str(path) for path in files]})
+    else:
+        for line in said:
+            put(line)
+
+
+def _write(files: Mapping[Path, str | bytes], force: bool) -> None:
+    """All of them, or none if one is there already."""
+    if there := [path for path in files if path.exists() and not force]:
+        more = f" (and {len(there) - 1} more)" if len(there) > 1 else ""
+        raise UsageError(f"{there[0]} is there already{more}: --force overwrites it, or name another place.")
+    for path, content in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise UsageError(f"{path.parent} can't be made: {e.strerror}. Name another place.") from e
+        write(path, content)
+
+
+def _units(path: Path, config: Path, data: Path, provider: str) -> dict[Path, str | bytes]:
+    """The unit that runs this installation's controller with this configuration.
+
+    A controller that makes no boxes here gets a drop-in that takes root and nearly everything else from it.
+    """
+
+    program = Path(sys.executable).with_name("spotsurfer")
+    command = _word(program) if program.exists() else f"{_word(sys.executable)} -m spotsurfer"
+    values = {"command": command, "config": _word(config), "data": _word(data)}
+
+    def filled(name: str) -> str:
+        return Template(template(name)).substitute(values)
+
+    units: dict[Path, str | bytes] = {path: filled("spotsurfer.service.tftpl")}
+    if provider != BOXES:
+        units[path.with_name(f"{path.name}.d") / "unprivileged.conf"] = filled("unprivileged.conf.tftpl")
+    return units
+
+
+def _word(text: Path | str) -> str:
+    """One word of a unit file: % and $ begin something there, and spaces end words."""
+    escaped = str(text).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return escaped if re.fullmatch(r"[^\s\"';#\\]+", escaped) else f'"{escaped}"'

@@ -1,0 +1,377 @@
+"""Wishes, from `checkpoint` to `cancel`. The controller records them; the agents carry them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spotsurfer.cli.commands.show import current
+from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Wait, examples, known_jobs, timeout_seconds
+from spotsurfer.cli.screen import complain, money, say, tell
+from spotsurfer.common.units import counted
+from spotsurfer.model.errors import (
+    Conflict,
+    MoveFailed,
+    RestoreFailed,
+    RestoreRefused,
+    SpotsurferError,
+    Unprotected,
+    UsageError,
+)
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.job import JobState, Wish
+from spotsurfer.model.market import Market
+
+if TYPE_CHECKING:
+    from spotsurfer.web.client import Client
+
+Json = dict[str, Any]
+WAIT_SECONDS = 3600.0
+Timeout = Annotated[str, typer.Option("--timeout", help="With --wait: give up after so long.")]
+Jobs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="JOB", help="Ids or names.", show_default=False, autocompletion=known_jobs),
+]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="Those with this tag, name=value; repeatable: with all of them.")]
+# In these states an attempt ordered for a move has not been seen to fail.
+FAILURES: dict[str, type[SpotsurferError]] = {"restore_refused": RestoreRefused, "restore_failed": RestoreFailed}
+UNDER_WAY = frozenset({A.PLANNED, A.REQUESTED, A.BOOTING, A.READY, A.RESTORING})
+THERE = frozenset({A.RUNNING, A.DRAINING, A.DRAINED, A.FINISHED})
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    app.command(epilog=examples("spotsurfer checkpoint assembly-3f9a1c --wait"))(checkpoint)
+    app.command(
+        epilog=examples(
+            "spotsurfer move assembly-3f9a1c",
+            "spotsurfer move assembly-3f9a1c --to r6i.xlarge --market on-demand --wait",
+        )
+    )(move)
+    suspends = ("spotsurfer suspend assembly-3f9a1c --wait", "spotsurfer suspend --tag run=7", "spotsurfer suspend --all")
+    app.command(epilog=examples(*suspends))(suspend)
+    resumes = ("spotsurfer resume assembly-3f9a1c --wait", "spotsurfer resume job-1 --from 12", "spotsurfer resume --all")
+    app.command(epilog=examples(*resumes))(resume)
+    app.command(
+        epilog=examples("spotsurfer priority assembly-3f9a1c high", "spotsurfer priority assembly-3f9a1c -5"),
+        context_settings={"ignore_unknown_options": True},  # a number below zero is none
+    )(priority)
+    app.command(
+        epilog=examples("spotsurfer budget assembly-3f9a1c 25", "spotsurfer budget assembly-3f9a1c none"),
+        context_settings={"ignore_unknown_options": True},
+    )(budget)
+    app.command(
+        epilog=examples("spotsurfer cancel assembly-3f9a1c", "spotsurfer cancel --tag run=7", "spotsurfer cancel --all")
+    )(cancel)
+
+
+def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_json: AsJson = False) -> None:
+    """Save the job while it runs on."""
+    from spotsurfer.cli import follow
+    from spotsurfer.web.client import job_path
+
+    limit, client = timeout_seconds(timeout), SESSION.client()
+    job = follow.id_of(client, job)
+    before = follow.newest(client, job)
+    number = int(client.post(job_path(job, "checkpoint"))["number"])
+    if not wait:
+        say(
+            as_json,
+            {"job": job, "number": number},
+            f"Asked for checkpoint {number} of {job}; --wait waits until it is durable.",
+        )
+        return
+
+    def look(found: Json, moments: list[Json]) -> str | None:
+        if found["checkpoint"] and int(found["checkpoint"].rpartition("-")[2]) >= number:
+            return str(found["checkpoint"])
+        _saved(found, moments, "The checkpoint failed, the job runs on")
+        return None
+
+    name = follow.until(client, job, look, limit, before)
+    say(as_json, {"job": job, "number": number, "checkpoint": name}, f"Checkpoint {name} of {job} is durable.")
+
+
+def _saved(job: Json, moments: list[Json], otherwise: str) -> None:
+    """Raise where a save failed: Unprotected if none of this job can go well, else MoveFailed."""
+    failed = [m["text"] for m in moments if m["kind"] == "alert" and m["data"].get("error_kind") == "save"]
+    here = current(job)
+    if failed:
+        kind = Unprotected if here and here["protection"] == "none" else MoveFailed
+        raise kind(f"{otherwise}: {failed[-1]}")
+
+
+def move(
+    job: JobArgument,
+    to: Annotated[str | None, typer.Option("--to", metavar="TYPE", help="Instance type; else any other machine.")] = None,
+    market: Annotated[str | None, typer.Option(help="spot or on-demand.", show_default=False)] = None,
+    wait: Wait = False,
+    timeout: Timeout = "1h",
+    as_json: AsJson = False,
+) -> None:
+    """Take the job to another machine; if that fails it runs on where it is. One with engine "none" begins again there."""
+    from spotsurfer.cli import follow
+    from spotsurfer.web.client import job_path
+
+    if market is not None and market not in list(Market):
+        raise UsageError(f"--market is {market!r}, expected spot or on-demand.")
+    limit, client = timeout_seconds(timeout), SESSION.client()
+    job = follow.id_of(client, job)
+    before = follow.newest(client, job)
+    number = int(client.post(job_path(job, "move"), {"instance_type": to, "market": market})["number"])
+    if not wait:
+        say(as_json, {"job": job, "number": number}, f"Asked {job} to move; --wait waits until it runs elsewhere.")
+        return
+    where = follow.until(client, job, lambda found, moments: _moved(found, moments, number), limit, before)
+    say(as_json, {"job": job, "number": number, "machine": where}, f"{job} runs on {where}.")
+
+
+def _moved(job: Json, moments: list[Json], number: int) -> str | None:
+    """Where it went; None while that is open. Raises MoveFailed when the request is settled and nothing came of it."""
+    from spotsurfer.cli.follow import has_ended
+
+    serving = [a for a in job["attempts"] if a["for_move"] == number]
+    for attempt in serving:
+        if A(attempt["state"]) in THERE:
+            return f"{attempt['instance_type']} ({attempt['market']}, {attempt['zone']})"
+    if has_ended(job):
+        code = f" with exit code {job['exit_code']}" if job["exit_code"] is not None else ""
+        raise MoveFailed(f"{job['id']} did not move: it ended before it could ({job['state']}{code}).")
+    settled = job["move"] is None or job["move"]["number"] > number
+    if settled and not any(A(a["state"]) in UNDER_WAY for a in serving):
+        said = [m["text"] for m in moments if m["kind"] == "wish" and "move" in m["text"] and "failed" in m["text"]]
+        held = f"it is suspended: {job['reason']}" if job["wish"] == Wish.HOLD else "the request was dropped"
+        reason = said[-1] if said else next((a["reason"] for a in reversed(serving) if a["reason"]), held)
+        raise failure(serving)(f"{job['id']} did not move: {reason.removeprefix('the move failed: ').rstrip('.')}.")
+    return None
+
+
+def suspend(
+    jobs: Jobs = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All jobs that are neither held, suspended nor ended.")] = False,
+    tags: Tags = None,
+    wait: Wait = False,
+    timeout: Timeout = "1h",
+    as_json: AsJson = False,
+) -> None:
+    """Save jobs, give their machines back, keep them in storage until `resume`. One with engine "none" begins again then."""
+    limit, chosen, client = timeout_seconds(timeout), _chosen(jobs, every, tags, wishes=[Wish.RUN]), SESSION.client()
+    _each(client, chosen, lambda job: _suspend(client, job, limit if wait else None), "suspended", not jobs, as_json)
+
+
+def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Json, str]:
+    """The answer and what to say of it; waited for unless there is no limit."""
+    from spotsurfer.cli import follow
+    from spotsurfer.web.client import job_path
+
+    job = follow.id_of(client, job)
+    before = follow.newest(client, job)
+    answer = client.post(job_path(job, "hold"))
+    until = f"held until `spotsurfer resume {answer['job']}`"
+    if limit_seconds is None:
+        return answer, f"{answer['job']} will be saved, and is {until}."
+
+    def look(found: Json, moments: list[Json]) -> str | None:
+        if found["state"] == JobState.HELD:
+            return str(found["checkpoint"] or "") or "the beginning"
+        _saved(found, moments, "It runs on and is tried again every minute, until `resume`")
+        if found["wish"] == Wish.RUN:
+            raise MoveFailed(f"{job} was not suspended: it was told to go on meanwhile.")
+        return None
+
+    kept = follow.until(client, job, look, limit_seconds, before)
+    return {**answer, "state": "held", "checkpoint": kept}, f"{answer['job']} is saved at {kept} and {until}."
+
+
+def resume(  # noqa: PLR0913 - one parameter an option
+    jobs: Jobs = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All jobs that are held or suspended.")] = False,
+    tags: Tags = None,
+    origin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="CHECKPOINT", help="Go back to this one; the job may be held, running or ended."),
+    ] = None,
+    wait: Wait = False,
+    timeout: Timeout = "1h",
+    as_json: AsJson = False,
+) -> None:
+    """Let suspended or held jobs go on; with --from, any job from a checkpoint of your choice.
+
+    A job that runs is saved first; where that fails it runs on and does not go back.
+    """
+    limit, chosen = timeout_seconds(timeout), _chosen(jobs, every, tags, state=["held", "suspended"])
+    if origin is not None and len(chosen) > 1:
+        raise UsageError("--from is a checkpoint of one job: name one.")
+    client = SESSION.client()
+    _each(client, chosen, lambda job: _resume(client, job, origin, limit if wait else None), "resumed", not jobs, as_json)
+
+
+def _resume(client: Client, job: str, origin: str | None, limit_seconds: float | None) -> tuple[Json, str]:
+    """The answer and what to say of it; waited for unless there is no limit."""
+    from spotsurfer.cli import follow
+    from spotsurfer.web.client import job_path
+
+    job = follow.id_of(client, job)
+    before, old = follow.newest(client, job), len(client.get(job_path(job))["attempts"])
+    if origin is not None:
+        answer = client.post(job_path(job, "go-back"), {"checkpoint": origin})
+        text = f"goes back to checkpoint {origin}"
+    else:
+        answer, text = client.post(job_path(job, "resume")), "goes on"
+    if limit_seconds is None:
+        return answer, f"{answer['job']} {text} as soon as it has a machine."
+    where = follow.until(
+        client, job, lambda found, moments: _resumed(found, moments, old, origin is None), limit_seconds, before
+    )
+    return {**answer, "machine": where}, f"{answer['job']} runs on {where}."
+
+
+def _resumed(job: Json, moments: list[Json], old: int, may_stay: bool = False) -> str | None:
+    """Where it goes on; None while that is open. Raises what kind of failure it was when the job is held again instead.
+
+    `old`: so many attempts it had before. `may_stay`: one that was not suspended yet goes on where it is.
+    """
+    from spotsurfer.cli.follow import was_held
+
+    tried = job["attempts"][old:]
+    stayed = [a for a in job["attempts"][:old] if may_stay and A(a["state"]) is A.RUNNING]
+    for attempt in [*tried, *stayed]:
+        if A(attempt["state"]) in THERE:
+            return f"{attempt['instance_type']} ({attempt['market']}, {attempt['zone']})"
+    if dropped := [m["text"] for m in moments if m["kind"] == "wish" and m["text"].startswith("going back to")]:
+        raise MoveFailed(f"{job['id']} did not go back: {dropped[-1].rstrip('.')}.")
+    if any(map(was_held, moments)):
+        raise failure(tried)(f"{job['id']} is held again: {job['reason'].rstrip('.')}.")
+    return None
+
+
+def failure(attempts: list[Json]) -> type[SpotsurferError]:
+    """Which kind of failure the newest attempts met: what comes next differs, and so does the exit code."""
+    for attempt in reversed(attempts):
+        for mark, kind in FAILURES.items():
+            if attempt[mark]:
+                return kind
+    return MoveFailed
+
+
+def priority(
+    job: JobArgument,
+    number: Annotated[
+        str, typer.Argument(metavar="N", help="low, normal, high or a whole number from -100 to 100.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Change how much the job counts: where limits leave no room for all, a higher one suspends a lower one."""
+    from spotsurfer.jobspec.parse import read_priority
+    from spotsurfer.web.client import job_path
+
+    try:
+        wanted = read_priority(number)
+    except ValueError as e:
+        raise UsageError(f"The priority {e}.") from None
+    answer = SESSION.client().put(job_path(job, "priority"), {"priority": wanted})
+    say(as_json, answer, f"{answer['job']} has priority {answer['priority']} from now on.")
+
+
+def budget(
+    job: JobArgument,
+    usd: Annotated[str, typer.Argument(metavar="USD", help="US dollars in all, like 25 or 0.50; or none.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Change what the job may cost in all; it is held before that is passed. One that is held for it wants `resume`, too."""
+    from spotsurfer.common.units import parse_usd
+    from spotsurfer.web.client import job_path
+
+    try:
+        wanted = None if usd == "none" else parse_usd(usd)
+    except ValueError as e:
+        raise UsageError(f"The budget {e}, or none.") from None
+    answer = SESSION.client().put(job_path(job, "budget"), {"usd_micros": wanted})
+    limit = f"may cost {money(wanted)} USD in all from now on" if wanted is not None else "has no budget of its own any more"
+    say(as_json, answer, f"{answer['job']} {limit}.")
+
+
+def cancel(
+    jobs: Jobs = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
+    tags: Tags = None,
+    as_json: AsJson = False,
+) -> None:
+    """End jobs without results."""
+    from spotsurfer.web.client import job_path
+
+    chosen, client = _chosen(jobs, every, tags), SESSION.client()
+
+    def end(job: str) -> tuple[Json, str]:
+        answer = client.post(job_path(job, "cancel"))
+        return answer, f"{answer['job']} is being cancelled."
+
+    _each(client, chosen, end, "cancelled", not jobs, as_json)
+
+
+def _chosen(
+    jobs: Sequence[str] | None,
+    every: bool,
+    tags: Sequence[str] | None,
+    wishes: Sequence[Wish] = (Wish.RUN, Wish.HOLD),
+    **which: object,
+) -> list[str]:
+    """The jobs that were named, or the ids of those that are such, have not ended, and of which one of these is wanted.
+
+    Raises UsageError.
+    """
+    if sum((bool(jobs), every, bool(tags))) != 1:
+        raise UsageError("Name jobs, or say --all, or --tag name=value.")
+    if jobs:
+        return list(dict.fromkeys(jobs))
+    found = SESSION.client().get("/v1/jobs", ended=False, tag=list(tags or []), **which)["jobs"]
+    return [str(job["id"]) for job in found if job["wish"] in wishes]
+
+
+def _each(
+    client: Client,
+    jobs: Sequence[str],
+    act: Callable[[str], tuple[Json, str]],
+    done: str,
+    looked_up: bool,
+    as_json: bool,
+) -> None:
+    """One after the other; what is refused for one is told, and raised when all others had their turn.
+
+    Of jobs that were looked up some may have ended meanwhile, which is no failure.
+    """
+    if len(jobs) == 1 and not looked_up:
+        say(as_json, *act(jobs[0]))
+        return
+    answers, refused, ended = list[Json](), list[SpotsurferError](), 0
+    for job in jobs:
+        try:
+            answer, text = act(job)
+        except SpotsurferError as e:
+            if looked_up and isinstance(e, Conflict) and _has_ended(client, job):
+                ended += 1
+                continue
+            refused.append(e)
+            complain(str(e))
+        else:
+            answers.append(answer)
+            if not as_json:
+                say(False, answer, text)
+    if as_json or not jobs:
+        say(as_json, {"jobs": answers}, "There is no such job.")
+    if ended:
+        tell(f"{ended} of {counted(len(jobs), 'job')} had ended meanwhile.")
+    if refused:
+        raise type(refused[0])(f"{len(refused)} of {counted(len(jobs), 'job')} could not be {done}.")
+
+
+def _has_ended(client: Client, job: str) -> bool:
+    from spotsurfer.cli.follow import has_ended
+    from spotsurfer.web.client import job_path
+
+    return has_ended(client.get(job_path(job)))

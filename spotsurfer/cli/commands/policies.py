@@ -1,0 +1,87 @@
+"""`spotsurfer policies`: which there are, with their parameters; `train` makes a bank of market models for `surf`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from spotsurfer_lab.cli.common import Availability, OwnHistory, TickSeconds
+
+from spotsurfer.cli.common import CONTEXT, AsJson, examples, write
+from spotsurfer.cli.screen import put, put_json, table, tell
+from spotsurfer.common.plugins import KINDS, plugin, plugins
+from spotsurfer.common.units import counted
+from spotsurfer.model.errors import UsageError
+
+TRAIN = (
+    "spotsurfer policies train --availability A.csv.gz --tick-seconds 600 --out bank.json",
+    "spotsurfer policies train --own-history 100 --out bank.json",
+)
+
+
+def add(app: typer.Typer) -> None:
+    """Register the group."""
+    group = typer.Typer(
+        name="policies",
+        help="List policies with their parameters, or train one on records of spot markets.",
+        invoke_without_command=True,
+        rich_markup_mode=None,
+        epilog=examples("spotsurfer policies", "spotsurfer policies --json", *TRAIN),
+        context_settings=CONTEXT,
+    )
+    group.callback()(policies)
+    group.command(name="train", epilog=examples(*TRAIN))(train)
+    app.add_typer(group)
+
+
+def policies(context: typer.Context, as_json: AsJson = False) -> None:
+    """List all that are installed, and what they can be set to."""
+    if context.invoked_subcommand is not None:
+        return
+    found = [_about(kind, group, name) for kind, group in KINDS.items() for name in sorted(plugins(group))]
+    if as_json:
+        put_json({"policies": found})
+        return
+    rows = [[f["kind"], f["name"], _settings(f["parameters"]), f["about"] or f["trouble"]] for f in found]
+    table(["kind", "policy", "parameters", "what it does"], rows)
+
+
+def _about(kind: str, group: str, name: str) -> dict[str, Any]:
+    """One of them; one that can't be loaded is listed with its trouble."""
+    from spotsurfer.ports.policies import parameters_of
+
+    try:
+        make = plugin(group, name)
+    except Exception as e:  # somebody else's package: the list must not break
+        return {"kind": kind, "name": name, "parameters": [], "about": "", "trouble": f"{type(e).__name__}: {e}"}
+    given = [{"name": p.name, "default": p.default, "text": p.text} for p in parameters_of(make)]
+    about = str(getattr(make, "about", "") or make.__doc__ or "").strip().partition("\n")[0]
+    return {"kind": kind, "name": name, "parameters": given, "about": about, "trouble": ""}
+
+
+def _settings(given: list[dict[str, Any]]) -> str:
+    return "; ".join(f"{p['name']} ({p['default']!r}): {p['text']}" for p in given) or "-"
+
+
+def train(  # noqa: PLR0913 - one parameter an option
+    out: Annotated[Path, typer.Option(help="The bank that is written, JSON.")],
+    availability: Availability = None,
+    own_history: OwnHistory = None,
+    tick_seconds: TickSeconds = 600.0,
+    states: Annotated[int, typer.Option(min=1, max=8, help="Hidden states of each market.")] = 4,
+    seed: Annotated[int, typer.Option(help="Of the random beginnings.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Make a bank of market models; `[policy.surf] bank = "FILE"` puts it to use."""
+    from spotsurfer_lab.cli import train
+
+    if (availability is None) == (own_history is None):
+        raise UsageError("Give either --availability FILE or --own-history DAYS.")
+    made = train.train((availability, own_history), tick_seconds, states, seed)
+    write(out, made.text)
+    if as_json:
+        put_json({"bank": str(out), "markets": made.names})
+    else:
+        put(f"{out}: {counted(len(made.names), 'market')}.")
+        tell('Put it to use by `[policy.surf] bank = "…"` in the configuration.')

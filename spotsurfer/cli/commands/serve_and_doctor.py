@@ -1,0 +1,139 @@
+"""`serve` and `doctor`: what an operator does on the controller's host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotsurfer.cli.common import SESSION, AsJson, Config, examples
+from spotsurfer.cli.screen import complain, put, put_json, table, tell
+from spotsurfer.model.errors import HostUnfit, SpotsurferError
+
+if TYPE_CHECKING:
+    from spotsurfer.config.settings import Settings
+    from spotsurfer.controller.wiring import Controller
+    from spotsurfer.doctor.checks import Finding
+    from spotsurfer.web.server import Endpoint
+
+LOOPBACK = ("127.", "::1", "localhost")  # how addresses begin that only this host reaches
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    app.command(epilog=examples("spotsurfer serve", "spotsurfer serve --config /etc/spotsurfer/config.toml"))(serve)
+    app.command(epilog=examples("spotsurfer doctor", "spotsurfer doctor --config ~/spotsurfer.toml --json"))(doctor)
+
+
+def serve(
+    config: Config = None, once: Annotated[bool, typer.Option("--once", help="One look at the world, then end.")] = False
+) -> None:
+    """Run the controller until SIGTERM or Ctrl-C. Jobs go on without it."""
+    from spotsurfer_wire.linux.memory import return_memory
+
+    return_memory()  # before there are threads
+    from spotsurfer.common import log_setup
+    from spotsurfer.config.settings import load_settings
+    from spotsurfer.controller.wiring import build
+    from spotsurfer.web.server import outlive_terminal
+
+    settings = load_settings(config or SESSION.config)
+    log_setup.set_up(settings.controller.log_level, settings.controller.log_format)
+    outlive_terminal()
+    controller = build(settings)
+    if once:
+        try:
+            controller.loop.tick()
+        finally:
+            controller.stop()
+        return
+    _serve(settings, controller)
+
+
+def _serve(settings: Settings, controller: Controller) -> None:
+    from spotsurfer.common.log_setup import Event, Log
+    from spotsurfer.web.server import serve as answer
+
+    log = Log("serve")
+    try:
+        endpoints = _endpoints(settings, controller)
+        controller.start()
+        log.info(Event.SERVE_STARTED, data_dir=str(settings.controller.data_dir), store=settings.store_url)
+        answer(endpoints, controller.stopped, lambda: log.info(Event.SERVE_LISTENING, socket=str(settings.socket_path)))
+        log.info(Event.SERVE_STOPPING)
+    finally:
+        controller.stop()
+    log.info(Event.SERVE_STOPPED)
+    if controller.failure:
+        raise controller.failure[0]
+
+
+def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
+    from spotsurfer.common.log_setup import Event, Log
+    from spotsurfer.web.app import load_token, make_app
+    from spotsurfer.web.server import Endpoint, tcp_socket, unix_socket
+
+    found = [Endpoint(make_app(controller.service, token=None), unix_socket(settings.socket_path))]
+    listen = settings.controller.listen
+    if listen is not None:
+        app = make_app(
+            controller.service,
+            token=load_token(settings.token_path),
+            allow_on_end=settings.hooks.allow_remote,
+            allow_fetch=settings.secrets.allow_remote,
+        )
+        found.append(Endpoint(app, tcp_socket(listen)))
+    for place, advice in _open_to_network(listen, settings.front.address):
+        Log("serve").warning(Event.SERVE_OPEN_TO_NETWORK, listen=place, advice=advice)
+    return found
+
+
+def _open_to_network(listen: str | None, front: str) -> Iterator[tuple[str, str]]:
+    """What others than this host can reach, and what to know about it. `listen`: address and port; `front`: an address."""
+    from spotsurfer.config.settings import listen_address
+
+    if listen is not None and not listen_address(listen)[0].startswith(LOOPBACK):
+        yield listen, "HTTP without TLS: put a TLS proxy or an SSH tunnel in front"
+    if not front.startswith(LOOPBACK):
+        yield front, "whoever reaches a job's port there can wake the job, and speaks to the job itself"
+
+
+def doctor(config: Config = None, as_json: AsJson = False) -> None:
+    """Say what this machine can and can't do, and the remedy; exit code 7 if something needed is missing.
+
+    The agent's runtime is built if nothing else is missing: only its CRIU can say whether this kernel will do.
+    """
+    from spotsurfer.config.settings import load_settings
+    from spotsurfer.doctor.checks import OF_RUNTIME, examine
+
+    settings = load_settings(config or SESSION.config)
+    findings = examine(settings)
+    bad = {f.check for f in findings if f.level == "fail"}
+    if "runtime" in bad and bad <= OF_RUNTIME and _built(settings):
+        findings = examine(settings)
+    _show(findings, as_json)
+
+
+def _built(settings: Settings) -> bool:
+    """Whether the agent's runtime could be built; if not, standard error has the reason."""
+    from spotsurfer.agent_runtime import provision
+
+    try:
+        provision.ready(settings, tell)
+    except SpotsurferError as e:
+        complain(str(e))
+        return False
+    return True
+
+
+def _show(findings: Sequence[Finding], as_json: bool) -> None:
+    bad = [f for f in findings if f.level == "fail"]
+    if as_json:
+        put_json({"fit": not bad, "findings": [f.as_dict() for f in findings]})
+    else:
+        table(["", "check", "finding"], [[f.level, f.check, f.text + (f" → {f.remedy}" if f.remedy else "")] for f in findings])
+    if bad:
+        raise HostUnfit(f"{len(bad)} of {len(findings)} checks failed: {', '.join(f.check for f in bad)}.")
+    if not as_json:
+        put("This machine is fit.")

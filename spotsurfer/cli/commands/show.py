@@ -1,0 +1,298 @@
+"""Questions: `list`, `show`, `why`, `watch`. They change nothing."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from spotsurfer.cli import screen
+from spotsurfer.cli.commands.usage import lately
+from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Since, examples
+from spotsurfer.cli.screen import is_quiet, money, pairs, paragraph, put, put_json, table, when
+from spotsurfer.common.units import counted, duration, size
+from spotsurfer.model.job import HOLDS, PRIORITIES, WAITS, AttemptState
+from spotsurfer.ports.clock import SystemClock
+
+Json = dict[str, Any]
+OptionalJob = Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job.", show_default=False)]
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    lists = (
+        "spotsurfer list",
+        "spotsurfer list --state running --tag run=7",
+        "spotsurfer list --name 'asm*' --limit 20 --json",
+    )
+    quietly = "spotsurfer logs $(spotsurfer list -q --limit 1)"
+    app.command(name="list", epilog=f"{screen.glossary()}\n\n{examples(*lists, quietly)}")(list_jobs)
+    app.command(epilog=examples("spotsurfer show assembly-3f9a1c"))(show)
+    app.command(epilog=examples("spotsurfer why assembly-3f9a1c"))(why)
+    app.command(epilog=examples("spotsurfer watch", "spotsurfer watch --since 2h", "spotsurfer watch assembly-3f9a1c"))(watch)
+
+
+def list_jobs(
+    *,
+    only_open: Annotated[bool, typer.Option("--open", help="Leave out jobs that have ended.")] = False,
+    states: Annotated[list[str] | None, typer.Option("--state", help="Only of this phase, see below; repeatable.")] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", help="Only with this tag, name=value or name; repeatable.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only of this name; * and ? are wildcards.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the newest so many.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show all jobs, newest first."""
+    asked = {"ended": not only_open, "state": states, "tag": tags, "name": name, "limit": limit}
+    jobs = SESSION.client().get("/v1/jobs", **asked)["jobs"]
+    if as_json:
+        put_json(jobs)
+    elif is_quiet():
+        for job in jobs:
+            put(job["id"])
+    elif jobs:
+        _table(jobs)
+    elif only_open or states or tags or name:
+        put("No jobs are like that; `spotsurfer list` shows all.")
+    else:
+        put("No jobs. `spotsurfer submit --help` shows how to make one.")
+
+
+def _table(jobs: list[Json]) -> None:
+    columns, rows = ["job", "phase", "machine", "cpu", "saved by", "unsaved", "spent", "age"], [_row(job) for job in jobs]
+    ranks = [str(job["level"]) for job in jobs]
+    if set(ranks) != {"0"}:
+        columns, rows = [*columns, "priority"], [[*row, rank] for row, rank in zip(rows, ranks, strict=True)]
+    table(columns, rows)
+
+
+def _row(job: Json) -> list[str]:
+    here = current(job)
+    return [
+        job["id"],
+        job["phase"] + (f" ({job['exit_code']})" if job["exit_code"] else ""),
+        f"{here['instance_type']} {here['market']}" if here else "-",
+        duration(sum(a["cpu_seconds"] for a in job["attempts"])),
+        (here["protection"] if here else "") or "-",
+        duration(here["unsaved_seconds"]) if here and here["unsaved_seconds"] is not None else "-",
+        money(job["usd_micros"]),
+        duration(max((SystemClock().now() - datetime.fromisoformat(job["submitted_at"])).total_seconds() // 1, 0.0)),
+    ]
+
+
+def protection(here: Json) -> str:
+    """How a job is saved and why not better, for people; empty where that is not known."""
+    return ": ".join(x for x in (here["protection"], here["unprotected"]) if x)
+
+
+def current(job: Json) -> Json | None:
+    """The attempt that holds the job, else the one that waits, else none."""
+    attempts: list[Json] = job["attempts"]
+    for states in (HOLDS, WAITS):
+        for attempt in reversed(attempts):
+            if AttemptState(attempt["state"]) in states:
+                return attempt
+    return None
+
+
+def show(job: JobArgument, as_json: AsJson = False) -> None:
+    """Show everything about one job."""
+    from spotsurfer.web.client import job_path
+
+    found = SESSION.client().get(job_path(job))
+    if as_json:
+        put_json(found)
+        return
+    here = current(found)
+    pairs([*_facts(found), *(_now(here) if here else [])])
+    if len(found["steps"]) > 1 or found["spec"]["steps"]:
+        put()
+        rows = [_step(step) for step in found["steps"]]
+        begun, later = {row[0] for row in rows}, "did not run" if found["ended_at"] else "comes later"
+        rows += [[step["name"], "-", "-", later, "-", "-"] for step in found["spec"]["steps"] if step["name"] not in begun]
+        table(["step", "exit", "began", "ended", "cpu", "printed"], rows)
+    if found["attempts"]:
+        put()
+        columns = ["#", "state", "machine", "market", "cpu", "saves", "frozen", "usd", "why it ended"]
+        table(columns, [_attempt(a) for a in found["attempts"]])
+
+
+def _facts(job: Json) -> list[tuple[str, Any]]:
+    spec = job["spec"]
+    return [
+        ("job", job["id"]),
+        ("name", job["name"]),
+        ("phase", _phase(job)),
+        ("note", job["note"]),
+        ("command", shlex.join(spec["command"])),
+        ("image", _image(job)),
+        ("user", spec.get("user") or ("the image's" if spec.get("image") else "root")),
+        ("secrets", _secrets(spec)),
+        ("asked for", f"{counted(spec['cpus'], 'processor')}, {size(spec['memory_bytes'])}, market {spec['market']}"),
+        ("tags", ", ".join(f"{name}={value}" for name, value in spec["tags"].items())),
+        ("priority", _priority(job)),
+        ("size", job.get("size") or None),
+        ("submitted", when(job["submitted_at"])),
+        ("deadline", _deadline(job)),
+        ("forecast", _forecast(job.get("forecast"))),
+        ("ended", when(job["ended_at"]) if job["ended_at"] else None),
+        ("exit code", job["exit_code"]),
+        ("failures", f"{job['failures']} of {spec['retries']} retries used" if job["failures"] else None),
+        *((f"port {p['name']}", f"{p['address'] or 'no address yet'}, {p['port']} in the job") for p in job["ports"]),
+        ("suspended", _asleep(job)),
+        ("checkpoint", "; ".join(filter(None, (job["checkpoint"], job["checkpoint_failed"]))) or None),
+        ("moves", job["moves"]),
+        ("pauses", _pauses(job)),
+        ("spent", f"{money(job['usd_micros'])} USD (on-demand: {money(job['usd_micros_on_demand'])})"),
+        ("budget", f"{money(spec['budget_usd_micros'])} USD" if spec["budget_usd_micros"] is not None else None),
+    ]
+
+
+def _phase(job: Json) -> str:
+    """The word, and what it means."""
+    word = str(job["phase"])
+    return f"{word}: {screen.PHASES[word]}" if word in screen.PHASES else word
+
+
+def _asleep(job: Json) -> str | None:
+    """What its user wants done with a job that does nothing."""
+    after = job["spec"].get("idle_seconds")
+    return None if after is None else f"after {duration(after)} without work"
+
+
+def _priority(job: Json) -> str | None:
+    """Its number and name, and what it gained by waiting; nothing where both are ordinary."""
+    given, now = job["spec"]["priority"], job["level"]
+    if given == now == 0:
+        return None
+    name = next((f" ({name})" for name, number in PRIORITIES.items() if number == given), "")
+    return f"{given}{name}" + (f", {now} by waiting" if now != given else "")
+
+
+def _deadline(job: Json) -> str | None:
+    spec = job["spec"]
+    if spec.get("deadline_seconds") is None:
+        return None
+    due = datetime.fromisoformat(job["submitted_at"]) + timedelta(seconds=spec["deadline_seconds"])
+    return f"{when(due.isoformat())}, {duration(spec['work_seconds'])} of work"
+
+
+def _forecast(f: Json | None) -> str | None:
+    """Time to the end and its spread, the chance of falling back, the cost."""
+    if f is None:
+        return None
+    spread = f"{duration(f['low_seconds'])} to {duration(f['high_seconds'])}"
+    chance = f"{100 * f['fallback_chance']:.0f} % chance of on-demand"
+    return f"done in {duration(f['seconds'])} ({spread}), {chance}, {f['usd']:.2f} USD more"
+
+
+def _image(job: Json) -> str | None:
+    """Its name, and what that is pinned to."""
+    name, digest = job["spec"].get("image"), job["image_digest"]
+    if not name or not digest or str(name).endswith(digest):
+        return name or None
+    return f"{name}, pinned to {digest}"
+
+
+def _secrets(spec: Json) -> str | None:
+    """What it is given, where that came from, and what becomes of it; never a value."""
+    given = [f"{name} ({s['from']}{', a file' if s['as'] == 'file' else ''})" for name, s in sorted(spec["secrets"].items())]
+    how = "checkpoints may be plain" if spec["secrets_in_plain_images"] else "checkpoints are encrypted"
+    return f"{', '.join(given)}; {how}" if given else None
+
+
+def _now(here: Json) -> list[tuple[str, Any]]:
+    unsaved, silent = here["unsaved_seconds"], here["silent_seconds"]
+    return [
+        ("machine", f"{here['instance_type']} {here['market']} in {here['zone']} ({here['instance'] or 'ordered'})"),
+        ("memory", size(here["memory_bytes"]) if here["memory_bytes"] else None),
+        ("using", lately(here.get("usage"))),
+        ("unsaved", f"{duration(unsaved)} of work since the newest checkpoint" if unsaved is not None else None),
+        ("saving", here["save_stage"]),
+        ("final save", here["fit_text"]),
+        ("interval", here["pace_why"]),
+        ("fetched", _fetched(here["warm"])),
+        (
+            "stopped",
+            "its machine is cut off from the store, and waits until it is sure that the job is still its own"
+            if here["frozen"]
+            else None,
+        ),
+        ("no news", f"its machine said nothing for {duration(silent)}" if silent is not None and silent >= 10 else None),
+        ("saved by", protection(here) or None),
+        ("processor", here["processor"] or None),
+        ("stage", here.get("stage") or None),
+        ("trouble", here["error"]),
+    ]
+
+
+def _fetched(warm: Json | None) -> str | None:
+    return f"{size(warm['held_bytes'])} of {size(warm['needed_bytes'])} ahead" if warm and warm["needed_bytes"] else None
+
+
+def _pauses(job: Json) -> str | None:
+    """How long moves stopped the job."""
+    pauses = [a["pause_seconds"] for a in job["attempts"] if a["pause_seconds"] is not None]
+    return f"the last move stopped it for {pauses[-1]:.1f} s, the longest {max(pauses):.1f} s" if pauses else None
+
+
+def _step(s: Json) -> list[str]:
+    printed = sum(s["log_end"].values()) - sum(s["log"].values())
+    return [
+        s["name"],
+        "-" if s["exit_code"] is None else str(s["exit_code"]),
+        when(s["began"]) if s["began"] else "-",
+        when(s["ended"]) if s["ended"] else "runs",
+        duration(s["cpu_seconds"]) if s["ended"] else "-",
+        size(printed) if s["ended"] else "-",
+    ]
+
+
+def _attempt(a: Json) -> list[str]:
+    return [
+        str(a["number"]),
+        a["state"],
+        a["instance_type"],
+        a["market"],
+        duration(a["cpu_seconds"]),
+        str(a["saves"]),
+        duration(a["frozen_seconds"]),
+        money(a["usd_micros"]),
+        a["reason"],
+    ]
+
+
+def why(
+    job: JobArgument,
+    last: Annotated[int, typer.Option(min=1, max=1000, help="How many decisions.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Explain the last decisions: what was done, what was rejected and why."""
+    from spotsurfer.web.client import job_path
+
+    decisions = SESSION.client().get(job_path(job, "why"), last=last)["decisions"]
+    if as_json:
+        put_json(decisions)
+        return
+    now = SESSION.client().get(job_path(job))
+    here = current(now)
+    if here and here["unprotected"]:
+        paragraph(f"It is saved by {protection(here)}.")
+    if now.get("size"):
+        put(f"Its size policy: {now['size']}.")
+    if not decisions:
+        put("Nothing was decided about it yet.")
+    for decision in decisions:
+        paragraph(f"{when(decision['at'])}  {decision['note']}")
+        for done in decision["done"]:
+            paragraph(f"    done      {done}")
+        for rejected in decision["rejected"]:
+            paragraph(f"    not done  {rejected['what']}: {rejected['why']}")
+
+
+def watch(job: OptionalJob = None, since: Since = None, as_json: AsJson = False) -> None:
+    """Follow what happens: of one job its whole story, until it ends; of all jobs the last lines, and what comes."""
+    from spotsurfer.cli import follow
+
+    follow.watch(SESSION.client(), job, since, as_json)

@@ -1,0 +1,90 @@
+"""`ssh`: a shell or a command on the machine of a job. The controller says where it is and by which key it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
+from spotsurfer.cli.screen import put_json
+
+if TYPE_CHECKING:
+    import paramiko
+
+    from spotsurfer.web.client import Json
+
+KeyFile = Annotated[
+    Path | None, typer.Option("--key", help="Private key (default: [ssh] key_file, else your SSH agent's).", show_default=False)
+]
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    app.command(
+        epilog=examples("spotsurfer ssh assembly", "spotsurfer ssh assembly -- uptime", "spotsurfer ssh --json assembly")
+    )(ssh)
+
+
+def ssh(job: JobArgument, key: KeyFile = None, as_json: AsJson = False) -> None:
+    """Log in to the machine that a job is on, or run what stands behind -- there. The exit code is the command's."""
+    import os
+    import shlex
+    import sys
+
+    found = where(job)
+    if as_json:
+        put_json(found)
+        return
+    from spotsurfer.ssh import session
+
+    client = log_in(found, key)
+    try:
+        if SESSION.tail and not sys.stdin.isatty():
+            out, err = (_writer(s.fileno()) for s in (sys.stdout, sys.stderr))
+            code = session.run(client, shlex.join(SESSION.tail), out, err, sys.stdin.fileno())
+        else:
+            code = session.shell(client, SESSION.tail, sys.stdin, lambda data: os.write(sys.stdout.fileno(), data))
+    finally:
+        client.close()
+    raise typer.Exit(code)
+
+
+def where(job: str) -> Json:
+    """What the controller says of the job's machine."""
+    from spotsurfer.web.client import job_path
+
+    return SESSION.client().get(job_path(job, "machine"))
+
+
+def log_in(found: Json, key: Path | None = None) -> paramiko.SSHClient:
+    """A connection to it. Raises MachineUnreachable, HostKeyMismatch, ConfigError."""
+    from spotsurfer.ssh.connection import Target, connect
+
+    target = Target(found["address"], found["user"], found["host_key"], found["port"])
+    return connect(target, key or _key_file())
+
+
+def _key_file() -> Path | None:
+    """Of this host's configuration, where there is one."""
+    from spotsurfer.config.settings import load_settings
+    from spotsurfer.model.errors import ConfigError
+
+    try:
+        return load_settings(SESSION.config).ssh.key_file
+    except ConfigError:
+        if SESSION.config is not None:
+            raise
+        return None  # a laptop's configuration may be for another host
+
+
+def _writer(fd: int) -> Callable[[bytes], None]:
+    import os
+
+    def write(data: bytes) -> None:
+        while data:
+            data = data[os.write(fd, data) :]
+
+    return write

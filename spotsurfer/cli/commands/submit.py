@@ -1,0 +1,380 @@
+"""`submit`: a job file or options, dry run, GPU notes, uploads, the wait."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from spotsurfer.cli.common import SESSION, AsJson, examples, timeout_seconds
+from spotsurfer.cli.screen import complain, console, is_quiet, money, put, put_json, table, tell
+from spotsurfer.common.units import counted
+from spotsurfer.common.units import size as human_size
+from spotsurfer.model.errors import Conflict, InputMissing, NoCapacity, SpotsurferError, UsageError
+from spotsurfer.model.job import JobSpec
+
+if TYPE_CHECKING:
+    from spotsurfer.jobspec.parse import JobRequest
+    from spotsurfer.jobspec.uploads import InputFile
+    from spotsurfer.web.client import Client
+
+
+# Nouns to JSON for the API, without the web framework: the command line must start quickly.
+
+
+def spec_body(spec: JobSpec) -> dict[str, object]:
+    """A specification as the API takes it; its field names are the wire's (a test compares them)."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(spec).items()}
+
+
+def secret_values(request: JobRequest) -> dict[str, object]:
+    """The part of a submission that is never answered, empty where a job has no secrets."""
+    values = {name: base64.b64encode(value).decode() for name, value in request.secrets.items()}
+    return {"secrets": values} if values else {}
+
+
+# What a user should hear of a job with GPUs before it runs: what saving it costs, and where it could not be saved.
+
+GIB = 1 << 30
+HOST_SHARE = 1.1  # of the GPU memory in use must be free in the machine while it is saved: docs/gpu.md
+UNSAVED = ("none", "app")  # engines that move no GPU memory
+# Sums of 256 MB over two H200s, measured by bench/gpu/programs/allreduce.py.
+FAST_GB_S, SOCKETS_GB_S = 292, 3.5
+
+
+def about_nccl(spec: Mapping[str, Any]) -> str:
+    """What saving a job on several GPUs costs its NCCL; "" = nothing."""
+    own = spec.get("environment", {}).get("SPOTSURFER_NCCL", "sockets")
+    if spec.get("gpus", 0) < 2 or own != "sockets" or spec.get("engine") in UNSAVED:
+        return ""
+    return (
+        f"So that {spec['gpus']} GPUs can be saved together, NCCL goes by sockets: sums over GPUs ran at {SOCKETS_GB_S:g} "
+        f"instead of {FAST_GB_S} GB/s on two H200s. "
+        'SPOTSURFER_NCCL = "own" in [environment] leaves NCCL as it is; then such a job can only save itself ([app]) '
+        "or start over."
+    )
+
+
+def about_room(spec: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) -> str:
+    """That the first choice has too little memory to save full GPUs; "" = it has enough."""
+    if not choices or spec.get("engine") in UNSAVED or not (spec.get("gpus") or spec.get("gpu")):
+        return ""
+    first = choices[0]
+    need = first["gpus"] * first["gpu_memory_bytes"] * HOST_SHARE
+    if need <= first["memory_bytes"]:
+        return ""
+    return (
+        f"{first['instance_type']} has {first['memory_bytes'] / GIB:.0f} GiB of memory and {need / HOST_SHARE / GIB:.0f} GiB "
+        f"on its GPUs: a save needs free memory for all GPU memory in use and a tenth more. Ask for more in resources.memory."
+    )
+
+
+# `submit --dry-run`: what would be launched, at which price, and what not and why. Nothing is uploaded or kept.
+
+SHOWN = 5
+
+
+def dry_run(client: Client, request: JobRequest, as_json: bool) -> None:
+    """Ask and show."""
+
+    body = spec_body(request.spec)
+    plan = client.post("/v1/plans", {"spec": body})
+    if as_json:
+        put_json(plan)
+        _launchable(plan)
+        return
+    choices = plan["choices"]
+    if choices and not plan["obstacle"]:
+        put(f"Would be launched now: {_name(choices[0])}, {money(choices[0]['usd_micros_per_hour'])} USD an hour.")
+    if choices:
+        more = f", then {len(choices) - SHOWN} more" if len(choices) > SHOWN else ""
+        put(f"\nTried in this order{more}:")
+        columns = ["market", "machine", "zone", "cpu", "GiB", "gpu", "usd/h", "list", "interrupted"]
+        table(columns, [_row(o) for o in choices[:SHOWN]])
+    for note in (about_nccl(body), about_room(body, choices)):
+        if note:
+            put(f"\n{note}")
+    if plan["rejected"]:
+        put("\nNot taken:")
+        table(["offers", "for example", "why"], _reasons(plan["rejected"]))
+    _launchable(plan)
+
+
+def _launchable(plan: dict[str, Any]) -> None:
+    """Raise NoCapacity where nothing would be launched."""
+    if plan["obstacle"] or not plan["choices"]:
+        why = plan["obstacle"] or "no machine on offer fits the job"
+        raise NoCapacity(f"Nothing would be launched now: {why.rstrip('.')}.")
+
+
+def _name(offer: dict[str, Any]) -> str:
+    return f"{offer['market']} {offer['instance_type']} in {offer['zone']}"
+
+
+BANDS = ("<5 %", "5-10 %", "10-15 %", "15-20 %", ">20 %")  # of machines in a month, as the cloud's advisor says it
+
+
+def _row(o: dict[str, Any]) -> list[str]:
+    band = "" if o["interruption_band"] is None else BANDS[o["interruption_band"]]
+    size = [str(o["cpus"]), f"{o['memory_bytes'] / (1 << 30):g}", f"{o['gpus']} {o['gpu']}" if o["gpus"] else ""]
+    prices = [money(o["usd_micros_per_hour"]), money(o["list_usd_micros_per_hour"])]
+    return [o["market"], o["instance_type"], o["zone"], *size, *prices, band]
+
+
+def _reasons(rejected: list[dict[str, Any]]) -> list[list[str]]:
+    """One line a reason, the most frequent first."""
+    count = Counter(r["why"] for r in rejected)
+    first = {r["why"]: _name(r["offer"]) for r in reversed(rejected)}
+    return [[str(n), first[why], why] for why, n in count.most_common()]
+
+
+# `submit`: a job file or options, the uploads, the wait.
+
+PIECE_BYTES = 1 << 20
+
+Secrets = Annotated[list[str] | None, typer.Option("--secret", help="NAME=env:VARIABLE or NAME=file:PATH; repeatable.")]
+RegistryAuth = Annotated[
+    str | None, typer.Option(help="Credentials for its registry: file:auth.json or env:NAME.", show_default=False)
+]
+Budget = Annotated[str | None, typer.Option(help="US dollars; the job is held before it is passed.", show_default=False)]
+Deadline = Annotated[str | None, typer.Option(help="Time it has from now on, e.g. 70h; needs --work.", show_default=False)]
+Work = Annotated[str | None, typer.Option(help="Time it takes if nothing interrupts it, e.g. 48h.", show_default=False)]
+PriceMax = Annotated[
+    str | None, typer.Option("--price-max", help="US dollars an hour that its machine may cost.", show_default=False)
+]
+Ports = Annotated[list[int] | None, typer.Option("--port", help="Port on which it listens for others; repeatable.")]
+SuspendAfter = Annotated[str | None, typer.Option(help="Suspended after so long without work, e.g. 30m.", show_default=False)]
+Priority = Annotated[
+    str | None, typer.Option(help="low, normal, high or a number; matters where limits leave no room.", show_default=False)
+]
+Types = Annotated[list[str] | None, typer.Option("--type", help="Machine type or wildcard, like 'm6i.*'; repeatable.")]
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    app.command(
+        epilog=examples(
+            "spotsurfer submit assembly.toml",
+            "spotsurfer submit assembly.toml --market on-demand --wait",
+            "job=$(spotsurfer submit -q assembly.toml)",
+            "spotsurfer submit assembly.toml --dry-run --type 'm6i.*' --price-max 0.50",
+            "spotsurfer submit assembly.toml --deadline 70h --work 48h",
+            "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
+            "spotsurfer submit answer.toml --priority high",
+            "spotsurfer submit train.toml --gpus 2 --gpu H100 --dry-run",
+            "spotsurfer submit --cpu 1 --mem 1G -- sh -c 'sort big.txt > sorted.txt'",
+            "spotsurfer submit --image docker://registry.example/tools/bwa:0.7 --in reads.fq -- bwa index reads.fq",
+            "spotsurfer submit --port 8888 --suspend-after 30m -- jupyter server --ip=0.0.0.0 --port=8888",
+            "spotsurfer submit --secret API_TOKEN=env:API_TOKEN --secret DB=file:~/db.password -- ./fetch-and-count",
+        )
+    )(submit)
+
+
+def submit(  # noqa: PLR0913 - one parameter an option
+    jobfile: Annotated[Path | None, typer.Argument(metavar="JOBFILE", help="Job file (TOML).", show_default=False)] = None,
+    *,
+    name: Annotated[str | None, typer.Option(help="Name of the job.", show_default=False)] = None,
+    cpu: Annotated[int | None, typer.Option(help="Processors.", show_default=False)] = None,
+    mem: Annotated[str | None, typer.Option(help="Memory, e.g. 4G.", show_default=False)] = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs.", show_default=False)] = None,
+    gpu: Annotated[str | None, typer.Option(help="Which chip, e.g. H100.", show_default=False)] = None,
+    inputs: Annotated[list[str] | None, typer.Option("--in", help="Input file, folder or address; repeatable.")] = None,
+    outputs: Annotated[list[str] | None, typer.Option("--out", help="Output file or wildcard; repeatable.")] = None,
+    outputs_optional: Annotated[
+        bool | None, typer.Option("--outputs-optional", help="It is no failure when one is not there.", show_default=False)
+    ] = None,
+    folder: Annotated[str | None, typer.Option(help="Folder in which the command runs.", show_default=False)] = None,
+    environment: Annotated[list[str] | None, typer.Option("--env", help="NAME=value; repeatable.")] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", help="name=value; repeatable.")] = None,
+    secrets: Secrets = None,
+    image: Annotated[str | None, typer.Option(help="Container image, docker://host/name:tag.", show_default=False)] = None,
+    registry_auth: RegistryAuth = None,
+    user: Annotated[str | None, typer.Option(help="User of the machine or image.", show_default="unprivileged")] = None,
+    market: Annotated[str | None, typer.Option(help="spot-first, spot or on-demand.", show_default=False)] = None,
+    interval: Annotated[str | None, typer.Option(help="Between checkpoints, e.g. 10m.", show_default=False)] = None,
+    retries: Annotated[int | None, typer.Option(help="If the command itself fails.", show_default=False)] = None,
+    budget: Budget = None,
+    price_max: PriceMax = None,
+    deadline: Deadline = None,
+    work: Work = None,
+    instance_types: Types = None,
+    ports: Ports = None,
+    suspend_after: SuspendAfter = None,
+    priority: Priority = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be launched, and why.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; 16 if it fails, 41 if it is held.")] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", help="With --wait: give up after so long; the job goes on.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job: a job file, options and `-- prog args`, or both (options win)."""
+    given: dict[str, object] = {
+        "name": name,
+        "resources.cpu": cpu,
+        "resources.memory": mem,
+        "resources.gpus": gpus,
+        "resources.gpu": gpu,
+        "inputs": inputs,
+        "outputs": outputs,
+        "outputs_optional": outputs_optional,
+        "folder": folder,
+        "environment": _assignments("--env", environment),
+        "secrets": _assignments("--secret", secrets),
+        "image": image,
+        "registry_auth": registry_auth,
+        "tags": _assignments("--tag", tags),
+        "user": user,
+        "market": market,
+        "checkpoint_interval": interval,
+        "retries": retries,
+        "budget_usd": budget,
+        "price_max_usd": price_max,
+        "deadline": deadline,
+        "work": work,
+        "resources.instance_types": instance_types,
+        "command": SESSION.tail,
+    }
+    if timeout is not None and not wait:
+        raise UsageError("--timeout says how long --wait waits: give both.")
+    given |= {"ports": ports, "idle.suspend_after": suspend_after, "priority": priority}
+    _hand_over(_request(jobfile, given), dry_run, Waits(wait, None if timeout is None else timeout_seconds(timeout)), as_json)
+
+
+class Waits(NamedTuple):
+    """Whether a job is followed to its end, and for how long at most; None = however long that takes."""
+
+    to_end: bool
+    limit_seconds: float | None
+
+
+def _hand_over(request: JobRequest, dry_only: bool, wait: Waits, as_json: bool) -> None:
+    client = SESSION.client()
+    if dry_only:
+        dry_run(client, request, as_json)
+        return
+    job = send(client, request)
+    if wait.to_end:
+        from spotsurfer.cli.follow import until_ended
+
+        tell(f"Submitted {job['id']}.")
+        job = until_ended(client, str(job["id"]), as_json, wait.limit_seconds)
+    _answer(job, wait.to_end, as_json)
+
+
+def send(client: Client, request: JobRequest) -> dict[str, object]:
+    """Upload the inputs and make the job; on any failure nothing half-made is left."""
+    from spotsurfer.web.client import job_path
+
+    job = str(client.post("/v1/ids", {"name": request.spec.name})["job"])
+    try:
+        with _progress(request.inputs) as moved:
+            for file in request.inputs:
+                client.upload(job_path(job, "inputs", file.path), _pieces(file, moved), file.size)
+        return client.put(job_path(job), {"spec": spec_body(request.spec), "modes": request.modes, **secret_values(request)})
+    except BaseException:
+        try:
+            client.delete(job_path(job, "inputs"))
+        except Conflict:
+            complain(f"It was submitted all the same, as {job}: `spotsurfer cancel {job}` ends it.")
+        except SpotsurferError:
+            complain(f"Whether it was submitted is not known: `spotsurfer show {job}` says so.")
+        raise
+
+
+def _request(jobfile: Path | None, options: dict[str, object]) -> JobRequest:
+    from spotsurfer.jobspec.parse import Origin, make_request, read_jobfile
+    from spotsurfer.jobspec.remote_inputs import is_elsewhere
+
+    given = {key: value for key, value in options.items() if value not in (None, [], {})}
+    if jobfile is not None:
+        # Paths on the command line are relative to where the user stands, those in the file to the file.
+        if isinstance(paths := given.get("inputs"), list):
+            given["inputs"] = [p if is_elsewhere(p) else str(Path.cwd() / Path(p).expanduser()) for p in paths]
+        return read_jobfile(jobfile, given)
+    if "command" not in given and "image" not in given:
+        raise UsageError("Nothing to submit: name a job file, or write `-- prog args` after the options.")
+    return make_request({}, given, Path.cwd(), Origin("The command line"))
+
+
+def _assignments(option: str, words: list[str] | None) -> dict[str, str]:
+    found = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{option} {word!r} has no {'value' if name else 'name'}: write {option} NAME=value.")
+        if name in found:
+            raise UsageError(f"{option} gives {name} twice: keep one of them.")
+        found[name] = value
+    return found
+
+
+class _Moved:
+    """Counts bytes that were sent."""
+
+    def add(self, count: int) -> None:
+        """So many more."""
+
+
+@contextlib.contextmanager
+def _progress(inputs: list[InputFile]) -> Iterator[_Moved]:
+    """A bar on a terminal, a line elsewhere, nothing for small uploads."""
+    total = sum(f.size for f in inputs)
+    if total < 32 << 20 or is_quiet():
+        yield _Moved()
+        return
+    if not sys.stderr.isatty():
+        tell(f"Uploading {counted(len(inputs), 'file')}, {human_size(total)} …")
+        yield _Moved()
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    bar = Progress("uploading", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=console())
+    with bar:
+        task = bar.add_task("uploading", total=total)
+
+        class Shown(_Moved):
+            def add(self, count: int) -> None:
+                bar.advance(task, count)
+
+        yield Shown()
+
+
+def _pieces(file: InputFile, moved: _Moved) -> Iterator[bytes]:
+    try:
+        with file.source.open("rb") as opened:
+            while piece := opened.read(PIECE_BYTES):
+                yield piece
+                moved.add(len(piece))
+    except OSError as e:
+        raise InputMissing(f"Input {file.source} can't be read: {e.strerror}.") from None
+
+
+def _answer(job: dict[str, object], waited: bool, as_json: bool) -> None:
+    if (spec := job.get("spec")) and isinstance(spec, dict) and spec.get("secrets"):
+        tell(_about_secrets(spec))
+    if isinstance(spec, dict) and (cost := about_nccl(spec)):
+        tell(cost)
+    if as_json:
+        put_json(job)
+    elif is_quiet():
+        put(str(job["id"]))
+    elif not waited:
+        put(f"Submitted {job['id']}. `spotsurfer watch {job['id']}` follows it.")
+    if waited:
+        from spotsurfer.cli.follow import verdict
+
+        verdict(job)
+
+
+def _about_secrets(spec: dict[str, object]) -> str:
+    if spec.get("secrets_in_plain_images"):
+        return "Checkpoints hold the job's memory and with it its secrets, and are NOT encrypted unless the operator set it."
+    return "Checkpoints hold the job's memory and with it its secrets, so they are encrypted; its output and outputs are not."

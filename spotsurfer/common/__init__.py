@@ -1,0 +1,1 @@
+"""Small things that many parts use: units, plug-ins, logs, errors in what users wrote."""

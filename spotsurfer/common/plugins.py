@@ -1,0 +1,76 @@
+"""Plug-ins found by entry point, and optional libraries with the sentence to print when one is missing."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import entry_points, requires
+from typing import Any
+
+from spotsurfer.model.errors import ConfigError, HostUnfit
+
+# Plug-ins are found by entry point: name -> maker.
+
+PROVIDERS = "spotsurfer.providers"
+DOCTOR = "spotsurfer.doctor"  # checks of providers
+POLICIES = "spotsurfer.policies"  # placement: which machine
+PLACEMENT = "spotsurfer.placement"  # which pool, for a job that may move at will
+INTERVAL = "spotsurfer.interval"  # when to save next
+PURCHASE = "spotsurfer.purchase"  # spot, on-demand or wait
+SIZE = "spotsurfer.size"  # on which type a running job should be
+TRAINING = "spotsurfer.training"  # models of markets from records
+CATALOGS = "spotsurfer.catalogs"  # types of machines with prices of a past date
+# What there are policies for.
+KINDS = {"machine": POLICIES, "purchase": PURCHASE, "placement": PLACEMENT, "interval": INTERVAL, "size": SIZE}
+
+
+def plugin(group: str, name: str) -> Callable[..., Any]:
+    """The entry point `name` of a group; raises ConfigError with the names there are."""
+    found = {e.name: e for e in entry_points(group=group)}
+    if name not in found:
+        raise ConfigError(f"{group} has no {name!r}: choose one of {', '.join(sorted(found)) or 'none'}")
+    make: Callable[..., Any] = found[name].load()
+    return make
+
+
+def made(group: str, name: str, settings: Mapping[str, object]) -> Any:
+    """What the entry point makes of these settings; raises ConfigError where there is none or it refuses them."""
+    make = plugin(group, name)
+    try:
+        return make(settings)
+    except ValueError as e:
+        raise ConfigError(str(e)) from e
+
+
+def plugins(group: str) -> list[str]:
+    """Names of all that are installed in a group."""
+    return [e.name for e in entry_points(group=group)]
+
+
+# Libraries that only some installations have, as extras of this package: what to say where one is absent.
+
+# Top module of a library -> the extra that brings it.
+EXTRA_OF = {"boto3": "aws", "botocore": "aws", "google": "gcp", "paramiko": "ssh"}
+
+
+@contextmanager
+def needed_for(what: str) -> Iterator[None]:
+    """Around the import of such a library. Raises HostUnfit with the command that installs what is absent."""
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        library = (e.name or "").partition(".")[0]
+        if library not in EXTRA_OF:
+            raise
+        extra = EXTRA_OF[library]
+        raise HostUnfit(f"{what} needs the extra '{extra}', which is not installed here: {install_command(extra)}") from None
+
+
+def install_command(extra: str) -> str:
+    """What to type on this host, in the environment that runs this program. It names libraries: no index has this package."""
+    marked = re.compile(rf"""(.+?)\s*;\s*extra\s*==\s*['"]{re.escape(extra)}['"]""")
+    wanted = [m[1] for m in map(marked.fullmatch, requires("spotsurfer") or []) if m is not None]
+    return shlex.join([sys.executable, "-m", "pip", "install", *wanted])

@@ -1,0 +1,1 @@
+"""The operator's settings, and where files lie."""

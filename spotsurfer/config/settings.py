@@ -1,0 +1,516 @@
+"""The operator's settings: a TOML file, overridden by SPOTSURFER_* variables; one class per section."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+
+from spotsurfer.common import plugins
+from spotsurfer.common.input_errors import did_you_mean, line_of
+from spotsurfer.common.units import parse_seconds, parse_usd
+from spotsurfer.config.paths import SOCKET_NAME, find_config, read_config, usual_data_dir
+from spotsurfer.core.scheduling.rightsizing import SizeRules
+from spotsurfer.model.errors import ConfigError
+from spotsurfer.model.job import SIZE_OFF
+from spotsurfer.model.snapshot import Limits
+
+# Kinds of values that settings consist of, and what their sections share.
+
+SHORTEST_SECONDS = 0.05  # of anything that is repeated
+
+
+def _absolute(value: object) -> Path:
+    path = Path(str(value)).expanduser()
+    if not str(value) or not path.is_absolute():
+        raise ValueError(f"is {value!r}, expected an absolute path")
+    return path
+
+
+def _interval(value: object) -> float:
+    seconds = parse_seconds(value)
+    if seconds < SHORTEST_SECONDS:
+        raise ValueError(f"is {value!r}, expected at least {SHORTEST_SECONDS} s")
+    return seconds
+
+
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+Interval = Annotated[float, BeforeValidator(_interval)]  # a duration that may not be zero
+UsdMicros = Annotated[int, BeforeValidator(parse_usd)]
+AbsolutePath = Annotated[Path, BeforeValidator(_absolute)]
+
+
+class Section(BaseModel):
+    """One table of the file: no other keys, no changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def one_of(value: str, known: tuple[str, ...]) -> str:
+    """The value, where it is known; raises ValueError."""
+    if value not in known:
+        raise ValueError(f"is {value!r}. {did_you_mean(value, known)}")
+    return value
+
+
+# The operator's settings of the front.
+
+PORTS = re.compile(r"(\d{1,5})-(\d{1,5})")
+
+
+class FrontSection(Section):
+    """[front]: where ports of jobs are answered."""
+
+    address: str = "127.0.0.1"
+    ports: str = "20500-20999"
+    wait: Interval = 600.0
+    connections_max: int = Field(512, ge=1, le=100_000)
+    machines: str = "private"
+
+    @field_validator("ports")
+    @classmethod
+    def _ports(cls, value: str) -> str:
+        found = PORTS.fullmatch(value)
+        if found is None or not 1 <= int(found[1]) <= int(found[2]) <= 65535:
+            raise ValueError(f'is {value!r}, expected the first and the last port, like "20500-20999"')
+        return value
+
+    @field_validator("machines")
+    @classmethod
+    def _machines(cls, value: str) -> str:
+        return one_of(value.lower(), ("private", "public"))
+
+    @property
+    def range(self) -> range:
+        """All ports."""
+        first, _, last = self.ports.partition("-")
+        return range(int(first), int(last) + 1)
+
+
+# The section [size] of the settings.
+
+LOOKS = (10.0, 20.0, 30.0, 60.0)
+
+
+class SizeSection(Section):
+    """[size]: how running jobs may be moved to other types, where a size policy is asked for them."""
+
+    look_seconds: Interval = 60.0
+    moves_per_hour: int = Field(12, ge=3)
+    cool_down_seconds: Seconds = 0.0
+    cpu_factor: float = Field(4.0, ge=1)
+    memory_factor: float = Field(4.0, ge=1)
+
+    @field_validator("look_seconds")
+    @classmethod
+    def _look(cls, value: float) -> float:
+        if value not in LOOKS:
+            raise ValueError(f"is {value:g} seconds, expected 10, 20, 30 or 60: whole windows of usage that make up a minute")
+        return value
+
+    def as_rules(self) -> SizeRules:
+        """The same as the value that decisions see."""
+        return SizeRules(**self.model_dump())
+
+
+# The operator's settings of SSH.
+
+
+class SshSection(Section):
+    """[ssh]: logging in to machines. Without a user nobody does."""
+
+    user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_.-]*$")] | None = None
+    key_file: AbsolutePath | None = None
+    port: int = Field(22, ge=1, le=65535)
+    address: str = "private"
+    nudge: bool = False
+
+    @field_validator("address")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        return one_of(value.lower(), ("private", "public"))
+
+
+# The operator's settings: a TOML file, overridden by SPOTSURFER_* variables; one class a section.
+#
+# What belongs here: names, types, defaults, checks. What each key means to a reader stands in config.example.toml, which a
+# test loads. Environment: SPOTSURFER_<SECTION>__<KEY>, e.g. SPOTSURFER_LIMITS__BUDGET_USD=25.
+
+STORE_SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
+
+
+class ControllerSection(Section):
+    """[controller]: this process."""
+
+    data_dir: AbsolutePath = Field(default_factory=usual_data_dir)
+    socket: AbsolutePath | None = None
+    listen: str | None = None
+    token_file: AbsolutePath | None = None
+    tick_seconds: Interval = 4.0
+    hurry_seconds: Interval = 0.25
+    offers_seconds: Interval = 30.0
+    log_level: str = "info"
+    log_format: str = "auto"
+
+    @field_validator("listen")
+    @classmethod
+    def _listen(cls, value: str | None) -> str | None:
+        if value is not None:
+            listen_address(value)
+        return value
+
+    @field_validator("log_level")
+    @classmethod
+    def _level(cls, value: str) -> str:
+        return one_of(value.lower(), ("debug", "info", "warning", "error"))
+
+    @field_validator("log_format")
+    @classmethod
+    def _format(cls, value: str) -> str:
+        return one_of(value.lower(), ("auto", "json", "text"))
+
+
+class StoreSection(Section):
+    """[store]: shared storage."""
+
+    url: str | None = None
+    options: dict[str, str] = Field(default_factory=dict)
+    key_file: AbsolutePath | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, value: str | None) -> str | None:
+        if value is not None and not re.match(rf"(?:{'|'.join(STORE_SCHEMES)})://", value):
+            raise ValueError(f"is {value!r}, expected a URL like file:///srv/store, s3://bucket/prefix, gs://… or az://…")
+        return value
+
+
+class LimitsSection(Section):
+    """[limits]: what no job may pass, and how long silence is borne."""
+
+    instances_max: int = Field(20, ge=1)
+    gpus_max: int | None = Field(None, ge=0)
+    hourly_max_usd: Annotated[UsdMicros, Field(gt=0)] | None = None
+    ageing_seconds: Interval = 600.0
+    stay_seconds: Interval = 120.0
+    budget_usd: UsdMicros | None = None
+    price_max_usd: Annotated[UsdMicros, Field(gt=0)] | None = None
+    instance_types: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    lease_seconds: Interval = 60.0
+    lease_margin_seconds: Seconds = 15.0
+    boot_limit_seconds: Interval = 600.0
+    listing_lag_seconds: Seconds = 30.0
+    deadline_reserve_seconds: Seconds = 300.0
+    drain_reserve_seconds: Seconds = 300.0
+    restore_failures_max: int = Field(1, ge=1)
+    launch_failures_max: int = Field(20, ge=1)
+    last_report_seconds: Seconds = 10.0
+    refusal_seconds: Seconds = 1800.0
+    release_again_seconds: Interval = 60.0
+    warm_wait_seconds: Seconds = 300.0
+    keep_seconds: Seconds = 300.0
+    precopy_gain_seconds: Seconds = 1.0
+    cooldown_seconds: Interval | None = None
+
+    def as_limits(self) -> Limits:
+        """The same as the value that `decide` sees."""
+        money = {f"{name}_micros": getattr(self, name) for name in ("budget_usd", "price_max_usd", "hourly_max_usd")}
+        return Limits(**self.model_dump(exclude={"budget_usd", "price_max_usd", "hourly_max_usd", "cooldown_seconds"}), **money)
+
+
+class AgentSection(Section):
+    """[agent]: how often agents look and speak; part of what they are started with."""
+
+    poll_seconds: Interval = 5.0
+    report_seconds: Interval = 30.0
+    notice_seconds: Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)] = 1.0
+    drain_margin_seconds: Seconds = 5.0
+    limit_seconds: Seconds = 0.0
+    ready_limit_seconds: Interval = 3600.0
+    hurry_seconds: Interval = 0.25
+    cache_bytes: int = Field(0, ge=0)
+    checkpoint_interval: Interval | None = None
+
+
+class CheckpointSection(Section):
+    """[checkpoint]: what making and reading checkpoints may take of a machine, and how they are kept."""
+
+    memory_bytes: int = Field(0, ge=0)
+    threads: int = Field(2, ge=1, le=64)
+    compression: str = "auto"
+    encrypt: bool = False
+    lazy: bool = True
+
+    @field_validator("compression")
+    @classmethod
+    def _compression(cls, value: str) -> str:
+        return one_of(value.lower(), ("auto", "none", "lz4", "zstd"))
+
+
+class ImagesSection(Section):
+    """[images]: container images that jobs bring along."""
+
+    cache_bytes: int = Field(0, ge=0)
+    authorities: list[AbsolutePath] = Field(default_factory=list)
+    insecure_registries: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+(:[0-9]+)?$")]] = Field(default_factory=list)
+
+
+class InputsSection(Section):
+    """[inputs]: what machines fetch for jobs; `options` by the beginning of an address, longer ones win; in obstore's names."""
+
+    cache_bytes: int = Field(0, ge=0)
+    options: dict[str, dict[str, str]] = Field(default_factory=dict)
+
+
+class RetentionSection(Section):
+    """[retention]: which checkpoints are kept."""
+
+    newest: int = Field(3, ge=1)
+    ended: Seconds = 7 * 86400.0
+    wait: Seconds = 600.0
+    every: Interval = 60.0
+
+
+class _Chosen(BaseModel):
+    """A section that names a plug-in and holds free tables for it (and for others, kept for later)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @model_validator(mode="after")
+    def _only_tables(self) -> _Chosen:
+        for key, value in (self.model_extra or {}).items():
+            if not isinstance(value, dict):
+                raise ValueError(f"has the unknown key {key!r}. {did_you_mean(key, ['name'])}")
+        return self
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The free table of the plug-in in use; empty when none is written."""
+        return self.table_of(self.name)
+
+    def table_of(self, name: str) -> dict[str, Any]:
+        """The free table of one plug-in."""
+        return dict((self.model_extra or {}).get(name, {}))
+
+
+class ProviderSection(_Chosen):
+    """[provider]: where machines come from; [provider.<name>] goes to that provider as it is."""
+
+    name: str = "local"
+
+
+class PolicySection(_Chosen):
+    """[policy]: which machine, what is bought for a deadline, how often is saved, which size; [policy.<name>] is that one's."""
+
+    name: str = "cheapest"
+    purchase: str = "surf"
+    interval: str = "surf"
+    size: str = SIZE_OFF
+
+
+class HooksSection(Section):
+    """[hooks]: commands on the controller's host."""
+
+    on_end: list[str] = Field(default_factory=list)
+    allow_remote: bool = False
+
+
+class SecretsSection(Section):
+    """[secrets]: of jobs, fetched with the controller's credentials."""
+
+    allow_remote: bool = False
+
+
+class RuntimeSection(Section):
+    """[runtime]: the agent's tarball."""
+
+    mirror: str | None = None
+    path: AbsolutePath | None = None
+
+
+class Settings(BaseSettings):
+    """All settings. Variables of the environment win over the values given here, those over the defaults."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SPOTSURFER_", env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
+    )
+    controller: ControllerSection = Field(default_factory=ControllerSection)
+    store: StoreSection = Field(default_factory=StoreSection)
+    limits: LimitsSection = Field(default_factory=lambda: LimitsSection.model_validate({}))
+    agent: AgentSection = Field(default_factory=lambda: AgentSection.model_validate({}))
+    checkpoint: CheckpointSection = Field(default_factory=lambda: CheckpointSection.model_validate({}))
+    images: ImagesSection = Field(default_factory=lambda: ImagesSection.model_validate({}))
+    inputs: InputsSection = Field(default_factory=lambda: InputsSection.model_validate({}))
+    retention: RetentionSection = Field(default_factory=lambda: RetentionSection.model_validate({}))
+    provider: ProviderSection = Field(default_factory=ProviderSection)
+    policy: PolicySection = Field(default_factory=PolicySection)
+    size: SizeSection = Field(default_factory=lambda: SizeSection.model_validate({}))
+    hooks: HooksSection = Field(default_factory=HooksSection)
+    secrets: SecretsSection = Field(default_factory=SecretsSection)
+    front: FrontSection = Field(default_factory=lambda: FrontSection.model_validate({}))
+    ssh: SshSection = Field(default_factory=lambda: SshSection.model_validate({}))
+    runtime: RuntimeSection = Field(default_factory=RuntimeSection)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment over file; no other source."""
+        return env_settings, init_settings
+
+    @model_validator(mode="after")
+    def _lease_is_long_enough(self) -> Settings:
+        need = 2 * max(self.agent.poll_seconds, self.agent.report_seconds)
+        if self.limits.lease_seconds < need:
+            raise ValueError(
+                f"[limits] lease_seconds is {self.limits.lease_seconds:g}, but must be at least twice [agent] poll_seconds and "
+                f"report_seconds ({need:g}): a shorter one would freeze healthy jobs"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _tick_is_short_enough(self) -> Settings:
+        tick, lease = self.controller.tick_seconds, self.limits.lease_seconds
+        if 2 * tick > lease:
+            raise ValueError(
+                f"[controller] tick_seconds is {tick:g}, but must be at most half of [limits] lease_seconds ({lease:g}): "
+                "machines that fell silent would be noticed too late"
+            )
+        return self
+
+    @property
+    def socket_path(self) -> Path:
+        """Where the API answers on this host."""
+        return self.controller.socket or self.controller.data_dir / SOCKET_NAME
+
+    @property
+    def token_path(self) -> Path:
+        """File with the token that TCP clients must show."""
+        return self.controller.token_file or self.controller.data_dir / "token"
+
+    @property
+    def key_path(self) -> Path:
+        """File with the secret that checkpoints are named, sealed and encrypted with."""
+        return self.store.key_file or self.controller.data_dir / "store.key"
+
+    @property
+    def runtime_dir(self) -> Path:
+        """Where the agent's runtime is built and looked for, by default in the data folder."""
+        return self.runtime.path or self.controller.data_dir / "runtime"
+
+    @property
+    def store_url(self) -> str:
+        """The store, by default a folder of the data folder."""
+        return self.store.url or (self.controller.data_dir / "store").as_uri()
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What an error message needs to say where a wrong value was written."""
+
+    path: Path | None
+    text: str
+    environment: Mapping[str, str]
+
+    def where(self, key: tuple[str, ...]) -> str:
+        """The variable, or file and line, that holds `key`."""
+        variable = "SPOTSURFER_" + "__".join(key).upper()
+        names = {name.upper() for name in self.environment}
+        if variable in names:
+            return f"Environment variable {variable}"
+        section = ".".join(key[:-1])
+        place = f"[{section}] {key[-1]}" if section else f"[{key[-1]}]"
+        line = line_of(self.text, key)
+        return f"{self.path}{f' line {line}' if line else ''}: {place}" if self.path else place
+
+
+def load_settings(explicit: Path | None = None) -> Settings:
+    """Settings from the file in force and the environment.
+
+    Raises ConfigError: one sentence that names file, line and key, or the variable, and what was expected.
+    """
+    path = find_config(explicit)
+    tables = read_config(path)
+    source = _Source(path, path.read_text() if path else "", os.environ)
+    _check_variables(os.environ)
+    try:
+        settings = Settings(**tables)
+    except ValidationError as e:
+        raise ConfigError(_sentence(e, source)) from None
+    except (SettingsError, TypeError) as e:
+        raise ConfigError(f"The environment can't be read as settings: {e}. Write SPOTSURFER_<SECTION>__<KEY>=value.") from None
+    _check_plugins(settings, source)
+    return settings
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port of "127.0.0.1:8470" or "[::1]:8470"; raises ValueError."""
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:]+)\]|([^:\s]+)):(\d{1,5})", text)
+    if match is None or int(match.group(3)) > 65535:
+        raise ValueError(f'is {text!r}, expected "address:port", e.g. "127.0.0.1:8470"')
+    return match.group(1) or match.group(2), int(match.group(3))
+
+
+def _sentence(error: ValidationError, source: _Source) -> str:
+    first, *others = error.errors()
+    key = tuple(str(x) for x in first["loc"] if not str(x).startswith("function-"))
+    more = f" ({len(others)} more after this.)" if others else ""
+    if first["type"] == "extra_forbidden":
+        what = "section" if len(key) == 1 else "key"
+        return f"{source.where(key)} is an unknown {what}. {did_you_mean(key[-1], _known(key[:-1]))}{more}"
+    cause = first.get("ctx", {}).get("error")
+    if first["type"] in ("model_type", "dict_type"):
+        text = f"is {first['input']!r}, expected a table"
+    else:
+        text = str(cause) if cause else f"is {first['input']!r}: {first['msg'].lower()}"
+    end = "" if text.endswith((".", "?")) else "."
+    if key:
+        return f"{source.where(key)} {text}{end}{more}"
+    return f"{source.path}: {text}{end}{more}" if source.path else f"{text[0].upper()}{text[1:]}{end}{more}"
+
+
+def _known(section: tuple[str, ...]) -> list[str]:
+    if not section:
+        return list(Settings.model_fields)
+    kind = Settings.model_fields[section[0]].annotation
+    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+
+
+def _check_variables(environment: Mapping[str, str]) -> None:
+    """The library passes over a variable whose section it does not know; a typing error must not go unseen."""
+    for name in environment:
+        section, nested, _ = name.upper().removeprefix("SPOTSURFER_").partition("__")
+        if name.upper().startswith("SPOTSURFER_") and nested and section.lower() not in Settings.model_fields:
+            hint = did_you_mean(section.lower(), Settings.model_fields)
+            raise ConfigError(f"Environment variable {name} names an unknown section. {hint}")
+
+
+def _check_plugins(settings: Settings, source: _Source) -> None:
+    """A table or name that belongs to no installed plug-in is a typing error."""
+    groups = (plugins.POLICIES, plugins.PURCHASE, plugins.INTERVAL, plugins.SIZE, plugins.PROVIDERS)
+    policy, purchase, interval, size, providers = (frozenset(plugins.plugins(g)) for g in groups)
+    wanted = [
+        ("provider", "name", settings.provider.name, providers),
+        ("policy", "name", settings.policy.name, policy),
+        ("policy", "purchase", settings.policy.purchase, purchase),
+        ("policy", "interval", settings.policy.interval, interval),
+        ("policy", "size", settings.policy.size, size | {SIZE_OFF}),
+        *(("provider", name, name, providers) for name in settings.provider.model_extra or {}),
+        *(("policy", name, name, policy | purchase | interval | size) for name in settings.policy.model_extra or {}),
+    ]
+    for section, key, name, known in wanted:
+        if name not in known:
+            where = source.where((section, key))
+            raise ConfigError(f"{where} names {name!r}, and no such {section} is installed. {did_you_mean(name, known)}")

@@ -1,0 +1,1 @@
+"""What the controller does with checkpoints: garbage collection, forks, rehearsals, long operations."""

@@ -1,0 +1,240 @@
+"""Looks after checkpoints in the background: marks the proven, drops the old, removes what nobody needs.
+
+Never in the tick: listing and reading manifests may take long, and nobody waits for it. One job at a time, under a lock of that
+job, so that a copy that is being made of it loses nothing. What is known lies in the store; a keeper that dies starts over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+from spotsurfer_wire import json_codec, messages, object_keys
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.messages import Report
+from spotsurfer_wire.store.port import ObjectStore, StoreError
+from sqlalchemy import Engine
+
+from spotsurfer.core.checkpoints.retention import RetentionRules
+from spotsurfer.core.facts.attempt_view import WORKING
+from spotsurfer.model.errors import SpotsurferError, Superseded
+from spotsurfer.model.job import ENDED, OVER, Attempt, Job, Rewind
+from spotsurfer.model.timeline_events import Kind
+from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import observations, timeline, usage
+from spotsurfer.store.garbage_collector import Asked, Collector, Step
+from spotsurfer.store.head_logs import ENTRIES_AT_ONCE, HeadLogs
+
+log = structlog.get_logger()
+SWEEP_EVERY = 60  # looks: chunks that a failed save left behind are looked for so often where nothing changes
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The operator's settings, seconds."""
+
+    newest: int = 3
+    ended_seconds: float = 7 * 86400.0
+    wait_seconds: float = 600.0
+    every_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStore:
+    """What keeping works with."""
+
+    engine: Engine
+    clock: Clock
+    store: ObjectStore
+    heads: HeadLogs
+    keys_of: Callable[[str], Keys]  # of a lineage
+    lead: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What of a job decides whether there is anything to collect."""
+
+    newest: int  # entry of its head log
+    proven: int
+    over: bool
+    rewind: Rewind | None
+    machines_gone: bool
+
+
+class CheckpointGc:
+    """One background thread; `look` is one pass over all jobs and may be called by anybody."""
+
+    def __init__(self, shop: CheckpointStore, settings: Retention) -> None:
+        self._shop, self._settings = shop, settings
+        self.collector = Collector(shop.store, settings.wait_seconds, shop.lead)
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._proven: set[tuple[str, str]] = set()
+        self._settled: dict[str, tuple[_Look | None, int]] = {}  # job -> what it looked like when all was clean, looks since
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the call under way."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(10.0)
+
+    def lock(self, job: str) -> threading.Lock:
+        """Whoever holds it can rely on every object of the job that a checkpoint names."""
+        return self._locks[job]
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._settings.every_seconds):
+            try:
+                self.look()
+            except Superseded:
+                return
+            except Exception:
+                log.exception("keeper.failed")
+
+    def look(self) -> None:
+        """Mark and collect for every job; the trouble of one is no other's."""
+        with self._shop.engine.begin() as c:
+            usage.thin(c, self._shop.clock.now())
+        with self._shop.engine.connect() as c:
+            jobs = [j for j in rows.all_jobs(c) if not self._is_done_with(j)]
+            attempts = rows.attempts(c, [j.id for j in jobs])
+            reports = observations.last_reports(c, [j.id for j in jobs])
+        for job in jobs:
+            if self._stop.is_set():
+                return
+            try:
+                self._prove(job, attempts[job.id], reports)
+                self._keep(job, attempts[job.id])
+            except (StoreError, ProtocolError) as e:
+                log.warning("keeper.trouble", job=job.id, error=str(e))
+
+    # ---------------------------------------------------------------- proof
+
+    def _prove(self, job: Job, attempts: Iterable[Attempt], reports: dict[tuple[str, int], Report]) -> None:
+        for a in attempts:
+            report = reports.get((job.id, a.number))
+            if a.from_checkpoint is not None and report is not None and lives(a, report):
+                self.prove(job, a.from_checkpoint, a.number, f"attempt {a.number} went on from it")
+
+    def prove(self, job: Job, checkpoint: str, attempt: int | None, why: str) -> None:
+        """Mark a checkpoint for good; only one that still has its manifest. Raises StoreError."""
+        if (job.id, checkpoint) in self._proven:
+            return
+        key = object_keys.proven_key(job.id, checkpoint)
+        if self._shop.store.get_range(object_keys.manifest_key(job.id, checkpoint), 0, 1) is not None:
+            mark = messages.Proof(attempt or 0, why, self._shop.clock.now().isoformat())
+            if self._shop.store.create(key, json_codec.encode(mark)):
+                moment = Moment(
+                    self._shop.clock.now(),
+                    job.id,
+                    attempt,
+                    str(Kind.PROVEN),
+                    f"checkpoint {checkpoint} is proven: {why}",
+                    {"checkpoint": checkpoint},
+                )
+                with self._shop.engine.begin() as c:
+                    timeline.add(c, moment)
+        self._proven.add((job.id, checkpoint))
+
+    # ---------------------------------------------------------------- collection
+
+    def asked(self, job: Job, sweep: bool = True) -> Asked:
+        """What the collector is to do for a job now. Raises StoreError, ProtocolError."""
+        log, over = self._shop.heads.log(job.id), self._over(job)
+        if over:
+            log.refresh(ENTRIES_AT_ONCE)
+            self._check_known(job, log)
+        wanted = {job.rewind.checkpoint: "its user goes back to it"} if job.rewind is not None else {}
+        keys = self._shop.keys_of(job.lineage or job.id)
+        return Asked(job.id, RetentionRules(self._settings.newest, over), keys, wanted, sweep, log)
+
+    def _check_known(self, job: Job, log: HeadLog) -> None:
+        """A job that is over by a database from a backup may have been taken up again since, and live on what is removed."""
+        owner = log.newest.epoch if log.newest is not None else 0
+        with self._shop.engine.connect() as c:
+            if owner and not rows.has_attempt(c, job.id, owner):
+                raise ProtocolError(
+                    f"the store knows attempt {owner} of {job.id}, and this database does not: it is from a backup, "
+                    "so nothing of the job is removed"
+                )
+
+    def collect(self, job: Job) -> Step:
+        """One step for one job, and a moment in its timeline where something was removed. Raises StoreError, ProtocolError."""
+        with self._locks[job.id]:
+            step = self.collector.step(self.asked(job))
+        self._say(job, step)
+        return step
+
+    def plan(self, job: Job) -> Step:
+        """What collection would do. Raises StoreError, ProtocolError."""
+        with self._locks[job.id]:
+            return self.collector.plan(self.asked(job))
+
+    def _is_done_with(self, job: Job) -> bool:
+        """Ended, all of its machines gone, and collected since: only time, or its user, changes anything. Asks nobody."""
+        settled, _ = self._settled.get(job.id, (None, 0))
+        return job.state in ENDED and settled is not None and settled.machines_gone and self._over(job) == settled.over
+
+    def _over(self, job: Job) -> bool:
+        """Its checkpoints are not needed any more."""
+        ended_for = self._shop.clock.now() - job.ended_at if job.ended_at is not None else timedelta(0)
+        return job.state in ENDED and ended_for.total_seconds() >= self._settings.ended_seconds
+
+    def _keep(self, job: Job, attempts: Iterable[Attempt]) -> None:
+        newest = self._shop.heads.log(job.id).newest
+        marks = sum(1 for j, _ in self._proven if j == job.id)
+        over, gone = self._over(job), all(a.state in OVER for a in attempts)
+        looks_like = _Look(newest.number if newest else 0, marks, over, job.rewind, gone)
+        settled, looks = self._settled.get(job.id, (None, 0))
+        ended = job.state in ENDED
+        if settled == looks_like and (ended or looks < SWEEP_EVERY):
+            self._settled[job.id] = (settled, looks + 1)
+            return
+        step = self.collect(job)
+        if over and not any(v.keep for v in step.verdicts):  # nothing is left that could go on with them
+            self._shop.store.delete([object_keys.secrets_key(job.id)])
+        if step.clean and not step.dropped:
+            self._settled[job.id] = (looks_like, 0)
+
+    def forget(self, job: str) -> None:
+        """Something of it changed that the head log does not show: look again."""
+        self._settled.pop(job, None)
+
+    def _say(self, job: Job, step: Step) -> None:
+        if not step.dropped and not step.deleted:
+            return
+        log.info("keeper.collected", job=job.id, checkpoints=step.dropped, objects=step.deleted)
+        if step.dropped:
+            why = {v.id: v.why for v in step.verdicts}
+            text = "; ".join(f"checkpoint {c} was dropped: {why[c]}" for c in step.dropped)
+            with self._shop.engine.begin() as c:
+                timeline.add(c, Moment(self._shop.clock.now(), job.id, None, str(Kind.DROPPED), text))
+
+
+def lives(attempt: Attempt, report: Report) -> bool:
+    """The job went on there with all of its memory."""
+    went_on = report.state in WORKING and not attempt.restore_failed
+    return went_on and not report.arriving_bytes and report.restore_seconds is not None
+
+
+def trouble(error: Exception, what: str) -> SpotsurferError:
+    """A store's failure as a user should hear it."""
+    from spotsurfer.model.errors import StoreDamaged, StoreUnwritable
+
+    if isinstance(error, ProtocolError):
+        return StoreDamaged(f"{what}: {error}; `spotsurfer store check` shows the extent")
+    return StoreUnwritable(f"{what}: {error}; check store.url and its rights")

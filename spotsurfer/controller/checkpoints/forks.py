@@ -1,0 +1,244 @@
+"""Copies of a job that go their own way from a checkpoint. Made in the store; no byte passes through here.
+
+A copy has everything of its own (chunks are hard links in a local store, copied by the service in a cloud), so that neither
+job's end touches the other. It shares its origin's *lineage*: the keys that name and seal the chunks. The order of writes ends
+with the row: before it there is no job, and what a crash left is removed at the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from spotsurfer_wire import json_codec, manifest, object_keys, sealed_objects
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.head_log import HeadLog
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.messages import Head, HeadKind, Spec
+from spotsurfer_wire.store.port import CopyingStore, StoreError
+
+from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, trouble
+from spotsurfer.controller.checkpoints.operations import Operation
+from spotsurfer.jobspec.validate import NAME, NAME_EXPECTED
+from spotsurfer.model.errors import NotFound, UsageError
+from spotsurfer.model.job import Job, JobId, JobState, Parent
+from spotsurfer.model.timeline_events import Kind
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import journal, timeline
+from spotsurfer.store.garbage_collector import objects_of
+from spotsurfer.store.head_logs import chosen
+from spotsurfer.store.job_output import chain, segments
+
+THREADS = 8
+OUTPUT_TRIES = 3
+FIRST = object_keys.checkpoint_id(0, 1)  # of a copy: older than any that an attempt makes
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to copy. `checkpoint` None = the newest; a rehearsal takes no inputs and publishes nothing."""
+
+    job: str
+    checkpoint: str | None = None
+    name: str | None = None
+    rehearsal: bool = False
+
+
+class Forks:
+    """Makes copies."""
+
+    def __init__(
+        self,
+        shop: CheckpointStore,
+        store: CopyingStore,
+        keeper: CheckpointGc,
+        new_id: Callable[[str], JobId],
+        poke: Callable[[], None],
+    ) -> None:
+        self._shop, self._store, self._keeper, self._new_id, self._poke = shop, store, keeper, new_id, poke
+
+    def fork(self, order: Order, errand: Operation) -> Job:
+        """A new job that will go on from the checkpoint. UsageError, NotFound, StoreUnwritable, StoreDamaged, CalledOff."""
+        if order.name is not None and not NAME.fullmatch(order.name):
+            raise UsageError(f"the name is {order.name!r}, expected {NAME_EXPECTED}")
+        with self._shop.engine.connect() as c:
+            parent = rows.named_job(c, order.job)
+        log = HeadLog(self._store, parent.id)
+        child = self._new_id(order.name or parent.spec.name)
+        with self._keeper.lock(parent.id), self._shop.engine.begin() as c:
+            entry = journal.begin(c, f"fork/{parent.id}/{child}", self._shop.clock.now())
+        try:
+            with self._keeper.lock(parent.id):
+                log.refresh()
+                made = self._copy(parent, child, _wanted(parent, order, log.entries), log.entries, order, errand)
+        except (StoreError, ProtocolError) as e:
+            self._remove(child)
+            raise trouble(e, f"{parent.id} can't be copied") from e
+        except BaseException:
+            self._remove(child)
+            raise
+        finally:
+            with self._shop.engine.begin() as c:
+                journal.finish(c, entry, "done", self._shop.clock.now())
+        self._poke()
+        return made
+
+    def again(self) -> None:
+        """At start-up: remove what a crash left of copies that never became jobs."""
+        with self._shop.engine.connect() as c:
+            left = [(n, a.split("/")[2]) for n, a in journal.unfinished(c) if a.startswith("fork/")]
+            known = {j.id for j in rows.all_jobs(c)}
+        for number, child in left:
+            if child not in known and not self._began(child):
+                self._remove(child)
+            with self._shop.engine.begin() as c:
+                journal.finish(c, number, "left by a crash", self._shop.clock.now())
+
+    def _began(self, child: str) -> bool:
+        """A machine had the copy, or that can't be found out: it is a job that this database, from a backup, does not know."""
+        log = HeadLog(self._store, child)
+        try:
+            log.refresh()
+        except (StoreError, ProtocolError):
+            return True
+        return log.newest is not None and log.newest.epoch > 0
+
+    def _remove(self, child: str) -> None:
+        try:
+            self._store.delete([x.key for x in self._store.list(object_keys.job_prefix(child))])
+        except StoreError:
+            return  # it is no job, nobody looks at it
+
+    def _copy(
+        self, parent: Job, child: JobId, checkpoint: str, entries: Sequence[Head], order: Order, errand: Operation
+    ) -> Job:
+        lineage = parent.lineage or parent.id
+        keys = self._shop.keys_of(lineage)
+        keys = replace(keys, encrypts=keys.encrypts or parent.spec.must_encrypt)
+        data = manifest.stored(self._store, parent.id, checkpoint)
+        if data is None:
+            raise NotFound(f"checkpoint {checkpoint} of {parent.id} was removed; `spotsurfer checkpoints` lists what there is")
+        image = manifest.decode(data, keys, parent.id, checkpoint)
+        self._objects(parent.id, child, image, errand)
+        self._pins(parent.id, child)
+        if not order.rehearsal:
+            self._inputs(parent.id, child)
+            self._output(parent.id, child, image, entries)
+        mine = replace(image, id=FIRST, job=child, epoch=0, sequence=1, base=None, lineage=lineage)
+        self._store.create(object_keys.manifest_key(child, FIRST), manifest.encode(mine, keys))
+        self._store.create(object_keys.head_key(child, 1), json_codec.encode(self._first_head(child, mine)))
+        self._secrets(parent.id, child, keys)
+        self._spec(parent.id, child, order)
+        return self._row(parent, child, checkpoint, order)
+
+    def _objects(self, parent: str, child: str, image: Manifest, errand: Operation) -> None:
+        packs = {c.pack for c in image.chunks if c.pack}
+        names = sorted(objects_of(image))
+        pairs = [
+            (object_keys.pack_key(parent, n), object_keys.pack_key(child, n))
+            if n in packs
+            else (object_keys.chunk_key(parent, n), object_keys.chunk_key(child, n))
+            for n in names
+        ]
+        with ThreadPoolExecutor(THREADS) as pool:
+            for n, _ in enumerate(pool.map(lambda p: self._store.copy(*p), pairs)):
+                errand.progress("copying", n + 1, len(pairs))
+
+    def _pins(self, parent: str, child: str) -> None:
+        """What the names of its container image and of its inputs mean stays what they meant to the parent."""
+        for key in (object_keys.image_key, object_keys.inputs_key):
+            if self._store.get(key(parent)) is not None:
+                self._store.copy(key(parent), key(child))
+
+    def _inputs(self, parent: str, child: str) -> None:
+        prefix = object_keys.input_key(parent, "")
+        for x in self._store.list(prefix):
+            self._store.copy(x.key, object_keys.input_key(child, x.key.removeprefix(prefix)))
+
+    def _output(self, parent: str, child: str, image: Manifest, entries: Sequence[Head]) -> None:
+        """What the job had printed by then is part of the copy, as that of an attempt 0.
+
+        The parent's agent merges pieces meanwhile: where one is gone that was there a moment ago, another one has its bytes.
+        """
+        for tries_left in reversed(range(OUTPUT_TRIES)):
+            try:
+                self._printed(parent, child, image, chain(entries, image.epoch))
+            except StoreError:
+                if not tries_left:
+                    raise
+            else:
+                return
+
+    def _printed(self, parent: str, child: str, image: Manifest, attempts: Sequence[int]) -> None:
+        pieces = {x.key: x for x in self._store.list(object_keys.log_prefix(parent))}
+        for stream, length in image.log.items():
+            for s in segments(pieces.values(), stream, attempts):
+                end = min(s.end, length)
+                if s.start >= end:
+                    continue
+                key = object_keys.log_key(child, 0, stream, s.start, end)
+                if s.skip == 0 and pieces[s.key].size == end - s.start:
+                    self._store.copy(s.key, key)
+                    continue
+                data = self._store.get_range(s.key, s.skip, end - s.start)
+                if data is None:
+                    raise StoreError(f"{s.key} is gone")
+                self._store.create(key, data)
+
+    def _first_head(self, child: str, image: Manifest) -> Head:
+        return Head(
+            number=1,
+            kind=HeadKind.COMMIT,
+            epoch=0,
+            checkpoint=FIRST,
+            sequence=1,
+            final=False,
+            done=None,
+            cpu_seconds=image.cpu_seconds,
+            nonce=f"fork-{child}",
+            at=self._shop.clock.now().isoformat(),
+        )
+
+    def _secrets(self, parent: str, child: str, keys: Keys) -> None:
+        """Sealed anew: they open for one job only."""
+        if found := sealed_objects.fetch_secrets(self._store, keys, parent):
+            self._store.create(object_keys.secrets_key(child), sealed_objects.seal_secrets(found, keys, child))
+
+    def _spec(self, parent: str, child: str, order: Order) -> None:
+        data = self._store.get(object_keys.spec_key(parent))
+        if data is None:
+            raise ProtocolError(f"{parent} has no specification in the store")
+        spec = replace(json_codec.decode(Spec, data), job=child)
+        if order.rehearsal:
+            spec = replace(spec, outputs=[], checkpoint_interval_seconds=None, rehearses=parent)
+        self._store.create(object_keys.spec_key(child), json_codec.encode(spec))
+
+    def _row(self, parent: Job, child: JobId, checkpoint: str, order: Order) -> Job:
+        now = self._shop.clock.now()
+        name = order.name or (f"{parent.spec.name}-rehearsal" if order.rehearsal else parent.spec.name)
+        spec = replace(parent.spec, name=name)
+        if order.rehearsal:
+            spec = replace(spec, on_end=(), outputs=(), retries=0)
+        origin = Parent(parent.id, checkpoint, order.rehearsal)
+        row = Job(child, spec, JobState.QUEUED, 1, now, parent=origin, lineage=parent.lineage or parent.id)
+        what = "rehearsal" if order.rehearsal else "copy"
+        with self._shop.engine.begin() as c:
+            rows.add_job(c, row)
+            text = f"{spec.name}: a {what} of {parent.id} from checkpoint {checkpoint}"
+            timeline.add(c, Moment(now, child, None, str(Kind.SUBMITTED), text))
+            data: dict[str, str | int | float | bool | None] = {"job": child, "checkpoint": checkpoint}
+            told = f"a {what}, {child}, goes on from checkpoint {checkpoint}"
+            timeline.add(c, Moment(now, parent.id, None, str(Kind.FORKED), told, data))
+        return row
+
+
+def _wanted(parent: Job, order: Order, entries: Sequence[Head]) -> str:
+    newest = entries[-1].checkpoint if entries else None
+    found = newest if order.checkpoint is None else chosen(order.checkpoint, entries)
+    if found is None:
+        what = f"no checkpoint {order.checkpoint!r}" if order.checkpoint else "no checkpoint yet"
+        raise NotFound(f"job {parent.id} has {what}; `spotsurfer checkpoints {parent.id}` lists them")
+    return found

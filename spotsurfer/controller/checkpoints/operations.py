@@ -1,0 +1,94 @@
+"""Long work that a user asked for: it runs beside everything else, says how far it is, and can be called off."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from spotsurfer.model.errors import Conflict, NotFound, SpotsurferError
+
+log = structlog.get_logger()
+KEEP = 50  # finished ones that are remembered
+AT_ONCE = 4
+
+
+class CalledOff(Conflict):
+    """Its user does not want it any more."""
+
+
+@dataclass
+class Operation:
+    """One piece of work. `result` or `error` when it is `done`."""
+
+    id: str
+    what: str
+    done: bool = False
+    stage: str = ""
+    at: int = 0
+    of: int = 0
+    result: dict[str, Any] | None = None
+    error: SpotsurferError | None = None
+    called_off: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def progress(self, stage: str, at: int = 0, of: int = 0) -> None:
+        """Say how far it is; raises CalledOff when nobody wants it any more."""
+        self.stage, self.at, self.of = stage, at, of
+        if self.called_off.is_set():
+            raise CalledOff(f"{self.what} was called off")
+
+
+Work = Callable[[Operation], dict[str, Any]]
+
+
+class Operations:
+    """Those under way and the last finished ones. Nothing of it outlives the controller, and nothing relies on it."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Operation] = {}
+        self._lock = threading.Lock()
+
+    def start(self, what: str, work: Work) -> Operation:
+        """Begin. Raises Conflict where too many run."""
+        with self._lock:
+            if sum(not e.done for e in self._all.values()) >= AT_ONCE:
+                raise Conflict(f"{AT_ONCE} long commands run already: wait for one of them to end")
+            for old in [e.id for e in self._all.values() if e.done][:-KEEP]:
+                del self._all[old]
+            errand = Operation(secrets.token_hex(8), what)
+            self._all[errand.id] = errand
+        threading.Thread(target=self._run, args=(errand, work), name=f"errand-{what}", daemon=True).start()
+        return errand
+
+    def look(self, number: str, wait_seconds: float = 0.0) -> Operation:
+        """How far it is; waits for its end for so long. Raises NotFound."""
+        errand = self._all.get(number)
+        if errand is None:
+            raise NotFound("that command is not known any more: the controller was restarted; repeat it")
+        errand.ended.wait(wait_seconds)
+        return errand
+
+    def call_off(self, number: str) -> None:
+        """It need not go on; what it did so far stays sound."""
+        self.look(number).called_off.set()
+
+    def stop(self) -> None:
+        """The controller ends."""
+        for errand in list(self._all.values()):
+            errand.called_off.set()
+
+    def _run(self, errand: Operation, work: Work) -> None:
+        try:
+            errand.result = work(errand)
+        except SpotsurferError as e:
+            errand.error = e
+        except Exception as e:
+            log.exception("errand.failed", what=errand.what)
+            errand.error = SpotsurferError(f"{errand.what} failed inside: {e}")
+        errand.done = True
+        errand.ended.set()

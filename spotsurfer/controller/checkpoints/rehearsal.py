@@ -1,0 +1,195 @@
+"""Does the newest checkpoint come to life elsewhere? Tried on a spare machine while the job runs on.
+
+A rehearsal is a copy of the job with a short life: its machine is walled off from every network, nothing of it is published,
+its cost is its parent's, and when it has shown that it lives it is thrown away. What it proves is its parent's checkpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.messages import AgentConfig, Report
+from spotsurfer_wire.store.port import StoreError
+
+from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, lives
+from spotsurfer.controller.checkpoints.forks import Forks, Order
+from spotsurfer.controller.checkpoints.operations import Operation
+from spotsurfer.model.errors import Conflict, RehearsalFailed
+from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobId, JobState, rehearses
+from spotsurfer.model.timeline_events import Kind
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import observations, timeline
+from spotsurfer.store.job_output import printed_bytes
+
+LIVES_SECONDS = 5.0  # it is watched for so long
+LOOK_SECONDS = 0.3
+REPORT_SECONDS = 2.0  # its agent reports at least so often: it is watched for signs of life
+LIMIT_SECONDS = 1800.0  # for a machine to be had, the restore and all; its machine ends itself soon after
+LIFE_SECONDS = 2400.0  # the machine powers itself off then, whoever is still there
+
+
+@dataclass(slots=True)
+class _Seen:
+    """How far the rehearsal came."""
+
+    ready_at: float = 0.0
+    granted_at: float = 0.0
+    alive_at: float = 0.0
+    first: Report | None = None
+    last: Report | None = None
+    printed_before: int = 0
+    printed: int = 0
+
+
+class Rehearsals:
+    """Runs them; `cancel` ends a job."""
+
+    def __init__(self, shop: CheckpointStore, forks: Forks, keeper: CheckpointGc, cancel: Callable[[str], Job]) -> None:
+        self._shop, self._forks, self._keeper, self._cancel = shop, forks, keeper, cancel
+        self._under_way: set[JobId] = set()
+        self._left: set[JobId] | None = None  # not over, or not removed from the store; None = not looked yet
+
+    def rehearse(self, job: str, errand: Operation) -> dict[str, Any]:
+        """The figures of one that came to life. Raises RehearsalFailed, NotFound, CalledOff."""
+        began = time.monotonic()
+        errand.progress("copying")
+        with self._shop.engine.connect() as c:
+            parent = rows.named_job(c, job)
+        if parent.parent is not None and parent.parent.rehearsal:
+            raise Conflict(f"{parent.id} is a rehearsal itself")
+        child = self._forks.fork(Order(parent.id, rehearsal=True), errand)
+        self._under_way.add(child.id)
+        if self._left is not None:
+            self._left.add(child.id)
+        assert child.parent is not None
+        checkpoint, seen = child.parent.checkpoint, _Seen()
+        try:
+            self._watch(child, seen, errand, began + LIMIT_SECONDS)
+        except RehearsalFailed as e:
+            self._say(parent, f"the rehearsal of checkpoint {checkpoint} failed: {e}", False)
+            raise
+        finally:
+            self._end(child)
+        self._keeper.prove(parent, checkpoint, None, "a rehearsal of it lived")
+        self._keeper.forget(parent.id)
+        result = self._result(parent, child, checkpoint, seen, began)
+        self._say(parent, f"checkpoint {checkpoint} came to life elsewhere within {result['alive_seconds']:.1f} s", True)
+        return result
+
+    def tidy(self) -> None:
+        """Ends rehearsals that nobody watches any more, and removes from the store what is over. Raises StoreError."""
+        with self._shop.engine.connect() as c:
+            if self._left is None:
+                self._left = {j.id for j in rows.all_jobs(c) if rehearses(j)}
+            found = [rows.load_job(c, j) for j in sorted(self._left)]
+            attempts = rows.attempts(c, sorted(self._left))
+        for child in found:
+            if child.state not in ENDED and child.id not in self._under_way:
+                self._end(child)
+            if child.state in ENDED and all(a.state in OVER for a in attempts[child.id]):
+                self._shop.store.delete([x.key for x in self._shop.store.list(object_keys.job_prefix(child.id))])
+                self._left.discard(child.id)
+
+    # ---------------------------------------------------------------- watching
+
+    def _watch(self, child: Job, seen: _Seen, errand: Operation, until: float) -> None:
+        while True:
+            job, attempt, report = self._look(child)
+            self._stage(errand, seen, attempt)
+            why = _failed(job, attempt, report)
+            if why:
+                raise RehearsalFailed(f"{why.rstrip('.')}.")
+            if attempt is not None and report is not None and lives(attempt, report) and self._moved(child, seen, report):
+                return
+            if time.monotonic() > until:
+                raise RehearsalFailed(f"it was not seen alive within {LIMIT_SECONDS:.0f} s: {job.reason or errand.stage}.")
+            time.sleep(LOOK_SECONDS)
+
+    def _stage(self, errand: Operation, seen: _Seen, attempt: Attempt | None) -> None:
+        now = time.monotonic()
+        if attempt is not None and attempt.granted_at is not None and not seen.granted_at:
+            seen.granted_at = now
+        stage = "waiting for a machine" if not seen.granted_at else "restoring"
+        errand.progress("watching" if seen.alive_at else stage)
+
+    def _moved(self, child: Job, seen: _Seen, report: Report) -> bool:
+        """Whether it was watched long enough. A program that only sleeps lives, too: then its processes are all there is."""
+        now = time.monotonic()
+        seen.printed = self._printed(child)
+        if not seen.alive_at:
+            seen.alive_at, seen.first, seen.printed_before = now, report, seen.printed
+        seen.last = report
+        return now - seen.alive_at >= LIVES_SECONDS and seen.first is not None and report.sequence > seen.first.sequence
+
+    def _printed(self, child: Job) -> int:
+        try:
+            return printed_bytes(self._shop.store.list(object_keys.log_prefix(child.id)))
+        except StoreError:
+            return 0
+
+    def _look(self, child: Job) -> tuple[Job, Attempt | None, Report | None]:
+        with self._shop.engine.connect() as c:
+            job = rows.load_job(c, child.id)
+            attempts = rows.attempts(c, [child.id])[child.id]
+            reports = observations.last_reports(c, [child.id])
+        newest = next((a for a in reversed(attempts) if a.granted_at is not None), attempts[-1] if attempts else None)
+        return job, newest, reports.get((child.id, newest.number)) if newest is not None else None
+
+    # ---------------------------------------------------------------- the end
+
+    def _end(self, child: Job) -> None:
+        try:
+            self._cancel(child.id)
+        except Conflict:
+            pass  # it ended by itself
+        finally:
+            self._under_way.discard(child.id)
+
+    def _result(self, parent: Job, child: Job, checkpoint: str, seen: _Seen, began: float) -> dict[str, Any]:
+        first, last = seen.first, seen.last
+        assert first is not None
+        assert last is not None
+        return {
+            "job": parent.id,
+            "rehearsal": child.id,
+            "checkpoint": checkpoint,
+            "machine_seconds": seen.granted_at - began,
+            "restore_seconds": first.restore_seconds,
+            "alive_seconds": seen.alive_at - began,
+            "watched_seconds": time.monotonic() - seen.alive_at,
+            "cpu_seconds": last.cpu_seconds - first.cpu_seconds,
+            "printed_bytes": seen.printed - seen.printed_before,
+            "memory_bytes": last.memory_bytes,
+        }
+
+    def _say(self, parent: Job, text: str, good: bool) -> None:
+        moment = Moment(self._shop.clock.now(), parent.id, None, str(Kind.REHEARSED), text, {"alive": good})
+        with self._shop.engine.begin() as c:
+            timeline.add(c, moment)
+
+
+def _failed(job: Job, attempt: Attempt | None, report: Report | None) -> str:
+    """Why it will not come to life any more, or empty."""
+    if attempt is not None and attempt.restore_failed:
+        return attempt.reason or "the restore failed"
+    if report is not None and report.error_kind == "lost":
+        return report.error
+    if attempt is not None and attempt.granted_at is not None and attempt.reason:
+        return f"its machine was lost ({attempt.reason}): rehearse again"
+    if job.state is JobState.HELD:
+        return job.reason
+    return "" if job.state not in ENDED else f"it ended by itself ({job.state})"
+
+
+def of_job(config: AgentConfig, job: Job) -> AgentConfig:
+    """What the machines of this job are started with: a copy has its origin's keys, a rehearsal a short and lonely life."""
+    config = replace(config, lineage=job.lineage)
+    if not rehearses(job):
+        return config
+    often = min(config.report_seconds, REPORT_SECONDS)
+    return replace(config, walled=True, life_seconds=LIFE_SECONDS, report_seconds=often)

@@ -1,0 +1,301 @@
+"""Turns agents' reports and price changes into timeline events, progress and lasting figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import structlog
+from spotsurfer_wire.messages import MAIN, WORKLOAD_DEAD, Fit, NearMiss, Report, StepRun, say
+from sqlalchemy import Connection, Engine
+
+from spotsurfer.common.units import size
+from spotsurfer.controller.history.usage import newest, windows
+from spotsurfer.controller.isolation import NOBODYS
+from spotsurfer.controller.machines.interruption_events import InterruptionEvents, Notice
+from spotsurfer.controller.observe import Observer
+from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptNumber, AttemptState, JobId
+from spotsurfer.model.market import Offer
+from spotsurfer.model.snapshot import JobSeen, Snapshot
+from spotsurfer.model.timeline_events import Kind
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import observations, timeline, usage
+
+# How much of a job's work is done: the time it ran, without what was lost with a machine and has to be done again.
+
+KEPT_ALL = ("keeping", "drained", "finished")  # what an agent says last when nothing is lost with its machine
+
+
+def done_seconds(attempts: Sequence[Attempt], told: Mapping[int, tuple[datetime, Report]], saved: bool, now: datetime) -> float:
+    """Seconds of running that count, over all attempts. `told`: the last report of each, and when it came, on our clock.
+
+    `saved` False: the job can't be saved, so that only what runs now counts. Machines are reckoned to be equally fast.
+    """
+    granted = [a for a in attempts if a.granted_at is not None]
+    total = 0.0
+    for a in granted:
+        at, report = told.get(a.number, (a.granted_at, None))
+        runs = a.state in HOLDS and a.state is not AttemptState.RESTORING
+        ran = _ran(a, now if runs else at, report)
+        if runs or (report is not None and str(report.state) in KEPT_ALL and saved):
+            total += ran
+        elif saved and report is not None and report.save_age_seconds is not None:
+            total += max(0.0, ran - report.save_age_seconds)
+    return total
+
+
+def at_risk_seconds(
+    attempts: Sequence[Attempt], told: Mapping[int, tuple[datetime, Report]], saved: bool, now: datetime
+) -> float:
+    """Of `done_seconds`, those that would have to be done again if the job's machine were gone now without a word."""
+    holder = next((a for a in attempts if a.state in HOLDS and a.state is not AttemptState.RESTORING and a.granted_at), None)
+    if holder is None or holder.granted_at is None:
+        return 0.0
+    at, report = told.get(holder.number, (holder.granted_at, None))
+    ran = _ran(holder, now, report)
+    if not saved or report is None or report.save_age_seconds is None:
+        return ran
+    return min(ran, report.save_age_seconds + max(0.0, (now - at).total_seconds()))
+
+
+def _ran(a: Attempt, until: datetime | None, report: Report | None) -> float:
+    """From the job's start there until then."""
+    if a.granted_at is None or until is None:
+        return 0.0
+    restored = (report.restore_seconds or 0.0) if report is not None else 0.0
+    return max(0.0, (until - a.granted_at).total_seconds() - restored)
+
+
+# Turns what agents report, and prices that change, into moments of the timeline and lasting figures.
+
+log = structlog.get_logger()
+GROWTH = 1.5  # after a near miss a machine must have so many times the memory: the next size of most families has twice
+Data = dict[str, str | int | float | bool | None]
+Key = tuple[JobId, AttemptNumber]
+
+
+class EventRecorder:
+    """Remembers the last report and price of each attempt of the jobs that are open, to tell what is new.
+
+    Of a job that it does not know, because it is new, was opened again, or the controller was restarted, the database tells.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._prices: dict[Key, int] = {}
+        self._floors: dict[str, int] = {}  # job -> bytes of memory that near misses showed to be needed
+        self._kills: dict[str, frozenset[AttemptNumber]] = {}  # job -> attempts that ended because memory did
+        self._last: dict[tuple[str, int], tuple[datetime, Report]] = {}
+        self._jobs: frozenset[JobId] = frozenset()
+
+    def attend(self, jobs: Sequence[JobSeen]) -> None:
+        """These are open from now on: learn what was said of those that are not known yet, and forget all others."""
+        now_open = frozenset(s.job.id for s in jobs)
+        if gone := self._jobs - now_open:
+            self._last = {k: said for k, said in self._last.items() if k[0] not in gone}
+            self._prices = {k: price for k, price in self._prices.items() if k[0] not in gone}
+            self._floors = {job: floor for job, floor in self._floors.items() if job not in gone}
+            self._kills = {job: kills for job, kills in self._kills.items() if job not in gone}
+        if come := now_open - self._jobs:
+            with self._engine.connect() as connection:
+                found = observations.last_words(connection, sorted(come))
+            self._last |= found
+            for _, report in found.values():
+                self._learn(report)
+        self._jobs = now_open
+
+    def words(self, attempts: Sequence[Attempt]) -> dict[AttemptNumber, Report]:
+        """The last report of each attempt of a job, of those that ever spoke."""
+        return {a.number: self._last[a.job, a.number][1] for a in attempts if (a.job, a.number) in self._last}
+
+    def reckoned(self, snapshot: Snapshot, now: datetime) -> Snapshot:
+        """The snapshot with what agents said before: how much work is done, and what a save cost."""
+        return replace(snapshot, jobs=[self._reckoned(seen, now) for seen in snapshot.jobs])
+
+    def _reckoned(self, seen: JobSeen, now: datetime) -> JobSeen:
+        job = seen.job
+        words = {int(a.number): w for a in seen.attempts if (w := self._last.get((a.job, a.number))) is not None}
+        reports = [report for _, (_, report) in sorted(words.items())]
+        saves = [r.frozen_seconds / r.saves for r in reports if r.saves and r.frozen_seconds]
+        known = replace(seen, save_seconds=saves[-1] if saves else None)
+        if job.spec.deadline_seconds is None:
+            return known
+        saved = job.spec.engine != "none"
+        done = done_seconds(seen.attempts, words, saved, now)
+        return replace(known, done_seconds=done, at_risk_seconds=at_risk_seconds(seen.attempts, words, saved, now))
+
+    def record(self, observer: Observer, snapshot: Snapshot, now: datetime) -> None:
+        """Write down what changed since the last tick."""
+        known = {(s.job.id, a.number) for s in snapshot.jobs for a in s.attempts}
+        changed = [h.report for k in sorted(observer.changed) if (h := observer.reports.heard(*k)) is not None]
+        reports = [r for r in changed if (r.job, r.attempt) in known and not self._is_known(r)]
+        alive = [a for s in snapshot.jobs for a in s.attempts if a.state not in OVER and a.launched_at is not None]
+        steps = list(self._price_steps(alive, snapshot.offers))
+        if steps:
+            with self._engine.begin() as connection:
+                for (job, attempt), price in steps:
+                    observations.add_price(connection, job, attempt, now, price)
+        taken = self._taken(observer, reports, now)
+        self._last.update({(r.job, r.attempt): (now, observations.kept(r)) for r in taken})
+        observer.reports.noted(observer.changed)
+
+    def _taken(self, observer: Observer, reports: Sequence[Report], now: datetime) -> Sequence[Report]:
+        """Those that were written down: all at once, or, where that fails, each by itself.
+
+        One that can't be written down is as good as one that can't be read.
+        """
+        if not reports:
+            return ()
+        try:
+            with self._engine.begin() as connection:
+                for report in reports:
+                    self._report(connection, observer.lookout, report, now)
+        except NOBODYS:
+            raise
+        except Exception as e:
+            if len(reports) > 1:
+                return [taken for report in reports for taken in self._taken(observer, [report], now)]
+            (bad,) = reports
+            log.exception("report.refused", job=bad.job, attempt=bad.attempt)
+            observer.reports.refuse(bad.job, bad.attempt, f"{type(e).__name__}: {e}")
+            return ()
+        for report in reports:
+            self._learn(report)
+        return reports
+
+    def sized(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with each job asking for no less memory than near misses showed that it needs."""
+        return replace(snapshot, jobs=[self._sized(seen) for seen in snapshot.jobs])
+
+    def _sized(self, seen: JobSeen) -> JobSeen:
+        floor, spec = self._floors.get(seen.job.id, 0), seen.job.spec
+        seen = replace(seen, memory_kills=self._kills.get(seen.job.id, frozenset()))
+        if floor <= spec.memory_bytes:
+            return seen
+        return replace(seen, job=replace(seen.job, spec=replace(spec, memory_bytes=floor)), memory_floor_bytes=floor)
+
+    def _is_known(self, r: Report) -> bool:
+        """It was written down already: by the controller before this one, when it was heard."""
+        _, before = self._last.get((r.job, r.attempt), (None, None))
+        return before is not None and before.sequence == r.sequence
+
+    def _learn(self, r: Report) -> None:
+        if r.near_miss is not None:
+            self._floors[r.job] = max(self._floors.get(r.job, 0), floor_bytes(r.near_miss))
+            if r.near_miss.killed:
+                self._kills[r.job] = self._kills.get(r.job, frozenset()) | {AttemptNumber(r.attempt)}
+
+    def _price_steps(self, alive: Sequence[Attempt], offers: Sequence[Offer]) -> Iterator[tuple[Key, int]]:
+        now_at = {(o.pool, o.market): o.price_usd_micros_per_hour for o in offers}
+        for a in alive:
+            key = (a.job, a.number)
+            if key not in self._prices:
+                self._prices[key] = self._recorded(a)
+            price = now_at.get((a.pool, a.market), self._prices[key])
+            if price != self._prices[key]:
+                self._prices[key] = price
+                yield key, price
+
+    def _recorded(self, a: Attempt) -> int:
+        with self._engine.connect() as connection:
+            steps = observations.prices(connection, [a.job]).get((a.job, a.number), [])
+        return steps[-1][1] if steps else a.price_usd_micros_per_hour
+
+    def _report(self, c: Connection, lookout: InterruptionEvents, r: Report, now: datetime) -> None:
+        _, before = self._last.get((r.job, r.attempt), (now, None))
+        usage.add(c, r.job, r.attempt, windows(r, now, newest(before)))
+        observations.set_usage(c, r, now)
+        for kind, text, data in news(before, r):
+            if kind is Kind.NOTICE and r.notice is not None:
+                said = Notice(r.notice.kind, now, text, r.notice.seconds_left)
+                lookout.note(c, rows.load_attempt(c, JobId(r.job), AttemptNumber(r.attempt)), said, now)
+                continue
+            timeline.add(c, Moment(now, JobId(r.job), r.attempt, str(kind), text, data))
+
+
+def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
+    """What a report says that the one before it did not."""
+    if r.notice is not None and (before is None or before.notice is None or before.notice.id != r.notice.id):
+        left = r.notice.seconds_left
+        text = f"{r.notice.kind}: {left:.0f} s left" if left is not None else r.notice.kind
+        yield Kind.NOTICE, text, {"kind": r.notice.kind, "seconds_left": left}
+    yield from steps_news(before.steps if before is not None else [], r.steps)
+    if r.hint and (before is None or _stage(before) != _stage(r)):
+        yield Kind.STAGE, _stage(r), {"stage": r.hint, "memory_bytes": r.hint_memory_bytes, "cores": r.hint_cores}
+    save = r.last_save
+    if save is not None and (before is None or before.last_save is None or before.last_save.checkpoint != save.checkpoint):
+        yield (
+            Kind.SAVED,
+            f"{save.kind} checkpoint {save.checkpoint}: {size(save.image_bytes)}, {size(save.new_bytes)} new, "
+            f"frozen {save.frozen_seconds:.2f} s, durable after {save.durable_seconds:.1f} s",
+            {
+                "checkpoint": save.checkpoint,
+                "kind": save.kind,
+                "image_bytes": save.image_bytes,
+                "new_bytes": save.new_bytes,
+                "frozen_seconds": save.frozen_seconds,
+                "durable_seconds": save.durable_seconds,
+            },
+        )
+    fit, known = r.fit, before.fit if before is not None else None
+    if fit is not None and (known is None or (fit.verdict, fit.hastened) != (known.verdict, known.hastened)):
+        yield Kind.FIT, say(fit), fit_data(fit)
+    if r.near_miss is not None and (before is None or before.near_miss != r.near_miss):
+        kind = Kind.OUT_OF_MEMORY if r.near_miss.killed else Kind.NEAR_MISS
+        yield kind, miss_text(r.near_miss), dataclasses.asdict(r.near_miss)
+    was_frozen = before is not None and before.frozen
+    if r.frozen and not was_frozen:
+        yield Kind.FROZEN, "held still: the agent can't be sure to own the job", {}
+    if was_frozen and not r.frozen and r.state not in WORKLOAD_DEAD:
+        yield Kind.THAWED, "goes on: the agent read that it still owns the job", {}
+    if r.error and (before is None or before.error != r.error):
+        yield Kind.ALERT, r.error, {"error_kind": r.error_kind}
+
+
+def _stage(r: Report) -> str:
+    """What the job says of itself, in a few words."""
+    memory = size(r.hint_memory_bytes) if r.hint_memory_bytes else ""
+    cores = f"{r.hint_cores:g} processors" if r.hint_cores else ""
+    needs = " and ".join(x for x in (memory, cores) if x)
+    return f"{r.hint}: it will need {needs}" if needs else r.hint
+
+
+def steps_news(before: Sequence[StepRun], now: Sequence[StepRun]) -> Iterator[tuple[Kind, str, Data]]:
+    """Steps that ended or began under an attempt; of a job with one step alone nothing is said."""
+    known = {(run.number, run.exit_code) for run in before}
+    told = bool(before) and (len(now) > 1 or now[0].name != MAIN)  # what an attempt first tells, it took over
+    for run in [run for run in now if told and (run.number, run.exit_code) not in known]:
+        data: Data = {"step": run.name, "exit_code": run.exit_code, "cpu_seconds": run.cpu_seconds}
+        if run.exit_code is None:
+            yield Kind.STEP, f"{run.name} began", data
+        else:
+            yield Kind.STEP, f"{run.name} ended with {run.exit_code} after {run.cpu_seconds:.1f} s of processor", data
+
+
+def miss_text(miss: NearMiss) -> str:
+    """A near miss, or worse, in one sentence."""
+    if miss.killed:
+        return (
+            f"the kernel killed it, because the {size(miss.machine_bytes)} of its machine ended; "
+            f"the next one has at least {size(floor_bytes(miss))}"
+        )
+    return (
+        f"frozen after {1e3 * miss.stop_seconds:.0f} ms, because its memory was about to end: it used {size(miss.used_bytes)}, "
+        f"jobs are frozen at {size(miss.limit_bytes)} of this machine's {size(miss.machine_bytes)}"
+    )
+
+
+def floor_bytes(miss: NearMiss) -> int:
+    """What a machine must have after it."""
+    return int(miss.machine_bytes * GROWTH)
+
+
+def fit_data(fit: Fit) -> Data:
+    """A forecast for programs."""
+    return {"verdict": fit.verdict, "durable_seconds": fit.durable_seconds, "send_bytes": fit.send_bytes,
+            "start_seconds": fit.start_seconds, "frozen_seconds": fit.frozen_seconds, "window_seconds": fit.window_seconds,
+            "base_age_seconds": fit.base_age_seconds, "base_age_max_seconds": fit.base_age_max_seconds,
+            "interval_seconds": fit.interval_seconds}  # fmt: skip

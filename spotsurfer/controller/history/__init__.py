@@ -1,0 +1,1 @@
+"""What the controller remembers: outcomes of attempts, spot availability, usage."""

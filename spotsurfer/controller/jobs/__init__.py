@@ -1,0 +1,1 @@
+"""What the controller does with jobs: submission, users' commands, secrets, ports, sizes."""

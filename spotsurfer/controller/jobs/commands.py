@@ -1,0 +1,222 @@
+"""What users may do to a job: each records a wish, guarded by the row's version, and wakes the next tick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Engine
+
+from spotsurfer.common.input_errors import nearest
+from spotsurfer.core.scheduling.placement import serves, too_little
+from spotsurfer.jobspec.validate import INTEGER_MAX
+from spotsurfer.model.errors import Conflict, NotFound, Unprotected, UsageError
+from spotsurfer.model.job import ENDED, HOLDS, PRIORITY_MAX, HeldBy, Job, JobId, JobSpec, JobState, MoveRequest, Rewind, Wish
+from spotsurfer.model.market import Market, Offer
+from spotsurfer.model.money import usd
+from spotsurfer.model.state_machine import JOB, JobEvent, advance
+from spotsurfer.model.timeline_events import Kind
+from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.service import Moment, Why
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import timeline
+from spotsurfer.store.head_logs import HeadLogs, chosen
+
+TRIES = 5
+ENDINGS = {JobState.SUCCEEDED: "has succeeded", JobState.FAILED: "has failed", JobState.CANCELLED: "was cancelled"}
+USER, FRONT = "its user", "a connection to its front"
+NO_OUTPUTS = "name them in the job file (`outputs`) or with --out when you submit it"
+
+
+class Commands:
+    """Wishes of users."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        heads: HeadLogs,
+        poke: Callable[[], None],
+        has: Callable[[str, str], bool] = lambda _job, _checkpoint: True,
+        offers: Callable[[], Sequence[Offer]] = tuple,
+    ) -> None:
+        """`has`: whether a checkpoint that the head log names is still in the store. `offers`: what is sold; () = not known."""
+        self._has = has
+        self._offers = offers
+        self._engine = engine
+        self._clock = clock
+        self._heads = heads
+        self.poke = poke
+
+    def hold(self, job: str) -> Job:
+        """Drain and keep in storage, until its user lets it go on."""
+        hold = {"wish": Wish.HOLD, "held_by": HeldBy.USER, "reason": "by its user", "move": None}
+        return self._change(job, "suspend", lambda j: replace(j, **hold))  # type: ignore[arg-type]
+
+    def resume(self, job: str, who: str = USER) -> Job:
+        """Undo a hold; what failed before it is tried again. A connection wakes only what the controller put to sleep."""
+
+        def change(row: Job) -> Job:
+            if row.wish is not Wish.HOLD or (who == FRONT and row.held_by is HeldBy.USER):
+                raise Conflict(f"job {row.id} is not suspended: it is {row.state}")
+            return replace(row, wish=Wish.RUN, held_by=HeldBy.USER, reason="", resumed_at=self._clock.now())
+
+        return self._change(job, "resume", change, who)
+
+    def go_back(self, job: str, checkpoint: str) -> Job:
+        """Go on from a checkpoint of the user's choice: a held, ended or running job. Conflict, NotFound."""
+        return self._retried(lambda: self._go_back(job, checkpoint))
+
+    def _go_back(self, name: str, wanted: str) -> Job:
+        with self._engine.connect() as connection:
+            job = rows.named_job(connection, name)
+        if job.state not in ENDED and job.wish is Wish.CANCEL:
+            raise Conflict(f"job {job.id} is being cancelled: go back when it has ended")
+        head = self._heads.seen(job.id, self._clock.now(), fresh=True)
+        checkpoint = chosen(wanted, self._heads.log(job.id).entries)
+        if checkpoint is None or not self._has(job.id, checkpoint):
+            raise NotFound(f"job {job.id} has no checkpoint {wanted!r}; `spotsurfer checkpoints {job.id}` lists them")
+        state = advance(JOB, job.state, JobEvent.REOPENED) if job.state in ENDED else job.state
+        changed = replace(
+            job,
+            state=state,
+            wish=Wish.RUN,
+            held_by=HeldBy.USER,
+            reason="",
+            move=None,
+            exit_code=None,
+            resumed_at=self._clock.now(),
+            ended_at=None,
+            rewind=Rewind(checkpoint, head.number),
+        )
+        with self._engine.begin() as connection:
+            saved = rows.save_job(connection, changed)
+            text = f"go back to checkpoint {checkpoint}, asked by its user"
+            timeline.add(connection, Moment(self._clock.now(), job.id, None, str(Kind.WISH), text, {"checkpoint": checkpoint}))
+        return saved
+
+    def cancel(self, job: str) -> Job:
+        """End it without results."""
+        return self._change(job, "cancel", lambda j: replace(j, wish=Wish.CANCEL, reason="cancelled by its user", move=None))
+
+    def move(self, job: str, instance_type: str | None, market: Market | None) -> int:
+        """Ask for another machine."""
+
+        def change(row: Job) -> Job:
+            self._running(row)
+            number = row.moves_asked + 1
+            request = MoveRequest(number, self._clock.now(), instance_type, market)
+            self._can_be_had(row, request)
+            return replace(row, move=request, moves_asked=number)
+
+        what = f"move to {instance_type or 'another machine'}" + (f" ({market})" if market else "")
+        return self._change(job, what, change).moves_asked
+
+    def checkpoint(self, job: str) -> int:
+        """Ask for a live checkpoint."""
+
+        def change(row: Job) -> Job:
+            self._running(row)
+            if row.spec.engine == "none":
+                raise Unprotected(f'job {row.id} is run without checkpoints (engine = "none"): it starts over elsewhere')
+            sequence = self._heads.seen(row.id, self._clock.now(), fresh=True).sequence
+            return replace(row, save_at_least=max(row.save_at_least, sequence + 1))
+
+        return self._change(job, "checkpoint", change).save_at_least
+
+    def ask_partial(self, job: str) -> int:
+        """Ask for what its outputs are now; the number of the request."""
+
+        def change(row: Job) -> Job:
+            self._running(row)
+            if not row.spec.outputs:
+                raise Conflict(f"job {row.id} names no outputs: {NO_OUTPUTS}")
+            return replace(row, partials_asked=row.partials_asked + 1)
+
+        return self._change(job, "outputs so far", change).partials_asked
+
+    def prioritize(self, job: str, priority: int) -> Job:
+        """Let it count so much from now on where limits leave no room for all. UsageError out of range."""
+        if abs(priority) > PRIORITY_MAX:
+            raise UsageError(f"priority is {priority}, expected -{PRIORITY_MAX} to {PRIORITY_MAX}")
+
+        def text(spec: JobSpec) -> str:
+            return f"priority {priority} instead of {spec.priority}"
+
+        return self._retried(lambda: self._respecified(job, "another priority", text, priority=priority))
+
+    def set_budget(self, job: str, usd_micros: int | None) -> Job:
+        """What it may cost in all from now on; None = no limit of its own. UsageError for an amount that none could be."""
+        if usd_micros is not None and not 0 < usd_micros <= INTEGER_MAX:
+            raise UsageError(f"the budget is {usd(usd_micros)} USD, expected more than nothing")
+
+        def text(spec: JobSpec) -> str:
+            old, new = (f"{usd(x)} USD" if x is not None else "none" for x in (spec.budget_usd_micros, usd_micros))
+            return f"budget {new} instead of {old}"
+
+        return self._retried(lambda: self._respecified(job, "another budget", text, budget_usd_micros=usd_micros))
+
+    def _respecified(self, name: str, what: str, said: Callable[[JobSpec], str], **changes: int | None) -> Job:
+        """The job with something else asked for, which is told; as it is where that is asked for already."""
+        job, now = self._open(name, what), self._clock.now()
+        spec = replace(job.spec, **changes)  # type: ignore[arg-type]
+        if spec == job.spec:
+            return job
+        text = f"{said(job.spec)}, asked by {USER}"
+        with self._engine.begin() as connection:
+            saved = rows.save_job(connection, replace(job, spec=spec))
+            timeline.add(connection, Moment(now, job.id, None, str(Kind.WISH), text))
+            # Where there is room nothing follows that `why` could tell.
+            timeline.add_decision(connection, job.id, Why(now, (text,), (), ""))
+        return saved
+
+    def _can_be_had(self, job: Job, move: MoveRequest) -> None:
+        """Raise UsageError for a machine type that nobody sells, Conflict where no such machine could have the job."""
+        offers = self._offers()
+        kinds = {o.pool.instance_type for o in offers}
+        if kinds and move.instance_type not in {None, *kinds}:
+            near = nearest(str(move.instance_type), kinds)
+            hint = f"did you mean {near!r}?" if near else "`spotsurfer submit --dry-run` lists what there is"
+            raise UsageError(f"no machine type {move.instance_type!r} is on offer: {hint}")
+        asked = [o for o in offers if serves(move, o)]
+        if asked and all(too_little(job, o) for o in asked):
+            raise Conflict(f"{asked[0].pool.instance_type} can't have job {job.id}: {too_little(job, asked[0])}")
+
+    def _running(self, job: Job) -> None:
+        with self._engine.connect() as connection:
+            attempts = rows.attempts(connection, [job.id])[job.id]
+        if job.state is not JobState.ACTIVE or not any(a.state in HOLDS for a in attempts):
+            raise Conflict(f"job {job.id} is not on a machine now ({job.state}): try again when it runs")
+
+    def _change(self, name: str, what: str, change: Callable[[Job], Job], who: str = USER) -> Job:
+        return self._retried(lambda: self._once(name, what, change, who))
+
+    def _retried(self, once: Callable[[], Job]) -> Job:
+        """Again where somebody else wrote the row meanwhile; then wake the loop."""
+        for left in reversed(range(TRIES)):
+            try:
+                saved = once()
+            except rows.Stale:
+                if not left:
+                    raise
+                continue
+            self.poke()
+            return saved
+        raise AssertionError("unreachable")
+
+    def _open(self, name: str, what: str) -> Job:
+        """The job, if it goes on; Conflict, saying what is not possible, where it does not."""
+        with self._engine.connect() as connection:
+            job = rows.named_job(connection, name)
+        if job.state in ENDED or job.wish is Wish.CANCEL:
+            raise Conflict(f"job {job.id} {ENDINGS.get(job.state, 'is being cancelled')} already: {what} comes too late")
+        return job
+
+    def _once(self, name: str, what: str, change: Callable[[Job], Job], who: str) -> Job:
+        job = self._open(name, what)
+        changed = change(job)
+        with self._engine.begin() as connection:
+            saved = rows.save_job(connection, changed)
+            moment = Moment(self._clock.now(), JobId(job.id), None, str(Kind.WISH), f"{what}, asked by {who}")
+            timeline.add(connection, moment)
+        return saved

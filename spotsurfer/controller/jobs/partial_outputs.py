@@ -1,0 +1,80 @@
+"""What a running job has written so far: asked of the machine that holds it, looked for in the store.
+
+Each request is made of one attempt only. One that moves before it has dealt with it takes the request along into nothing: then
+its user is told to ask again, instead of an upload on a machine that nobody waits for any more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.head_log import HEAD_BYTES_MAX
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.messages import Partial, Report
+from spotsurfer_wire.store.port import FileStore, StoreError
+from sqlalchemy import Engine
+
+from spotsurfer.core.facts.attempt_view import holder_of
+from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
+from spotsurfer.model.job import HOLDS, Attempt, Job
+from spotsurfer.ports.service import OutputFile, PartialSeen
+from spotsurfer.state import jobs as rows
+from spotsurfer.store.job_output import Output
+
+LIST = re.compile(r"(\d+)-\d+/LIST")  # and not a file of that name
+Heard = Callable[[Job, Attempt], Report | None]
+
+
+class Partials:
+    """Requests that were made, and what became of them."""
+
+    def __init__(self, engine: Engine, store: FileStore, heard: Heard) -> None:
+        """`heard`: the newest report of an attempt."""
+        self._engine, self._store, self._output, self._heard = engine, store, Output(store), heard
+
+    def seen(self, job: str, number: int) -> PartialSeen:
+        """What became of a request. Raises NotFound, Conflict where nothing will come of it, StoreUnwritable."""
+        with self._engine.connect() as connection:
+            row = rows.find_job(connection, job)
+            attempts = rows.attempts(connection, [row.id])[row.id]
+        if not 0 < number <= row.partials_asked:
+            raise NotFound(f"job {row.id} has no request {number}; `spotsurfer outputs --partial {row.id}` makes one")
+        holder = holder_of(attempts)
+        asked = next((a for a in attempts if a.desired_partial >= number), holder)
+        report = self._heard(row, asked) if asked is not None else None  # before the store: what is told of is there
+        found = self._list(row, number)
+        if found is not None:
+            files = [OutputFile(path, one.size, one.sha256) for path, one in sorted(found.files.items())]
+            return PartialSeen(number, True, found.attempt, found.step, found.at, files, found.missing)
+        self._pending(row, number, asked, report)
+        return PartialSeen(number, False, asked.number if asked is not None else 0, "", "", [], [])
+
+    def _pending(self, job: Job, number: int, asked: Attempt | None, report: Report | None) -> None:
+        """Raises Conflict where nothing will come of a request any more."""
+        again = f"`spotsurfer outputs --partial {job.id}` asks again"
+        if asked is None or asked.state not in HOLDS:
+            raise Conflict(f"job {job.id} left its machine before it uploaded what it had written; {again} when it runs")
+        if report is not None and report.partial >= number:
+            why = report.partial_error or "a newer request took the place of this one"
+            raise Conflict(f"job {job.id}: {why}; {again}")
+
+    def _list(self, job: Job, number: int) -> Partial | None:
+        prefix = object_keys.partials_prefix(job.id)
+        try:
+            names = [x.key.removeprefix(prefix) for x in self._store.list(prefix)]
+            lists = sorted(name for name in names if (m := LIST.fullmatch(name)) and int(m[1]) == number)
+            data = json_codec.read_bounded(self._store, prefix + lists[-1], HEAD_BYTES_MAX) if lists else None
+            return json_codec.decode(Partial, data) if data is not None else None
+        except (StoreError, ProtocolError) as e:
+            raise StoreUnwritable(f"the outputs of {job.id} so far can't be read: {e}") from e
+
+    def file(self, job: str, number: int, path: str) -> Iterator[bytes]:
+        """One of these files, in pieces."""
+        seen = self.seen(job, number)
+        if path not in [f.path for f in seen.outputs]:
+            raise NotFound(f"request {number} of {job} has no file {path!r}")
+        with self._engine.connect() as connection:
+            row = rows.find_job(connection, job)
+        return self._output.fetched(object_keys.partial_prefix(row.id, number, seen.attempt) + path)

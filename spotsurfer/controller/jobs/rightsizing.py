@@ -1,0 +1,466 @@
+"""Asks size policies where jobs should run, from their usage and from earlier runs of the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+
+import numpy as np
+from spotsurfer_wire.linux.memory import TRUE_SHARE, pressed_at
+from spotsurfer_wire.messages import Report, SaveFacts
+from spotsurfer_wire.usage import WINDOW_SECONDS, merged
+from sqlalchemy import Engine
+
+from spotsurfer.core.facts.attempt_view import owners
+from spotsurfer.core.facts.ownership import refusing
+from spotsurfer.core.scheduling import rightsizing
+from spotsurfer.core.scheduling.placement import GIB
+from spotsurfer.core.scheduling.rightsizing import LATEST, SILENT, Foretold, Look, SizeRules, Sizing, Usage, begins_on
+from spotsurfer.model.job import ENDED, HOLDS, SIZE_OFF, Attempt, AttemptNumber, Job, JobId, rehearses
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Offer
+from spotsurfer.model.snapshot import JobSeen, SizeSeen, Snapshot
+from spotsurfer.ports.policies import Earlier, Size, cheapest_holding
+from spotsurfer.ports.service import UsageSeen
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import observations, usage
+
+# Earlier runs of the same named step: what they used, from the history that is kept anyway.
+#
+# A run counts whose job had the same name and the same program, began at its beginning and succeeded. One that has ended does
+# not change any more: it is read once.
+
+FRESH = timedelta(seconds=60)  # so long a list of runs is good
+LISTS_MAX, RUNS_MAX = 200, 1000  # that are remembered
+GUARDED = "criu"  # the rung on which jobs are frozen before their memory ends
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """An earlier run. `guarded`: it was frozen, and would have been moved, before its memory ended."""
+
+    job: JobId
+    ended_at: datetime
+    course: Earlier
+    peak_bytes: float
+    guarded: bool
+
+
+class EarlierRuns:
+    """One a controller."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lists: dict[tuple[str, str], tuple[datetime, list[Job]]] = {}
+        self._runs: dict[JobId, Past | None] = {}
+
+    def of(self, job: Job, before: datetime, now: datetime) -> tuple[Past, ...]:
+        """Those that had ended before, the latest last; at most as many as `next_bytes` looks at."""
+        ended = (j for j in self._like(job, now) if j.id != job.id and j.ended_at is not None and j.ended_at <= before)
+        return tuple(past for j in ended if (past := self._past(j)) is not None)
+
+    def renew(self) -> None:
+        """A run has ended: who asks next is told of it."""
+        self._lists.clear()
+
+    def _like(self, job: Job, now: datetime) -> list[Job]:
+        key = (job.spec.name, _program(job))
+        listed, found = self._lists.get(key, (None, []))
+        if listed is None or now - listed >= FRESH:
+            with self._engine.connect() as connection:
+                named = rows.succeeded(connection, job.spec.name, LATEST)
+            found = [j for j in reversed(named) if _program(j) == key[1] and j.parent is None]
+            if len(self._lists) >= LISTS_MAX:
+                self._lists.clear()
+            self._lists[key] = (now, found)
+        return found
+
+    def _past(self, job: Job) -> Past | None:
+        """What is known of it; None where no usage of it was kept."""
+        if job.id not in self._runs:
+            if len(self._runs) >= RUNS_MAX:
+                self._runs.clear()
+            self._runs[job.id] = self._read(job)
+        return self._runs[job.id]
+
+    def _read(self, job: Job) -> Past | None:
+        with self._engine.connect() as connection:
+            windows = usage.read(connection, job.id)
+            said = observations.rungs(connection, job.id)
+        used = _whole(windows)
+        if not used or job.ended_at is None:
+            return None
+        seconds, memory, cores = (np.array(column, dtype=np.float64) for column in zip(*used, strict=True))
+        peak = max(u.window.resident_bytes for u in windows)  # also while memory was brought back: it is never more than it had
+        return Past(job.id, job.ended_at, Usage(seconds, memory, cores).kept(), float(peak), GUARDED in said)
+
+
+def _whole(windows: Sequence[UsageSeen]) -> list[tuple[float, float, float]]:
+    """Seconds, bytes and cores of each window in which all of its memory was there."""
+    some = (u.window for u in windows if u.window.arriving_bytes is None and u.window.seconds > 0)
+    return [(w.seconds, w.resident_bytes, w.cpu_cores) for w in some]
+
+
+def _program(job: Job) -> str:
+    """What it runs, without what it is given."""
+    words = job.spec.command or (job.spec.steps[0].command if job.spec.steps else ())
+    return f"{job.spec.image} {words[0] if words else ''}"
+
+
+# Jobs that never ran, where a size policy has a say: they ask for what earlier runs of the same step teach.
+
+COURSES = 3  # of earlier runs that a policy is told
+GUARDABLE = ("auto", "criu")  # engines under which a job may be frozen before its memory ends
+AGAIN = timedelta(minutes=5)  # after which a job that still waits is thought about anew
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """What a job is to ask for; None = as its user did. `size`: what is said of it."""
+
+    size: SizeSeen | None
+    asks: tuple[int, int] | None
+    due: datetime
+
+    def applied(self, seen: JobSeen) -> JobSeen | None:
+        """The job, asking for that; None where nothing is known."""
+        if self.size is None:
+            return None
+        if self.asks is None:
+            return replace(seen, size=self.size)
+        cpus, memory = self.asks
+        spec = replace(seen.job.spec, cpus=cpus, memory_bytes=memory)
+        return replace(seen, job=replace(seen.job, spec=spec), size=self.size)
+
+
+class Firsts:
+    """One a controller. `make`: the size policy of a job; raises ConfigError."""
+
+    def __init__(self, runs: EarlierRuns, rules: SizeRules, make: Callable[[JobSeen], Size]) -> None:
+        self._runs, self._rules, self._make = runs, rules, make
+        self._known: dict[JobId, First] = {}
+
+    def keep(self, jobs: Sequence[JobSeen]) -> None:
+        """Forget all others."""
+        self._known = {s.job.id: self._known[s.job.id] for s in jobs if s.job.id in self._known}
+
+    def sized(self, snapshot: Snapshot, seen: JobSeen, now: datetime) -> JobSeen | None:
+        """The job with what it should begin on; None where no earlier run is known. What a policy raises goes through."""
+        first = self._known.get(seen.job.id)
+        if first is None or now >= first.due:
+            first = self._known[seen.job.id] = self._thought(snapshot, seen, now)
+        return first.applied(seen)
+
+    def _thought(self, snapshot: Snapshot, seen: JobSeen, now: datetime) -> First:
+        nothing, past = First(None, None, now + AGAIN), self._runs.of(seen.job, now, now)
+        if not past:
+            return nothing
+        cools = {(c.pool, c.market) for c in snapshot.cooldowns if c.until > now}
+        offers = [o for o in snapshot.offers if (o.pool, o.market) not in cools]
+        terms = rightsizing.first_terms(seen, offers, snapshot.limits, self._rules, pressed_at)
+        if terms is None:
+            return nothing
+        terms = replace(terms, earlier=courses(past))
+        guarded = past[-1].guarded and seen.job.spec.engine in GUARDABLE
+        peaks = [p.peak_bytes for p in past]
+        to = begins_on(self._make(seen), terms, peaks, guarded)
+        asked, kind = terms.kinds[terms.start], terms.kinds[to]
+        price = round(kind.usd_per_hour * rightsizing.MICROS)
+        size = SizeSeen("", kind.name, False, frozenset(), price, explained(seen.job, past, asked.name, kind.name))
+        return First(size, None if kind is asked else _has(offers, kind.name), now + AGAIN)
+
+
+def courses(past: Sequence[Past]) -> tuple[Earlier, ...]:
+    """What a policy is told of them, the latest last."""
+    return tuple(p.course for p in past[-COURSES:])
+
+
+def explained(job: Job, past: Sequence[Past], asked: str, kind: str) -> str:
+    """In one sentence, with the numbers."""
+    count, most = len(past), max(p.peak_bytes for p in past) / GIB
+    runs = f"{count} earlier run{'s' if count > 1 else ''} of {job.spec.name}"
+    begins = f"begins on {asked}, as was asked" if kind == asked else f"begins on {kind} instead of {asked}"
+    return f"{runs} used {most:.2f} GiB at most: it {begins}"
+
+
+def _has(offers: Sequence[Offer], kind: str) -> tuple[int, int]:
+    offer = next(o for o in offers if o.pool.instance_type == kind)
+    return int(offer.cpus), offer.memory_bytes
+
+
+# Asks size policies where running jobs should be, with what the jobs used; remembers where each stands.
+#
+# Nothing of it is kept: a controller that starts anew asks again with the same history (`state.usages`) and hears the same.
+
+LOOK_SECONDS = 10.0  # between two questions for what is new of a job
+BEFORE = timedelta(seconds=60)  # windows are placed on our clock by when they were heard of: not to the second
+KEPT = timedelta(hours=24)  # of a run that are told to a policy that begins anew
+Words = Mapping[AttemptNumber, Report]
+Make = Callable[[str, Mapping[str, object]], Size]  # raises ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What says where running jobs should be. `usual`: for jobs that name no policy; "off" = they stay on what they asked."""
+
+    make: Make
+    usual: str = SIZE_OFF
+    rules: SizeRules = field(default_factory=SizeRules)
+
+
+@dataclass(slots=True)
+class _Ride:
+    """One job's. `told`: up to which slices of usage the policy knows it; `memory`: bytes of each type that may be chosen."""
+
+    policy: Size
+    sizing: Sizing
+    memory: Mapping[str, int]
+    owners: int  # machines that had the job
+    due: datetime
+    told: tuple[int, int] = (0, -1)
+    foretold: Foretold = SILENT
+
+
+class Rightsizing:
+    """One a controller."""
+
+    def __init__(self, engine: Engine, sizes: Sizes) -> None:
+        self._engine, self._sizes = engine, sizes
+        self._slices = max(int(sizes.rules.look_seconds // WINDOW_SECONDS), 1)
+        self._rides: dict[JobId, _Ride] = {}
+        self._earlier = EarlierRuns(engine)
+        self._firsts = Firsts(self._earlier, sizes.rules, self._made)
+        self._said: dict[JobId, str] = {}
+
+    def sized(
+        self, snapshot: Snapshot, words: Callable[[JobSeen], Words], floored: Sequence[JobSeen], now: datetime
+    ) -> Snapshot:
+        """The snapshot with each sized job asking for what it should have, and with why.
+
+        `words`: last reports of a job. `floored`: the same jobs, as they are where no size policy has a say.
+        """
+        going = {s.job.id for s in snapshot.jobs if s.job.state not in ENDED}
+        if self._rides.keys() - going:
+            self._earlier.renew()
+        pairs = zip(snapshot.jobs, floored, strict=True)
+        jobs = [_over(f, self._sized(snapshot, s, words, now)) if self._policy_of(s) else f for s, f in pairs]
+        self._said = {s.job.id: s.size.why for s in jobs if s.size is not None}
+        self._rides = {job: ride for job, ride in self._rides.items() if job in going}
+        self._firsts.keep(snapshot.jobs)
+        return replace(snapshot, jobs=jobs)
+
+    def said(self, job: JobId) -> str:
+        """What the policy says of a job, with its numbers; "" where none is asked."""
+        return self._said.get(job, "")
+
+    def _policy_of(self, seen: JobSeen) -> str:
+        name = seen.job.spec.size_policy or self._sizes.usual
+        return "" if name == SIZE_OFF or rehearses(seen.job) or seen.job.state in ENDED else name
+
+    def _sized(self, snapshot: Snapshot, seen: JobSeen, words: Callable[[JobSeen], Words], now: datetime) -> JobSeen | None:
+        try:
+            if not owners(seen.attempts):
+                return self._firsts.sized(snapshot, seen, now)
+            ride = self._ride(snapshot, seen, now)
+        except Exception as e:  # somebody else's code makes it: whatever it raises must not stop the fleet
+            return _unsized(seen, f"the size policy can't be had: {type(e).__name__}: {e}")
+        if ride is None:
+            return None
+        said = words(seen)
+        newest = said.get(owners(seen.attempts)[-1].number)
+        if newest is not None and newest.protection:  # while it stands still its agent says nothing of its stage
+            ride.foretold = _foretold(newest, ride.sizing)
+        if now >= ride.due:
+            ride.due = now + timedelta(seconds=LOOK_SECONDS if self._slices > 1 else 1)
+            self._learn(ride, seen, said)
+        return _Judge(self._sizes.rules, snapshot, seen, said, now).judged(ride)
+
+    def _ride(self, snapshot: Snapshot, seen: JobSeen, now: datetime) -> _Ride | None:
+        """What is known of the job's run; begun anew where types or prices are others than before. Raises ConfigError."""
+        ride, had = self._rides.get(seen.job.id), owners(seen.attempts)
+        if ride is not None and ride.owners == len(had) and now < ride.due:
+            return ride
+        rules = self._sizes.rules
+        terms = rightsizing.terms_of(seen, snapshot.offers, snapshot.limits, rules, pressed_at)
+        if terms is None:
+            return None
+        if ride is None or not rightsizing.alike(ride.sizing.course.terms, terms):
+            policy, began = self._made(seen), had[0].granted_at or now
+            terms = replace(terms, earlier=courses(self._earlier.of(seen.job, began, now)))
+            memory = {o.pool.instance_type: o.memory_bytes for o in snapshot.offers}
+            sizing = rightsizing.begun(policy, terms, rules, began)
+            ride = self._rides[seen.job.id] = _Ride(policy, sizing, memory, len(had), now)
+        ride.owners = len(had)
+        return ride
+
+    def _made(self, seen: JobSeen) -> Size:
+        """Its size policy. Raises ConfigError."""
+        return self._sizes.make(self._policy_of(seen), seen.job.spec.size_parameters)
+
+    def _learn(self, ride: _Ride, seen: JobSeen, words: Words) -> None:
+        """Show the policy what is new; the newest slices may still grow."""
+        last = ride.sizing.last
+        since = max(a.since for a in seen.attempts) - KEPT if last is None else last.at - BEFORE
+        with self._engine.connect() as connection:
+            windows = usage.read(connection, seen.job.id, since)
+        missed = {number for number, report in words.items() if report.near_miss is not None}
+        for key, look in looks(windows, self._slices):
+            if key > ride.told:
+                ride.told = key
+                if look is not None:
+                    said = ride.foretold if key[0] == owners(seen.attempts)[-1].number else SILENT
+                    look = replace(look, foretold=said)
+                    ride.sizing = rightsizing.looked(ride.policy, ride.sizing, look, seen.attempts, missed)
+
+
+def looks(windows: Sequence[UsageSeen], slices: int) -> Iterator[tuple[tuple[int, int], Look | None]]:
+    """Closed groups of windows, each with its key; None where memory was only being brought back.
+
+    Windows that were merged, as older ones are, keep their groups where `slices` divides what was merged.
+    """
+    groups = [(key, list(some)) for key, some in groupby(windows, key=lambda u: (u.attempt, u.window.number // slices))]
+    for key, some in groups[:-1]:
+        whole = [u for u in some if u.window.arriving_bytes is None and u.window.seconds > 0]
+        if not whole:
+            yield key, None
+            continue
+        one, end = merged([u.window for u in whole]), whole[-1]
+        at = end.at + timedelta(seconds=end.window.seconds)
+        yield key, Look(key[0], at, one.seconds, one.resident_last_bytes, one.resident_bytes, one.cpu_cores)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """What is to be done with a job now."""
+
+    rules: SizeRules
+    snapshot: Snapshot
+    seen: JobSeen
+    words: Words
+    now: datetime
+
+    def judged(self, ride: _Ride) -> JobSeen | None:
+        """The job with where it should be."""
+        newest = owners(self.seen.attempts)[-1]
+        here = rightsizing.index_of(ride.sizing.course.terms, newest.pool.instance_type)
+        if here is None:
+            return None
+        moved = rightsizing.moved_at(self.seen.attempts, ride.sizing.began, self.now)
+        course = replace(ride.sizing.course, here=here, moved=moved, hinted_bytes=ride.foretold.memory_bytes)
+        sizing = replace(ride.sizing, course=course)
+        said, agent = self.words.get(newest.number), self.seen.agents.get(newest.number)
+        guarded = said is not None and said.protection == GUARDED
+        miss = said.near_miss if said is not None else None
+        if miss is not None and (newest.state is not A.RUNNING or (agent is not None and agent.pressed)):
+            to = rightsizing.rescue(sizing, self.seen.attempts, miss.used_bytes, self.now)
+            return self._told(ride, sizing, to, "its memory was about to end there", rescue=True)
+        if self._changes(newest):
+            to = rightsizing.chance(ride.policy, sizing, self._need(sizing), self._open(), self.now, guarded)
+            return self._told(ride, sizing, to, "it has to change machines")
+        choice = rightsizing.wish(sizing, self.seen.attempts, self.now, guarded, ride.foretold)
+        to = here if choice.to is None else choice.to
+        return self._told(ride, sizing, to, choice.why, wanted=choice.to is not None)
+
+    def _changes(self, newest: Attempt) -> bool:
+        """Nobody has the job, or the cloud takes its machine."""
+        agent = self.seen.agents.get(newest.number)
+        noticed = agent is not None and agent.notice_id is not None and agent.notice_kind == "interruption"
+        signs = self.seen.signs.get(newest.number, ())
+        return self._left(newest) or noticed or any(s.sign == "interruption" for s in signs)
+
+    def _left(self, newest: Attempt) -> bool:
+        """Nobody has the job: what the head says counts, because the look that sees it grants in one go."""
+        head = self.seen.head
+        return newest.state not in HOLDS or (head is not None and head.final and head.epoch == newest.number)
+
+    def _need(self, sizing: Sizing) -> float:
+        """What must have room: what it uses, what it foretold, and the newest checkpoint, which may be older and larger.
+
+        Where an older one may count, the highest peak: nobody says how large each was.
+        """
+        saves = [r.last_save for _, r in sorted(self.words.items()) if r.last_save is not None]
+        used = sizing.last.memory_bytes if sizing.last is not None else 0.0
+        back = self.seen.job.rewind is not None or any(a.restore_failed for a in self.seen.attempts)
+        head = self.seen.head
+        counts = [memory_of(s) for s in saves if s is saves[-1] or (head is not None and s.checkpoint == head.checkpoint)]
+        kept = max(used, *counts, sizing.course.peak_bytes if back else 0.0)
+        here = sizing.course.terms.kinds[sizing.course.here].usable_bytes if self._untold() else 0.0
+        return max(kept / TRUE_SHARE, sizing.course.hinted_bytes, here)
+
+    def _untold(self) -> bool:
+        """Nobody has the job, and no report says how large the newest checkpoint is: it had room where it was made."""
+        head, told = self.seen.head, {r.last_save.checkpoint for r in self.words.values() if r.last_save is not None}
+        gone = self._left(owners(self.seen.attempts)[-1])
+        return gone and head is not None and head.checkpoint is not None and head.checkpoint not in told
+
+    def _awaited(self, newest: Attempt) -> bool:
+        """Its agent will say so with its next report: the head has a final save before any report has."""
+        late = (self.now - newest.since).total_seconds() >= self.snapshot.limits.last_report_seconds
+        return (newest.state in HOLDS or (newest.state is A.DRAINED and not late)) and self._untold()
+
+    def _room(self, ride: _Ride, sizing: Sizing) -> int:
+        """The least memory of a machine on which it could go on from what was saved."""
+        need = self._need(sizing)
+        return min((ride.memory[k.name] for k in sizing.course.terms.kinds if k.usable_bytes >= need), default=0)
+
+    def _open(self) -> Collection[str]:
+        """Types that may be had now, and that did not say lately that they can't go on with the job."""
+        cools = {(c.pool, c.market) for c in self.snapshot.cooldowns if c.until > self.now}
+        found = {o.pool.instance_type for o in self.snapshot.offers if (o.pool, o.market) not in cools}
+        return found - refusing(self.seen, self.snapshot.limits, self.now).keys()
+
+    def _told(
+        self, ride: _Ride, sizing: Sizing, to: int | None, why: str, *, wanted: bool = False, rescue: bool = False
+    ) -> JobSeen | None:
+        """The job asks for what type `to` has; None: nothing that may be chosen will do."""
+        if to is None:
+            return None
+        course, seen, last = sizing.course, self.seen, sizing.last
+        kinds, used = course.terms.kinds, last.memory_bytes if last is not None else 0.0
+        moves = len(rightsizing.moved_at(seen.attempts, sizing.began, self.now))
+        newest = owners(seen.attempts)[-1]
+        awaited = self._awaited(newest)
+        size = SizeSeen(
+            here=kinds[course.here].name,
+            kind=kinds[to].name,
+            wanted=wanted,
+            holds=frozenset(k.name for k in kinds if k.usable_bytes >= max(used, course.hinted_bytes)),
+            usd_micros_per_hour=round(kinds[to].usd_per_hour * rightsizing.MICROS),
+            why=rightsizing.explained(sizing, to, why, self.rules, moves),
+            alarm=course.alarm,
+            room_bytes=self._room(ride, sizing) if self._left(newest) and not awaited else 0,
+            awaits_bytes=ride.memory[kinds[course.here].name] if awaited else 0,
+        )
+        asks = kinds[to]
+        if seen.job.move is not None and seen.job.move.instance_type is not None and not rescue:  # its user knows best
+            asks = kinds[cheapest_holding(kinds, self._need(sizing), 0.0) or 0]
+        memory = ride.memory[asks.name]
+        spec = replace(seen.job.spec, cpus=int(asks.cores), memory_bytes=memory)
+        return replace(seen, job=replace(seen.job, spec=spec), size=size, memory_floor_bytes=memory if rescue else 0)
+
+
+def _foretold(said: Report, sizing: Sizing) -> Foretold:
+    """What the job says that it will need; of memory no more than there is."""
+    most = max(k.usable_bytes for k in sizing.course.terms.kinds)
+    return Foretold(min(float(said.hint_memory_bytes), most), said.hint_cores)
+
+
+def memory_of(save: SaveFacts) -> int:
+    """Bytes that a checkpoint takes where it is restored; at most, where an agent does not tell."""
+    return save.image_bytes if save.memory_bytes is None else save.memory_bytes
+
+
+def _over(floored: JobSeen, sized: JobSeen | None) -> JobSeen:
+    """What the size policy has a say in is as it says; all else is known of the job in any case."""
+    if sized is None:
+        return floored
+    return replace(floored, job=sized.job, size=sized.size, memory_floor_bytes=sized.memory_floor_bytes)
+
+
+def _unsized(seen: JobSeen, alarm: str) -> JobSeen:
+    """As if nobody had asked; told of."""
+    had = owners(seen.attempts)
+    here = had[-1].pool.instance_type if had else ""
+    return replace(seen, size=SizeSeen(here, here, False, frozenset(), 0, alarm, alarm))

@@ -1,0 +1,286 @@
+"""How a job comes to be: uploads first, then the specification, then the row. Half a submission is no job."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from spotsurfer_wire import json_codec, messages, object_keys
+from spotsurfer_wire.input_addresses import OwnStore
+from spotsurfer_wire.messages import Fetch, SelfSave, Share, Spec, Step
+from spotsurfer_wire.sealed_objects import Secrets
+from spotsurfer_wire.store.port import FileStore, StoreError, StoreFull
+from sqlalchemy import Engine
+
+from spotsurfer.controller.jobs.secrets import Vault
+from spotsurfer.controller.machines.store_credentials import inputs_of
+from spotsurfer.core.scheduling import placement
+from spotsurfer.core.scheduling.placement import barred, fits, too_little
+from spotsurfer.jobspec.validate import unstorable
+from spotsurfer.model.errors import Conflict, DiskFull, InputMissing, Invalid, JobFileError, NotFound, StoreUnwritable
+from spotsurfer.model.job import JOB_ID, Job, JobId, JobSpec, JobState
+from spotsurfer.model.market import Offer
+from spotsurfer.model.snapshot import Limits
+from spotsurfer.model.timeline_events import Kind
+from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import timeline
+
+GIB = 1 << 30
+NO_SECRETS: Secrets = {}
+DISCARDED_MAX = 1000  # ids are random and used once: who is that late has been told long ago
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionPorts:
+    """Where what comes with a job goes: the store, a folder for uploads under way, and who seals secrets.
+
+    `addresses` are those of the store, as this host and as machines see it: no input is read from there. `check_inputs`: of the
+    provider.
+    """
+
+    store: FileStore
+    spool_dir: Path
+    vault: Vault
+    check_inputs: Callable[[str, Sequence[str]], None]
+    addresses: tuple[OwnStore, ...] = ()
+
+
+class Submission:
+    """Uploads and submits."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        places: SubmissionPorts,
+        offers: Callable[[], tuple[Offer, ...]],
+        interval_seconds: float,
+        limits: Limits = NO_LIMITS,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._store = places.store
+        self._offers = offers
+        self._interval_seconds = interval_seconds
+        self._spool_dir = places.spool_dir
+        self._vault = places.vault
+        self._addresses = places.addresses
+        self._check_rights = places.check_inputs
+        self._limits = limits
+        self._settling = threading.Lock()  # a job is submitted or discarded, whichever comes first
+        self._discarded: deque[JobId] = deque(maxlen=DISCARDED_MAX)
+
+    def new_job_id(self, name: str) -> JobId:
+        """A readable id that nobody has: the name and six random characters."""
+        word = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32].strip("-") or "job"
+        return JobId(f"{word}-{secrets.token_hex(3)}")
+
+    def upload(self, job: JobId, path: str, data: Iterator[bytes], size: int) -> None:
+        """Store one input."""
+        key = object_keys.input_key(self._check_id(job), _inside(path))
+        if self._exists(job):
+            raise Conflict(f"job {job} was submitted already: its inputs can't change")
+        with self._spooled(path, data, size) as spool:
+            try:
+                self._store.put_file(key, Path(spool.name))
+            except StoreError as e:
+                raise _store_trouble(e) from e
+
+    @contextmanager
+    def _spooled(self, path: str, data: Iterator[bytes], size: int) -> Iterator[IO[bytes]]:
+        """The upload in a file of ours first: an input may exceed memory, and half of one must never reach the store."""
+        try:
+            self._spool_dir.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self._spool_dir) as spool:
+                came = sum(spool.write(piece) for piece in data)
+                spool.flush()
+                if came != size:
+                    raise InputMissing(f"input {path!r} changed while it was read: {size} bytes announced, {came} came")
+                yield spool
+        except OSError as e:
+            raise DiskFull(f"{self._spool_dir}: the upload can't be kept ({e.strerror}); free some space") from e
+
+    def discard(self, job: JobId) -> None:
+        """Remove the uploads of a job that was never submitted, and never will be. Raises Conflict where it was."""
+        prefix = object_keys.job_prefix(self._check_id(job))
+        with self._settling:
+            if self._exists(job):
+                raise Conflict(f"job {job} was submitted already: cancel it instead")
+            self._discarded.append(job)
+            try:
+                self._store.delete(x.key for x in self._store.list(prefix))
+            except StoreError as e:
+                raise _store_trouble(e) from e
+
+    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Secrets = NO_SECRETS) -> Job:
+        """Make the job; one that does not say who it is gets no privileges."""
+        spec = spec if spec.user is not None else replace(spec, user=messages.UNPRIVILEGED)
+        self._check_id(job)
+        self._check_size(spec)
+        self._check_inputs(job, spec)
+        bag = self._vault.sealed(job, spec, secrets)
+        with self._settling:
+            return self._submit(job, spec, modes, bag)
+
+    def _submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], bag: bytes | None) -> Job:
+        if job in self._discarded:
+            raise Conflict(f"job {job} was given up while it was submitted: submit it again")
+        try:
+            self._lock_away(job, bag)
+            self._write(job, spec, modes)
+        except StoreError as e:
+            raise _store_trouble(e) from e
+        row = Job(job, spec, JobState.QUEUED, 1, self._clock.now())
+        with self._engine.begin() as connection:
+            rows.add_job(connection, row)
+            text = f"{spec.name}: {' '.join(spec.command)}{_told(spec)}"
+            timeline.add(connection, Moment(row.submitted_at, job, None, str(Kind.SUBMITTED), text))
+        return row
+
+    def _lock_away(self, job: JobId, bag: bytes | None) -> None:
+        """The sealed secrets into the store, before the specification that speaks of them."""
+        key = object_keys.secrets_key(job)
+        if bag is None or self._store.create(key, bag):
+            return
+        there = self._store.get(key)  # of a try whose answer was lost, or of somebody else
+        if there is None or not self._vault.holds(job, there, bag):
+            raise Conflict(f"job {job} was submitted already with other secrets")
+
+    def _write(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> None:
+        prefix = object_keys.input_key(job, "")
+        there = {x.key.removeprefix(prefix): x.size for x in self._store.list(prefix)}
+        missing = sorted(set(modes) - set(there))
+        if missing:
+            raise InputMissing(f"input {missing[0]!r} was not uploaded; submit again")
+        wire = Spec(
+            job=job,
+            command=list(spec.command),
+            folder=spec.folder,
+            inputs={p: there[p] for p in sorted(modes)},
+            input_modes=modes,
+            fetches=[Fetch(f.source, f.to, f.sha256, f.version, f.options) for f in spec.fetches],
+            shares=[Share(m.name, m.type, m.source, m.target, m.options, m.read_only) for m in spec.mounts],
+            outputs=list(spec.outputs),
+            outputs_optional=spec.outputs_optional,
+            environment=spec.environment,
+            user=spec.user,
+            checkpoint_interval_seconds=spec.checkpoint_interval_seconds or self._interval_seconds,
+            engine=spec.engine,
+            app=_self_save(spec),
+            tcp=spec.tcp,
+            cpu=spec.cpu,
+            before_freeze=list(spec.before_freeze),
+            after_restore=list(spec.after_restore),
+            hook_seconds=spec.hook_seconds,
+            image=spec.image,
+            devices=list(spec.devices),
+            gpus=placement.asked(spec),
+            entry_point=None if spec.entry_point is None else list(spec.entry_point),
+            steps=[Step(s.name, list(s.command), s.protect, s.always) for s in spec.steps],
+            ports=[p.port for p in spec.ports],
+            secrets={name: secret["as"] for name, secret in spec.secrets.items()},
+        )
+        if not self._store.create(object_keys.spec_key(job), json_codec.encode(wire)):
+            raise Conflict(f"job {job} exists already")
+
+    def _check_inputs(self, job: JobId, spec: JobSpec) -> None:
+        for fetch in spec.fetches:
+            if any(store.holds(fetch.source) for store in self._addresses):
+                raise JobFileError(
+                    f"inputs has {fetch.source!r}, which lies in the store of spotsurfer, or means everything of its bucket: "
+                    "what other jobs keep there is no input; copy it to another folder or bucket (`spotsurfer outputs` "
+                    "fetches results), and name the folder"
+                )
+        try:
+            self._check_rights(job, inputs_of(Job(job, spec, JobState.QUEUED, 1, self._clock.now())))
+        except Invalid as e:
+            raise JobFileError(str(e)) from e
+
+    def _check_size(self, spec: JobSpec) -> None:
+        offers = self._offers()
+        probe = Job(JobId("probe"), spec, JobState.QUEUED, 1, self._clock.now())
+        large = [o for o in offers if fits(probe, o)]
+        if not offers or any(barred(probe, o, self._limits) is None for o in large):
+            return
+        if large:
+            best = min(large, key=lambda o: o.price_usd_micros_per_hour)
+            raise JobFileError(
+                f"no machine that is large enough may be bought for it; {best.market} {best.pool}: "
+                f"{barred(probe, best, self._limits)}"
+            )
+        cpus = max(o.cpus for o in offers)
+        most, asked = (max(o.memory_bytes for o in offers) / GIB, spec.memory_bytes / GIB)
+        if placement.asked(spec) and (
+            rooms := [o for o in offers if o.cpus >= spec.cpus and o.memory_bytes >= spec.memory_bytes]
+        ):
+            had = sorted({f"{o.pool.instance_type}: {o.gpus.count} {o.gpus.chip}" for o in offers if o.gpus.count})
+            raise JobFileError(
+                f"no machine has its GPUs: {too_little(probe, max(rooms, key=lambda o: o.gpus.count))}; "
+                + (f"GPUs are in {', '.join(had[:5])}" if had else "none of the machine types that may be bought has any")
+            )
+        raise JobFileError(
+            f"no machine has {spec.cpus} processors and {asked:.1f} GiB in market {spec.market}: "
+            f"the largest has {cpus} processors, the one with most memory {most:.0f} GiB; ask for less in [resources]"
+        )
+
+    def _check_id(self, job: str) -> str:
+        if not JOB_ID.fullmatch(job):
+            raise NotFound(f"{job!r} is no job id")
+        return job
+
+    def _exists(self, job: JobId) -> bool:
+        with self._engine.connect() as connection:
+            try:
+                rows.load_job(connection, job)
+            except NotFound:
+                return False
+        return True
+
+
+def _self_save(spec: JobSpec) -> SelfSave | None:
+    if not spec.saves_itself:
+        return None
+    return SelfSave(
+        signal=spec.app_signal,
+        command=list(spec.app_command),
+        file=spec.app_file,
+        deadline_seconds=spec.app_deadline_seconds,
+        done_file=spec.app_done_file,
+        done_output=spec.app_done_output,
+        done_exit=spec.app_done_exit,
+        restart_command=list(spec.app_restart_command),
+    )
+
+
+def _told(spec: JobSpec) -> str:
+    """What a user should know of the secrets that the job holds."""
+    if not spec.secrets:
+        return ""
+    how = "are encrypted" if spec.must_encrypt else "need not be encrypted, as its user wished"
+    return f"; it is given {', '.join(sorted(spec.secrets))}: checkpoints hold them in the job's memory and {how}"
+
+
+def _inside(path: str) -> str:
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\0" in path or str(PurePosixPath(*parts)) != path:
+        raise JobFileError(f"input path {path!r} must be relative and stay inside the job's folder")
+    if why := unstorable(path):
+        raise JobFileError(f"input path {path!r} {why}: rename the file")
+    return path
+
+
+def _store_trouble(e: StoreError) -> DiskFull | StoreUnwritable:
+    if isinstance(e, StoreFull):
+        return DiskFull(f"the store is full: {e}; free some space")
+    return StoreUnwritable(f"the store can't be written or read: {e}; check store.url and its rights")

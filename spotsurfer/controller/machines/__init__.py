@@ -1,0 +1,1 @@
+"""What the controller does with machines: user-data, credentials, SSH, interruption events."""

@@ -1,0 +1,188 @@
+"""User-data: the program that a fresh machine runs at its first boot, and that ends with a running agent.
+
+It expects as little as can be of the image: a POSIX shell, tar, gzip, sha256sum and one of curl, wget, python3 (curl, where the
+store is read with the machine's own role). What it fetches is trusted by its hash alone. It depends on the attempt and the
+settings, never on the time, where access to the store is renewed: a repeated order has to be the same order. There it holds no
+secret but a voucher (see the agent's `credentials`). Where it is not renewed (boxes, which are this host's own), it holds
+credentials, the key of the job's lineage and the machine's host key, written for root only.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import GCSStore, S3Store, from_url
+from spotsurfer_wire import json_codec
+from spotsurfer_wire.messages import AgentConfig
+
+from spotsurfer.model.errors import ConfigError
+from spotsurfer.ports.provider import MACHINE_BASE, StoreAccess
+
+USER_DATA_BYTES_MAX = 16 << 10  # of AWS; others allow more
+FETCH_TRIES = 40  # with growing pauses about fifteen minutes: a network that is not up by then will not be
+REPORT_SECONDS = 1800  # a machine whose agent wrote no report by then ends itself
+PRESIGNED_SECONDS = 3600
+PROGRAM = (Path(__file__).parent / "boot.sh").read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the runtime is fetched. With a `region` the request is signed with the machine's role, else sent as it is."""
+
+    url: str
+    region: str = ""
+    metadata_url: str = "http://169.254.169.254"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who may log in over SSH, and by which key the machine is known."""
+
+    user: str
+    authorized_key: str  # one line, as in authorized_keys(5); "" = who may is another's business
+    host_key: str  # OpenSSH's text form of an Ed25519 key
+
+
+@dataclass(frozen=True, slots=True)
+class MachineConventions:
+    """What differs between kinds of machines.
+
+    `power_off` is the command that ends the machine; without one the agent tells process 1, in the way that suits it.
+    """
+
+    base: str = MACHINE_BASE
+    power_off: str = ""
+    report_seconds: int = REPORT_SECONDS  # 0 = it never ends itself for want of a report
+
+
+def user_data(
+    config: AgentConfig,
+    runtime_sha256: str,
+    source: Source,
+    login: Login | None = None,
+    place: MachineConventions | None = None,
+) -> str:
+    """The program, as text. Raises ConfigError where it would be longer than a cloud takes."""
+    at = place or MachineConventions()
+    values = {
+        "sha256": runtime_sha256,
+        "url": source.url,
+        "region": source.region,
+        "metadata": source.metadata_url,
+        "base": at.base,
+        "tries": str(FETCH_TRIES),
+        "power_off": at.power_off,
+        "report_seconds": str(at.report_seconds),
+        "redeem": "yes" if config.voucher else "",
+        "ssh_user": login.user if login else "",
+        "ssh_key": login.authorized_key if login else "",
+    }
+    parts = {
+        "@VALUES@": "\n".join(f"{k}={shlex.quote(v)}" for k, v in values.items()),
+        "@CONFIG@": json_codec.encode(config).decode("ascii"),  # one line of ASCII that begins with a brace
+        "@HOST_KEY@": login.host_key.strip() if login else "",
+        "@UNIT@": unit(at),
+    }
+    text = "".join(parts.get(piece, piece) for piece in _pieces(PROGRAM))
+    if len(text.encode()) > USER_DATA_BYTES_MAX:
+        raise ConfigError(
+            f"user-data would take {len(text.encode())} bytes, a cloud takes {USER_DATA_BYTES_MAX}: shorten store options, or "
+            "have certificates of registries in the machines' image instead of [images] authorities"
+        )
+    return text
+
+
+def _pieces(program: str) -> list[str]:
+    """The program cut at its marks, each a line of its own: nothing that is put in is looked at again."""
+    found: list[str] = []
+    for line in program.splitlines(keepends=True):
+        found += [line.rstrip("\n"), "\n"]
+    return found
+
+
+def unit(place: MachineConventions) -> str:
+    """The agent's unit for systemd.
+
+    `KillMode=mixed`: whoever is left of a stopped agent is killed, so that two of them never look after one job; the job is not
+    meant, for its shim lives in a scope of its own (`spotsurfer_agent.host.cgroup`).
+    """
+    words = ["--respawn", "--config", f"{place.base}/agent.json", "--base", place.base]
+    words += ["--power-off", place.power_off] if place.power_off else []
+    command = " ".join(_quoted(w) for w in (f"{place.base}/runtime/current/bin/spotsurfer-agent", *words))
+    log = f"append:{place.base}/agent.log".replace("%", "%%")
+    return f"""[Unit]
+Description=spotsurfer agent: looks after the job of this machine
+Wants=network-online.target
+After=network-online.target
+StartLimitIntervalSec=0
+[Service]
+Type=exec
+ExecStart={command}
+Restart=on-failure
+RestartSec=1
+KillMode=mixed
+TimeoutStopSec=30
+OOMScoreAdjust=-900
+Delegate=yes
+TasksMax=infinity
+UMask=0077
+StandardOutput={log}
+StandardError={log}
+[Install]
+WantedBy=multi-user.target"""
+
+
+def _quoted(word: str) -> str:
+    """A word of a unit's command line: systemd.service(5), "Command lines"."""
+    text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{text}"'
+
+
+def source(access: StoreAccess, key: str, metadata_url: str = Source("").metadata_url) -> Source:
+    """How a machine with this access fetches the object. Raises ConfigError where it can't."""
+    if access.renewed:
+        return Source(plain_s3(access.url, access.options, key), access.options.get("region", "us-east-1"), metadata_url)
+    return Source(presigned_get(access.url, access.options, key, PRESIGNED_SECONDS))
+
+
+def plain_s3(url: str, options: Mapping[str, str], key: str) -> str:
+    """The object's address as obstore would ask for it, for a request that is signed elsewhere. Raises ConfigError."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("s3", "s3a"):
+        raise ConfigError(f"machines fetch with their role from s3:// only, not from {parts.scheme}://")
+    bucket, path = parts.netloc, quote("/".join(x for x in (parts.path.strip("/"), key) if x), safe="/-_.~")
+    endpoint = (options.get("endpoint") or "").rstrip("/")
+    hosted = options.get("virtual_hosted_style_request") == "true"
+    if endpoint:
+        return f"{endpoint}/{path}" if hosted else f"{endpoint}/{bucket}/{path}"
+    region = options.get("region", "us-east-1")
+    host = f"s3.{region}.amazonaws.com"  # elsewhere (China) obstore needs an endpoint, too
+    # A name with dots does not fit the certificate of the other form.
+    return f"https://{host}/{bucket}/{path}" if "." in bucket else f"https://{bucket}.{host}/{path}"
+
+
+def presigned_get(url: str, options: Mapping[str, str], key: str, seconds: float) -> str:
+    """An address from which anybody can read the object for so long: an instance has no client for the store yet.
+
+    `url` and `options` are those of `open_store`, as the instance sees the store.
+    Raises ConfigError where the store can't do that.
+    """
+    plain: Any = dict(options)
+    scheme = urlsplit(url).scheme
+    if scheme not in ("s3", "gs"):
+        raise ConfigError(f"instances can't fetch from a store at {scheme}://: use s3:// or gs://")
+    client: Any = {"allow_http": plain.pop("allow_http", "false") == "true"}
+    try:
+        store = from_url(url, config=plain or None, client_options=client)
+        assert isinstance(store, S3Store | GCSStore)
+        return str(obstore.sign(store, "GET", key, timedelta(seconds=seconds)))
+    except (BaseError, ValueError) as e:
+        raise ConfigError(f"no address can be signed for {key}: {e}") from e

@@ -1,0 +1,100 @@
+"""What is known of GPUs before a machine is bought: those of a job's checkpoint, and of machines now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+
+from spotsurfer_wire import gpu_facts, manifest
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.store.port import ObjectStore, StoreError
+
+from spotsurfer.core.scheduling.placement import asked
+from spotsurfer.model.job import Attempt, AttemptNumber, Job
+from spotsurfer.model.market import Gpus
+from spotsurfer.model.snapshot import HeadSeen
+from spotsurfer.store.agent_reports import Heard
+
+# Which GPUs a job's checkpoint was made on, as its manifest says.
+
+
+class ImageGpus:
+    """One manifest is read for each machine that a job was saved on: all its checkpoints of one machine say the same."""
+
+    def __init__(self, store: ObjectStore, keys_of: Callable[[str], Keys]) -> None:
+        """`keys_of`: the keys of a job's lineage."""
+        self._store, self._keys_of = store, keys_of
+        self._known: dict[tuple[str, str], Gpus | None] = {}
+
+    def of(self, job: str, lineage: str, checkpoint: str | None) -> Gpus | None:
+        """None: it was made without one, there is no checkpoint, or nobody can say now."""
+        if checkpoint is None:
+            return None
+        key = job, checkpoint.partition("-")[0]
+        if key not in self._known:
+            try:
+                data = manifest.stored(self._store, job, checkpoint) or b""
+                facts = manifest.decode(data, self._keys_of(lineage or job), job, checkpoint).facts
+            except (StoreError, ProtocolError):
+                return None
+            self._known[key] = _gpus(facts)
+        return self._known[key]
+
+    def keep(self, jobs: Collection[str]) -> None:
+        """Forget all other jobs."""
+        self._known = {key: gpus for key, gpus in self._known.items() if key[0] in jobs}
+
+
+def _gpus(facts: dict[str, str]) -> Gpus | None:
+    """Of an image that holds GPU memory."""
+    if not gpu_facts.processes_of(facts):
+        return None
+    count = facts.get(gpu_facts.COUNT, "")
+    return Gpus(facts.get(gpu_facts.CHIP, ""), int(count) if count.isdecimal() else 0, driver=facts.get(gpu_facts.DRIVER, ""))
+
+
+# What is known of GPUs before a machine is bought: of those that checkpoints were made on, and of drivers on machines now.
+
+Region = tuple[str, str]  # provider, region
+WITH_GPUS = "criu+cuda"
+
+
+class GpuWatch:
+    """Kept from tick to tick; what a machine said counts for a while after it is gone."""
+
+    def __init__(self, images: ImageGpus | None, kept_seconds: float) -> None:
+        """`images` None: no checkpoint is looked at."""
+        self._images, self._kept = images, timedelta(seconds=kept_seconds)
+        self._drivers: dict[Region, tuple[datetime, datetime, str]] = {}  # launched, heard last, version
+        self._using: set[str] = set()  # jobs that were seen to be saved with GPU memory
+
+    def hear(self, job: Job, attempts: Iterable[Attempt], heard: Mapping[AttemptNumber, Heard], now: datetime) -> None:
+        """What the agents of one job say."""
+        for a in attempts:
+            report = heard[a.number].report if a.number in heard else None
+            if report is None:
+                continue
+            if report.protection == WITH_GPUS:
+                self._using.add(job.id)
+            launched = a.launched_at or a.planned_at
+            region = a.pool.provider, a.pool.region
+            if report.gpu_driver and (region not in self._drivers or self._drivers[region][0] <= launched):
+                self._drivers[region] = launched, now, report.gpu_driver
+
+    def keep(self, jobs: Collection[str]) -> None:
+        """Forget all other jobs."""
+        self._using.intersection_update(jobs)
+        if self._images is not None:
+            self._images.keep(jobs)
+
+    def drivers(self, now: datetime) -> dict[Region, str]:
+        """By region, of the newest machine with GPUs that was heard of lately."""
+        self._drivers = {where: said for where, said in self._drivers.items() if now - said[1] <= self._kept}
+        return {where: version for where, (_, _, version) in self._drivers.items()}
+
+    def image(self, job: Job, head: HeadSeen | None) -> Gpus | None:
+        """Of a job's newest checkpoint. Jobs that neither asked for GPUs nor were seen to use one are not looked at."""
+        if self._images is None or head is None or not (asked(job.spec) or job.id in self._using):
+            return None
+        return self._images.of(job.id, job.lineage, head.checkpoint)

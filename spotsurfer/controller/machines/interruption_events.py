@@ -1,0 +1,116 @@
+"""Writes down, once, what is said of machines: by the cloud's queue of events, and by their agents.
+
+A message is settled only after what it says was committed; one that comes twice, or that an agent told already, changes
+nothing. Acting on it is `decide`'s business, but for what the advice to leave a machine means for its pool and for checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import structlog
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.store.port import StoreError
+from sqlalchemy import Connection, Engine
+
+from spotsurfer.model.job import HOLDS, Attempt, Job
+from spotsurfer.model.market import Cooldown
+from spotsurfer.model.timeline_events import Kind
+from spotsurfer.ports.provider import Letter, Provider, Sighting, Sign
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import observations, timeline
+from spotsurfer.state.observations import Row
+from spotsurfer.store.head_logs import HeadLogs
+
+log = structlog.get_logger()
+ADVICE_SECONDS = 1800.0  # a pool that the cloud advises to leave is left alone for so long, or a move would lead back to it
+REMEMBERED = 1000  # messages that could not be read, so that each is logged once
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What somebody said of a machine, at a time on our clock. `seconds_left`: until it goes; None = nobody knows."""
+
+    sign: str
+    at: datetime
+    text: str
+    seconds_left: float | None = None
+
+
+class InterruptionEvents:
+    """One a controller; used by the tick's thread only."""
+
+    def __init__(self, engine: Engine, provider: Provider, heads: HeadLogs) -> None:
+        self._engine = engine
+        self._witness = provider.witness
+        self._abilities = provider.capabilities
+        self._heads = heads
+        self._unreadable: set[str] = set()
+
+    def look(self, now: datetime) -> bool:
+        """Read the queue and write down what is new; True where the cloud's listing has changed.
+
+        Raises ProviderError where the queue can't be read or a message not be settled: it comes again.
+        """
+        letters = self._witness.read() if self._witness is not None else ()
+        if self._witness is None or not letters:
+            return False
+        for letter in letters:
+            self._complain(letter)
+        readable = [letter for letter in letters if not letter.unreadable]
+        said = [s for letter in readable for s in letter.sightings]
+        with self._engine.begin() as connection:
+            self._record(connection, [s for s in said if s.sign is not Sign.STATE], now)
+        if readable:
+            self._witness.settle(readable)
+        return any(s.sign is Sign.STATE for s in said)
+
+    def _record(self, c: Connection, said: Iterable[Sighting], now: datetime) -> None:
+        owners = rows.attempts_with_machines(c)
+        for s in said:
+            at = now - timedelta(seconds=s.age_seconds)
+            owner = owners.get(s.instance)
+            if owner is None:  # another's, or one that was ordered a moment ago and is not in the table yet
+                observations.add_notice(c, Row(s.instance, s.sign, at, s.text))
+                continue
+            left = max(self._abilities.notice_seconds - s.age_seconds, 0.0) if s.sign is Sign.INTERRUPTION else None
+            self.note(c, owner, Notice(s.sign, at, s.text, left), now)
+
+    def note(self, c: Connection, attempt: Attempt, said: Notice, now: datetime) -> bool:
+        """One thing that was said of an attempt's machine; False where it was known."""
+        machine = attempt.instance or attempt.token  # an agent may speak before we wrote down that its machine was given
+        if not observations.add_notice(c, Row(machine, said.sign, said.at, said.text)):
+            return False
+        data: dict[str, str | int | float | bool | None] = {"kind": said.sign, "seconds_left": said.seconds_left}
+        timeline.add(c, Moment(now, attempt.job, attempt.number, str(Kind.NOTICE), said.text, data))
+        if said.sign == Sign.REBALANCE:
+            self._advised(c, attempt, said, now)
+        return True
+
+    def _advised(self, c: Connection, attempt: Attempt, said: Notice, now: datetime) -> None:
+        if self._abilities.rebalance == "move":
+            until = now + timedelta(seconds=ADVICE_SECONDS)
+            observations.set_cooldown(c, Cooldown(attempt.pool, attempt.market, until, 1, said.text))
+        if self._abilities.rebalance == "checkpoint" and attempt.state in HOLDS:
+            self._ask_to_save(c, rows.load_job(c, attempt.job), now)
+
+    def _ask_to_save(self, c: Connection, job: Job, now: datetime) -> None:
+        """As its user would. Advice only: where the head can't be read just now, the next checkpoint comes in its own time."""
+        try:
+            wanted = self._heads.seen(job.id, now, fresh=False).sequence + 1
+        except (StoreError, ProtocolError) as e:
+            log.warning("observe.trouble", trouble=f"no checkpoint of {job.id} is asked for: {e}")
+            return
+        if job.spec.engine != "none":
+            rows.save_job(c, replace(job, save_at_least=max(job.save_at_least, wanted)))
+
+    def _complain(self, letter: Letter) -> None:
+        if not letter.unreadable or letter.unreadable in self._unreadable:
+            return
+        if len(self._unreadable) >= REMEMBERED:
+            self._unreadable.clear()
+        self._unreadable.add(letter.unreadable)
+        log.warning("witness.unreadable", error=letter.unreadable)

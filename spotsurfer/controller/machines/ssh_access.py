@@ -1,0 +1,122 @@
+"""SSH to machines, from the controller's side: what user-data says of it, where to log in, and nudges.
+
+A nudge makes an agent look at once instead of at its next poll. Nothing depends on it: it is sent from threads of its own, and
+one that fails is forgotten.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from sqlalchemy import Engine
+
+from spotsurfer.controller.machines.bootstrap import Login
+from spotsurfer.model.errors import ConfigError, Conflict, SpotsurferError
+from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState, InstanceId, JobId
+from spotsurfer.ports.provider import InstanceView
+from spotsurfer.ports.service import Machine
+from spotsurfer.ssh import connection, session
+from spotsurfer.state import jobs as rows
+
+log = structlog.get_logger()
+NUDGES_AT_ONCE = 8
+NUDGE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SshRules:
+    """The operator's settings, see `SshSection`."""
+
+    user: str | None = None
+    key_file: Path | None = None
+    port: int = 22
+    public: bool = False
+    nudge: bool = False
+
+
+class Logins:
+    """Who may log in where."""
+
+    def __init__(
+        self,
+        rules: SshRules,
+        seed_of: Callable[[str, int], bytes],
+        engine: Engine,
+        instance_of: Callable[[str, InstanceId | None], InstanceView | None],
+    ) -> None:
+        """`seed_of` an attempt: its machine's host key. Raises ConfigError where the key file can't be used."""
+        self._rules, self._seed_of, self._engine, self._instance_of = rules, seed_of, engine, instance_of
+        self._authorized = _authorized(rules.key_file) if rules.user and rules.key_file else ""
+        self._pool = ThreadPoolExecutor(NUDGES_AT_ONCE, "nudge") if rules.user and rules.nudge else None
+        self._under_way: set[tuple[str, int]] = set()
+        self._lock = threading.Lock()
+
+    def of_user_data(self, attempt: Attempt) -> Login | None:
+        """What the machine of this attempt is told; None where nobody logs in. The same each time."""
+        if self._rules.user is None:
+            return None
+        seed = self._seed_of(attempt.job, attempt.number)
+        text = connection.private_text(seed, f"{attempt.job}.{attempt.number}")
+        return Login(self._rules.user, self._authorized, text)
+
+    def machine(self, job: JobId) -> Machine:
+        """Where to log in to the machine that the job is on, else to the newest that comes. Raises NotFound, Conflict."""
+        if self._rules.user is None:
+            raise Conflict("nobody logs in to machines here: its operator can set [ssh] user")
+        with self._engine.connect() as c:
+            one = rows.find_job(c, job)
+            there = [a for a in rows.attempts(c, [one.id])[one.id] if a.state not in (*OVER, AttemptState.PLANNED)]
+        chosen = next((a for a in there if a.state in HOLDS), there[-1] if there else None)
+        if chosen is None:
+            raise Conflict(f"job {one.id} has no machine now; `spotsurfer show {one.id}` says why")
+        return self._target(chosen)
+
+    def _target(self, a: Attempt) -> Machine:
+        seen = self._instance_of(a.token, a.instance)
+        address = (seen.public_address if self._rules.public else seen.address) if seen is not None else None
+        if address is None:
+            kind = "public" if self._rules.public else "private"
+            raise Conflict(f"the machine of {a.job}, attempt {a.number}, has no {kind} address (yet); see [ssh] address")
+        key = connection.public_line(self._seed_of(a.job, a.number))
+        return Machine(a.number, a.instance or "", address, self._rules.port, self._rules.user or "", key)
+
+    def nudge(self, a: Attempt) -> None:
+        """Make the agent look now. Returns at once; one nudge a machine at a time."""
+        key = (a.job, a.number)
+        with self._lock:
+            if self._pool is None or key in self._under_way:
+                return
+            self._under_way.add(key)
+        self._pool.submit(self._nudge, a)
+
+    def _nudge(self, a: Attempt) -> None:
+        try:
+            at = self._target(a)
+            target = connection.Target(at.address, at.user, at.host_key, at.port)
+            client = connection.connect(target, self._rules.key_file, NUDGE_SECONDS)
+            try:
+                session.nudge(client, at.user)
+            finally:
+                client.close()
+        except SpotsurferError as e:
+            log.info("nudge.failed", job=a.job, attempt=a.number, error=str(e))
+        finally:
+            with self._lock:
+                self._under_way.discard((a.job, a.number))
+
+    def stop(self) -> None:
+        """No more nudges; those under way end by themselves."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _authorized(path: Path) -> str:
+    try:
+        return connection.authorized_line(path.read_bytes(), str(path))
+    except OSError as e:
+        raise ConfigError(f"[ssh] key_file {path} can't be read: {e.strerror}") from e

@@ -1,0 +1,268 @@
+"""Hands credentials for the store to machines, and newer ones before half of their life is over.
+
+What a machine's user-data leaves out is put beside them, until its agent has reported (`spotsurfer_agent.store.credentials`).
+
+Handing out for the first time and renewing are the same act: make credentials, seal them for the one attempt, write them to
+its object below `access/`. What was handed out is remembered by this process alone; a controller that starts hands out anew at
+once, which also ends the wait of machines whose credentials ran out while none was there. Beside the tick: a slow answer of
+the cloud must not hold up a grant.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.sealed_objects import Handout, seal_handout
+from spotsurfer_wire.store.port import ObjectStore, StoreError
+from sqlalchemy import Engine
+
+from spotsurfer.model.errors import ProviderError, Superseded
+from spotsurfer.model.job import Attempt, AttemptState, Job
+from spotsurfer.model.timeline_events import Kind
+from spotsurfer.ports.clock import Clock
+from spotsurfer.ports.provider import Credentials, Provider
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs as rows
+from spotsurfer.state import timeline
+
+log = structlog.get_logger()
+LOOK_SECONDS = 5.0
+SWEEP_SECONDS = 600.0  # objects that an earlier controller left are looked for so often
+AGAIN_SECONDS = (2.0, 60.0)  # after a failure, doubled up to the second
+LIFE_SECONDS_MIN = 60.0  # credentials that live shorter are of no use to anybody
+# A role that was assumed by a role is given for an hour at most (AWS, "role chaining"). More is never relied on: how long
+# credentials live is computed with this host's clock, which may be wrong.
+LIFE_SECONDS_MAX = 3600.0
+RENEW_SHARE = 0.45
+
+Key = tuple[str, int]  # job, attempt
+UNHEARD = frozenset({AttemptState.REQUESTED, AttemptState.BOOTING})  # their agents may not have reported yet
+# From the order that was accepted until the end was ordered: in between a machine may run that our job needs.
+SERVED = frozenset(AttemptState) - {
+    AttemptState.PLANNED,
+    AttemptState.REFUSED,
+    AttemptState.RELEASING,
+    AttemptState.RELEASED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """What one attempt was handed last, or why not. `renew_at` is when it is its turn again.
+
+    `good`: from when until when it has credentials without a gap, on our clock; None = the last try failed.
+    """
+
+    renew_at: datetime
+    failures: int = 0
+    said: str = ""
+    good: tuple[datetime, datetime] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What there is to do now."""
+
+    hand_out: Sequence[Attempt]
+    remove: Sequence[Key]
+
+
+def due(attempts: Iterable[Attempt], issued: Mapping[Key, Issued], now: datetime) -> Turn:
+    """Who is handed credentials at `now`, those first who wait longest; and whose are removed.
+
+    `attempts` are all that are not over.
+    """
+    alive = {(a.job, a.number): a for a in attempts}
+    wanting = [a for k, a in alive.items() if a.state in SERVED and (k not in issued or now >= issued[k].renew_at)]
+    first = datetime.min.replace(tzinfo=now.tzinfo)
+    wanting.sort(key=lambda a: (issued[a.job, a.number].renew_at if (a.job, a.number) in issued else first, a.planned_at))
+    return Turn(wanting, [k for k in issued if k not in alive])
+
+
+def renewed(credentials: Credentials, now: datetime, before: Issued | None = None) -> Issued:
+    """Renew before half of their life is over. Raises ProviderError for those that end at once."""
+    life = (credentials.expires_at - now).total_seconds()
+    if life < LIFE_SECONDS_MIN:
+        raise ProviderError(f"the cloud made credentials that end in {life:.0f} s: is this host's clock right?")
+    life = min(life, LIFE_SECONDS_MAX)
+    since = before.good[0] if before is not None and before.good is not None and now < before.good[1] else now
+    return Issued(now + timedelta(seconds=RENEW_SHARE * life), good=(since, now + timedelta(seconds=life)))
+
+
+def failed(before: Issued | None, error: Exception, now: datetime) -> Issued:
+    """Try again, at growing distances."""
+    failures = (before.failures if before is not None else 0) + 1
+    first, most = AGAIN_SECONDS
+    wait = min(first * 2.0 ** min(failures - 1, 16), most)
+    return Issued(now + timedelta(seconds=wait), failures, str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What handing out works with."""
+
+    engine: Engine
+    clock: Clock
+    store: ObjectStore
+    provider: Provider
+    secret_of: Callable[[str, int], bytes]  # of an attempt: seals what it is handed
+    lead: Callable[[], None]
+    left_out: Callable[[Attempt], bytes]  # of its user-data, sealed
+    heard: Callable[[str, int], bool | None]  # whether its agent has reported; None = nobody knows yet
+
+
+class Renewals:
+    """One background thread; does nothing where the provider's access is not renewed."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._d = desk
+        self._issued: dict[Key, Issued] = {}
+        self._renews: dict[Key, bool] = {}
+        self._redeemable: dict[Key, bool] = {}  # whether what user-data leaves out lies in the store, as far as it is known
+        self._swept_at: datetime | None = None
+        self._poked, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="renewals", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def poke(self) -> None:
+        """A machine was ordered: look now."""
+        self._poked.set()
+
+    def stop(self) -> None:
+        """End after the call under way."""
+        self._stop.set()
+        self._poked.set()
+        if self._thread.is_alive():
+            self._thread.join(10.0)
+
+    def silent_from(self, job: str, attempt: int, now: datetime) -> datetime | None:
+        """From when on its silence says something: not while it has no credentials to write with. None = always."""
+        if not self._renews.get((job, attempt), False):
+            return None
+        issued = self._issued.get((job, attempt))
+        if issued is None or issued.good is None or now >= issued.good[1]:
+            return now
+        return issued.good[0]
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._poked.clear()
+            try:
+                self.look()
+            except Superseded:
+                return
+            except Exception:
+                log.exception("access.failed")
+            self._poked.wait(LOOK_SECONDS)
+
+    def look(self) -> None:
+        """One pass over all machines; the trouble of one is no other's."""
+        with self._d.engine.connect() as c:
+            alive = [a for a in rows.living_attempts(c) if self._renewed(a)]
+        turn = due(alive, self._issued, self._d.clock.now())
+        if turn.hand_out or turn.remove:
+            self._d.lead()
+        for attempt in alive:
+            try:
+                self._redeem(attempt)
+            except Superseded:
+                raise
+            except Exception as e:
+                log.warning("access.failed", job=attempt.job, attempt=attempt.number, error=f"{type(e).__name__}: {e}")
+        for attempt in turn.hand_out:
+            if self._stop.is_set():
+                return
+            self._serve(attempt)
+        self._remove(turn.remove)
+        self._sweep({(a.job, a.number) for a in alive})
+
+    def _renewed(self, a: Attempt) -> bool:
+        key = (a.job, a.number)
+        if key not in self._renews:
+            self._renews[key] = self._d.provider.store_access(a.job, a.number).renewed
+        return self._renews[key]
+
+    def _redeem(self, a: Attempt) -> None:
+        """What user-data leaves out is there until the agent has reported: then it has that on its disk."""
+        key, object_key = (a.job, a.number), object_keys.voucher_key(a.job, a.number)
+        reported = a.state not in UNHEARD or self._d.heard(*key)
+        wanted = not reported
+        if a.state is AttemptState.PLANNED or reported is None or self._redeemable.get(key) is wanted:
+            return
+        self._d.lead()
+        if wanted:
+            self._d.store.put(object_key, self._d.left_out(a))
+        else:
+            self._d.store.delete([object_key])
+        self._redeemable[key] = wanted
+
+    def _serve(self, a: Attempt) -> None:
+        key, now = (a.job, a.number), self._d.clock.now()
+        before = self._issued.get(key)
+        try:
+            self._issued[key] = self._hand_out(a, before, now)
+        except Superseded:
+            raise
+        except Exception as e:
+            self._issued[key] = failed(before, e, now)
+            log.warning("access.failed", job=a.job, attempt=a.number, error=str(e))
+            if before is None or before.said != str(e):
+                self._tell(a, f"no credentials for the store could be handed to attempt {a.number}: {e}")
+        else:
+            log.info("access.handed", job=a.job, attempt=a.number, until=str(self._issued[key].renew_at))
+
+    def _hand_out(self, a: Attempt, before: Issued | None, now: datetime) -> Issued:
+        with self._d.engine.connect() as c:
+            job = rows.load_job(c, a.job)
+        made = self._d.provider.credentials(a.job, a.number, inputs_of(job))
+        after = renewed(made, now, before)
+        life = min((made.expires_at - now).total_seconds(), LIFE_SECONDS_MAX)
+        handout = Handout(dict(made.values), life, now.isoformat())
+        data = seal_handout(handout, self._d.secret_of(a.job, a.number), a.job, a.number)
+        self._d.store.put(object_keys.handout_key(a.job, a.number), data)
+        return after
+
+    def _tell(self, a: Attempt, text: str) -> None:
+        with self._d.engine.begin() as c:
+            timeline.add(c, Moment(self._d.clock.now(), a.job, a.number, str(Kind.ALERT), text))
+
+    def _remove(self, keys: Sequence[Key]) -> None:
+        """Of machines that are gone: their credentials end by themselves, this is tidiness."""
+        try:
+            self._d.store.delete([f(*k) for k in keys for f in (object_keys.handout_key, object_keys.voucher_key)])
+        except StoreError as e:
+            log.warning("access.failed", job=None, attempt=None, error=str(e))
+            return
+        for key in keys:
+            self._issued.pop(key, None)
+            self._renews.pop(key, None)
+            self._redeemable.pop(key, None)
+
+    def _sweep(self, alive: set[Key]) -> None:
+        """What an earlier controller handed out to machines that are gone."""
+        now = self._d.clock.now()
+        if self._swept_at is not None and now - self._swept_at < timedelta(seconds=SWEEP_SECONDS):
+            return
+        try:
+            there = [x.key for x in self._d.store.list(object_keys.handouts_prefix())]
+            kept = {f(*k) for k in alive for f in (object_keys.handout_key, object_keys.voucher_key)}
+            if left := [key for key in there if key not in kept]:
+                self._d.lead()
+                self._d.store.delete(left)
+        except StoreError as e:
+            log.warning("access.failed", job=None, attempt=None, error=str(e))
+            return
+        self._swept_at = now
+
+
+def inputs_of(job: Job) -> list[str]:
+    """Addresses in buckets that the job's machines read."""
+    return [f.source for f in job.spec.fetches if f.source.startswith(("s3://", "gs://", "az://"))]

@@ -1,0 +1,133 @@
+"""What a new machine is told in its user-data and beside it, trusted certificates included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from spotsurfer_wire import object_keys, sealed_objects
+from spotsurfer_wire.messages import AgentConfig
+from sqlalchemy import Engine
+
+from spotsurfer.config.settings import LimitsSection, Settings
+from spotsurfer.controller.checkpoints.rehearsal import of_job
+from spotsurfer.controller.machines import bootstrap
+from spotsurfer.controller.machines.ssh_access import Logins
+from spotsurfer.model.errors import ConfigError
+from spotsurfer.model.job import Attempt
+from spotsurfer.ports.provider import Provider, StoreAccess
+from spotsurfer.state import jobs as rows
+from spotsurfer.store.master_key import StoreKey
+
+# Certificates that machines trust registries by, besides the usual ones: read from files, handed to agents in user-data.
+
+BYTES_MAX = 8192  # user-data of a cloud holds 16 KiB in all
+
+
+def read(paths: Iterable[Path]) -> str:
+    """All certificates of these files in PEM, one after the other, without whatever else stands there.
+
+    Raises ConfigError for a file that can't be read or holds none, and for more than user-data has room for.
+    """
+    text = "".join(_certificates(path) for path in paths)
+    if len(text) > BYTES_MAX:
+        raise ConfigError(
+            f"images.authorities are {len(text)} bytes, at most {BYTES_MAX} fit: name only those that registries need"
+        )
+    return text
+
+
+def _certificates(path: Path) -> str:
+    try:
+        found = x509.load_pem_x509_certificates(path.read_bytes())
+    except OSError as e:
+        raise ConfigError(f"images.authorities: {path} can't be read: {e.strerror}") from e
+    except ValueError:
+        raise ConfigError(f"images.authorities: {path} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)") from None
+    return "".join(c.public_bytes(Encoding.PEM).decode() for c in found)
+
+
+# What a new machine is told, in its user-data and beside it.
+
+
+@dataclass
+class Machines:
+    """Of one controller. All that it says of an attempt is the same each time, as long as the settings are."""
+
+    settings: Settings
+    engine: Engine
+    provider: Provider
+    key: StoreKey
+    runtime_sha256: str
+    logins: Logins
+    _trusted: str = field(init=False)  # certificates of registries
+
+    def __post_init__(self) -> None:
+        self._trusted = read(self.settings.images.authorities)
+
+    def user_data(self, attempt: Attempt) -> str:
+        """What it runs at its first boot. Where its access to the store is renewed, no secret but the voucher is in it."""
+        access = self.provider.store_access(attempt.job, attempt.number)
+        config, login = self._config(attempt, access), self.logins.of_user_data(attempt)
+        if access.renewed:
+            config, _ = sealed_objects.withhold_secrets(config, self.key.voucher_of(attempt.job, attempt.number))
+            login = replace(login, host_key="") if login is not None else None
+        source = bootstrap.source(access, object_keys.runtime_key(self.runtime_sha256), config.metadata_url)
+        return bootstrap.user_data(config, self.runtime_sha256, source, login)
+
+    def left_out(self, attempt: Attempt) -> bytes:
+        """What the voucher opens: the keys of the job's lineage and of this machine, and how inputs are reached. Sealed."""
+        config = self._config(attempt, self.provider.store_access(attempt.job, attempt.number))
+        opens, login = self.key.voucher_of(attempt.job, attempt.number), self.logins.of_user_data(attempt)
+        _, kept = sealed_objects.withhold_secrets(config, opens)
+        host_key: Mapping[str, str] = {sealed_objects.HOST_KEY: f"{login.host_key.strip()}\n"} if login is not None else {}
+        return sealed_objects.seal_withheld({**kept, **host_key}, opens, attempt.job, attempt.number)
+
+    def _config(self, attempt: Attempt, access: StoreAccess) -> AgentConfig:
+        with self.engine.connect() as connection:
+            job = rows.load_job(connection, attempt.job)
+        config = of_job(_general(self.settings, self.provider, attempt, access), job)
+        secret = self.key.secret_of(config.lineage or config.job)
+        encrypt = config.encrypt or job.spec.must_encrypt
+        opens = self.key.access_secret_of(attempt.job, attempt.number).hex() if access.renewed else ""
+        return replace(config, key=secret, encrypt=encrypt, registry_authorities=self._trusted, access_secret=opens)
+
+
+def _keep_seconds(limits: LimitsSection) -> float:
+    """The controller lets a machine go that keeps a job; its agent ends it only when it has heard of nobody for much longer."""
+    return limits.keep_seconds + limits.lease_seconds if limits.keep_seconds else 0.0
+
+
+def _general(settings: Settings, provider: Provider, attempt: Attempt, access: StoreAccess) -> AgentConfig:
+    agent, checkpoint = settings.agent, settings.checkpoint
+    return AgentConfig(
+        job=attempt.job,
+        attempt=attempt.number,
+        store_url=access.url,
+        store_options=dict(access.options),
+        metadata_dialect=provider.capabilities.metadata_dialect,
+        poll_seconds=agent.poll_seconds,
+        report_seconds=agent.report_seconds,
+        notice_seconds=agent.notice_seconds,
+        lease_seconds=settings.limits.lease_seconds if attempt.lease_seconds is None else attempt.lease_seconds,
+        limit_seconds=agent.limit_seconds,
+        ready_limit_seconds=agent.ready_limit_seconds,
+        drain_margin_seconds=agent.drain_margin_seconds,
+        notice_window_seconds=provider.capabilities.notice_seconds,
+        warm_wait_seconds=settings.limits.warm_wait_seconds,
+        keep_seconds=_keep_seconds(settings.limits),
+        hurry_seconds=agent.hurry_seconds,
+        cache_bytes=agent.cache_bytes,
+        image_cache_bytes=settings.images.cache_bytes,
+        input_cache_bytes=settings.inputs.cache_bytes,
+        input_options={**{k: dict(v) for k, v in access.inputs.items()}, **settings.inputs.options},
+        insecure_registries=list(settings.images.insecure_registries),
+        encrypt=checkpoint.encrypt,
+        checkpoint_memory_bytes=checkpoint.memory_bytes,
+        checkpoint_threads=checkpoint.threads,
+        compression=checkpoint.compression,
+        lazy=checkpoint.lazy,
+    )

@@ -1,0 +1,1 @@
+"""When to save, and which checkpoints stay. Pure."""

@@ -1,0 +1,312 @@
+"""One attempt with all that is known of it, the questions that rules ask, and the job's phase in one word. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from spotsurfer.model.job import ENDED, HOLDS, WAITS, Attempt, AttemptState, HeldBy, Job, JobState, Rewind, Wish
+from spotsurfer.model.snapshot import (
+    ALL_HEARD,
+    AgentSeen,
+    HeadSeen,
+    Hearing,
+    InstanceSeen,
+    JobSeen,
+    Limits,
+    SignSeen,
+    Snapshot,
+    UnreadSeen,
+)
+
+# Going back to a checkpoint that its user chose: held, ended or running, the next grant is from there.
+
+
+def going_back(seen: JobSeen) -> Rewind | None:
+    """The order that still stands: no grant after it was from its checkpoint. A cancelled job goes nowhere any more."""
+    asked, head = seen.job.rewind, seen.head
+    if asked is None or head is None or seen.job.wish is Wish.CANCEL:
+        return None
+    return None if any(n > asked.after and c == asked.checkpoint for n, c in head.grants) else asked
+
+
+# One attempt with all that is known of it, and the questions that rules ask.
+
+WORKING = frozenset(
+    {"running", "stepping", "saving", "draining", "publishing", "keeping", "returning", "drained", "finished", "overrun"}
+)
+
+FAILED_SECONDS = 60.0  # nobody who can wait asks for a final save again so soon after one that failed: each stops the job
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """What `decide` knows of one attempt."""
+
+    seen: JobSeen
+    attempt: Attempt
+    instance: InstanceSeen | None
+    agent: AgentSeen | None
+    listing_complete: bool
+    listing_at: datetime
+    limits: Limits
+    now: datetime
+    signs: tuple[SignSeen, ...] = ()
+    unread: UnreadSeen | None = None
+    hearing: Hearing = ALL_HEARD
+    doubt: str = ""  # why silence is no evidence
+
+    @property
+    def state(self) -> AttemptState:
+        """Where the attempt stands."""
+        return self.attempt.state
+
+    @property
+    def head(self) -> HeadSeen | None:
+        """The job's head; None where the store could not be read."""
+        return self.seen.head
+
+    @property
+    def owns(self) -> bool:
+        """The newest head entry names this attempt."""
+        return self.head is not None and self.head.epoch == self.attempt.number
+
+    @property
+    def unsaved(self) -> bool:
+        """Nothing of the job can be saved now: leaving its machine costs work."""
+        return self.seen.job.spec.engine == "none" or (self.agent is not None and self.agent.protection == "none")
+
+    @property
+    def over_by_head(self) -> bool:
+        """The head says that the work of this attempt has ended: by itself, or because the job was closed."""
+        return self.head is not None and self.head.done and (self.owns or self.head.cancelled)
+
+    @property
+    def age_seconds(self) -> float:
+        """Time in the present state."""
+        return (self.now - self.attempt.since).total_seconds()
+
+    @property
+    def spoke(self) -> bool:
+        """Its agent has said something, whether we could read it or not."""
+        return self.agent is not None or self.unread is not None
+
+    @property
+    def _last_word_at(self) -> datetime:
+        """Before its first word: when it entered its present state."""
+        words = (seen.spoke_at for seen in (self.agent, self.unread) if seen is not None)
+        return max(words, default=self.attempt.since)
+
+    @property
+    def unheard_seconds(self) -> float:
+        """How long we could have heard its agent and did not, whether it could speak or not."""
+        return self.hearing.seconds(self._last_word_at, self.now)
+
+    @property
+    def quiet(self) -> bool:
+        """It missed a report or two: each agent speaks several times in a lease."""
+        return self.unheard_seconds > self.lease_seconds / 2
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long we could have heard its agent, and it could have spoken, and did not."""
+        could = self.seen.silent_from.get(self.attempt.number)
+        return self.hearing.seconds(max(self._last_word_at, could or self._last_word_at), self.now)
+
+    @property
+    def silence_seconds(self) -> float:
+        """A holder that said nothing for so long has frozen itself: its lease, and a margin."""
+        return self.lease_seconds + self.limits.lease_margin_seconds
+
+    @property
+    def lease_seconds(self) -> float:
+        """The one that its machine was given: as its agent says, else as its row does."""
+        if self.agent is not None and self.agent.lease_seconds > 0:
+            return self.agent.lease_seconds
+        given = self.attempt.lease_seconds
+        return self.limits.lease_seconds if given is None else given
+
+    @property
+    def silent(self) -> bool:
+        """It has frozen its job, if it lives: it said nothing for longer than its lease, and nothing else explains that."""
+        return not self.doubt and self.silent_seconds > self.silence_seconds
+
+    @property
+    def gone(self) -> bool:
+        """The machine has ended: the cloud says so, or it is missing from a complete listing and its agent says nothing."""
+        if self.instance is not None:
+            return self.instance.gone
+        said_nothing = self.quiet if self.spoke else self.unheard_seconds > 0
+        if not self.listing_complete or not said_nothing:
+            return False  # who speaks, or may have spoken before we could hear, is there, whatever a listing leaves out
+        appeared = self.attempt.launched_at or self.attempt.planned_at
+        if self.attempt.state is AttemptState.RELEASING:
+            appeared = max(appeared, self.attempt.since)
+        return self.listing_at - appeared >= timedelta(seconds=self.limits.listing_lag_seconds)
+
+    @property
+    def told(self) -> bool:
+        """The agent says that the cloud takes the machine."""
+        return self.agent is not None and self.agent.notice_id is not None and self.agent.notice_kind == "interruption"
+
+    @property
+    def warned(self) -> SignSeen | None:
+        """A witness says that the cloud takes the machine."""
+        return next((s for s in self.signs if s.sign == "interruption"), None)
+
+    @property
+    def noticed(self) -> bool:
+        """The cloud said that it takes the machine: to its agent or to another witness."""
+        return self.told or self.warned is not None
+
+    @property
+    def deadline_at(self) -> datetime | None:
+        """When the machine goes, as its agent says, else another witness; None = nobody knows."""
+        if self.told and self.agent is not None and self.agent.notice_deadline_at is not None:
+            return self.agent.notice_deadline_at
+        return self.warned.deadline_at if self.warned is not None else None
+
+    @property
+    def advised(self) -> bool:
+        """The cloud advises to leave the machine some time, and that is wanted."""
+        wanted = {"retirement", *(["rebalance"] if self.limits.rebalance == "move" else [])}
+        return any(s.sign in wanted for s in self.signs)
+
+    @property
+    def drain_error(self) -> str | None:
+        """What the agent says of its final save, which failed; None = it did not, or the cloud takes the machine."""
+        agent, asked = self.agent, self.attempt.desired_sequence
+        if self.attempt.state is not AttemptState.DRAINING or agent is None or agent.notice_id is not None:
+            return None
+        return agent.error if agent.drain_failed == asked != 0 else None
+
+    @property
+    def failed_lately(self) -> str:
+        """Why its final save failed, within FAILED_SECONDS; "" = it did not. A newer order of its user ends the wait."""
+        agent, job = self.agent, self.seen.job
+        if self.attempt.state is not AttemptState.RUNNING or agent is None or not agent.drain_failed:
+            return ""
+        ordered = (job.resumed_at, job.move.asked_at if job.move is not None else None)
+        if self.age_seconds >= FAILED_SECONDS or any(t is not None and t > self.attempt.since for t in ordered):
+            return ""
+        if agent.error_kind == "back":
+            return agent.error
+        return "its final save failed" + (f": {agent.error}" if agent.error else "")
+
+    @property
+    def harmless(self) -> bool:
+        """Nothing of the job can run under this attempt any more, so another may own it.
+
+        Proof is one of: it never owned; it drained or ended (the head says so); its agent says that the workload is dead; the
+        machine is gone; or it was silent for longer than its lease, so that it has frozen itself (DESIGN section 5).
+        """
+        a = self.attempt
+        if (a.granted_at is None and not self.owns) or a.state in (AttemptState.RELEASED, AttemptState.REFUSED):
+            return True
+        if self.head is not None and not self.owns and self.head.number > a.head_number and a.granted_at is not None:
+            return True  # shown before another one was granted after it
+        if self.owns and self.head is not None and (self.head.final or self.head.done):
+            return True
+        if self.gone or (self.agent is not None and self.agent.workload_dead):
+            return True
+        return a.state not in HOLDS and self.silent
+
+
+Holder = TypeVar("Holder", Attempt, AttemptView)
+
+
+def holder_of(attempts: Iterable[Holder]) -> Holder | None:
+    """The one that has the job now; no job has two."""
+    return next((a for a in attempts if a.state in HOLDS), None)
+
+
+def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[AttemptView]:
+    """A case for each attempt, oldest first."""
+    doubt = snapshot.doubt
+    return [
+        AttemptView(
+            seen,
+            a,
+            seen.instances.get(a.number),
+            seen.agents.get(a.number),
+            snapshot.listing_complete,
+            snapshot.listing_at,
+            snapshot.limits,
+            now,
+            seen.signs.get(a.number, ()),
+            seen.unread.get(a.number),
+            snapshot.hearing,
+            "" if doubt is None or doubt.gives_up == (seen.job.id, a.number) else doubt.why,
+        )
+        for a in sorted(seen.attempts, key=lambda a: a.number)
+    ]
+
+
+def owners(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Those that had the job; who had it last comes last, also where it came back to one that was not the newest."""
+    return sorted((a for a in attempts if a.granted_at is not None), key=lambda a: (a.head_number, a.number))
+
+
+def finished(seen: JobSeen) -> bool:
+    """The head says that the job is over for good: done, closed, or failed once more often than its user allows."""
+    h = seen.head
+    if going_back(seen) is not None:
+        return False
+    if h is None or not h.done:
+        return seen.job.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+    return h.cancelled or h.succeeded or h.failures > seen.job.spec.retries
+
+
+def wanted(seen: JobSeen) -> bool:
+    """The job is to run."""
+    return seen.job.wish is Wish.RUN and not finished(seen)
+
+
+# What a job is doing, in one word for people: derived from its attempts, never stored.
+
+OF_HOLDER = {
+    AttemptState.RESTORING: "restoring",
+    AttemptState.RUNNING: "running",
+    AttemptState.DRAINING: "saving",
+}
+OF_WAITER = {
+    AttemptState.PLANNED: "ordering",
+    AttemptState.REQUESTED: "ordering",
+    AttemptState.BOOTING: "booting",
+    AttemptState.READY: "waiting",
+}
+PHASES = tuple(
+    dict.fromkeys(
+        [
+            *("queued", *OF_WAITER.values(), "starting", *OF_HOLDER.values(), "moving"),
+            *("suspending", "suspended", "held", *sorted(map(str, ENDED))),
+        ]
+    )
+)  # all that `phase` says
+
+
+def phase(job: Job, attempts: Sequence[Attempt]) -> str:
+    """One word: queued, ordering, booting, waiting, starting, restoring, running, saving, moving, suspending,
+    suspended (by the controller, for a while), or a state.
+    """
+    if job.state is JobState.HELD and job.held_by is not HeldBy.USER:
+        return "suspended"
+    if job.state in ENDED or job.state is JobState.HELD:
+        return str(job.state)
+    holder = holder_of(attempts)
+    waiter = next((a for a in attempts if a.state in WAITS), None)
+    if holder is not None and job.wish is Wish.HOLD:
+        return "suspending"
+    if holder is not None and waiter is not None:
+        return "moving"
+    if holder is not None:
+        word = OF_HOLDER[holder.state]
+        return "starting" if word == "restoring" and holder.from_checkpoint is None else word
+    return OF_WAITER[waiter.state] if waiter is not None else "queued"
+
+
+def moves(attempts: Sequence[Attempt]) -> int:
+    """How often the job went on elsewhere from a checkpoint."""
+    return sum(1 for a in attempts if a.granted_at is not None and a.from_checkpoint is not None)

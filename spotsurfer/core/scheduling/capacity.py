@@ -1,0 +1,147 @@
+"""Operator limits on machines, GPUs and spending: what is in use, and whether one more machine fits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import ROUND_CEILING
+
+from spotsurfer.core.facts.ownership import tried_since
+from spotsurfer.core.scheduling.placement import GIB, asked
+from spotsurfer.model.job import OVER, Attempt, JobSpec, JobState, Wish
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Offer
+from spotsurfer.model.money import for_seconds, usd
+from spotsurfer.model.snapshot import JobSeen, Limits, Snapshot
+
+# What machines take of the operator's limits on machines, GPUs and money an hour, and whether one more has room. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Of some machines together. Money as they were bought: a price that rises later moves nobody."""
+
+    machines: int = 0
+    gpus: int = 0
+    usd_micros_per_hour: int = 0
+
+    def __add__(self, other: Use) -> Use:
+        """Both together."""
+        money = self.usd_micros_per_hour + other.usd_micros_per_hour
+        return Use(self.machines + other.machines, self.gpus + other.gpus, money)
+
+
+NOTHING = Use()
+
+
+def of_attempt(attempt: Attempt, spec: JobSpec) -> Use:
+    """Of the machine of one attempt, also of one that is being released; nothing when that is confirmed."""
+    if attempt.state in OVER:
+        return NOTHING
+    return Use(1, max(attempt.gpus, asked(spec)), attempt.price_usd_micros_per_hour)
+
+
+def of_offer(offer: Offer) -> Use:
+    """Of a machine that could be bought."""
+    return Use(1, offer.gpus.count, offer.price_usd_micros_per_hour)
+
+
+def together(some: Iterable[Use]) -> Use:
+    """The sum."""
+    return sum(some, NOTHING)
+
+
+def in_use(jobs: Iterable[JobSeen]) -> Use:
+    """Of all machines that there may be, those still being released included."""
+    return together(of_attempt(a, seen.job.spec) for seen in jobs for a in seen.attempts)
+
+
+def strangers(snapshot: Snapshot) -> Use:
+    """Of machines that belong to no attempt and are about to be ended; what they cost and hold nobody knows."""
+    return Use(len(snapshot.orphans))
+
+
+def lacking(used: Use, more: Use, limits: Limits) -> str | None:
+    """The limit that would be passed if `more` came to what is used, or None. A limit that `more` adds nothing to does not
+    count: who needs no GPU does not wait for one."""
+    if used.machines + more.machines > limits.instances_max and more.machines:
+        return f"limits.instances_max = {limits.instances_max} machines are in use, those still being released included"
+    if limits.gpus_max is not None and used.gpus + more.gpus > limits.gpus_max and more.gpus:
+        return f"limits.gpus_max is {limits.gpus_max}: {used.gpus} are in use, and its machine has {more.gpus}"
+    most, here, cost = limits.hourly_max_usd_micros, used.usd_micros_per_hour, more.usd_micros_per_hour
+    if most is not None and here + cost > most and cost:
+        return f"limits.hourly_max_usd is {usd(most)}: machines cost {usd(here)} an hour, and its machine {usd(cost)} more"
+    return None
+
+
+# Hard limits on money and machines: a job is held before one is passed, never after.
+
+MEMORY_KILLS_MAX = 3  # each time the next machine has half as much memory again
+MORE_MONEY = "raise it with `spotsurfer budget`"
+MORE = "submit it with more in [resources] memory, or allow larger machines and resume"
+
+
+def machines(seen: Iterable[JobSeen]) -> list[Attempt]:
+    """Attempts that have or may have a machine, those still being released included."""
+    return [a for s in seen for a in s.attempts if a.state not in OVER]
+
+
+def reserve(attempts: Iterable[Attempt], limits: Limits) -> int:
+    """What the machines would still cost until they could be drained and released, in micro-dollars."""
+    alive = (a for a in attempts if a.state not in OVER and a.state is not A.PLANNED)
+    return sum(for_seconds(a.price_usd_micros_per_hour, limits.drain_reserve_seconds) for a in alive)
+
+
+def over_budget(snapshot: Snapshot, seen: JobSeen) -> str | None:
+    """Why this job must be held for money, or None."""
+    if seen.job.wish is not Wish.RUN or seen.job.state not in (JobState.QUEUED, JobState.ACTIVE):
+        return None
+    total = snapshot.spent_usd_micros + reserve(machines(snapshot.jobs), snapshot.limits)
+    cap = snapshot.limits.budget_usd_micros
+    if cap is not None and total >= cap:
+        return f"the budget of {usd(cap)} USD would be passed; raise limits.budget_usd and resume"
+    own, mine = seen.job.spec.budget_usd_micros, seen.spent_usd_micros + reserve(seen.attempts, snapshot.limits)
+    if own is not None and mine >= own:
+        return f"the job's budget of {usd(own)} USD would be passed; {MORE_MONEY} and resume"
+    return None
+
+
+def no_room_left(snapshot: Snapshot, offer: Offer, planned: Iterable[Offer]) -> str | None:
+    """Why this machine would be too much for the limits on machines, GPUs and money an hour, or None."""
+    used = in_use(snapshot.jobs) + strangers(snapshot) + together(of_offer(o) for o in planned)
+    return lacking(used, of_offer(offer), snapshot.limits)
+
+
+def out_of_memory(snapshot: Snapshot, seen: JobSeen) -> str | None:
+    """Why a job that the kernel killed for want of memory must be held: too often, or there is no more. None = it goes on."""
+    kills = [a for a in seen.attempts if a.number in seen.memory_kills and tried_since(seen.job, a)]
+    last = max((a.number for a in kills), default=None)
+    if last is None or any(a.number > last and (a.granted_at or a.state not in OVER) for a in seen.attempts):
+        return None
+    if len(kills) >= MEMORY_KILLS_MAX:
+        return f"the kernel killed it {len(kills)} times because memory ended; {MORE}"
+    most = max((o.memory_bytes for o in snapshot.offers), default=seen.memory_floor_bytes)
+    if most >= seen.memory_floor_bytes:
+        return None
+    had = f"it needs {seen.memory_floor_bytes / GIB:.1f} GiB, and the largest machine on offer has {most / GIB:.1f}"
+    return f"the kernel killed it because memory ended; {had}; {MORE}"
+
+
+def no_money_left(snapshot: Snapshot, seen: JobSeen, offer: Offer, planned: Iterable[Offer]) -> str | None:
+    """Why the money would not last to start this machine, save the job and release it again, how much would, and where it is
+    raised; or None."""
+    limits = snapshot.limits
+    costs = [for_seconds(o.price_usd_micros_per_hour, limits.drain_reserve_seconds) for o in (offer, *planned)]
+    cap, own = limits.budget_usd_micros, seen.job.spec.budget_usd_micros
+    total = snapshot.spent_usd_micros + reserve(machines(snapshot.jobs), limits) + sum(costs)
+    if cap is not None and total > cap:
+        return f"the budget of {usd(cap)} USD leaves no room for {_short_of(total - cap, offer)}; raise limits.budget_usd"
+    mine = seen.spent_usd_micros + reserve(seen.attempts, limits) + costs[0]
+    if own is not None and mine > own:
+        return f"the job's budget of {usd(own)} USD leaves no room for {_short_of(mine - own, offer)}; {MORE_MONEY}"
+    return None
+
+
+def _short_of(micros: int, offer: Offer) -> str:
+    """Rounded up, so that what is told is enough."""
+    return f"{offer.pool}, which needs at least {usd(micros, ROUND_CEILING)} USD more"

@@ -1,0 +1,422 @@
+"""Jobs with a deadline: the guarantee, what to hold now, and the forecast by playing the purchase policy. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+
+from spotsurfer.core.scheduling.placement import barred, cooling, fits, wrong_gpus
+from spotsurfer.model.job import HOLDS, WAITS, Attempt, Job, MarketChoice
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.model.snapshot import JobSeen, Limits, Snapshot, SpotSeen
+from spotsurfer.ports.policies import (
+    Buy,
+    Choice,
+    Floats,
+    Forecast,
+    Imagines,
+    Many,
+    Modes,
+    Pilot,
+    Purchase,
+    PurchaseMoment,
+    Terms,
+    View,
+)
+
+# The promise that a deadline is kept, whatever a policy says. Pure.
+#
+# As long as an on-demand machine that is launched one tick later could still finish in time, the policy is free. Past that
+# point the job goes on on-demand, or stays where it is if leaving is what would cost the time.
+
+SLIP = 1e-6  # seconds that sums of seconds may be off by
+
+
+def kept(want: Modes, moment: PurchaseMoment, terms: Terms) -> Modes:
+    """What is wanted where the deadline can be met after it, else on-demand. Nothing can be had of spot that is not there."""
+    want = np.where((want == Buy.SPOT) & (moment.spot_seen == 0), np.int8(Buy.WAIT), want)
+    spare = spare_after(want, moment, terms)
+    return np.where((want != Buy.ON_DEMAND) & (spare < -SLIP), np.int8(Buy.ON_DEMAND), want).astype(np.int8)
+
+
+def spare_after(want: Modes, moment: PurchaseMoment, terms: Terms) -> Floats:
+    """Seconds to spare if an on-demand machine had to be launched one tick after this choice."""
+    left = terms.deadline_seconds - moment.elapsed_seconds - terms.tick_seconds
+    work = terms.work_seconds - moment.done_seconds
+    owed = np.where(moment.held == Buy.SPOT, moment.owed_seconds, terms.safe_restart_seconds)
+    gained = np.where(want == Buy.SPOT, np.maximum(0.0, terms.tick_seconds - owed), 0.0)
+    spare: Floats = left - (work - gained) - terms.safe_restart_seconds
+    return spare
+
+
+# What to hold for a job that has a deadline: nothing, a spot machine, or an on-demand one. Pure.
+#
+# The purchase policy is asked with what is known; that the deadline is kept is seen to here (`core.deadline`), and a policy
+# that fails or answers nonsense is replaced by a plain rule. Time is cut into slots of the job's own length; within a slot the
+# answer changes only with what is held.
+
+SLOTS = 400  # that the time until a deadline is cut into, at most
+SLOT_STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)
+PRICE_STEP, START_STEP = 0.01, 0.05  # prices of spot, as a share of on-demand, and launches, in slots, are rounded to these
+START_SECONDS = 300.0  # that a launch takes as long as no job saw one
+WORST = 3.0  # a launch that goes badly takes so many times as long as usual
+HOUR = 3600.0
+RESERVE_SHARE = 0.1  # of the time to spare, at most, is kept for times in which nothing can be ordered
+USUAL_SECONDS = 600.0  # between saves, where nobody said anything else
+MARKETS = {Market.SPOT: Buy.SPOT, Market.ON_DEMAND: Buy.ON_DEMAND}
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """What is to be held, why, and what was asked. `alarm`: the policy failed, and the plain rule answered; "" = it did not."""
+
+    buy: Buy
+    why: str
+    view: View
+    alarm: str = ""
+    forced: bool = False  # by the deadline, against the policy
+
+
+def weighed(snapshot: Snapshot, seen: JobSeen, purchase: Purchase, now: datetime) -> Bought | None:
+    """The choice for a job; None where it has no deadline or may not be bought in both markets."""
+    view = view_of(snapshot, seen, now)
+    if view is None:
+        return None
+    choice, alarm = _asked(purchase, view)
+    moment, terms = _moment(view, seen, snapshot.limits, now), _promised(view.terms, snapshot.limits)
+    want = np.array([choice.buy], dtype=np.int8)
+    spare = float(spare_after(want, moment, terms)[0])
+    buy = Buy(int(kept(want, moment, terms)[0]))
+    if buy is Buy.ON_DEMAND and choice.buy is not buy:
+        why = (
+            f"the deadline would be at risk ({spare / HOUR:.1f} h to spare after another slot): on-demand, whatever costs least"
+        )
+        return Bought(buy, why, view, alarm, forced=True)
+    return Bought(buy, choice.why, view, alarm)
+
+
+def _asked(purchase: Purchase, view: View) -> tuple[Choice, str]:
+    """The policy's answer, or the plain rule's and what is wrong with the policy's."""
+    try:
+        choice = purchase.choose(view)
+    except Exception as e:  # a policy is somebody else's code: whatever it raises must not stop the fleet
+        return plain(view), f"the purchase policy failed: {type(e).__name__}: {e}"
+    if _sensible(choice):
+        return choice, ""
+    return plain(view), f"the purchase policy answered nonsense: {choice!r:.80}"
+
+
+def _sensible(choice: object) -> bool:
+    return isinstance(getattr(choice, "buy", None), Buy) and isinstance(getattr(choice, "why", None), str)
+
+
+def plain(view: View) -> Choice:
+    """The rule that takes over: stay on spot or take it where it may be had, else wait until the deadline calls."""
+    gone = bool(view.spot_seen) and view.spot_seen[-1] is False
+    return Choice(Buy.WAIT if gone else Buy.SPOT, "the plain rule: spot as long as the deadline allows")
+
+
+def view_of(snapshot: Snapshot, seen: JobSeen, now: datetime) -> View | None:
+    """What a purchase policy may look at; None where the job has no deadline, or not both markets are open to it."""
+    spec = seen.job.spec
+    if spec.deadline_seconds is None or spec.work_seconds is None or spec.market is not MarketChoice.SPOT_FIRST:
+        return None
+    offers = [
+        o
+        for o in snapshot.offers
+        if fits(seen.job, o) and not wrong_gpus(seen.image_gpus, o) and barred(seen.job, o, snapshot.limits) is None
+    ]
+    prices = {m: min((o.price_usd_micros_per_hour for o in offers if o.market is m), default=None) for m in Market}
+    spot, on_demand = prices[Market.SPOT], prices[Market.ON_DEMAND]
+    if spot is None or on_demand is None:
+        return None
+    slot = slot_seconds(spec.deadline_seconds)
+    own = any(a.granted_at is not None for a in seen.attempts)
+    start, worst = launches(seen.attempts if own else [a for s in snapshot.jobs for a in s.attempts])
+    start = START_STEP * slot * math.ceil(start / (START_STEP * slot))
+    ratio = max(PRICE_STEP, PRICE_STEP * round(spot / on_demand / PRICE_STEP)) if on_demand else 1.0
+    terms = Terms(slot, spec.work_seconds, spec.deadline_seconds, start, ratio * on_demand / 1e6, on_demand / 1e6, worst)
+    number = int((now - seen.job.submitted_at).total_seconds() // slot)
+    held, owed = _held(seen, start, now)
+    done = slot * (done_seconds(seen, slot) // slot)  # in whole slots, so that the answer changes with them
+    pools = {o.pool for o in offers if o.market is Market.SPOT}
+    past = slots({p: s for p, s in snapshot.spot_seen.items() if p in pools}, seen.job, slot, number + 1, now)
+    free = _free_now(snapshot, seen, offers, now)
+    return View(terms, number * slot, done, held, owed, (*past[:-1], free))
+
+
+def done_seconds(seen: JobSeen, slot: float) -> float:
+    """Work that is done, as far as its user's estimate goes: of a job that still runs a twentieth, or a slot, is left."""
+    work = seen.job.spec.work_seconds or 0.0
+    return min(seen.done_seconds, work - min(slot, 0.05 * work))
+
+
+def slot_seconds(deadline_seconds: float) -> float:
+    """Between two decisions of a purchase policy; one of few lengths, so that what was computed for one job serves another."""
+    wanted = max(1.0, deadline_seconds / SLOTS)
+    power = 10.0 ** math.floor(math.log10(wanted))
+    return next(step * power for step in (*SLOT_STEPS, 10.0) if step * power >= wanted * (1 - 1e-9))
+
+
+def launches(attempts: Sequence[Attempt]) -> tuple[float, float]:
+    """Seconds from an order to a machine that can take the job: as a rule, and where it goes badly."""
+    taken = [(a.granted_at - a.planned_at).total_seconds() for a in attempts if a.granted_at is not None]
+    usual = float(np.median(taken)) if taken else START_SECONDS
+    return usual, max([WORST * usual, *taken])
+
+
+def slots(
+    signs: Mapping[Pool, Sequence[SpotSeen]], job: Job, slot: float, count: int, now: datetime
+) -> tuple[bool | None, ...]:
+    """Whether spot could be had in each slot since the job was submitted: by the newest sign in it of the luckiest pool."""
+    best: list[bool | None] = [None] * count
+    for some in signs.values():
+        one: list[bool | None] = [None] * count
+        for i, sign in enumerate(some):
+            end = some[i + 1].at if i + 1 < len(some) else now
+            if sign.up is None or end < job.submitted_at:
+                continue
+            first = max(0, int((sign.at - job.submitted_at) / timedelta(seconds=slot)))
+            last = min(count - 1, int((end - job.submitted_at) / timedelta(seconds=slot)))
+            one[first : last + 1] = [sign.up] * (last + 1 - first)
+        best = [a if b is None else bool(a) or b for a, b in zip(best, one, strict=True)]
+    return tuple(best)
+
+
+def _free_now(snapshot: Snapshot, seen: JobSeen, offers: Sequence[Offer], now: datetime) -> bool | None:
+    """True while a spot machine is held, False where every pool is left alone or takes its machine, None = try it."""
+    if any(a.market is Market.SPOT and a.state is A.RUNNING and not _leaves(seen, a) for a in seen.attempts):
+        return True
+    spot = [o for o in offers if o.market is Market.SPOT]
+    return None if any(cooling(o, snapshot.cooldowns, now) is None for o in spot) else False
+
+
+def _leaves(seen: JobSeen, attempt: Attempt) -> bool:
+    agent = seen.agents.get(attempt.number)
+    return agent is not None and agent.notice_id is not None
+
+
+def _held(seen: JobSeen, start: float, now: datetime) -> tuple[Buy, float]:
+    """What is held or ordered, and how long it still needs before the job goes on."""
+    for states in (HOLDS, WAITS):
+        for a in seen.attempts:
+            if a.state in states and not (states is HOLDS and _leaves(seen, a)):
+                age = (now - a.planned_at).total_seconds()
+                return MARKETS[a.market], 0.0 if a.state in HOLDS else max(start - age, 0.0)
+    return Buy.WAIT, 0.0
+
+
+def _promised(terms: Terms, limits: Limits) -> Terms:
+    """With the deadline that is kept: a little sooner than the job's, for the cloud's API or the store may be away then."""
+    most = RESERVE_SHARE * max(terms.deadline_seconds - terms.work_seconds, 0.0)
+    return replace(terms, deadline_seconds=terms.deadline_seconds - min(limits.deadline_reserve_seconds, most))
+
+
+def at_risk(view: View, seen: JobSeen, limits: Limits) -> float:
+    """Seconds of work that may have to be done again: a spot machine may go without a word. Who is to go back to spot must be
+    able to afford it until the first save there, or the job would be moved to and fro."""
+    if view.held is Buy.ON_DEMAND:
+        paces = [a.pace_seconds for a in seen.attempts if a.pace_seconds is not None]
+        last = paces[-1] if paces else USUAL_SECONDS
+        interval = seen.job.spec.checkpoint_interval_seconds or limits.checkpoint_seconds or last
+        return min(interval, view.terms.work_seconds - view.done_seconds)
+    return seen.at_risk_seconds if view.held is Buy.SPOT else 0.0
+
+
+def _moment(view: View, seen: JobSeen, limits: Limits, now: datetime) -> PurchaseMoment:
+    """The same for the rule that keeps deadlines, at the true time and with all work that nobody can take any more."""
+    done = done_seconds(seen, view.terms.tick_seconds) - at_risk(view, seen, limits)
+    free = view.spot_seen[-1] if view.spot_seen else None
+    return PurchaseMoment(
+        (now - seen.job.submitted_at).total_seconds(),
+        np.array([max(done, 0.0)]),
+        np.array([view.held], dtype=np.int8),
+        np.array([view.owed_seconds]),
+        np.array([-1 if free is None else int(free)], dtype=np.int8),
+    )
+
+
+# One job with a deadline on one pool: policies played on recorded availability, and the least that hindsight could have paid.
+#
+# The rules are those of the "Can't Be Late" benchmark (Wu et al., NSDI 2024): whole ticks are paid, each launch costs the
+# restart time, paid, without progress, and what was done before an interruption is not lost.
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+DONE = 1e-6  # seconds of work that don't count as left
+OPTIMUM = "optimum"
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One value a run. `wasted_hours` were paid and brought no progress; `moves` are launches after the first."""
+
+    usd: Floats
+    missed: Bools
+    moves: Ints
+    wasted_hours: Floats
+    held: Modes  # (run, tick): what was paid for
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What the terms do not promise, by (run, tick): seconds that a launch takes, and whether on-demand is refused."""
+
+    restart_seconds: Floats
+    refused: Bools
+
+
+@dataclass(slots=True)
+class _World:
+    """All runs, mid-way."""
+
+    held: Modes
+    owed: Floats
+    done: Floats
+    usd: Floats
+    paid: Floats
+    launches: Ints
+
+
+def _begin(runs: int, begin: View | None) -> _World:
+    held, owed, done = (begin.held, begin.owed_seconds, begin.done_seconds) if begin is not None else (Buy.WAIT, 0.0, 0.0)
+    launches = np.full(runs, int(held != Buy.WAIT), np.int64)
+    return _World(
+        np.full(runs, held, np.int8), np.full(runs, owed), np.full(runs, done), np.zeros(runs), np.zeros(runs), launches
+    )
+
+
+def ticks_of(terms: Terms) -> int:
+    """Whole ticks until the deadline."""
+    return int(terms.deadline_seconds / terms.tick_seconds + DONE)
+
+
+def play(policy: Purchase, terms: Terms, up: Bools, begin: View | None = None, trouble: Trouble | None = None) -> Played:
+    """One run for each row of `up` (run, tick), all in step; from the start, or from where `begin` stands; with trouble."""
+    runs, past = len(up), begin.spot_seen[:-1] if begin is not None else ()
+    pilot = policy.pilot(terms, runs, past) if isinstance(policy, Many) else _one_by_one(policy, terms, runs, past)
+    guarded = getattr(policy, "keeps_deadlines", True)
+    w, began = _begin(runs, begin), begin.elapsed_seconds if begin is not None else 0.0
+    ticks = ticks_of(terms) - round(began / terms.tick_seconds)
+    paid_for = np.zeros((runs, ticks), np.int8)
+    for tick in range(ticks):
+        busy = w.done < terms.work_seconds - DONE
+        if not busy.any():
+            break
+        seen = up[:, tick]
+        w.held = np.where((w.held == Buy.SPOT) & ~seen, np.int8(Buy.WAIT), w.held)
+        moment = PurchaseMoment(began + tick * terms.tick_seconds, w.done, w.held, w.owed, seen.astype(np.int8))
+        want = pilot(moment)
+        want = kept(want, moment, terms) if guarded else np.where((want == Buy.SPOT) & ~seen, np.int8(Buy.WAIT), want)
+        restart: Floats | float = terms.restart_seconds
+        if trouble is not None:
+            restart = trouble.restart_seconds[:, tick]
+            refused = trouble.refused[:, tick] & (want == Buy.ON_DEMAND) & (w.held != Buy.ON_DEMAND)
+            want = np.where(refused, w.held, want)  # what is held is kept until the next machine is there
+        _pass(w, np.where(busy, want, np.int8(Buy.WAIT)), terms, restart)
+        paid_for[:, tick] = np.where(busy, w.held, np.int8(Buy.WAIT))
+    hours = np.minimum(w.done, terms.work_seconds) - (begin.done_seconds if begin is not None else 0.0)
+    missed = w.done < terms.work_seconds - DONE
+    return Played(w.usd, missed, np.maximum(w.launches - 1, 0), (w.paid - hours) / 3600, paid_for)
+
+
+def _pass(w: _World, want: Modes, terms: Terms, restart: Floats | float) -> None:
+    """One tick goes by with `want` held; a launch takes `restart` seconds."""
+    runs = want != Buy.WAIT
+    launched = runs & (want != w.held)
+    w.owed = np.where(launched, restart, w.owed)
+    w.launches = w.launches + launched
+    used = np.where(runs, np.minimum(w.owed, terms.tick_seconds), 0.0)
+    w.owed = w.owed - used
+    w.done = w.done + np.where(runs, terms.tick_seconds - used, 0.0)
+    price = np.where(want == Buy.SPOT, terms.spot_usd_per_hour, terms.on_demand_usd_per_hour)
+    w.usd = w.usd + np.where(runs, price, 0.0) * terms.tick_seconds / 3600
+    w.paid = w.paid + np.where(runs, terms.tick_seconds, 0.0)
+    w.held = want
+
+
+def _one_by_one(policy: Purchase, terms: Terms, runs: int, past: tuple[bool | None, ...]) -> Pilot:
+    """A policy that knows single jobs only, asked about each run."""
+    seen = [past for _ in range(runs)]
+
+    def pilot(moment: PurchaseMoment) -> Modes:
+        want = np.zeros(runs, np.int8)
+        for i in range(runs):
+            seen[i] = (*seen[i], bool(moment.spot_seen[i]))
+            held, owed = Buy(int(moment.held[i])), float(moment.owed_seconds[i])
+            view = View(terms, moment.elapsed_seconds, float(moment.done_seconds[i]), held, owed, seen[i])
+            want[i] = policy.choose(view).buy
+        return want
+
+    return pilot
+
+
+def optimum(terms: Terms, up: Bools, chunk: int = 4) -> Floats:
+    """The least cost of each run for who knows the future: a dynamic program over (tick, what is held, time to spare).
+
+    Waiting a tick uses up a tick of the time to spare, a launch the restart time, running nothing; it must last to the end.
+    Kept apart from policies: it looks ahead. `chunk` runs at once, so that they stay in the processor's cache.
+    """
+    unit = _unit(terms)
+    spare = math.floor((ticks_of(terms) * terms.tick_seconds - terms.work_seconds) / unit + DONE)
+    if spare < 0:
+        return np.full(len(up), np.inf)
+    least = [_least(terms, up[i : i + chunk], spare, unit) for i in range(0, len(up), chunk)]
+    return np.concatenate(least) if least else np.zeros(0)
+
+
+def _least(terms: Terms, up: Bools, spare: int, unit: float) -> Floats:
+    wait, restart = (round(x / unit) for x in (terms.tick_seconds, terms.restart_seconds))
+    spot, on_demand = (p * terms.tick_seconds / 3600 for p in (terms.spot_usd_per_hour, terms.on_demand_usd_per_hour))
+    cost = np.full((3, len(up), spare + 1), np.inf)
+    cost[Buy.WAIT, :, 0] = 0.0
+    for tick in range(ticks_of(terms)):
+        off = np.minimum(cost[Buy.SPOT], cost[Buy.ON_DEMAND])
+        idle = np.minimum(cost[Buy.WAIT], off)
+        ready = _later(idle, restart)  # launched from anything; staying is the better of the two where that was held
+        cost[Buy.SPOT] = np.where(up[:, tick, None], np.minimum(cost[Buy.SPOT], ready) + spot, np.inf)
+        cost[Buy.ON_DEMAND] = np.minimum(cost[Buy.ON_DEMAND], ready) + on_demand
+        cost[Buy.WAIT] = _later(idle, wait)
+    found: Floats = cost.min(axis=(0, 2))
+    return found
+
+
+def _later(values: Floats, steps: int) -> Floats:
+    """The same with so much less to spare."""
+    moved = np.full_like(values, np.inf)
+    if steps < values.shape[-1]:
+        moved[:, steps:] = values[:, : values.shape[-1] - steps]
+    return moved
+
+
+def _unit(terms: Terms) -> float:
+    """The largest step that tick, restart and work are whole multiples of, in seconds; at least one second."""
+    whole = [max(1, round(x)) for x in (terms.tick_seconds, terms.work_seconds) if x]
+    return float(math.gcd(*whole, *([round(terms.restart_seconds)] if round(terms.restart_seconds) else [])))
+
+
+# What is to be expected of a job with a deadline: its policy is played on markets as it imagines them from now on.
+
+RUNS, SEED = 200, 0
+LOW, HIGH = 0.1, 0.9
+
+
+def forecast(purchase: Purchase, view: View) -> Forecast | None:
+    """From the view on, always the same; None where the policy can't imagine markets, or no time is left."""
+    ticks = ticks_of(view.terms) - round(view.elapsed_seconds / view.terms.tick_seconds)
+    if not isinstance(purchase, Imagines) or ticks < 1:
+        return None
+    up = purchase.imagine(view, RUNS, ticks, np.random.default_rng(SEED))
+    played = play(purchase, view.terms, up, view)
+    busy = played.held != Buy.WAIT
+    last = ticks - busy[:, ::-1].argmax(axis=1)  # ticks until the last one that was paid for
+    seconds = np.where(busy.any(axis=1), last, 0) * view.terms.tick_seconds
+    low, high = np.quantile(seconds, [LOW, HIGH])
+    fallback = float((played.held == Buy.ON_DEMAND).any(axis=1).mean())
+    return Forecast(float(seconds.mean()), float(low), float(high), fallback, float(played.usd.mean()))

@@ -1,0 +1,144 @@
+"""How often a job that runs is saved: the interval policy is asked after each save, and its answer looked at. Pure.
+
+What a user or operator set is obeyed and nobody asked. A policy that fails or answers nonsense is replaced by the usual
+interval. The agent shortens what is asked for where a notice's window wants it, never makes it longer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spotsurfer.common.units import counted, duration
+from spotsurfer.core.facts.attempt_view import AttemptView
+from spotsurfer.core.facts.pool_evidence import Evidence
+from spotsurfer.core.scheduling.deadline import USUAL_SECONDS, launches
+from spotsurfer.model.job import AttemptState, rehearses
+from spotsurfer.model.lifetimes import Fates
+from spotsurfer.model.market import Market, Offer
+from spotsurfer.ports.policies import Interval, SaveView
+
+LEAST_SECONDS, MOST_SECONDS = 30.0, 7 * 86400.0  # whatever a policy says
+GUESS_SECONDS = 10.0  # that a save stops a job for, as long as none was made
+SAME = 0.1  # what differs by less is not told to the agent
+NEARLY_DONE = 0.05  # of the work: a job with less left may go on for longer than its user reckoned
+# On spot, work that is not saved counts as not done (`core.purchase`): at most this share of the time to spare is risked.
+SPARE_SHARE = 0.1
+SAVES_SHARE = 20.0  # that many times as long as a save the job works at least, however little time there is to spare
+HASTY = "; sooner than would cost least: the deadline leaves no more to be risked"
+ON_DEMAND_BAND = 0  # nobody takes such a machine, but machines fail
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """Seconds between live saves from now on, and why. `alarm`: the policy failed; "" = it did not."""
+
+    seconds: float
+    saves: int  # that there were when it was asked
+    why: str
+    alarm: str = ""
+
+
+def paced(case: AttemptView, interval: Interval, offers: Sequence[Offer], known: Evidence) -> Paced | None:
+    """How often the job of a running attempt is to be saved; None where nothing is to be asked now."""
+    if not due(case):
+        return None
+    view = view_of(case, offers, known)
+    assert case.agent is not None
+    saves, before = case.agent.saves, case.attempt.pace_seconds
+    seconds, alarm = _asked(interval, view)
+    most = _affordable(case, view)
+    hasty = most is not None and seconds > most
+    seconds = most if hasty and most is not None else seconds
+    if before is not None and abs(seconds - before) <= SAME * before:
+        seconds = before
+    return Paced(seconds, saves, explained(seconds, view, alarm) + (HASTY if hasty else ""), alarm)
+
+
+def due(case: AttemptView) -> bool:
+    """A save was made since it was last asked, or nobody asked yet, and nobody but the policy has a say."""
+    job, a, agent = case.seen.job, case.attempt, case.agent
+    if job.spec.checkpoint_interval_seconds is not None or rehearses(job) or a.state is not AttemptState.RUNNING:
+        return False
+    return agent is not None and not case.unsaved and not case.noticed and agent.saves != a.pace_saves
+
+
+def view_of(case: AttemptView, offers: Sequence[Offer], known: Evidence) -> SaveView:
+    """What an interval policy may look at."""
+    a, agent = case.attempt, case.agent
+    fates = known.get((a.pool, a.market), Fates())
+    fit = agent.fit if agent is not None else None
+    save = _save_seconds(case)
+    spot = a.market is Market.SPOT
+    window = fit.window_seconds if fit is not None else None
+    band = next((o.interruption_band for o in offers if (o.pool, o.market) == (a.pool, a.market)), None)
+    return SaveView(
+        age_seconds=max((case.now - (a.launched_at or a.planned_at)).total_seconds(), 0.0),
+        save_seconds=save,
+        restart_seconds=launches(case.seen.attempts)[0] + save,
+        final_seconds=fit.durable_seconds if fit is not None else save,
+        notice_seconds=(window or 0.0) if spot else 0.0,
+        lives=fates.lives,
+        noticed=fates.noticed,
+        unnoticed=fates.unnoticed,
+        band=band if spot else ON_DEMAND_BAND,
+        left_seconds=_left_seconds(case),
+    )
+
+
+def _save_seconds(case: AttemptView) -> float:
+    """That a save stops the job for: as measured there, else on its last machine, else a guess."""
+    agent = case.agent
+    if agent is not None and agent.saves > 0 and agent.frozen_seconds > 0:
+        return agent.frozen_seconds / agent.saves
+    return case.seen.save_seconds or GUESS_SECONDS
+
+
+def _left_seconds(case: AttemptView) -> float | None:
+    """Of the work, by its user's word; None where there is none, or the job may soon prove it wrong."""
+    work = case.seen.job.spec.work_seconds
+    left = None if work is None else work - case.seen.done_seconds
+    return left if work is not None and left is not None and left > NEARLY_DONE * work else None
+
+
+def _affordable(case: AttemptView, view: SaveView) -> float | None:
+    """Between saves at most, because of a deadline that is not at risk yet; None = there is no such limit."""
+    job = case.seen.job
+    if job.spec.deadline_seconds is None or job.spec.work_seconds is None:
+        return None
+    spare = job.spec.deadline_seconds - (case.now - job.submitted_at).total_seconds() - job.spec.work_seconds
+    spare += case.seen.done_seconds
+    return max(SPARE_SHARE * spare, SAVES_SHARE * view.save_seconds, LEAST_SECONDS) if spare > 0 else None
+
+
+def _asked(interval: Interval, view: SaveView) -> tuple[float, str]:
+    """The policy's answer within what is sensible, or the usual interval and what is wrong with the answer."""
+    try:
+        said: object = interval.save_after(view)
+    except Exception as e:  # a policy is somebody else's code: whatever it raises must not stop the fleet
+        return USUAL_SECONDS, f"the interval policy failed: {type(e).__name__}: {e}"
+    if said is None:  # no save before the end: should that not come as foretold, one is made
+        return min(view.left_seconds or MOST_SECONDS, MOST_SECONDS), ""
+    if isinstance(said, bool) or not isinstance(said, int | float) or not math.isfinite(said) or said <= 0:
+        return USUAL_SECONDS, f"the interval policy answered nonsense: {said!r:.80}"
+    # Half of its time, at least, the job works.
+    return min(max(float(said), LEAST_SECONDS, view.save_seconds), MOST_SECONDS), ""
+
+
+def explained(seconds: float, view: SaveView, alarm: str) -> str:
+    """The interval with its numbers, in one sentence."""
+    if alarm:
+        return f"saved every {duration(seconds)}, as usual: {alarm}"
+    watched = sum(view.lives.watched)
+    losses, saved = round(view.lives.losses), counted(view.noticed, "job")
+    were = "was" if losses == 1 else "were"
+    lost = f"of machines like this one, which ran for {duration(watched)} in all, {losses} {were} lost"
+    lost += f" ({saved} saved in time, {view.unnoticed} not)" if view.noticed + view.unnoticed else ""
+    fits = "leaves time for a final save" if view.final_seconds <= view.notice_seconds else "leaves no time for a final save"
+    notice = f"a notice {fits}" if view.notice_seconds > 0 else "machines may go without notice"
+    left = "" if view.left_seconds is None else f"; {duration(view.left_seconds)} of work are left"
+    return (
+        f"saved every {duration(seconds)}: this machine is {duration(view.age_seconds)} old, a save stops the job for "
+        f"{view.save_seconds:.1f} s, a restart takes {view.restart_seconds:.0f} s, {lost}, {notice}{left}"
+    )

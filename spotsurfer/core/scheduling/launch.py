@@ -1,0 +1,490 @@
+"""When a job needs another machine, and which: back-off, guarded policies, dry runs, the launch itself. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from spotsurfer.core.facts.attempt_view import AttemptView, holder_of, wanted
+from spotsurfer.core.facts.ownership import late, refusing, tried_since
+from spotsurfer.core.facts.pool_evidence import evidence, told
+from spotsurfer.core.scheduling import capacity as hard
+from spotsurfer.core.scheduling import preemption
+from spotsurfer.core.scheduling.deadline import MARKETS, Bought, weighed
+from spotsurfer.core.scheduling.interval import Paced, paced
+from spotsurfer.core.scheduling.placement import GIB, choose, fits, serves, wrong_gpus
+from spotsurfer.core.scheduling.preemption import Way
+from spotsurfer.core.scheduling.rightsizing import SIZED, of_size
+from spotsurfer.model.actions import Action, Plan, Preview, Rejected, SetWish
+from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, AttemptNumber, Job, JobId, JobState, Wish
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Market, Offer
+from spotsurfer.model.snapshot import JobSeen, Snapshot
+from spotsurfer.ports.policies import Buy, Interval, PauseSeen, Policy, Purchase
+
+# A job that ends its own machines gets the next one later each time, and in the end is held: each of them costs money.
+
+FIRST_SECONDS = 30.0  # after the second machine in a row; doubled with each further one
+MOST_SECONDS = 1800.0
+
+
+def setbacks(own: Sequence[AttemptView]) -> list[AttemptView]:
+    """The newest machines in a row that had the job and ended without one checkpoint, newest first.
+
+    Those that the cloud took, or that left for another reason, don't count: they say nothing about the job. What can't be
+    restored or started is counted elsewhere.
+    """
+    found: list[AttemptView] = []
+    for c in reversed(own):
+        a = c.attempt
+        if a.granted_at is None or not (a.state in OVER or a.state in (A.LOST, A.RELEASING) or c.gone):
+            continue
+        if _saved(c) or not tried_since(c.seen.job, a):
+            break
+        taken = a.reclaimed or c.noticed or (c.instance is not None and c.instance.reclaimed)
+        if not (taken or a.drained or a.gave_way_to or a.restore_failed or a.restore_refused or a.store_failed):
+            found.append(c)
+    return found
+
+
+def _saved(case: AttemptView) -> bool:
+    """Its machine made a checkpoint, or the command ended there by itself."""
+    return case.head is not None and case.attempt.number in case.head.worked
+
+
+def not_before(own: Sequence[AttemptView]) -> datetime | None:
+    """When the job may have its next machine; None = now."""
+    found = setbacks(own)
+    if len(found) < 2:
+        return None
+    wait = min(FIRST_SECONDS * 2.0 ** min(len(found) - 2, 16), MOST_SECONDS)
+    newest = found[0]
+    return (newest.now if newest.state in HOLDS else newest.attempt.since) + timedelta(seconds=wait)
+
+
+def backoff_reason(own: Sequence[AttemptView]) -> str:
+    """What happened, in half a sentence."""
+    found = setbacks(own)
+    return f"{len(found)} machines in a row ended under the job before it was saved; the last: {found[0].attempt.reason}"
+
+
+# A placement policy whose mistakes can't harm a job: what it raises or says wrongly is replaced by a plain rule and told.
+
+
+class Trusted:
+    """Asks another policy, and looks at its answers. `alarms` are collected until they are told."""
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+        self.alarms: list[str] = []
+
+    def rank(self, job: Job, offers: Sequence[Offer], now: datetime) -> Sequence[Offer]:
+        """Its ranking, where that holds none but the offers it was given, each once; else spot first, then by price."""
+        try:
+            ranked = list(self._inner.rank(job, offers, now))
+            strange = not (_same(ranked, offers) or _among(ranked, offers))
+        except Exception as e:  # somebody else's code: whatever it raises must not stop the fleet
+            return self._by_price(offers, f"the policy failed to rank offers: {type(e).__name__}: {e}")
+        return self._by_price(offers, "the policy ranked offers that there are not") if strange else ranked
+
+    def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
+        """Its reason, where that is a sentence or None; else nobody moves."""
+        try:
+            why = self._inner.worth_moving(job, here, there, now, pause)
+        except Exception as e:
+            self._tell(f"the policy failed to judge a move: {type(e).__name__}: {e}")
+            return None
+        if why is None or isinstance(why, str):
+            return why
+        self._tell(f"the policy gave no reason for a move but {why!r:.80}")
+        return None
+
+    def _by_price(self, offers: Sequence[Offer], alarm: str) -> Sequence[Offer]:
+        self._tell(alarm)
+        return sorted(offers, key=lambda o: (o.market is not Market.SPOT, o.price_usd_micros_per_hour, o.pool))
+
+    def _tell(self, alarm: str) -> None:
+        if alarm not in self.alarms:
+            self.alarms.append(alarm)
+
+
+def _same(ranked: Sequence[Offer], offers: Sequence[Offer]) -> bool:
+    """The very objects, each once: what every policy of ours answers. Saves to look into each of thousands."""
+    theirs = {id(o) for o in ranked}
+    return len(theirs) == len(ranked) and theirs <= {id(o) for o in offers}
+
+
+def _among(ranked: Sequence[Offer], offers: Sequence[Offer]) -> bool:
+    return all(isinstance(o, Offer) for o in ranked) and not Counter(ranked) - Counter(offers)
+
+
+# What would be launched for a job that nobody submitted yet, in which order, and why nothing else. Pure.
+
+
+def preview(job: Job, snapshot: Snapshot, policy: Policy, now: datetime) -> Preview:
+    """The same choice that `decide` would make of the same world."""
+    offers = told(snapshot, evidence(snapshot, now))
+    choices, rejected = choose(JobSeen(job, ()), offers, snapshot.cooldowns, policy, now, snapshot.limits)
+    choices = list(choices)
+    return Preview(choices, rejected, _obstacle(job, snapshot, choices))
+
+
+def _obstacle(job: Job, snapshot: Snapshot, choices: Sequence[Offer]) -> str:
+    if not snapshot.listing_complete:
+        return "the cloud's listing is not complete: nothing is launched on a partial view"
+    if not choices:
+        return "no machine can be had now that fits and may be tried"
+    full = hard.no_room_left(snapshot, choices[0], ())
+    return full or hard.no_money_left(snapshot, JobSeen(job, ()), choices[0], ()) or ""
+
+
+# When a job needs another machine, and which.
+
+NEEDED = "the job needs a machine"
+NOTICED = "the cloud gave notice on the present machine"
+DRAINED = "the present machine has drained by itself"
+GONE = "the present machine is gone"
+FAILED = "its command failed and is tried again"
+PRESSED = "its memory was about to end on the present machine"
+MOVE = "its user asked for a move"
+DOUBTED = "a new machine shows whether the store takes reports"
+ADVISED = "the cloud advises to leave the present machine"
+NO_MACHINE = "no machine can be had now that fits and may be tried"
+
+
+class Planner:
+    """Plans of one decision: what was planned for earlier jobs counts against the limits of later ones."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        now: datetime,
+        purchase: Purchase | None = None,
+        interval: Interval | None = None,
+    ) -> None:
+        self._snapshot, self._policy, self._now = snapshot, Trusted(policy), now
+        self._purchase, self._interval = purchase, interval
+        self._known = evidence(snapshot, now)
+        self._offers = told(snapshot, self._known)
+        self._alarms: list[str] = []
+        self.bought: dict[JobId, Bought | None] = {}
+        self._planned: list[Offer] = []
+        self._chosen: dict[JobId, tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]] = {}
+        self._reserved: list[Offer] = []  # of jobs that wait for room: who comes after them does not take it
+        self.rejected: list[Rejected] = []
+        self.notes: dict[JobId, str] = {}
+        self.contest = preemption.held(snapshot, self._next, now)
+
+    def reject(self, job: JobId, what: str, why: str) -> None:
+        """Remember an alternative that was not taken."""
+        self.rejected.append(Rejected(job, what, why))
+        self.notes.setdefault(job, why)
+
+    def note(self, job: JobId, why: str) -> None:
+        """Remember why a job waits."""
+        self.notes[job] = why
+
+    def gives_way(self, seen: JobSeen) -> Way | None:
+        """The job of higher priority that is to have its machines, or None."""
+        return self.contest.ways.get(seen.job.id)
+
+    def needed(self, waiter: AttemptView, holder: AttemptView) -> bool:
+        """The holder should leave for this waiter: a user's move or a policy's, as long as that reason stands."""
+        move = waiter.seen.job.move
+        if waiter.attempt.for_move:
+            return move is not None and move.number == waiter.attempt.for_move
+        if waiter.attempt.purpose in (NEEDED, NOTICED, DRAINED, GONE, FAILED, PRESSED) or _can_tell(waiter):
+            return False
+        if waiter.attempt.purpose == ADVISED:
+            return holder.advised
+        if holder.attempt.state is A.DRAINING:
+            return True  # a policy's move that has begun is not argued about again; a failed save ends it
+        if holder.unsaved:
+            return False
+        if waiter.attempt.purpose.startswith(SIZED):
+            size = waiter.seen.size  # wished for once it is kept, as long as it holds the job
+            return size is not None and waiter.attempt.pool.instance_type in size.holds
+        bought = self._weighed(waiter.seen)
+        if bought is not None:
+            return waiter.attempt.market is not holder.attempt.market and MARKETS[waiter.attempt.market] is bought.buy
+        offer = self._offer_of(waiter)
+        return self._policy.worth_moving(waiter.seen.job, holder.attempt, offer, self._now, pause_of(holder)) is not None
+
+    def unwanted(self, own: Sequence[AttemptView]) -> frozenset[int]:
+        """Waiters whose reason is gone: the holder is well and no move is on."""
+        holder = holder_of(own)
+        if (small := self._too_small(own)) or holder is None:
+            return small or self._too_slow(own)
+        if self._leaving(holder) is not None:
+            return frozenset()
+        waiters = (c for c in own if c.attempt.state in WAITS)
+        return frozenset(c.attempt.number for c in waiters if not (self.needed(c, holder) or (_can_tell(c) and holder.quiet)))
+
+    def waits(self, holder: AttemptView) -> str | None:
+        """Why the job should leave its on-demand machine and wait for spot, or None. One that drains is not called back."""
+        bought = self._weighed(holder.seen)
+        if bought is None or bought.buy is not Buy.WAIT or holder.unsaved or holder.attempt.market is not Market.ON_DEMAND:
+            return None
+        return bought.why if holder.attempt.state in (A.RUNNING, A.DRAINING) else None
+
+    def _too_small(self, own: Sequence[AttemptView]) -> frozenset[int]:
+        """Machines with less memory than was known to be needed since they were ordered.
+
+        A near miss showed it, or the job has to go on from what was saved when it used more.
+        """
+        size = own[0].seen.size if own else None
+        floor = max(own[0].seen.memory_floor_bytes if own else 0, size.room_bytes if size is not None else 0)
+        return frozenset(c.attempt.number for c in own if c.attempt.state in WAITS and self._has_less(c, floor))
+
+    def may_be_outgrown(self, waiter: AttemptView) -> bool:
+        """Its memory may have no room for the final save, of which the next report will tell how large it is."""
+        size = waiter.seen.size
+        return size is not None and self._has_less(waiter, size.awaits_bytes)
+
+    def _has_less(self, waiter: AttemptView, floor: int) -> bool:
+        """A machine of a type that is on offer no more is not known to have less."""
+        kind = waiter.attempt.pool.instance_type
+        return floor > 0 and any(o.pool.instance_type == kind and o.memory_bytes < floor for o in self._snapshot.offers)
+
+    def _too_slow(self, own: Sequence[AttemptView]) -> frozenset[int]:
+        """Spot machines that nobody can wait for any longer, because the deadline asks for an on-demand one."""
+        bought = self._weighed(own[0].seen) if own else None
+        if bought is None or not bought.forced:
+            return frozenset()
+        on_demand = any(o.market is Market.ON_DEMAND for o in self._ranked(own[0].seen))
+        waiters = (c for c in own if c.attempt.state in WAITS and c.attempt.market is Market.SPOT)
+        return frozenset(c.attempt.number for c in waiters if on_demand)
+
+    def plan(self, seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
+        """A new attempt, or None; the reason for None is noted."""
+        job = seen.job
+        if not wanted(seen) or job.state not in (JobState.QUEUED, JobState.ACTIVE) or seen.head is None:
+            return None
+        if (way := self.gives_way(seen)) is not None:
+            self.note(job.id, way.why)
+            return None
+        waiter = next((c for c in own if c.attempt.state in WAITS), None)
+        if waiter is not None:
+            if waiter.agent is not None and waiter.agent.waits:
+                self.note(job.id, f"attempt {waiter.attempt.number} gets ready: {waiter.agent.waits}")
+            return None
+        if not self._snapshot.listing_complete:
+            self.note(job.id, "the cloud's listing is not complete: nothing is launched on a partial view")
+            return None
+        holder = holder_of(own)
+        purpose = NEEDED if holder is None else self._leaving(holder)
+        if purpose is None and self._snapshot.doubt is not None and self._snapshot.doubt.asks == job.id:
+            purpose = DOUBTED
+        after = not_before(own) if holder is None or holder.gone else None
+        if after is not None and self._now < after:
+            self.note(job.id, f"{backoff_reason(own)}; the next one comes in {(after - self._now).total_seconds():.0f} s")
+            return None
+        if purpose is not None:
+            return self._best(seen, own, purpose)
+        if job.move is not None:
+            return self._for_move(seen, own)
+        return self._worth(seen, own, holder)
+
+    def _leaving(self, holder: AttemptView) -> str | None:
+        """Why the holder will be gone whatever anybody wants."""
+        if holder.noticed:
+            return NOTICED
+        if holder.owns and holder.head is not None and holder.head.final:
+            return DRAINED
+        if holder.gone:
+            return FAILED if holder.over_by_head else GONE
+        return PRESSED if holder.agent is not None and holder.agent.pressed else None
+
+    def _best(self, seen: JobSeen, own: Sequence[AttemptView], purpose: str) -> Action | None:
+        ranked = self._ranked(seen)
+        bought = self._weighed(seen)
+        if bought is not None:
+            if bought.buy is Buy.WAIT:
+                self.reject(seen.job.id, "a machine now", bought.why)
+                return None
+            ranked, purpose = _as_bought(ranked, bought), f"{purpose}; {bought.why}"
+        if not ranked:
+            refusing = self._refusing(seen)
+            why = next(iter(refusing.values()), "") or self._wrong_gpus(seen)
+            text = f"no machine that can be had could go on with its checkpoint: {why}" if why else self._none(seen)
+            self.note(seen.job.id, text)
+            return None
+        return self._take(seen, own, ranked[0], purpose)
+
+    def _next(self, seen: JobSeen) -> Offer | None:
+        """What would be bought for a job that has no machine, or None."""
+        ranked, _ = self._choices(seen)
+        bought = self._weighed(seen) if ranked else None
+        if bought is not None:
+            ranked = [] if bought.buy is Buy.WAIT else _as_bought(ranked, bought)
+        return ranked[0] if ranked else None
+
+    def _none(self, seen: JobSeen) -> str:
+        """Why nothing is on offer."""
+        most = max((o.memory_bytes for o in self._snapshot.offers), default=0)
+        floor = seen.memory_floor_bytes
+        if most >= floor:
+            return NO_MACHINE
+        larger = f"it waits for one with {floor / GIB:.1f} GiB; the largest on offer has {most / GIB:.1f}"
+        return f"its memory ended, or was about to, on a smaller machine, so {larger}"
+
+    def _for_move(self, seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
+        move = seen.job.move
+        assert move is not None
+        if any(c.attempt.for_move == move.number for c in own):
+            return None  # its machine was tried already: the move is about to be settled
+        ranked = [o for o in self._ranked(seen) if serves(move, o)]
+        if not ranked:
+            what = move.instance_type or "another machine"
+            return SetWish(seen.job.id, None, f"the move failed: no offer for {what} fits the job now", clear_move=True)
+        return self._take(seen, own, ranked[0], MOVE, move.number)
+
+    def _worth(self, seen: JobSeen, own: Sequence[AttemptView], holder: AttemptView | None) -> Action | None:
+        if holder is None or holder.attempt.state is not A.RUNNING or (holder.agent and holder.agent.frozen):
+            return None
+        if holder.unsaved:
+            return None  # a move would cost all its work: only its user or the cloud may want that
+        if (why := self._in_vain(seen)) is not None:
+            self.reject(seen.job.id, "a cheaper machine", why)
+            return None
+        if seen.size is not None and seen.size.wanted and not holder.advised:
+            offer = of_size(seen.size, holder.attempt.market, self._ranked(seen))
+            if offer is not None:
+                return self._take(seen, own, offer, f"{SIZED}: {seen.size.why}")
+            self.reject(seen.job.id, f"to {seen.size.kind}", "it can't be had now at the price that was reckoned with")
+        bought = None if holder.advised else self._weighed(seen)
+        if bought is not None:
+            return self._for_price(seen, own, holder, bought)
+        for offer in self._ranked(seen):
+            why = self._reason_to_move(seen, holder, offer)
+            if why is not None:
+                return self._take(seen, own, offer, why)
+        return None
+
+    def _for_price(self, seen: JobSeen, own: Sequence[AttemptView], holder: AttemptView, bought: Bought) -> Action | None:
+        """To the other market, where that costs less in the end or the deadline asks for it."""
+        here = holder.attempt.market
+        if bought.buy is Buy.WAIT or MARKETS[here] is bought.buy:
+            self.reject(seen.job.id, "another market", bought.why)
+            return None
+        offer = next((o for o in self._ranked(seen) if MARKETS[o.market] is bought.buy), None)
+        return None if offer is None else self._take(seen, own, offer, bought.why)
+
+    def _weighed(self, seen: JobSeen) -> Bought | None:
+        """The purchase policy's choice, asked once a decision."""
+        if self._purchase is None:
+            return None
+        if seen.job.id not in self.bought:
+            self.bought[seen.job.id] = weighed(self._snapshot, seen, self._purchase, self._now)
+        return self.bought[seen.job.id]
+
+    def pace(self, case: AttemptView) -> Paced | None:
+        """How often the job is to be saved from now on; None where that is not to be asked now."""
+        found = None if self._interval is None else paced(case, self._interval, self._offers, self._known)
+        if found is not None and found.alarm:
+            self._alarms.append(found.alarm)
+        return found
+
+    def alarms(self) -> tuple[str, ...]:
+        """What policies did wrong in this decision."""
+        told = [b.alarm for b in self.bought.values() if b is not None and b.alarm]
+        told += [s.size.alarm for s in self._snapshot.jobs if s.size is not None and s.size.alarm]
+        return tuple(dict.fromkeys([*self._policy.alarms, *told, *self._alarms]))
+
+    def _reason_to_move(self, seen: JobSeen, holder: AttemptView, there: Offer) -> str | None:
+        here = holder.attempt
+        if holder.advised:
+            return ADVISED if (there.pool, there.market) != (here.pool, here.market) else None
+        return self._policy.worth_moving(seen.job, here, there, self._now, pause_of(holder))
+
+    def _ranked(self, seen: JobSeen) -> Sequence[Offer]:
+        ranked, passed = self._choices(seen)
+        for offer, why in passed:
+            self.rejected.append(Rejected(seen.job.id, f"{offer.market} {offer.pool}", why))
+        return ranked
+
+    def _choices(self, seen: JobSeen) -> tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]:
+        """What the job could have, best first, and what was passed over and why; asked once a decision."""
+        if seen.job.id not in self._chosen:
+            s = self._snapshot
+            ranked, passed = choose(seen, self._offers, s.cooldowns, self._policy, self._now, s.limits)
+            passed = [(o, why) for o, why in passed if fits(seen.job, o)]  # what is too small will be so each time
+            refusing = self._refusing(seen)
+            passed += [
+                (o, f"could not go on with the job: {refusing[t]}") for o in ranked if (t := o.pool.instance_type) in refusing
+            ]
+            self._chosen[seen.job.id] = [o for o in ranked if o.pool.instance_type not in refusing], passed
+        return self._chosen[seen.job.id]
+
+    def _in_vain(self, seen: JobSeen) -> str | None:
+        """Why a machine lately gave the job up, waiting for it or restoring it, where the next would fare no better."""
+        tried = late(seen, self._snapshot.limits, self._now)
+        tried = [a for a in tried if (a.store_failed and a.granted_at is None) or a.restore_failed]
+        return tried[-1].reason if tried else None
+
+    def _refusing(self, seen: JobSeen) -> dict[str, str]:
+        return refusing(seen, self._snapshot.limits, self._now)
+
+    def _wrong_gpus(self, seen: JobSeen) -> str:
+        """Of the machines that the job could have: why their GPUs are not those of its checkpoint."""
+        there = ((o, wrong_gpus(seen.image_gpus, o)) for o in self._offers if fits(seen.job, o))
+        return next((f"{o.pool.instance_type}: {why}" for o, why in there if why), "")
+
+    def _take(self, seen: JobSeen, own: Sequence[AttemptView], offer: Offer, purpose: str, move: int = 0) -> Action | None:
+        full = hard.no_room_left(self._snapshot, offer, [*self._planned, *self._reserved])
+        if full is not None:
+            self._no_room(seen, own, offer, full)
+            return None
+        money = hard.no_money_left(self._snapshot, seen, offer, self._planned)
+        if money is not None:
+            self.reject(seen.job.id, f"{offer.market} {offer.pool}", money)
+            if holder_of(own) is None:
+                return SetWish(seen.job.id, Wish.HOLD, f"{money} and resume")
+            return SetWish(seen.job.id, None, f"the move failed, the job runs on: {money}", clear_move=True) if move else None
+        self._planned.append(offer)
+        known = [seen.head.epoch if seen.head is not None else 0, *(c.attempt.number for c in own), *seen.desired_heard]
+        number = AttemptNumber(max(known) + 1)  # never one that was used: its machine and its fencing would be mistaken
+        return Plan(seen.job.id, number, offer, purpose, move)
+
+    def _no_room(self, seen: JobSeen, own: Sequence[AttemptView], offer: Offer, full: str) -> None:
+        """It waits its turn: what it wants is kept for it, and it is told for whom it waits."""
+        job = seen.job.id
+        if holder_of(own) is None:
+            self._reserved.append(offer)
+        for victim in (v for v, way in self.contest.ways.items() if way.to == job):
+            full = f"{victim} of lower priority is suspended for it: {full}"
+        if (other := preemption.suspended_for(seen.attempts)) and job not in self.notes:
+            full = f"suspended for {other} of higher priority, it comes back by itself when there is room: {full}"
+        self.reject(job, f"{offer.market} {offer.pool}", full)
+
+    def _offer_of(self, waiter: AttemptView) -> Offer:
+        """The waiter's own terms as an offer, so that the policy is asked about what was bought."""
+        a, spec = waiter.attempt, waiter.seen.job.spec
+        return Offer(
+            a.pool,
+            a.market,
+            a.price_usd_micros_per_hour,
+            a.list_price_usd_micros_per_hour,
+            spec.cpus,
+            spec.memory_bytes,
+        )
+
+
+def _as_bought(ranked: Sequence[Offer], bought: Bought) -> Sequence[Offer]:
+    """Those of the market that was chosen. Where it can't be had the other one is no worse than nothing, but spot is never
+    waited for in vain."""
+    return [o for o in ranked if MARKETS[o.market] is bought.buy] or ranked
+
+
+def _can_tell(waiter: AttemptView) -> bool:
+    """It was ordered in a doubt about silence: nobody is drained for it, and it stays as long as the holder is quiet."""
+    return waiter.attempt.purpose.startswith(DOUBTED)
+
+
+def pause_of(holder: AttemptView) -> PauseSeen:
+    """What is known of how long a move stops this job."""
+    fit = holder.agent.fit if holder.agent is not None else None
+    past = tuple(a.pause_seconds for a in holder.seen.attempts if a.pause_seconds is not None)
+    return PauseSeen(None if fit is None else max(fit.durable_seconds - fit.gain_seconds, 0.0), past)

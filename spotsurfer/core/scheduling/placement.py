@@ -1,0 +1,165 @@
+"""Offers that a job could take now, best first, and whether their GPUs match. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from fnmatch import fnmatchcase
+
+from spotsurfer.model.job import Job, JobSpec, MarketChoice, MoveRequest
+from spotsurfer.model.market import Cooldown, Gpus, Market, Offer
+from spotsurfer.model.money import usd
+from spotsurfer.model.snapshot import JobSeen, Limits
+from spotsurfer.ports.policies import Policy
+
+# Whether a machine's GPUs are those that a job asks for, and those that its checkpoint needs. Pure.
+#
+# An image with GPU memory goes on only on the same chip, the same number of GPUs and the same driver (docs/gpu.md). Agents
+# compare that with what the driver itself says; here it is compared before a machine is bought, with what is known then. What
+# is not known speaks against nothing.
+
+MAKERS = frozenset({"nvidia", "tesla"})  # parts of names that tell no chip from another
+NVIDIA_DEVICES = "nvidia.com/gpu"
+MEMORY_SHARE = 0.15  # by which sizes of one chip's memory may differ: 80 GB are 81 559 MiB to one and 79 GiB to another
+_GIB_GPUS = 1 << 30
+
+
+def asked(spec: JobSpec) -> int:
+    """How many GPUs a job's machine must have at least."""
+    named = bool(spec.gpu) or any(d.startswith(NVIDIA_DEVICES) for d in spec.devices)
+    return max(spec.gpus, 1) if named else spec.gpus
+
+
+def lacking(spec: JobSpec, there: Gpus) -> str | None:
+    """Why a machine with these GPUs does not fit the job, or None."""
+    count = asked(spec)
+    if there.count < count:
+        return f"it has {_counted(there)}, the job asks for {count}"
+    if count and spec.gpu and not same_chip(Gpus(spec.gpu), there):
+        return f"its GPU is {there.chip!r}, the job asks for {spec.gpu!r}"
+    return None
+
+
+def unlike(image: Gpus, there: Gpus) -> str | None:
+    """Why a checkpoint made on these GPUs could not go on with those, or None."""
+    if image.count != there.count:
+        return f"it has {_counted(there)}, the checkpoint was made with {_counted(image)}"
+    if not same_chip(image, there):
+        return f"its GPU is {there.chip!r}, the checkpoint was made on {image.chip!r}"
+    if image.driver and there.driver and image.driver != there.driver:
+        return f"machines there have the GPU driver {there.driver!r}, the checkpoint was made with {image.driver!r}"
+    return None
+
+
+def same_chip(one: Gpus, other: Gpus) -> bool:
+    """Whether two names may mean the same chip: one of them says all that the other says, and the memory is as large."""
+    few, many = sorted((_words(one.chip), _words(other.chip)), key=len)
+    if not few <= many:
+        return False
+    sizes = [size for g in (one, other) if (size := _memory(g))]
+    return len(sizes) < 2 or abs(sizes[0] - sizes[1]) <= MEMORY_SHARE * max(sizes)
+
+
+def _words(chip: str) -> frozenset[str]:
+    return frozenset(w for w in re.split(r"[^a-z0-9]+", chip.lower()) if w and w not in MAKERS and not _gigabytes(w))
+
+
+def _gigabytes(word: str) -> float:
+    found = re.fullmatch(r"(\d{1,4})gb", word)
+    return float(found[1]) if found else 0.0
+
+
+def _memory(g: Gpus) -> float:
+    """GB of each, as told or as the name says; 0 = not known."""
+    named = next((x for w in re.split(r"[^a-z0-9]+", g.chip.lower()) if (x := _gigabytes(w))), 0.0)
+    return named or g.memory_bytes / _GIB_GPUS
+
+
+def _counted(g: Gpus) -> str:
+    if not g.count:
+        return "no GPU"
+    return f"{g.count} GPU{'s' if g.count > 1 else ''}" + (f" ({g.chip})" if g.chip else "")
+
+
+# Offers that a job could take now, best first.
+
+GIB = 1 << 30
+ALLOWED = {
+    MarketChoice.SPOT: frozenset({Market.SPOT}),
+    MarketChoice.ON_DEMAND: frozenset({Market.ON_DEMAND}),
+    MarketChoice.SPOT_FIRST: frozenset({Market.SPOT, Market.ON_DEMAND}),
+}
+
+
+def fits(job: Job, offer: Offer) -> bool:
+    """Large enough and of a market that the user accepts."""
+    return too_little(job, offer) is None
+
+
+def too_little(job: Job, offer: Offer) -> str | None:
+    """Why an offer does not fit the job, or None."""
+    if offer.market not in ALLOWED[job.spec.market]:
+        return f"the job takes no {offer.market} machine (market = {job.spec.market})"
+    if offer.cpus < job.spec.cpus:
+        return f"it has {offer.cpus} processors, the job asks for {job.spec.cpus}"
+    if offer.memory_bytes < job.spec.memory_bytes:
+        return f"it has {offer.memory_bytes / GIB:.1f} GiB of memory, the job asks for {job.spec.memory_bytes / GIB:.1f}"
+    return lacking(job.spec, offer.gpus)
+
+
+def wrong_gpus(image: Gpus | None, offer: Offer) -> str | None:
+    """Why a checkpoint that was made on these GPUs could not go on there, with both values, or None."""
+    return None if image is None else unlike(image, offer.gpus)
+
+
+def barred(job: Job, offer: Offer, limits: Limits) -> str | None:
+    """The rail that keeps an offer from being bought: of its operator or of its user. None = it may be."""
+    kind, price = offer.pool.instance_type, offer.price_usd_micros_per_hour
+    for types, whose in ((limits.instance_types, "limits.instance_types"), (job.spec.instance_types, "its instance_types")):
+        if types and not any(fnmatchcase(kind, pattern) for pattern in types):
+            return f"{whose} allow only {', '.join(types)}"
+    for most, whose in (
+        (limits.price_max_usd_micros, "limits.price_max_usd"),
+        (limits.hourly_max_usd_micros, "limits.hourly_max_usd"),
+        (job.spec.price_max_usd_micros, "its price_max_usd"),
+    ):
+        if most is not None and price > most:
+            return f"it costs {usd(price)} USD an hour, {whose} is {usd(most)}"
+    if limits.gpus_max is not None and offer.gpus.count > limits.gpus_max:
+        return f"it has {offer.gpus.count} GPUs, limits.gpus_max is {limits.gpus_max}"
+    return None
+
+
+def cooling(offer: Offer, cooldowns: Sequence[Cooldown], now: datetime) -> Cooldown | None:
+    """The cool-down that keeps this offer from being tried."""
+    return next((c for c in cooldowns if c.pool == offer.pool and c.market is offer.market and c.until > now), None)
+
+
+def serves(move: MoveRequest, offer: Offer) -> bool:
+    """The offer is what the user asked to move to.
+
+    Without a wish any machine will do, also another of the same pool: the point may be to leave this one.
+    """
+    right_type = move.instance_type in (None, offer.pool.instance_type)
+    return right_type and move.market in (None, offer.market)
+
+
+def choose(
+    seen: JobSeen, offers: Sequence[Offer], cooldowns: Sequence[Cooldown], policy: Policy, now: datetime, limits: Limits
+) -> tuple[Sequence[Offer], list[tuple[Offer, str]]]:
+    """Ranked offers, and those passed over with the reason."""
+    job = seen.job
+    passed: list[tuple[Offer, str]] = []
+    free: list[Offer] = []
+    for offer in offers:
+        cool = cooling(offer, cooldowns, now)
+        why = too_little(job, offer) or wrong_gpus(seen.image_gpus, offer) or barred(job, offer, limits)
+        if why is not None:
+            passed.append((offer, why))
+        elif cool is not None:
+            passed.append((offer, f"left alone until {cool.until:%H:%M:%S}: {cool.reason}"))
+        else:
+            free.append(offer)
+    ranked = policy.rank(job, free, now)
+    return ranked, passed

@@ -1,0 +1,333 @@
+"""Which job gives way to which when limits leave no room for all: ageing, the choice, and its inputs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from spotsurfer.core.facts.attempt_view import AttemptView, cases, finished, holder_of, owners, wanted
+from spotsurfer.core.scheduling.capacity import NOTHING, Use, lacking, of_attempt, of_offer, strangers, together
+from spotsurfer.core.scheduling.deadline import launches
+from spotsurfer.core.scheduling.suspension import can_be
+from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, Job, JobId, JobState, Wish
+from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Offer
+from spotsurfer.model.snapshot import Held, JobSeen, Limits, Snapshot
+
+# How much a job counts where there is no room for all: its priority, and more the longer it is starved. Pure.
+#
+# Jobs of one priority come one after the other, in the order in which they were submitted. The first of them that waits is
+# starved while none of those before it has a machine: for each `ageing_seconds` of that it gains one, so it does not wait for
+# ever behind jobs of higher priority. Who waits behind its equals gains nothing: a long queue must not outgrow an urgent job.
+# What was gained counts on until the job has run for `stay_seconds`, or it would lose the machine in the moment in which it
+# gets it. All is read from the times of attempts, so a controller that starts anew says the same.
+
+
+def levels(snapshot: Snapshot, waiting: Container[JobId], now: datetime) -> dict[JobId, int]:
+    """Of each job: its priority and what it gained, in whole steps. `waiting`: who could have a machine and does not run."""
+    limits = snapshot.limits
+    held = [*snapshot.held, *(h for s in snapshot.jobs for h in _held(s, now))]
+    first: dict[int, JobSeen] = {}
+    for seen in sorted((s for s in snapshot.jobs if s.job.id in waiting), key=lambda s: _age(s.job)):
+        first.setdefault(seen.job.spec.priority, seen)
+    found = {}
+    for seen in snapshot.jobs:
+        priority = seen.job.spec.priority
+        waits = _waits(seen, held, limits.stay_seconds, now, starved=first.get(priority) is seen)
+        found[seen.job.id] = priority + int(max(waits, default=0.0) / limits.ageing_seconds)
+    return found
+
+
+def came_back(attempts: Sequence[Attempt], now: datetime) -> float | None:
+    """Seconds that a job runs since it last came back from giving way; None where it never did."""
+    owned = owners(attempts)
+    gave = [i for i, a in enumerate(owned) if a.gave_way_to and a.state not in HOLDS]
+    back = owned[gave[-1] + 1 :] if gave else []
+    return (now - _ran_from(back[0], now)).total_seconds() if back else None
+
+
+def _waits(seen: JobSeen, held: Sequence[Held], stay: float, now: datetime, starved: bool) -> Iterator[float]:
+    """Seconds of each wait that counts: the present one, and those before times that did not last yet."""
+    free = seen.job.submitted_at
+    for a in owners(seen.attempts):
+        assert a.granted_at is not None
+        if (now - _ran_from(a, now)).total_seconds() < stay:
+            yield _starved(seen.job, free, held, a.granted_at)
+        free = max(free, _end(a, now))
+    if starved:
+        yield _starved(seen.job, free, held, now)
+
+
+def _starved(job: Job, free: datetime, held: Sequence[Held], until: datetime) -> float:
+    """Seconds up to `until` in which neither it nor one before it had a machine, and its user wanted it to run."""
+    resumed, mine = job.resumed_at, job.spec.priority
+    before = (h for h in held if h.priority == mine and (h.submitted_at, h.job) < _age(job))
+    begins = [free, *([resumed] if resumed is not None and resumed <= until else [])]
+    begins += [min(h.until, until) for h in before if h.since <= until]
+    return max((until - max(begins)).total_seconds(), 0.0)
+
+
+def _age(job: Job) -> tuple[datetime, JobId]:
+    return job.submitted_at, job.id
+
+
+def _held(seen: JobSeen, now: datetime) -> Iterator[Held]:
+    job = seen.job
+    for a in owners(seen.attempts):
+        assert a.granted_at is not None
+        yield Held(job.id, job.spec.priority, job.submitted_at, a.granted_at, _end(a, now))
+
+
+def _ran_from(attempt: Attempt, now: datetime) -> datetime:
+    """Since when the job runs there; of an attempt that is over, since it was given the job."""
+    if attempt.state is A.RESTORING:
+        return now
+    return attempt.since if attempt.state is A.RUNNING else attempt.granted_at or now
+
+
+def _end(a: Attempt, now: datetime) -> datetime:
+    if a.state in HOLDS:
+        return now
+    return a.released_at if a.state in OVER and a.released_at is not None else a.since
+
+
+# Who gives way to whom where there is no room for all: the cheapest of lower priority to suspend. Pure, on plain values.
+#
+# Theory of operation. Claims (jobs without a machine that want one) are served in the order of their level, the oldest first.
+# One that has room, or will have it once the machines that are leaving have left, only waits. For one that has none, seats
+# (jobs
+# with a machine) of a lower level are suspended, those that cost least first, and only where that makes enough room: nobody is
+# suspended in vain. A seat that gives way already comes first, so a decision stands from look to look until it is done, but it
+# is called back when the room is not needed any more.
+#
+# Jobs of the same priority do not suspend each other, however long one waits: they come one after the other.
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A job that wants a machine and has none. `since`: when it was submitted."""
+
+    job: JobId
+    priority: int
+    level: int
+    since: datetime
+    use: Use
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A job with machines that are not leaving. `kept`: why it may not be suspended; "" = it may."""
+
+    job: JobId
+    priority: int
+    level: int
+    use: Use
+    cost_seconds: float = 0.0  # that it would stand still for its final save
+    young: bool = False  # it began less than a minimum stay ago
+    giving: bool = False  # it is being suspended
+    kept: str = ""
+
+
+def in_order(claims: Sequence[Claim]) -> list[Claim]:
+    """Who is served first."""
+    return sorted(claims, key=lambda c: (-c.level, c.since, c.job))
+
+
+def giving_way(claims: Sequence[Claim], seats: Sequence[Seat], others: Use, limits: Limits) -> dict[JobId, Claim]:
+    """Jobs to be suspended, each with the claim that it gives way to. `others`: machines that nobody can be asked for."""
+    left = list(seats)
+    used = others + together(s.use for s in seats)
+    found: dict[JobId, Claim] = {}
+    for claim in in_order(claims):
+        chosen = _chosen(claim, left, used, limits)
+        if chosen is None:  # who comes after it may not take what it waits for
+            used += claim.use
+            continue
+        found |= {s.job: claim for s in chosen}
+        left = [s for s in left if s not in chosen]
+        used = _without(used, chosen) + claim.use
+    return found
+
+
+def yields(seat: Seat, claim: Claim) -> bool:
+    """Whether this one may be suspended for that one."""
+    return not seat.kept and seat.level < claim.level and seat.priority != claim.priority
+
+
+def _chosen(claim: Claim, seats: Sequence[Seat], used: Use, limits: Limits) -> list[Seat] | None:
+    """The seats that make room for it, none where there is room; None where all together would not be enough."""
+    chosen: list[Seat] = []
+    for seat in sorted((s for s in seats if yields(s, claim)), key=_price):
+        if lacking(_without(used, chosen), claim.use, limits) is None:
+            break
+        chosen.append(seat)
+    if lacking(_without(used, chosen), claim.use, limits) is not None:
+        return None
+    for seat in reversed(chosen):  # the dear ones may have made the cheap ones unnecessary
+        fewer = [s for s in chosen if s is not seat]
+        if lacking(_without(used, fewer), claim.use, limits) is None:
+            chosen = fewer
+    return chosen
+
+
+def _price(seat: Seat) -> tuple[bool, bool, float, int, str]:
+    return (not seat.giving, seat.young, seat.cost_seconds, seat.level, seat.job)
+
+
+def _without(used: Use, seats: Sequence[Seat]) -> Use:
+    gone = together(s.use for s in seats)
+    return Use(used.machines - gone.machines, used.gpus - gone.gpus, used.usd_micros_per_hour - gone.usd_micros_per_hour)
+
+
+# What the snapshot says of seats and claims, and who gives way to whom. Pure; the choice itself is in `places`.
+
+SEND_BYTES_PER_SECOND = 100e6  # of a job that was never saved here
+URGENT = 1000  # level of a job that waits and whose deadline leaves no more time for that
+HANDED_OVER_SECONDS = 30.0  # a machine that is given up should be gone by then: looks follow each other until it is
+COMES_SECONDS = 120.0  # and for so long after it was, while the machine boots that was bought in its place
+OfferFor = Callable[[JobSeen], Offer | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A job gives way to another: which, and why, for people."""
+
+    to: JobId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Who counts how much, and who gives way."""
+
+    levels: Mapping[JobId, int] = field(default_factory=dict)
+    urgent: frozenset[JobId] = frozenset()  # who must have a machine now for the sake of a deadline
+    ways: Mapping[JobId, Way] = field(default_factory=dict)
+    hurry: bool = False  # a machine is being given up for somebody who waits, or who waits for the one in its place
+
+    def level(self, seen: JobSeen) -> int:
+        """What it counts now."""
+        return URGENT if seen.job.id in self.urgent else self.levels.get(seen.job.id, seen.job.spec.priority)
+
+
+def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
+    """The contest for machines. `offer_for`: what would be bought for a job that has none; None = nothing now."""
+    wants = {s.job.id: of_offer(o) for s in snapshot.jobs if claims(s) and (o := offer_for(s)) is not None}
+    hurry = _hurries(snapshot, now)
+    if not wants:
+        return Contest(hurry=hurry)
+    urgent = frozenset(s.job.id for s in snapshot.jobs if s.job.id in wants and _pressing(s, now))
+    waiting = {*wants, *(s.job.id for s in snapshot.jobs if _boots(s))}
+    known = Contest(levels(snapshot, waiting, now), urgent)
+    ours = [
+        Claim(s.job.id, s.job.spec.priority, known.level(s), s.job.submitted_at, wants[s.job.id])
+        for s in snapshot.jobs
+        if s.job.id in wants
+    ]
+    seats = [_seat(cases(snapshot, s, now), known.level(s)) for s in snapshot.jobs if _stays(s) != NOTHING]
+    found = giving_way(ours, seats, strangers(snapshot), snapshot.limits)
+    if not snapshot.listing_complete:  # what has begun goes on, nothing new begins on a partial view
+        giving = {s.job for s in seats if s.giving}
+        found = {job: claim for job, claim in found.items() if job in giving}
+    ways = {job: Way(claim.job, _why(claim)) for job, claim in found.items()}
+    return replace(known, ways=ways, hurry=hurry)
+
+
+def claims(seen: JobSeen) -> bool:
+    """The job is to run and has no machine that it could run on."""
+    if not wanted(seen) or seen.job.state not in (JobState.QUEUED, JobState.ACTIVE) or seen.head is None:
+        return False
+    return not any(a.state in HOLDS or a.state in WAITS for a in seen.attempts)
+
+
+def suspended_for(attempts: Sequence[Attempt]) -> str:
+    """The job for which a job without a machine gave up the last one; "" = it did not."""
+    had = owners(attempts)
+    return had[-1].gave_way_to if had else ""
+
+
+def _boots(seen: JobSeen) -> bool:
+    """The job waits for the machine that was bought for it: until it has it, it is as starved as before."""
+    states = {a.state for a in seen.attempts}
+    return wanted(seen) and bool(states & WAITS) and not states & HOLDS
+
+
+def _stays(seen: JobSeen) -> Use:
+    """What its machines take, but for those that leave by themselves."""
+    if seen.job.wish is not Wish.RUN or finished(seen):
+        return NOTHING
+    staying = [a for a in seen.attempts if a.state in HOLDS or a.state in WAITS]
+    return together(of_attempt(a, seen.job.spec) for a in staying)
+
+
+def _seat(own: Sequence[AttemptView], level: int) -> Seat:
+    seen = own[0].seen
+    holder = holder_of(own)
+    spec = seen.job.spec
+    if holder is None:  # its machine boots: nothing is lost with it
+        kept = _pressing(seen, own[0].now, own[0].limits.stay_seconds)
+        return Seat(seen.job.id, spec.priority, level, _stays(seen), kept=kept)
+    return Seat(
+        seen.job.id,
+        spec.priority,
+        level,
+        _stays(seen),
+        cost_seconds(holder),
+        young=holder.age_seconds < holder.limits.stay_seconds,
+        giving=gives_way(holder.attempt),
+        kept=_kept(holder),
+    )
+
+
+def gives_way(attempt: Attempt) -> bool:
+    """It was asked to leave for another job, and has not yet."""
+    return attempt.state is A.DRAINING and bool(attempt.gave_way_to)
+
+
+def cost_seconds(holder: AttemptView) -> float:
+    """How long its final save stops it, bytes to send included: as its agent forecasts, else by its size."""
+    fit = holder.agent.fit if holder.agent is not None else None
+    return fit.durable_seconds if fit is not None else holder.seen.job.spec.memory_bytes / SEND_BYTES_PER_SECOND
+
+
+def _kept(c: AttemptView) -> str:
+    """Why the job may not be suspended for another one, or ""."""
+    if c.noticed or c.gone or (c.agent is not None and c.agent.pressed):
+        return "it leaves its machine as it is"
+    if gives_way(c.attempt):
+        return ""
+    if not can_be(c):
+        return "it can't be saved now"
+    if c.failed_lately:
+        return c.failed_lately
+    back = came_back(c.seen.attempts, c.now)
+    if back is not None and back < c.limits.stay_seconds:
+        return f"it came back {back:.0f} s ago"
+    return _pressing(c.seen, c.now, c.limits.stay_seconds)
+
+
+def _pressing(seen: JobSeen, now: datetime, more: float = 0.0) -> str:
+    """Why its deadline forbids that it waits (`more` seconds) for another job, or "": two launches that go badly must fit."""
+    spec = seen.job.spec
+    if spec.deadline_seconds is None or spec.work_seconds is None:
+        return ""
+    left = (seen.job.submitted_at + timedelta(seconds=spec.deadline_seconds) - now).total_seconds()
+    _, worst = launches(seen.attempts)
+    spare = left - (spec.work_seconds - seen.done_seconds)
+    return "its deadline leaves no time for it" if left > 0 and spare < 2 * worst + more else ""
+
+
+def _why(claim: Claim) -> str:
+    more = f", {claim.level} by waiting" if claim.level != claim.priority else ""
+    more = ", whose deadline is near" if claim.level == URGENT else more
+    return f"its machine goes to {claim.job} of priority {claim.priority}{more}; it comes back by itself"
+
+
+def _hurries(snapshot: Snapshot, now: datetime) -> bool:
+    """Somebody waits for what another job gives up for it, or for the machine that came in its place."""
+    given = [(a, (now - a.since).total_seconds()) for s in snapshot.jobs for a in s.attempts if a.gave_way_to]
+    if any(a.state not in OVER and age <= HANDED_OVER_SECONDS for a, age in given):
+        return True
+    coming = {a.gave_way_to for a, age in given if age <= COMES_SECONDS}
+    return any(s.job.id in coming and _boots(s) for s in snapshot.jobs)

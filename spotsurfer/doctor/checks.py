@@ -1,0 +1,486 @@
+"""All checks of `spotsurfer doctor`: findings, the host, the software on it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from spotsurfer_agent.host import launch, preflight
+
+from spotsurfer.common import plugins
+from spotsurfer.common.units import size
+from spotsurfer.config.settings import Settings
+from spotsurfer.model.errors import Denied, SpotsurferError
+from spotsurfer.ports.clock import SystemClock
+from spotsurfer.ports.provider import ProviderHost
+from spotsurfer.state import db
+from spotsurfer.store.open_store import open_for
+
+# What a check found.
+
+Level = Literal["ok", "warn", "fail"]  # fail: jobs can't run here; warn: something works less well or not at all
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor. `remedy` is what to do, empty where nothing is to do."""
+
+    level: Level
+    text: str
+    remedy: str = ""
+    check: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """For JSON."""
+        return asdict(self)
+
+
+def ok(text: str) -> Finding:
+    """All is well."""
+    return Finding("ok", text)
+
+
+def warn(text: str, remedy: str) -> Finding:
+    """It works, with a limit."""
+    return Finding("warn", text, remedy)
+
+
+def fail(text: str, remedy: str) -> Finding:
+    """It does not work."""
+    return Finding("fail", text, remedy)
+
+
+def closed(path: str) -> Finding:
+    """This user may not look there."""
+    return fail(f"{path} is closed to this user", "run as its owner (sudo)")
+
+
+# Checks of the machine: rights, kernel, tools, room. They change nothing that stays.
+
+NAMESPACES = ("--pid", "--mount", "--ipc", "--net", "--uts", "--time")
+TOOLS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "nsenter": "util-linux", "mount": "mount", "tar": "tar"}
+CGROUPS = Path("/sys/fs/cgroup")
+CONTROLLERS = frozenset({"cpu", "memory", "freezer"})
+MEMORY_FEW_BYTES = 2 << 30
+DISK_LEAST_BYTES, DISK_FEW_BYTES = 1 << 30, 10 << 30
+LIMIT_SECONDS = 20
+TIME_ERROR = 5  # of adjtimex(2): the kernel's clock is not synchronized
+
+
+def system(_: Settings) -> Finding:
+    """Distribution, kernel, processor."""
+    try:
+        name = platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+    except OSError:
+        name = "unknown distribution"
+    text = f"{name}, kernel {platform.release()}, {platform.machine()}, {os.cpu_count()} processors"
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return fail(text, "the agent's runtime is built for x86-64 Linux: use such a machine")
+    return ok(text)
+
+
+def root(_: Settings) -> Finding:
+    """Boxes and CRIU need it."""
+    if os.geteuid() != 0:
+        return fail("not root", "boxes and CRIU need root on this host: run with sudo")
+    return ok("root")
+
+
+def rights(_: Settings) -> Finding:
+    """Root of a container may lack some of root's rights."""
+    if lacks := launch.missing_capabilities():
+        remedy = "CRIU needs them: run on the machine itself, or give them to the container"
+        return fail(f"root without {', '.join(lacks)}", remedy)
+    if not launch.has_capability(launch.SECOND_USER):
+        text = "root without CAP_SYS_RESOURCE: a job whose processes belong to several users can't be saved"
+        return warn(text, "give the container that right (--cap-add SYS_RESOURCE), or keep each job to one user")
+    return ok("CRIU has the rights that it needs")
+
+
+def namespaces(_: Settings) -> Finding:
+    """New namespaces of every kind that boxes and jobs use."""
+    refused = [n.removeprefix("--") for n in NAMESPACES if not _runs(["unshare", n, "--fork", "true"])]
+    if refused:
+        advice = "run on the machine itself or in a container with full root rights; kernels before 5.6 have no time namespace"
+        return fail(f"no new namespaces of these kinds: {', '.join(refused)}", advice)
+    return ok("pid, mount, ipc, net, uts and time namespaces can be made")
+
+
+def control_groups(_: Settings) -> Finding:
+    """CPU, memory and freezer, in either version; in the second, whether a group of our own really gets them."""
+    second = CGROUPS / "cgroup.controllers"
+    unified = _words(second) | {"freezer"} if second.exists() else set[str]()  # version 2 can always freeze
+    old = {word for options in _mounted("cgroup") for word in options.split(",")}
+    for version, controllers in ((2, unified), (1, old)):
+        if controllers >= CONTROLLERS:
+            found = preflight.try_cgroup([sys.executable]) if version == 2 and os.geteuid() == 0 else None
+            return fail(found.what, found.remedy) if found else ok(f"version {version}, with {', '.join(sorted(CONTROLLERS))}")
+    missing = ", ".join(sorted(CONTROLLERS - unified - old))
+    return fail(
+        f"control groups lack {missing}", "mount /sys/fs/cgroup as a stock distribution does (systemd, or a host kernel)"
+    )
+
+
+def loop_devices(_: Settings) -> Finding:
+    """Private disks of boxes."""
+    if not Path("/dev/loop-control").exists():
+        return fail("no loop devices", "modprobe loop; in a container, give it /dev/loop-control and /dev/loop*")
+    return ok("loop devices can be made")
+
+
+def btrfs(_: Settings) -> Finding:
+    """Snapshots of the scratch."""
+    if shutil.which("mkfs.btrfs") is None:
+        return fail("mkfs.btrfs is not there", "apt-get install btrfs-progs (or your distribution's package of it)")
+    known = "btrfs" in Path("/proc/filesystems").read_text() or _runs(["modprobe", "--dry-run", "btrfs"])
+    if not known:
+        return warn("the kernel has no btrfs", "boxes fall back to slower copies: use a stock distribution kernel")
+    return ok("btrfs in the kernel, mkfs.btrfs is there")
+
+
+def tools(_: Settings) -> Finding:
+    """Programs of the host."""
+    missing = {tool: package for tool, package in TOOLS.items() if shutil.which(tool) is None}
+    if missing:
+        return fail(f"missing programs: {', '.join(missing)}", f"apt-get install {' '.join(sorted(set(missing.values())))}")
+    return ok(f"{', '.join(TOOLS)} are there")
+
+
+def memory(_: Settings) -> Finding:
+    """What jobs can have."""
+    facts = _meminfo()
+    total, free = facts.get("MemTotal", 0), facts.get("MemAvailable", 0)
+    text = f"{size(free)} of {size(total)} memory are free"
+    if free < MEMORY_FEW_BYTES:
+        return warn(text, "a job's memory and its image must fit: end other programs, or ask for small jobs")
+    return ok(text)
+
+
+def disk(settings: Settings) -> Finding:
+    """Room below the data folder."""
+    folder = existing(settings.controller.data_dir)
+    free = shutil.disk_usage(folder).free
+    text = f"{size(free)} are free below {folder}"
+    remedy = "make room, or set [controller] data_dir and [store] url to a larger disk"
+    if free < DISK_LEAST_BYTES:
+        return fail(text, remedy)
+    return warn(text, remedy) if free < DISK_FEW_BYTES else ok(text)
+
+
+def clock(_: Settings) -> Finding:
+    """Times in reports and bills."""
+    now = SystemClock().now()
+    installed = datetime.fromtimestamp(Path(__file__).stat().st_mtime, UTC)
+    if now < installed:
+        return fail(
+            f"the clock says {now:%Y-%m-%d %H:%M}, which is before this program was installed",
+            "set it: timedatectl set-ntp true",
+        )
+    try:
+        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))  # asks only: all modes are zero
+    except (OSError, AttributeError):
+        state = 0
+    if state == TIME_ERROR:
+        return warn(
+            f"{now:%Y-%m-%d %H:%M:%S} UTC, but nobody keeps the clock in step", "timedatectl set-ntp true (or run chrony)"
+        )
+    return ok(f"{now:%Y-%m-%d %H:%M:%S} UTC, in step")
+
+
+def existing(path: Path) -> Path:
+    """The nearest folder of `path` that is there."""
+    return next(p for p in (path, *path.parents) if p.is_dir())
+
+
+def _runs(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=LIMIT_SECONDS, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _words(path: Path) -> set[str]:
+    return set(path.read_text().split())
+
+
+def _mounted(kind: str) -> list[str]:
+    rows = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [row[3] for row in rows if row[2] == kind]
+
+
+def _meminfo() -> Mapping[str, int]:
+    rows = [line.split() for line in Path("/proc/meminfo").read_text().splitlines()]
+    return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows if len(row) == 3}
+
+
+# Checks of what runs on the machine: the agent's runtime and its CRIU, the provider, the store, the controller.
+
+BUILD = "`spotsurfer agent-runtime build` makes it, or says what is missing; `spotsurfer serve` does so by itself"
+CHECK_SECONDS = 60
+ANSWER_SECONDS = 5.0  # a controller that takes longer is none
+HERE = "local"  # the provider whose machines are boxes on this host
+
+
+def runtime(settings: Settings) -> Finding:
+    """The tarball that machines get, and whether it is what was tested."""
+    from spotsurfer.agent_runtime import find
+    from spotsurfer.agent_runtime.recipe import read, shipped
+
+    found = find(settings.runtime_dir)
+    if found is None:
+        return fail(f"no runtime of this version's agent in {settings.runtime_dir}", BUILD)
+    text = f"agent {found.agent_version}, {found.path.name[:12]}… in {settings.runtime_dir}"
+    built = json.loads((settings.runtime_dir / "current" / "RUNTIME.json").read_text())
+    pinned = read(shipped())
+    tested = {p.name: p.version for p in pinned.packages} | {w.name: w.version for w in pinned.wheels}
+    taken = {p["name"]: p["version"] for kind in ("packages", "wheels") for p in built[kind]}
+    other = sorted(name for name in tested.keys() | taken.keys() if tested.get(name) != taken.get(name))
+    if other:
+        names = f"{', '.join(other[:3])}{' …' if len(other) > 3 else ''}"
+        return warn(
+            f"{text}, with other versions than were tested: {names}", "build with --locked and a mirror that keeps old versions"
+        )
+    return ok(f"{text}, exactly the {len(tested)} pinned packages")
+
+
+def mirror(settings: Settings) -> Finding:
+    """Where the runtime's packages come from."""
+    if settings.runtime.mirror or os.environ.get("SPOTSURFER_DEBIAN_MIRROR"):
+        return ok(f"Debian mirror: {settings.runtime.mirror or os.environ['SPOTSURFER_DEBIAN_MIRROR']}")
+    if _distribution() == "debian":
+        return ok("Debian: its own mirror is used for the agent's packages")
+    remedy = "set [runtime] mirror to the address of a Debian mirror before the runtime is built"
+    if _facts(settings) is not None:
+        return ok("not Debian, but the runtime is built already")
+    return fail("this host is not Debian and no mirror is set", remedy)
+
+
+def criu(settings: Settings) -> Finding:
+    """Can the kernel freeze and bring back processes?"""
+    program = settings.runtime_dir / "current" / "bin" / "criu"
+    if not program.exists():
+        return fail("it comes with the agent's runtime, which is not built yet", BUILD)
+    version = (_facts(settings) or {}).get("versions", {}).get("criu", "?")
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [program, "check"], capture_output=True, text=True, timeout=CHECK_SECONDS, check=False, cwd=folder
+            )
+    except (OSError, subprocess.TimeoutExpired) as e:
+        return fail(f"CRIU {version} does not run here: {e}", "use x86-64 Linux")
+    if done.returncode != 0:
+        lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if "Error" in line or "Warn" in line]
+        reason = lines[0] if lines else f"it ended with {done.returncode}"
+        return fail(f"the kernel lacks what CRIU {version} needs: {reason}", "run as root on a stock distribution kernel")
+    return ok(f"CRIU {version}: the kernel has what it needs")
+
+
+def provider(settings: Settings) -> Finding:
+    """What the provider itself says: of its settings, of this host, of its cloud. Nothing is made."""
+    name = settings.provider.name
+    known = plugins.plugins(plugins.PROVIDERS)
+    if name not in known:
+        return fail(f"there is no provider {name!r}", f"set [provider] name to one of {', '.join(sorted(known))}")
+    if name not in plugins.plugins(plugins.DOCTOR):
+        return ok(f"{name}: asks nothing special of this host")
+    host = ProviderHost("doctor", settings.controller.data_dir, settings.store_url, SystemClock())
+    try:
+        said: str = plugins.plugin(plugins.DOCTOR, name)(settings.provider.table, host)
+    except SpotsurferError as e:
+        sentence, remedy = _apart(str(e))
+        return fail(f"{name}: {sentence}", remedy)
+    return ok(f"{name}: {said}")
+
+
+def _apart(problem: str) -> tuple[str, str]:
+    """A sentence that ends with what to do, and that end."""
+    for mark in ("; ", ": "):
+        sentence, _, remedy = problem.rpartition(mark) if mark == "; " else problem.partition(mark)
+        if sentence and remedy:
+            return sentence, remedy
+    return problem, "correct it in the configuration"
+
+
+def store(settings: Settings) -> Finding:
+    """Write, read and delete one small object."""
+    from obstore.exceptions import BaseError
+    from spotsurfer_wire.store.port import StoreDenied, StoreError, StoreFull
+
+    from spotsurfer.store.open_store import keeps_first
+
+    url = settings.store_url
+    local = Path(unquote(urlsplit(url).path)) if url.startswith("file://") else None
+    if local is not None and not local.is_dir():
+        return _to_be_made(local)
+    key, data = f"doctor-{secrets.token_hex(8)}", b"spotsurfer doctor"
+    try:
+        opened = open_for(settings)
+        opened.put(key, data)
+        same = opened.get(key) == data
+        opened.delete([key])
+        first_stays = keeps_first(opened)
+    except StoreFull:
+        return fail(f"{url} is full", "make room")
+    except StoreDenied as e:
+        return fail(f"{url} refuses us: {e}", "check credentials and rights")
+    except (StoreError, BaseError, SpotsurferError, ValueError, OSError) as e:
+        return fail(f"{url} can't be used: {str(e).splitlines()[0]}", "check [store] url and options")
+    if not same:
+        return fail(f"{url} gives back other bytes", "use another store")
+    if not first_stays:
+        return fail(f"{url} overwrites objects that were to be created only if absent", "use a store with conditional writes")
+    return ok(f"{url} takes, keeps and deletes objects, and creates each one once")
+
+
+def owner(settings: Settings) -> Finding:
+    """Whose store it is."""
+    from obstore.exceptions import BaseError
+    from spotsurfer_wire import json_codec, messages, object_keys
+    from spotsurfer_wire.store.port import StoreError
+
+    url = settings.store_url
+    if url.startswith("file://") and not Path(unquote(urlsplit(url).path)).is_dir():
+        return ok("nobody's yet")
+    try:
+        body = open_for(settings).get(object_keys.store_key())
+        family = json_codec.decode(messages.StoreInfo, body).family if body is not None else None
+    except (StoreError, BaseError, SpotsurferError, ValueError, OSError) as e:
+        return fail(f"its owner can't be read: {str(e).splitlines()[0]}", "check [store] url and options")
+    if family is None:
+        return ok("nobody's yet")
+    ours = _family(settings.controller.data_dir)
+    if ours is not None and ours != family:
+        remedy = "use the data_dir of that family, `spotsurfer restore` or `spotsurfer adopt`, or another [store] url"
+        return fail(f"belongs to controller family {family}, this data_dir is {ours}", remedy)
+    if ours is None:
+        remedy = "`spotsurfer restore` its backup, or `spotsurfer adopt` with its store.key; else use another store"
+        return warn(f"belongs to controller family {family}; this data_dir has none yet", remedy)
+    return ok(f"ours (family {family})")
+
+
+def controller(settings: Settings) -> Finding:
+    """Does one answer?"""
+    from spotsurfer.web.client import on_socket
+
+    client = on_socket(settings.socket_path)
+    client.answer_seconds = ANSWER_SECONDS
+    try:
+        info = client.get("/v1/info")
+        text = f"version {info['version']}, generation {info['generation']}, {', '.join(_in_use(info))}"
+    except Denied:
+        return closed(str(settings.socket_path))
+    except (SpotsurferError, ValueError, KeyError, TypeError):
+        return warn(f"none answers at {settings.socket_path}", "start one: spotsurfer serve")
+    return warn(f"{text}; last tick: {info['last_error']}", "see its log") if info.get("last_error") else ok(text)
+
+
+def _in_use(info: dict[str, Any]) -> list[str]:
+    """How much of the operator's limits is in use, as `/v1/info` tells it. Of what has no limit only what is in use."""
+    from spotsurfer.model.money import usd
+
+    limits = (
+        ("instances", "instances_max", str, "machines"),
+        ("gpus", "gpus_max", str, "GPUs"),
+        ("hourly_usd_micros", "hourly_max_usd_micros", usd, "USD an hour"),
+        ("spent_usd_micros", "budget_usd_micros", usd, "USD spent"),
+        ("front_ports", "front_ports_max", str, f"ports at {info['front_address']}"),
+    )
+    return [
+        f"{say(info[used])} of {say(info[most])} {what}" if info[most] is not None else f"{say(info[used])} {what}"
+        for used, most, say, what in limits
+        if info[used] or info[most] is not None
+    ]
+
+
+def _to_be_made(folder: Path) -> Finding:
+    parent = existing(folder)
+    if not os.access(parent, os.W_OK | os.X_OK):
+        return fail(f"{folder} can't be made: {parent} is not writable", "run as root, or set [store] url")
+    return ok(f"{folder} will be made by the controller")
+
+
+def _facts(settings: Settings) -> dict[str, Any] | None:
+    try:
+        facts: dict[str, Any] = json.loads((settings.runtime_dir / "current" / "RUNTIME.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return facts
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("ID", "")
+    except OSError:
+        return ""
+
+
+def _family(data_dir: Path) -> str | None:
+    """Of the controller's database, read without making or changing one."""
+    try:
+        return db.look_read_only(data_dir / "state.db").family
+    except SpotsurferError:
+        return None
+
+
+# What this machine can and can't do, with the remedy for each: a list of checks, each one function.
+
+Check = Callable[[Settings], Finding]
+CHECKS: Sequence[tuple[str, Check]] = (
+    ("system", system),
+    ("root", root),
+    ("rights", rights),
+    ("namespaces", namespaces),
+    ("control groups", control_groups),
+    ("loop devices", loop_devices),
+    ("btrfs", btrfs),
+    ("tools", tools),
+    ("memory", memory),
+    ("disk", disk),
+    ("clock", clock),
+    ("runtime", runtime),
+    ("mirror", mirror),
+    ("CRIU", criu),
+    ("provider", provider),
+    ("store", store),
+    ("store's owner", owner),
+    ("controller", controller),
+)
+
+OF_RUNTIME = frozenset({"runtime", "CRIU"})  # what building the agent's runtime mends
+# What a controller needs only where its machines are boxes on its own host.
+OF_BOXES = frozenset({"root", "namespaces", "control groups", "loop devices", "btrfs", "tools", "CRIU"})
+
+
+def examine(settings: Settings, checks: Sequence[tuple[str, Check]] = CHECKS) -> list[Finding]:
+    """All findings, in the order of the list; a check that breaks is a finding too."""
+    findings = []
+    for name, check in checks:
+        try:
+            far = name in OF_BOXES and settings.provider.name != HERE
+            found = ok(f"not needed: machines are those of {settings.provider.name}") if far else check(settings)
+        except Exception as e:
+            found = _broken(e)
+        findings.append(replace(found, check=name))
+    return findings
+
+
+def _broken(error: Exception) -> Finding:
+    if isinstance(error, PermissionError) and error.filename:
+        return closed(error.filename)
+    return fail(f"could not be checked: {type(error).__name__}: {error}", "report this")
+
+
+__all__ = ["CHECKS", "OF_RUNTIME", "Finding", "examine"]

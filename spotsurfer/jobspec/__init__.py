@@ -1,0 +1,1 @@
+"""The job file and options: from what a user writes to a checked specification."""

@@ -1,0 +1,317 @@
+"""Job TOML, or options of the command line, to JobSpec and the list of input files; errors name file, line and key."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spotsurfer_wire.sealed_objects import REGISTRY_AUTH
+
+from spotsurfer.common.input_errors import did_you_mean, line_of
+from spotsurfer.common.units import parse_bytes, parse_seconds, parse_usd
+from spotsurfer.jobspec.remote_inputs import read_inputs, read_mounts, split
+from spotsurfer.jobspec.secrets import read
+from spotsurfer.jobspec.sections import read_auth, read_ports, read_share, read_steps
+from spotsurfer.jobspec.uploads import InputFile, expand
+from spotsurfer.jobspec.validate import NAME, problems
+from spotsurfer.model.errors import InputMissing, JobFileError
+from spotsurfer.model.job import PRIORITIES, JobSpec, MarketChoice, main_command
+
+JOB_FILE_MAX_BYTES = 1 << 20
+SHELL_SIGN = re.compile(r"[0-9]*[|&;<>]")  # how words begin that only a shell understands
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What is sent to the controller: the specification and the files that go along."""
+
+    spec: JobSpec
+    inputs: list[InputFile]
+    secrets: dict[str, bytes] = field(default_factory=dict, repr=False)  # values of those that are read here
+
+    @property
+    def modes(self) -> dict[str, int]:
+        """Permission bits of each input by the path where it arrives."""
+        return {f.path: f.mode for f in self.inputs}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the values come from, for messages."""
+
+    name: str  # of the file, or "The command line"
+    text: str = ""
+
+    def at(self, key: str) -> str:
+        """The begin of a sentence about `key`."""
+        line = line_of(self.text, key.split(".")) if self.text else None
+        return f"{self.name}{f' line {line}' if line else ''}: {key}"
+
+
+# ---------------------------------------------------------------- one parser a kind; each raises ValueError
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"is {value!r}, expected a text in quotes")
+    return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
+        raise ValueError(f'is {value!r}, expected a list of texts, like ["a", "b"]')
+    return tuple(value)
+
+
+def _command(value: object) -> tuple[str, ...]:
+    if not isinstance(value, str):
+        words = _texts(value)
+    else:
+        try:
+            words = tuple(shlex.split(value))
+            written = _written(value)
+        except ValueError as e:
+            raise ValueError(f"is {value!r}, which can't be split into words ({e}); write a list of words instead") from None
+        if (sign := next((w for w in written if SHELL_SIGN.match(w)), None)) is not None:
+            raise ValueError(
+                f"is {value!r}, but no shell sees it, and {sign} would be an argument like any other: "
+                f'write ["sh", "-c", {json.dumps(value)}] for a shell, or a list of words'
+            )
+    if not words:
+        raise ValueError('is empty, expected a program and its arguments, like "prog --fast" or ["sh", "-c", "a | b"]')
+    return words
+
+
+def _written(text: str) -> list[str]:
+    """The words with their quotes: what is quoted is meant as it is."""
+    parts = shlex.shlex(text, posix=False)
+    parts.whitespace_split, parts.commenters = True, ""
+    return list(parts)
+
+
+def _words(value: object) -> tuple[str, ...]:
+    return () if value == [] else _command(value)
+
+
+def _table(value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(v, str | int | float) for v in value.values()):
+        raise ValueError(f'is {value!r}, expected a table of texts, like {{ THREADS = "4" }}')
+    return {str(k): v if isinstance(v, str) else str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
+
+
+def _parameters(value: object) -> dict[str, str | int | float | bool]:
+    if not isinstance(value, dict) or not all(isinstance(v, str | int | float) for v in value.values()):
+        raise ValueError(f"is {value!r}, expected a table of numbers and texts, like {{ stretch = true }}")
+    return {str(k): v for k, v in value.items()}
+
+
+def _secrets(value: object) -> dict[str, dict[str, str]]:
+    if not isinstance(value, dict):
+        raise ValueError(f'is {value!r}, expected a table, like {{ TOKEN = "env:TOKEN" }}')
+    return {str(name): _secret(str(name), given) for name, given in value.items()}
+
+
+def _secret(name: str, given: object) -> dict[str, str]:
+    table = {"from": given} if isinstance(given, str) else given
+    if not isinstance(table, dict) or not set(table) <= {"from", "as"} or not all(isinstance(x, str) for x in table.values()):
+        raise ValueError(f'has {name}, which is neither like "file:PATH" nor like {{ from = "file:PATH", as = "file" }}')
+    return {"from": table.get("from", ""), "as": table.get("as", "environment")}
+
+
+def _switch(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"is {value!r}, expected true or false")
+    return value
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"is {value!r}, expected a whole number")
+    return value
+
+
+def _market(value: object) -> MarketChoice:
+    try:
+        return MarketChoice(str(value))
+    except ValueError:
+        raise ValueError(f"is {value!r}. {did_you_mean(str(value), list(MarketChoice))}") from None
+
+
+def read_priority(value: object) -> int:
+    """A number, or the name of one; raises ValueError with the second half of a sentence."""
+    if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]{1,9}", value):
+        if value in PRIORITIES:
+            return PRIORITIES[value]
+        raise ValueError(f"is {value!r}, expected {', '.join(PRIORITIES)} or a whole number")
+    return _count(int(value) if isinstance(value, str) else value)
+
+
+# THE keys of a job file: key -> (name in JobSpec, parser).
+KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
+    "name": ("name", _text),
+    "command": ("command", _command),
+    "folder": ("folder", _text),
+    "inputs": ("inputs", read_inputs),
+    "mounts": ("mounts", read_mounts),
+    "outputs": ("outputs", _texts),
+    "outputs_optional": ("outputs_optional", _switch),
+    "environment": ("environment", _table),
+    "secrets": ("secrets", _secrets),
+    "secrets_in_plain_images": ("secrets_in_plain_images", _switch),
+    "image": ("image", _text),
+    "entry_point": ("entry_point", _words),
+    "devices": ("devices", _texts),
+    "registry_auth": ("registry_auth", _text),
+    "tags": ("tags", _table),
+    "user": ("user", _text),
+    "market": ("market", _market),
+    "priority": ("priority", read_priority),
+    "checkpoint_interval": ("checkpoint_interval_seconds", parse_seconds),
+    "retries": ("retries", _count),
+    "budget_usd": ("budget_usd_micros", parse_usd),
+    "price_max_usd": ("price_max_usd_micros", parse_usd),
+    "deadline": ("deadline_seconds", parse_seconds),
+    "work": ("work_seconds", parse_seconds),
+    "resources.instance_types": ("instance_types", _texts),
+    "on_end": ("on_end", _command),
+    "resources.cpu": ("cpus", _count),
+    "resources.memory": ("memory_bytes", parse_bytes),
+    "resources.gpus": ("gpus", _count),
+    "resources.gpu": ("gpu", _text),
+    "size.policy": ("size_policy", _text),
+    "size.memory_min": ("size_memory_min_bytes", parse_bytes),
+    "size.memory_max": ("size_memory_max_bytes", parse_bytes),
+    "size.cpu_min": ("size_cpus_min", _count),
+    "size.cpu_max": ("size_cpus_max", _count),
+    "size.parameters": ("size_parameters", _parameters),
+    "engine": ("engine", _text),
+    "tcp": ("tcp", _text),
+    "cpu": ("cpu", _text),
+    "before_freeze": ("before_freeze", _command),
+    "after_restore": ("after_restore", _command),
+    "hook_limit": ("hook_seconds", parse_seconds),
+    "app.signal": ("app_signal", _text),
+    "app.command": ("app_command", _command),
+    "app.file": ("app_file", _text),
+    "app.deadline": ("app_deadline_seconds", parse_seconds),
+    "app.done_file": ("app_done_file", _text),
+    "app.done_output": ("app_done_output", _text),
+    "app.done_exit": ("app_done_exit", _count),
+    "app.restart_command": ("app_restart_command", _command),
+    "steps": ("steps", read_steps),
+    "ports": ("ports", read_ports),
+    "idle.suspend_after": ("idle_seconds", parse_seconds),
+    "idle.cpu": ("idle_cpu", read_share),
+    "idle.gpu": ("idle_gpu", read_share),
+}
+TABLES = {  # of keys, with an example
+    "resources": 'cpu = 2, memory = "4G"',
+    "app": 'signal = "USR1", done_file = "state.ckpt"',
+    "idle": 'suspend_after = "30m"',
+    "size": 'policy = "surf"',
+}
+
+
+def read_jobfile(path: Path, overrides: Mapping[str, object] | None = None) -> JobRequest:
+    """The job that `path` describes; `overrides` (dotted keys) win over the file.
+
+    Raises JobFileError or InputMissing: one sentence with file, line and key.
+    """
+    try:
+        with path.open("rb") as opened:
+            content = opened.read(JOB_FILE_MAX_BYTES + 1)  # of a pipe or device nobody knows the size
+        if len(content) > JOB_FILE_MAX_BYTES:
+            raise JobFileError(f"{path} is larger than 1 MiB: that is no job file.")
+        text = content.decode()
+    except FileNotFoundError:
+        raise JobFileError(
+            f"Job file {path} is not there: check the path, or write the job as options before `-- prog`."
+        ) from None
+    except UnicodeDecodeError:
+        raise JobFileError(f"Job file {path} is no text (UTF-8): that is no job file.") from None
+    except OSError as e:
+        raise JobFileError(f"Job file {path} can't be read: {e.strerror}.") from None
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise JobFileError(f"{path} is not valid TOML: {e}.") from None
+    return make_request(_flat(table, Origin(str(path), text)), overrides or {}, path.parent, Origin(str(path), text))
+
+
+def make_request(
+    values: Mapping[str, object], overrides: Mapping[str, object], folder: Path, origin: Origin, default_name: str = ""
+) -> JobRequest:
+    """The job of flat values ("resources.cpu"); paths of inputs are relative to `folder`."""
+    line = Origin("The command line")
+    fields: dict[str, Any] = {}
+    for source, given in ((origin, values), (line, overrides)):
+        for key, value in given.items():
+            field, parse = KEYS[key]
+            try:
+                fields[field] = parse(value)
+            except ValueError as e:
+                raise JobFileError(_sentence(source.at(key), str(e))) from None
+    fields |= split(fields.pop("inputs", ()))
+    if "steps" in fields:
+        fields.setdefault("command", main_command(fields["steps"]))
+    if "image" in fields:
+        fields.setdefault("command", ())
+    if "command" not in fields:
+        raise JobFileError(
+            f'{origin.name}: command is missing. Add a line like command = ["prog", "--fast"], or `-- prog` after submit.'
+        )
+    fields.setdefault("name", default_name or _name_from(origin.name, fields["command"] or (fields["image"],)))
+    spec = JobSpec(**fields)
+    for key, why in problems(spec):
+        raise JobFileError(_sentence((line if key in overrides else origin).at(key), why))
+    where = (line if "inputs" in overrides else origin).at("inputs")
+    secrets = read(spec, Path.cwd() if "secrets" in overrides else folder, (line if "secrets" in overrides else origin).at)
+    if (auth := read_auth(spec, folder, origin.at)) is not None:
+        secrets[REGISTRY_AUTH] = auth
+    return JobRequest(spec, expand(spec.inputs, folder, where) if spec.inputs else [], secrets)
+
+
+def _flat(table: Mapping[str, Any], origin: Origin) -> dict[str, object]:
+    """Dotted keys to values; refuses keys that nobody reads."""
+    flat: dict[str, object] = {}
+    for key, value in table.items():
+        if key in TABLES:
+            if not isinstance(value, dict):
+                raise JobFileError(f"{origin.at(key)} is {value!r}, expected a table: [{key}] {TABLES[key]}.")
+            flat |= {f"{key}.{k}": v for k, v in value.items()}
+        else:
+            flat[key] = value
+    for key in flat:
+        if key not in KEYS:
+            raise JobFileError(f"{origin.at(key)} is an unknown key. {_meant(key)}")
+    return flat
+
+
+def _meant(key: str) -> str:
+    """What an unknown key may have been meant for."""
+    table, _, name = key.rpartition(".")
+    if name in KEYS and table:  # TOML: what follows the line [table] belongs to it
+        return f"{name!r} belongs above the first [table] of the file."
+    return did_you_mean(key, KEYS)
+
+
+def _name_from(origin: str, command: tuple[str, ...]) -> str:
+    """A name where none was given: the job file's, or the program's, as far as their letters allow."""
+    stem = Path(origin).stem if origin.endswith(".toml") else Path(command[0]).name
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in stem).strip("._-")[:40]
+    return kept if NAME.fullmatch(kept) else "job"
+
+
+def _sentence(begin: str, rest: str) -> str:
+    return f"{begin} {rest}" + ("" if rest.endswith((".", "?")) else ".")
+
+
+__all__ = ["KEYS", "InputFile", "InputMissing", "JobRequest", "Origin", "make_request", "read_jobfile"]

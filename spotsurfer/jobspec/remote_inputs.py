@@ -1,0 +1,171 @@
+"""`inputs` from elsewhere and `[[mounts]]` of a job file: from TOML to values, and what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from spotsurfer_wire import input_addresses
+
+from spotsurfer.common.input_errors import did_you_mean
+from spotsurfer.model.job import InputFetch, SharedMount
+
+INPUT_KEYS = ("from", "to", "sha256", "version", "region", "endpoint", "anonymous", "requester_pays")
+MOUNT_KEYS = ("name", "type", "source", "target", "options", "read_only")
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
+SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+KIND = re.compile(r"[a-z][a-z0-9._-]{0,31}")
+OPTIONS = frozenset({"region", "endpoint", "virtual_hosted_style_request", "allow_http", "skip_signature", "request_payer"})
+FETCHES_MAX, MOUNTS_MAX = 1000, 20
+# Folders of the job that are its own, or the machine's: nothing can be mounted over them.
+TAKEN = ("/dev", "/proc", "/sys", "/run", "/tmp", "/var/tmp", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64")  # noqa: S108
+INPUT_EXAMPLE = '{ from = "s3://bucket/reads/*.fq.gz", to = "reads" }'
+MOUNT_EXAMPLE = 'name = "data", type = "nfs4", source = "server:/export", target = "/data"'
+
+
+def read_inputs(value: object) -> tuple[str | InputFetch, ...]:
+    """Paths, addresses and tables. Raises ValueError: the second half of a sentence."""
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list) or not all(isinstance(x, str | Mapping) for x in value):
+        raise ValueError(f'is {value!r}, expected a list like ["reads/*.fq", "s3://bucket/key", {INPUT_EXAMPLE}]')
+    return tuple(_input(x) for x in value)
+
+
+def split(inputs: Sequence[str | InputFetch]) -> dict[str, Any]:
+    """Fields of the specification: what is sent along, and what machines fetch."""
+    fetches = tuple(x for x in inputs if isinstance(x, InputFetch))
+    return {"inputs": tuple(x for x in inputs if isinstance(x, str)), "fetches": fetches}
+
+
+def _input(entry: str | Mapping[str, Any]) -> str | InputFetch:
+    if isinstance(entry, str):
+        return InputFetch(entry) if is_elsewhere(entry) else entry
+    for key in entry:
+        if key not in INPUT_KEYS:
+            raise ValueError(f"has an unknown key {key!r} in {dict(entry)}. {did_you_mean(key, INPUT_KEYS)}")
+    source = entry.get("from")
+    if not isinstance(source, str) or not is_elsewhere(source):
+        raise ValueError(f"has {source!r} after `from`, expected an address like {INPUT_EXAMPLE}; paths are written alone")
+    for key in ("to", "sha256", "version", "region", "endpoint"):
+        if not isinstance(entry.get(key, ""), str):
+            raise ValueError(f"has {key} = {entry[key]!r} for {source}, expected a text in quotes")
+    for key in ("anonymous", "requester_pays"):
+        if not isinstance(entry.get(key, False), bool):
+            raise ValueError(f"has {key} = {entry[key]!r} for {source}, expected true or false")
+    plain = {key: entry[key] for key in ("to", "sha256", "version") if key in entry}
+    return InputFetch(source, **plain, options=_options(entry))
+
+
+def _options(entry: Mapping[str, Any]) -> dict[str, str]:
+    """As obstore names them. A service of one's own is asked by path: names of buckets are no names of hosts there."""
+    found: dict[str, str] = {}
+    if entry.get("region"):
+        found["region"] = entry["region"]
+    if endpoint := entry.get("endpoint"):
+        found |= {"endpoint": endpoint, "virtual_hosted_style_request": "false"}
+        found |= {"allow_http": "true"} if endpoint.startswith("http://") else {}
+    if entry.get("anonymous"):
+        found["skip_signature"] = "true"
+    if entry.get("requester_pays"):
+        found["request_payer"] = "true"
+    return found
+
+
+def is_elsewhere(text: str) -> bool:
+    """An address, not a path."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
+
+
+def read_mounts(value: object) -> tuple[SharedMount, ...]:
+    """The shared file systems that a job file names. Raises ValueError: the second half of a sentence."""
+    if not isinstance(value, list) or not all(isinstance(x, Mapping) for x in value):
+        raise ValueError(f"is {value!r}, expected tables like [[mounts]] {MOUNT_EXAMPLE}")
+    return tuple(_mount(number, table) for number, table in enumerate(value, 1))
+
+
+def _mount(number: int, table: Mapping[str, Any]) -> SharedMount:
+    for key in table:
+        if key not in MOUNT_KEYS:
+            raise ValueError(f"has an unknown key {key!r} in entry {number}. {did_you_mean(key, MOUNT_KEYS)}")
+    for key in ("name", "type", "source", "target"):
+        if not isinstance(table.get(key), str) or not table[key]:
+            raise ValueError(f"has no {key} in entry {number}, expected one like [[mounts]] {MOUNT_EXAMPLE}")
+    if not isinstance(table.get("options", ""), str):
+        raise ValueError(f'has options = {table["options"]!r} in entry {number}, expected a text like "vers=4.2,hard"')
+    if not isinstance(table.get("read_only", True), bool):
+        raise ValueError(f"has read_only = {table['read_only']!r} in entry {number}, expected true or false")
+    return SharedMount(**{str(k): v for k, v in table.items()})
+
+
+# ---------------------------------------------------------------- what is wrong
+
+
+def problems(fetches: Sequence[InputFetch], mounts: Sequence[SharedMount]) -> Iterator[tuple[str, str]]:
+    """Everything wrong with them: (key of the job file, second half of a sentence)."""
+    if len(fetches) > FETCHES_MAX:
+        yield "inputs", f"has {len(fetches)} addresses, more than {FETCHES_MAX}: name folders or wildcards"
+    for fetch in fetches:
+        yield from (("inputs", f"has {fetch.source!r}, which {why}") for why in _of_fetch(fetch))
+    if len(mounts) > MOUNTS_MAX:
+        yield "mounts", f"are {len(mounts)}, more than {MOUNTS_MAX}"
+    for what, values in (("name", [m.name for m in mounts]), ("target", [m.target.rstrip("/") for m in mounts])):
+        for value, count in Counter(values).items():
+            if count > 1:
+                yield "mounts", f"has the {what} {value!r} {count} times: each needs its own"
+    for mount in mounts:
+        yield from (("mounts", f"has in {mount.name!r} {why}") for why in _of_mount(mount))
+
+
+def _of_fetch(fetch: InputFetch) -> Iterator[str]:
+    try:
+        at = input_addresses.address(fetch.source)
+    except ValueError as e:
+        yield str(e)
+        return
+    if not fetch.source.isprintable():
+        yield "holds a character that can't be shown"
+    if at.is_many and (fetch.sha256 or fetch.version):
+        yield "means several files, so it can't have one sha256 or version: name a single file"
+    if at.scheme in input_addresses.WEB and "*" in at.place:
+        yield "has a wildcard, but the web lists no files: name each one, and write %2A for a '*' that is meant"
+    if fetch.sha256 and not SHA256.fullmatch(fetch.sha256):
+        yield f"has the sha256 {fetch.sha256!r}, expected 64 hexadecimal digits"
+    if at.scheme == "http" and not fetch.sha256:
+        yield "anybody on the way could change: use https://, or say its sha256"
+    if unknown := sorted(set(fetch.options) - OPTIONS):
+        yield f"has the option {unknown[0]!r}. {did_you_mean(unknown[0], sorted(OPTIONS))}"
+    if fetch.to and _leaves(fetch.to.rstrip("/") or fetch.to):
+        yield f"is to arrive at {fetch.to!r}: write a path below the job's folder"
+    if not at.is_many and not input_addresses.arrives(_wire(fetch), at.key):
+        yield "has no last name: say `to`"
+
+
+def _of_mount(mount: SharedMount) -> Iterator[str]:
+    if not NAME.fullmatch(mount.name):
+        yield "a name that is none: up to 40 letters, digits, '.', '_' or '-'"
+    if not KIND.fullmatch(mount.type):
+        yield f"the type {mount.type!r}, expected one of mount(8), like 'nfs4'; 'bind' for a folder of the machine"
+    for key, value in (("source", mount.source), ("options", mount.options), ("target", mount.target)):
+        if not value.isprintable() or value.startswith("-") or (key != "target" and " " in value):
+            yield f"the {key} {value!r}, which mount can't be given"
+    if not mount.target.startswith("/"):
+        if _leaves(mount.target):
+            yield f"the target {mount.target!r}: write an absolute path, or one below the job's folder"
+    elif any(x == y or y in x.parents for x in [PurePosixPath(mount.target)] for y in map(PurePosixPath, TAKEN)) or (
+        PurePosixPath(mount.target) == PurePosixPath("/") or ".." in PurePosixPath(mount.target).parts
+    ):
+        yield f"the target {mount.target!r}, which belongs to the system: say another, like '/data'"
+
+
+def _leaves(path: str) -> bool:
+    return path.startswith(("/", "~")) or ".." in PurePosixPath(path).parts or PurePosixPath(path) == PurePosixPath(".")
+
+
+def _wire(fetch: InputFetch) -> Any:
+    from spotsurfer_wire.messages import Fetch
+
+    return Fetch(fetch.source, fetch.to)

@@ -1,0 +1,200 @@
+"""Sections of a job file: ports, idle, steps, container image; from TOML to values, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from spotsurfer_wire.container_image import Reference
+
+from spotsurfer.common.input_errors import did_you_mean
+from spotsurfer.jobspec.secrets import read_one
+from spotsurfer.model.errors import InputMissing, JobFileError
+from spotsurfer.model.job import MAIN, SENT_SECRETS, SETUP, JobPort, JobSpec, JobStep
+
+# `ports` and `[idle]` of a job file: from TOML to values, and what is wrong with them.
+
+PORT_KEYS = ("name", "port")
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
+PORTS_MAX = 16
+IDLE_MIN_SECONDS = 10.0
+PORTS_EXAMPLE = 'ports = [8888], or [[ports]] with name = "notebook", port = 8888'
+
+
+def read_ports(value: object) -> tuple[JobPort, ...]:
+    """Numbers and tables; a port without a name is called by its number. Raises ValueError: half a sentence."""
+    entries = value if isinstance(value, list) else [value]
+    return tuple(_port(entry) for entry in entries)
+
+
+def _port(entry: object) -> JobPort:
+    table = entry if isinstance(entry, Mapping) else {"port": entry}
+    for key in table:
+        if key not in PORT_KEYS:
+            raise ValueError(f"has an unknown key {key!r}. {did_you_mean(str(key), PORT_KEYS)}")
+    port, name = table.get("port"), table.get("name", str(table.get("port")))
+    if isinstance(port, bool) or not isinstance(port, int) or not isinstance(name, str):
+        raise ValueError(f"has the entry {entry!r}, expected something like {PORTS_EXAMPLE}")
+    return JobPort(name, port)
+
+
+def read_share(value: object) -> float:
+    """A number that is not negative. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"is {value!r}, expected a number like 0.05")
+    return float(value)
+
+
+def port_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Everything wrong with them: (key of the job file, second half of a sentence)."""
+    if len(spec.ports) > PORTS_MAX:
+        yield "ports", f"are {len(spec.ports)}, more than {PORTS_MAX}"
+    for p in spec.ports:
+        if not NAME.fullmatch(p.name):
+            yield "ports", f"has the name {p.name!r}, expected up to 40 letters, digits, '.', '_' or '-'"
+        if not 1 <= p.port <= 65535:
+            yield "ports", f"has {p.port}, expected 1 to 65535"
+    for what, values in (("name", [p.name for p in spec.ports]), ("port", [p.port for p in spec.ports])):
+        for value, count in Counter(values).items():
+            if count > 1:
+                yield "ports", f"has the {what} {value!r} {count} times: each needs its own"
+    yield from _idle(spec)
+
+
+def _idle(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    time = spec.idle_seconds
+    if time is not None and not time >= IDLE_MIN_SECONDS:
+        yield "idle.suspend_after", f"is {time:g} seconds, expected at least {IDLE_MIN_SECONDS:g}"
+    if time is not None and spec.engine == "none":
+        yield "idle.suspend_after", 'can\'t be kept with engine = "none": such a job would start over'
+    if time is not None and spec.deadline_seconds is not None:
+        yield "idle.suspend_after", "and a deadline exclude each other: a job that sleeps does not get done"
+    for key, value, most in (("idle.cpu", spec.idle_cpu, float("inf")), ("idle.gpu", spec.idle_gpu, 1.0)):
+        if not 0 < value <= most:
+            yield key, f"is {value:g}, expected more than 0" + (" and at most 1" if most == 1.0 else "")
+
+
+# `[[steps]]` of a job file: from TOML to values, and what is wrong with them.
+
+KEYS = ("name", "command", "protect", "always")
+STEP_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
+STEPS_MAX = 50
+TEXT_MAX_BYTES = 128 << 10  # of one command
+STEPS_EXAMPLE = '[[steps]] name = "setup", command = "…"'
+
+
+def read_steps(value: object) -> tuple[JobStep, ...]:
+    """The steps that a job file names. Raises ValueError: the second half of a sentence."""
+    if not isinstance(value, list) or not value or not all(isinstance(x, Mapping) for x in value):
+        raise ValueError(f"is {value!r}, expected tables like {STEPS_EXAMPLE}")
+    return tuple(_step(number, table) for number, table in enumerate(value, 1))
+
+
+def _step(number: int, table: Mapping[str, Any]) -> JobStep:
+    for key in table:
+        if key not in KEYS:
+            raise ValueError(f"has an unknown key {key!r} in step {number}. {did_you_mean(key, KEYS)}")
+    name, command = table.get("name"), table.get("command")
+    if not isinstance(name, str):
+        raise ValueError(f"has no name in step {number}: every step has one, like {STEPS_EXAMPLE}")
+    for key in ("protect", "always"):
+        if not isinstance(table.get(key, False), bool):
+            raise ValueError(f"has {key} = {table[key]!r} in step {name!r}, expected true or false")
+    return JobStep(name, _words(name, command), table.get("protect", name != SETUP), table.get("always", False))
+
+
+def _words(name: str, command: object) -> tuple[str, ...]:
+    try:
+        words = shlex.split(command) if isinstance(command, str) else command
+    except ValueError as e:
+        raise ValueError(f"has a command in step {name!r} that can't be split into words ({e}); write a list") from None
+    if isinstance(words, list) and words and all(isinstance(word, str) for word in words):
+        return tuple(words)
+    raise ValueError(f'has no command in step {name!r}, expected one like "prog --fast" or ["sh", "-c", "a | b"]')
+
+
+def step_problems(steps: Sequence[JobStep], command: tuple[str, ...], *, saves_itself: bool) -> Iterator[tuple[str, str]]:
+    """Everything wrong with the steps of a job: (key of the job file, second half of a sentence)."""
+    if not steps:
+        return
+    if len(steps) > STEPS_MAX:
+        yield "steps", f"are {len(steps)}, more than {STEPS_MAX}: put some into one script"
+    for name, count in Counter(s.name for s in steps).items():
+        if count > 1:
+            yield "steps", f"has {name!r} {count} times: every step has a name of its own"
+    for step in steps:
+        yield from _problems(step)
+    if saves_itself and MAIN not in [s.name for s in steps]:
+        yield "steps", f"has no step {MAIN!r}, and that is the one which [app] tells to save itself: name one so"
+    if command not in [s.command for s in steps]:
+        yield "command", "stands beside [[steps]], which say what runs: keep one of the two"
+
+
+def _problems(step: JobStep) -> Iterator[tuple[str, str]]:
+    if not STEP_NAME.fullmatch(step.name):
+        yield "steps", f"has the name {step.name!r}, expected up to 40 letters, digits, '.', '_' or '-'"
+    if not step.command or not step.command[0].strip():
+        yield "steps", f"has an empty command in step {step.name!r}"
+    if any("\0" in word for word in step.command):
+        yield "steps", f"has a zero byte in the command of step {step.name!r}"
+    if sum(len(word.encode()) for word in step.command) > TEXT_MAX_BYTES:
+        yield "steps", f"has a command longer than {TEXT_MAX_BYTES >> 10} KiB in step {step.name!r}: put it into an input file"
+
+
+# A job's container image: what is wrong with what was asked, and the credentials for the registry that it comes from.
+
+DEVICE = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9_.-]+=[A-Za-z0-9_.:-]+")
+Say = Callable[[str], str]  # the begin of a sentence about a key
+
+
+def image_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Everything wrong with it: (key of the job file, second half of a sentence)."""
+    if not spec.image:
+        given = {"entry_point": spec.entry_point is not None, "registry_auth": spec.registry_auth, "devices": spec.devices}
+        for key, value in given.items():
+            if value:
+                yield key, 'speaks of a container image, but the job has none: add image = "docker://…"'
+        return
+    try:
+        Reference.parse(spec.image)
+    except ValueError as e:
+        yield "image", str(e)
+    for device in spec.devices:
+        if not DEVICE.fullmatch(device):
+            yield "devices", f"has {device!r}, expected a name like 'nvidia.com/gpu=all'"
+    kind, _, place = spec.registry_auth.partition(":")
+    if spec.registry_auth and (kind not in SENT_SECRETS or not place):
+        yield "registry_auth", f"is {spec.registry_auth!r}, expected file:PATH or env:NAME"
+
+
+def read_auth(spec: JobSpec, folder: Path, at: Say) -> bytes | None:
+    """The credentials that the job names, from where it is submitted; None where it names none.
+
+    Raises InputMissing for what is absent, JobFileError for what is no containers-auth.json.
+    """
+    if not spec.registry_auth:
+        return None
+    try:
+        value = read_one(spec.registry_auth, folder)
+    except LookupError as e:
+        raise InputMissing(f"{at('registry_auth')} {e.args[0]}.") from None
+    if not usable(value):
+        raise JobFileError(
+            f'{at("registry_auth")} is no containers-auth.json, expected {{"auths": {{"host": {{"auth": "…"}}}}}}: '
+            "`skopeo login --authfile auth.json HOST` writes one."
+        )
+    return value
+
+
+def usable(value: bytes) -> bool:
+    """Whether this is a containers-auth.json whose credentials are in it and not with a helper of some other machine."""
+    try:
+        hosts = json.loads(value)["auths"]
+        return bool(hosts) and all(isinstance(x, dict) and x.get("auth") for x in hosts.values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False

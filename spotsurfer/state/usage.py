@@ -1,0 +1,77 @@
+"""What jobs used, window by window: fine for the last hour, coarser before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from spotsurfer_wire.usage import NAMES, Window, merged
+from sqlalchemy import Connection, and_, delete, insert, select
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from spotsurfer.model.job import JobId
+from spotsurfer.ports.service import UsageSeen
+from spotsurfer.state.schema import usage_window as U
+
+FINE = timedelta(hours=1)  # windows as agents send them
+KEPT = timedelta(days=90)
+SLICES = 6  # of ten seconds: what is older is kept by the minute
+ONCE = 6000  # rows of one call of `thin`: others wait for the database meanwhile
+NEW = upsert(U)
+SECONDS = NAMES.index("seconds")
+PUT = NEW.on_conflict_do_update(
+    index_elements=["job", "attempt", "number"],
+    set_={"row": NEW.excluded.row},
+    where=NEW.excluded.row[SECONDS].as_float() >= U.c.row[SECONDS].as_float(),
+)
+
+
+def add(connection: Connection, job: str, attempt: int, windows: Iterable[tuple[datetime, Window]]) -> None:
+    """Windows as they are told, each with when it began. One that is there already is replaced where it has grown.
+
+    It has not where another agent process began within it: whatever covers more of it counts.
+    """
+    told = [
+        {"job": job, "attempt": attempt, "number": w.number, "at": at.isoformat(), "slices": 1, "row": w.to_row()}
+        for at, w in windows
+    ]
+    if told:
+        connection.execute(PUT, told)
+
+
+def read(connection: Connection, job: JobId, since: datetime | None = None) -> list[UsageSeen]:
+    """Of one job, oldest first."""
+    query = select(U).where(U.c.job == job).order_by(U.c.attempt, U.c.number)
+    if since is not None:
+        query = query.where(U.c.at >= since.isoformat())
+    return [_seen(r) for r in connection.execute(query)]
+
+
+def thin(connection: Connection, now: datetime) -> int:
+    """Make minutes of windows that are older than an hour, and forget what is too old; how many rows went."""
+    gone = connection.execute(delete(U).where(U.c.at < (now - KEPT).isoformat())).rowcount
+    query = select(U).where(and_(U.c.at < (now - FINE).isoformat(), U.c.slices == 1))
+    rows = connection.execute(query.order_by(U.c.job, U.c.attempt, U.c.number).limit(ONCE)).all()
+    groups = [list(some) for _, some in groupby(rows, key=lambda r: (r.job, r.attempt, r.number // SLICES))]
+    if len(rows) == ONCE and len(groups) > 1:
+        groups.pop()  # it may go on behind what was read
+    for some in groups:
+        _merge(connection, some)
+        gone += len(some) - 1
+    return gone
+
+
+def _merge(connection: Connection, rows: Sequence[object]) -> None:
+    seen, first = [_seen(r) for r in rows], rows[0]
+    one = merged([s.window for s in seen])
+    job, attempt = first.job, first.attempt  # type: ignore[attr-defined]
+    numbers = [s.window.number for s in seen]
+    connection.execute(delete(U).where(and_(U.c.job == job, U.c.attempt == attempt, U.c.number.in_(numbers))))
+    values = {"job": job, "attempt": attempt, "number": one.number, "at": seen[0].at.isoformat()}
+    connection.execute(insert(U).values(**values, slices=SLICES, row=one.to_row()))
+
+
+def _seen(r: object) -> UsageSeen:
+    at = datetime.fromisoformat(r.at)  # type: ignore[attr-defined]
+    return UsageSeen(r.attempt, at, Window.from_row(r.row))  # type: ignore[attr-defined]

@@ -1,0 +1,441 @@
+"""A job's output and results across all moves, each byte once, and stdout/stderr in the order of printing."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from spotsurfer_wire import object_keys, output
+from spotsurfer_wire.messages import Head, HeadKind
+from spotsurfer_wire.output import ROW_BYTES, Piece, Row, Segment, time_rows
+from spotsurfer_wire.store.port import FileStore, Listed, StoreError
+
+from spotsurfer.model.errors import Conflict
+from spotsurfer.ports.service import LogAsk, LogPart, LogPlace
+
+# A job's output and results as a user sees them: across all moves, each byte once.
+
+T = TypeVar("T")
+PIECE_BYTES = 4 << 20
+STREAMS = ("out", "err")
+LOOKS_MAX = 5  # of one reader whose pieces are merged under its eyes
+LOOKS_KEPT = 100  # jobs that are followed
+
+
+def chain(entries: Sequence[Head], attempt: int | None) -> list[int]:
+    """The attempts whose output makes up the job's present life, or the life that `attempt` belonged to, oldest first."""
+    lives: list[list[int]] = []
+    for e in entries:
+        if e.kind is HeadKind.COMMIT and e.epoch == 0:
+            lives.append([0])  # a copy: what its origin had printed is kept as that of an attempt 0
+        if e.kind is HeadKind.GRANT:
+            if e.checkpoint is None or not lives:
+                lives.append([])
+            lives[-1].append(e.epoch)
+    if attempt is None:
+        return lives[-1] if lives else []
+    for life in lives:
+        if attempt in life:
+            return life[: life.index(attempt) + 1]
+    return []
+
+
+def published(entries: Sequence[Head]) -> Head | None:
+    """The end of the command with the results that count: the newest one, if the job has ended by it. Where it was resumed or
+    closed since then, the newest good one; None = there never was one.
+    """
+    ends = [e for e in entries if e.done is not None and e.done.reason == "exited"]
+    if ends and ends[-1] is entries[-1]:
+        return ends[-1]
+    good = [e for e in ends if e.done is not None and e.done.exit_code == 0]
+    return good[-1] if good else None
+
+
+def attempts_with_output(entries: Sequence[Head]) -> list[int]:
+    """All attempts that ever had the job."""
+    return sorted({e.epoch for e in entries if e.kind is HeadKind.GRANT})
+
+
+def earlier_runs(entries: Sequence[Head]) -> set[int]:
+    """Attempts with output that is not all part of the present one: the job ended there, or began anew after them."""
+    found: set[int] = set()
+    owner, newest = 0, max((n for n, e in enumerate(entries) if e.kind is HeadKind.GRANT), default=0)
+    for number, e in enumerate(entries):
+        if e.kind is HeadKind.GRANT:
+            if owner and e.checkpoint is None:
+                found.add(owner)
+            owner = e.epoch
+        if e.done is not None and number < newest:
+            found.add(e.epoch)
+    return found
+
+
+def segments(pieces: Iterable[Listed], stream: str, attempts: Sequence[int]) -> list[Segment]:
+    """What to read, in order. A later attempt's first piece cuts what an earlier one wrote beyond it: that work was undone."""
+    own, found = _by_attempt(pieces), list[Segment]()
+    for attempt in attempts:
+        mine = output.cover(own.get((attempt, stream), []))
+        if mine:
+            first = mine[0].start
+            found = [Segment(s.start, min(s.end, first), s.key, s.skip) for s in found if s.start < first] + mine
+    return found
+
+
+def _by_attempt(pieces: Iterable[Listed]) -> dict[tuple[int, str], list[Piece]]:
+    """Pieces by attempt and stream."""
+    found: dict[tuple[int, str], list[Piece]] = {}
+    for attempt, stream, piece in filter(None, map(output.parse_piece, pieces)):
+        found.setdefault((attempt, stream), []).append(piece)
+    return found
+
+
+def printed_bytes(pieces: Iterable[Listed]) -> int:
+    """Bytes of output in all these pieces, those that several hold once for each attempt."""
+    own = _by_attempt(pieces)
+    return sum(s.end - s.start for (_, stream), mine in own.items() if stream in STREAMS for s in output.cover(mine))
+
+
+class Gone(Exception):
+    """A piece was merged with others while it was to be read: look again."""
+
+
+class Printed:
+    """A job's output as one look into the store shows it.
+
+    `holders`: the attempts that have printed something. `is_recorded`: the newest one's agent records when.
+    """
+
+    def __init__(self, store: FileStore, pieces: Sequence[Listed], attempts: Sequence[int]) -> None:
+        self._store = store
+        self._segments = {stream: segments(pieces, stream, attempts) for stream in (*STREAMS, output.TIMES)}
+        own = _by_attempt(pieces)
+        self.holders = {attempt for attempt, stream in own if stream in STREAMS}
+        holders = {a for a, _ in own}
+        self.is_recorded = (next((a for a in reversed(attempts) if a in holders), 0), output.TIMES) in own
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether a stream goes on behind bytes that are in no piece."""
+        return any(found and found[-1].end > self.end(stream) for stream, found in self._segments.items())
+
+    def end(self, stream: str) -> int:
+        """How far a stream goes without a gap."""
+        end = 0
+        for s in self._segments[stream]:
+            if s.start > end:
+                break
+            end = max(end, s.end)
+        return end
+
+    def read(self, stream: str, offset: int, limit: int) -> bytes:
+        """At most `limit` bytes from `offset`, a request a piece; empty = nothing there. Raises StoreError, Gone."""
+        out = bytearray()
+        for s in self._segments[stream]:
+            want = offset + len(out)
+            if s.end <= want:
+                continue
+            if s.start > want or len(out) >= limit:
+                break
+            length = min(s.end - want, limit - len(out))
+            data = self._store.get_range(s.key, want - s.start + s.skip, length)
+            if data is None:
+                raise Gone(s.key)
+            out += data
+            if len(data) < length:
+                break
+        return bytes(out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    at: float
+    found: list[Listed]
+
+
+class Output:
+    """Reads output and results from the store."""
+
+    def __init__(self, store: FileStore, now: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._now = store, now
+        self._lock = threading.Lock()
+        self._looks: OrderedDict[str, _Look] = OrderedDict()
+
+    def read(self, job: str, stream: str, attempts: Sequence[int], offset: int, limit: int) -> bytes:
+        """At most `limit` bytes from `offset`; empty = nothing there yet. Raises StoreError."""
+        return self.with_look(job, attempts, lambda printed: printed.read(stream, offset, limit))
+
+    def with_look(self, job: str, attempts: Sequence[int], use: Callable[[Printed], T], old_seconds: float = 0.0) -> T:
+        """What `use` makes of the output as it is, or was so many seconds ago. Raises StoreError."""
+        for looks_left in reversed(range(LOOKS_MAX)):
+            printed = Printed(self._store, self._look(job, attempts, old_seconds), attempts)
+            old_seconds = 0.0
+            if printed.has_gap and looks_left:
+                continue  # a listing takes a while: small pieces were removed when it had passed the larger one's place
+            try:
+                return use(printed)
+            except Gone:
+                continue
+        raise StoreError("pieces of it are merged faster than they are read")
+
+    def _look(self, job: str, attempts: Sequence[int], old_seconds: float) -> list[Listed]:
+        """One listing, shared by all who follow a job. What those had printed who had it before the present one is known."""
+        known, now = self._looks.get(job), self._now()
+        if known is not None and now - known.at < old_seconds:
+            return known.found
+        prefix = object_keys.log_prefix(job)
+        if known is not None and known.found and old_seconds > 0:
+            newest = known.found[-1].key.removeprefix(prefix).partition("/")[0]
+            if attempts:  # it may have come back to one that is not the newest
+                newest = min(newest, object_keys.attempt_log_prefix(job, attempts[-1]).removeprefix(prefix).rstrip("/"))
+            before = [x for x in known.found if x.key < f"{prefix}{newest}"]
+            found = before + self._store.list(prefix, f"{prefix}{newest}")
+        else:
+            found = self._store.list(prefix)
+        with self._lock:
+            self._looks[job] = _Look(now, found)
+            self._looks.move_to_end(job)
+            while len(self._looks) > LOOKS_KEPT:
+                self._looks.popitem(last=False)
+        return found
+
+    def result(self, job: str, attempt: int, path: str) -> Iterator[bytes]:
+        """One published file in pieces, from a copy on disk: a result may be larger than memory. Raises StoreError."""
+        return self.fetched(object_keys.output_prefix(job, attempt) + path)
+
+    def fetched(self, key: str) -> Iterator[bytes]:
+        """One object in pieces. Raises StoreError."""
+        with tempfile.NamedTemporaryFile() as copy:
+            self._store.get_file(key, Path(copy.name))
+            while piece := copy.read(PIECE_BYTES):
+                yield piece
+
+
+# A job's output in the order in which it was printed, with places in it by time and by number of lines.
+#
+# The streams stay what they are; the record of times (`spotsurfer_agent/times.py`) says how far each was at what time, and so
+# which bytes were printed between which. What it does not cover is shown as well: first what older agents printed, stdout
+# before stderr, and last what was printed so lately that no row of it is there yet.
+
+BLOCK_ROWS = 2048
+AHEAD_BYTES = 1 << 20
+BEHIND_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Bytes [start, end) of one stream with nothing of the other in between.
+
+    `row`: where in the record that stands, `row_after`: where what comes next does.
+    """
+
+    stream: str
+    start: int
+    end: int
+    row: int
+    row_after: int
+    seconds: float | None
+    recorded: bool
+
+
+def begin(printed: Printed, ask: LogAsk) -> LogPlace:
+    """Where the wanted part begins, by time and number of lines. Raises Conflict, StoreError, Gone."""
+    record, place = _Record(printed), ask.place
+    if ask.since is not None:
+        found = record.since(ask.since)
+        place = LogPlace(max(place.out, found.out), max(place.err, found.err), max(place.times, found.times))
+    return place if ask.tail is None else _last_lines(printed, record, replace(ask, place=place), ask.tail)
+
+
+def pick(printed: Printed, ask: LogAsk) -> tuple[list[LogPart], LogPlace]:
+    """The output from `ask.place` on, at most `ask.limit` bytes of it, and where to go on. Raises StoreError, Gone."""
+    reader, parts, place, room = _Reader(printed), list[LogPart](), ask.place, ask.limit
+    for run in runs(printed, _Record(printed), ask):
+        data = reader.ahead(run.stream, run.start, min(run.end, run.start + room))
+        if data:
+            _put(parts, LogPart(run.stream, data, run.seconds, run.recorded))
+            whole = len(data) == run.end - run.start
+            place = replace(place, times=run.row_after if whole else run.row, **{run.stream: run.start + len(data)})
+            room -= len(data)
+        if room <= 0 or len(data) < run.end - run.start:
+            break
+    return parts, place
+
+
+def _put(parts: list[LogPart], new: LogPart) -> None:
+    """One part of what one stream printed within one second."""
+    last = parts[-1] if parts else None
+    if last is not None and (last.stream, last.recorded, _whole(last)) == (new.stream, new.recorded, _whole(new)):
+        parts[-1] = replace(last, data=last.data + new.data)
+    else:
+        parts.append(new)
+
+
+def _whole(part: LogPart) -> int | None:
+    return int(part.seconds) if part.seconds is not None else None
+
+
+def runs(printed: Printed, record: _Record, ask: LogAsk) -> Iterator[Run]:
+    """What there is from `ask.place` on, in order. With `ask.in_order` no more of two streams than what the record covers."""
+    at = {"out": ask.place.out, "err": ask.place.err}
+    end = {s: printed.end(s) for s in STREAMS}
+    until = {s: getattr(ask.until, s) if ask.until is not None else sys.maxsize for s in STREAMS}
+    waits = ask.in_order and printed.is_recorded and len(ask.streams) > 1
+    next_row = record.place(ask.place)
+    for row_at, row in record.rows(next_row):
+        if all(at[s] >= until[s] for s in ask.streams):
+            return
+        next_row = row_at + ROW_BYTES
+        for s in ask.streams:
+            goal = min(getattr(row, s), until[s])
+            if goal <= at[s]:
+                continue
+            start, at[s] = at[s], max(at[s], min(goal, end[s]))
+            if start < at[s]:
+                whole = all(at[x] >= min(getattr(row, x), until[x]) for x in ask.streams)
+                yield Run(
+                    s,
+                    start,
+                    at[s],
+                    row_at,
+                    next_row if whole else row_at,
+                    row.milliseconds / 1000 or None,
+                    row.milliseconds > 0,
+                )
+            if at[s] < goal and waits:
+                return  # it is on its way into the store, and comes before what is there of the other one
+    if not waits:
+        for s in ask.streams:
+            if at[s] < min(end[s], until[s]):
+                yield Run(s, at[s], min(end[s], until[s]), next_row, next_row, None, printed.is_recorded)
+
+
+def _last_lines(printed: Printed, record: _Record, ask: LogAsk, lines: int) -> LogPlace:
+    """Where the last lines begin: the record is read from its end, and more of it as long as it does not reach."""
+    block = BLOCK_ROWS
+    while True:
+        first = max(0, record.count - block)
+        base = _later(ask.place, record.after(first)) if first else ask.place
+        found = _count_back(_Reader(printed), list(runs(printed, record, replace(ask, place=base))), base, lines)
+        if found is not None:
+            return found
+        if base == ask.place:
+            return base
+        block *= 8
+
+
+def _later(a: LogPlace, b: LogPlace) -> LogPlace:
+    """The later one of two places in one output; each has all that one before it has."""
+    return b if b.out >= a.out and b.err >= a.err else a
+
+
+def _count_back(reader: _Reader, found: list[Run], base: LogPlace, lines: int) -> LogPlace | None:
+    """Where the last lines of these runs begin; None where there are fewer of them."""
+    place = base
+    for run in found:
+        place = replace(place, times=run.row_after, **{run.stream: run.end})
+    if lines == 0:
+        return place
+    last = True
+    for run in reversed(found):
+        end = run.end
+        while end > run.start:
+            data = reader.behind(run.stream, run.start, end)
+            if not data:
+                return place
+            at = len(data)
+            if last:  # the end of the last line is not the end of the one before it
+                at, last = at - data.endswith(b"\n"), False
+            while (newline := data.rfind(b"\n", 0, at)) >= 0:
+                lines -= 1
+                if lines == 0:
+                    return replace(place, times=run.row, **{run.stream: end - len(data) + newline + 1})
+                at = newline
+            end -= len(data)
+        place = replace(place, times=run.row, **{run.stream: run.start})
+    return None
+
+
+class _Record:
+    """The record of times. A place in it is in bytes, `count` in rows."""
+
+    def __init__(self, printed: Printed) -> None:
+        self._printed = printed
+        self.count = printed.end("times") // ROW_BYTES
+        self._block: tuple[int, list[Row]] = (0, [])
+
+    def rows(self, place: int) -> Iterator[tuple[int, Row]]:
+        """Each row from a place on, with its place."""
+        for number in range(place // ROW_BYTES, self.count):
+            row = self._row(number, number)
+            if row is None:
+                return
+            yield number * ROW_BYTES, row
+
+    def _row(self, number: int, block: int) -> Row | None:
+        """One row; where it is not at hand it is read with those that follow row `block`."""
+        first, have = self._block
+        if not first <= number < first + len(have):
+            have = list(time_rows(self._printed.read("times", block * ROW_BYTES, BLOCK_ROWS * ROW_BYTES)))
+            self._block, first = (block, have), block
+        return have[number - first] if number - first < len(have) else None
+
+    def _first(self, is_later: Callable[[Row], bool]) -> int:
+        """The number of the first row that is later; `count` = none."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            row = self._row(middle, middle - middle % BLOCK_ROWS)
+            if row is not None and is_later(row):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def after(self, number: int) -> LogPlace:
+        """How far the streams were after the row before this one."""
+        row = self._row(number - 1, number - 1) if number else None
+        return LogPlace(row.out, row.err, number * ROW_BYTES) if row is not None else LogPlace()
+
+    def place(self, at: LogPlace) -> int:
+        """Where to read on: as told, unless nobody told, or a job that went back has fewer rows now."""
+        if 0 < at.times <= self.count * ROW_BYTES or not (at.out or at.err):
+            return at.times - at.times % ROW_BYTES
+        return self._first(lambda row: row.out > at.out or row.err > at.err) * ROW_BYTES
+
+    def since(self, seconds: float) -> LogPlace:
+        """How far the streams were at that time. Raises Conflict where there is output and nobody recorded it."""
+        if not self.count and any(self._printed.end(s) for s in STREAMS):
+            raise Conflict("nobody recorded when it was printed: its machines ran an older agent. Leave --since out.")
+        return self.after(self._first(lambda row: row.milliseconds >= seconds * 1000))
+
+
+class _Reader:
+    """Bytes of the streams: each piece is asked for once, however short the runs are."""
+
+    def __init__(self, printed: Printed) -> None:
+        self._printed = printed
+        self._have = {s: (0, b"") for s in STREAMS}
+
+    def ahead(self, stream: str, start: int, end: int) -> bytes:
+        """These bytes, of a reader that goes forward; fewer only where there are no more."""
+        first, data = self._have[stream]
+        if not first <= start <= end <= first + len(data):
+            data = self._printed.read(stream, start, max(AHEAD_BYTES, end - start))
+            self._have[stream], first = (start, data), start
+        return data[start - first : end - first]
+
+    def behind(self, stream: str, start: int, end: int) -> bytes:
+        """Some bytes that end at `end`, of a reader that goes backward; none before `start`."""
+        first, data = self._have[stream]
+        if not first < end <= first + len(data):
+            first = max(0, end - BEHIND_BYTES)
+            data = self._printed.read(stream, first, end - first)
+            self._have[stream] = (first, data)
+        return data[max(0, start - first) : end - first]

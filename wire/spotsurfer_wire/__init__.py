@@ -1,0 +1,1 @@
+"""What agent and controller share: messages, keys, the head log, manifests, the store. It imports neither of them."""

@@ -1,0 +1,1 @@
+"""Reading chunks of files from the store."""

@@ -1,0 +1,1 @@
+"""What is laid into every job for programs that want to help."""

@@ -1,0 +1,1 @@
+"""What the kernel tells of processes, control groups and memory."""

@@ -1,0 +1,170 @@
+"""Memory: how much is free here, the level at which a job is frozen before it ends, and what malloc keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotsurfer_wire.linux import cgroups, procfs
+
+# The levels of memory at which a job is frozen before its machine's memory ends.
+
+PRESS_SHARE = 0.95  # of the machine's memory
+
+
+RESERVE_BYTES, RESERVE_SHARE = 320 << 20, 0.3125  # for agent and CRIU while the job is saved; on a small machine this share
+
+
+WALL_SHARE = 0.02  # of the machine's memory above the press
+
+
+TRUE_SHARE = 0.99  # of the press: the kernel's figures are some pages late
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Bytes."""
+
+    machine: int
+    press: int
+    wall: int
+
+    @staticmethod
+    def of(machine: int) -> Levels:
+        """For a machine, or control group, with so much memory."""
+        reserve = min(RESERVE_BYTES, int(machine * RESERVE_SHARE))
+        press = min(int(machine * PRESS_SHARE), machine - reserve)
+        return Levels(machine, press, press + int(machine * WALL_SHARE))
+
+
+def pressed_at(machine: int) -> int:
+    """Where the guard of a machine with so many bytes of memory freezes the job, in bytes."""
+    return Levels.of(machine).press
+
+
+# What malloc keeps of this process's memory.
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_ARENA_MAX = -8
+_BUFFER_BYTES = 32 << 20  # the most that glibc takes
+_IDLE_BYTES = 256 << 20
+_USUAL_BYTES = 128 << 10  # glibc's own value of both
+
+
+def share_heap() -> None:
+    """Threads that begin from now on share one heap: what is free at the end of a heap of their own is never given back, and
+    a save or two would leave hundreds of megabytes there.
+    """
+    option = getattr(_libc, "mallopt", None)
+    if option is not None:
+        option(ctypes.c_int(_M_ARENA_MAX), ctypes.c_int(1))
+
+
+def reuse_memory() -> None:
+    """Let buffers of some megabytes be used again instead of being given back each time: the first touch of every page costs
+    more than what is done with it. `trim_memory` gives it back. See mallopt(3); other C libraries than glibc do as they do.
+    """
+    share_heap()
+    _keep_free(_BUFFER_BYTES, _IDLE_BYTES)
+
+
+def return_memory() -> None:
+    """Give every buffer of some hundred kilobytes back to the machine when it is done with. The C library would keep as much as
+    it ever saw in use. For processes that live long and move much data now and then.
+    """
+    share_heap()
+    _keep_free(_USUAL_BYTES, _USUAL_BYTES)
+
+
+def trim_memory() -> None:
+    """Give memory that this process does not use any more back to the machine, if its C library can.
+
+    It ends `reuse_memory`: large buffers go back by themselves again. It takes some milliseconds after a save of gigabytes.
+    """
+    _keep_free(_USUAL_BYTES, _USUAL_BYTES)
+    trim = getattr(_libc, "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
+def _keep_free(mapped_from: int, idle: int) -> None:
+    """Buffers of so many bytes get a mapping of their own, and so much may lie free at the end of the heap."""
+    option = getattr(_libc, "mallopt", None)
+    if option is not None:
+        option(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(mapped_from))
+        option(ctypes.c_int(_M_TRIM_THRESHOLD), ctypes.c_int(idle))
+
+
+# How much memory this process could still get: what the machine has, and what its control groups allow.
+
+_HIERARCHIES = (cgroups.V2_MEMORY, cgroups.V1_MEMORY)
+_SCORE = Path("/proc/self/oom_score_adj")
+LEAST_PRECIOUS = "1000"  # see proc(5)
+
+
+def free_bytes() -> int:
+    """Bytes that could still be used without anything being killed for it."""
+    return min([_machine("MemAvailable:"), *(_left(folder) for folder in _own_folders())])
+
+
+def lacking(needed_bytes: int) -> str:
+    """That there is less memory than this, as a sentence; "" = there is enough."""
+    free = free_bytes()
+    if free >= needed_bytes:
+        return ""
+    return f"the machine has too little memory: {needed_bytes >> 20} MiB are needed, {free >> 20} MiB are free"
+
+
+def whole_bytes() -> int:
+    """Memory of this machine, or as much of it as the control groups of this process allow."""
+    limits = [n for folder in _own_folders() for h in _HIERARCHIES if (n := _number(folder / h.limit)) is not None]
+    return min([_machine("MemTotal:"), *limits])
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # another hierarchy, or "max"
+        return None
+
+
+@contextlib.contextmanager
+def first_to_go() -> Iterator[None]:
+    """If the machine runs out of memory meanwhile, this process is killed and not the job: a save can be made again."""
+    before = _SCORE.read_text()
+    _SCORE.write_text(LEAST_PRECIOUS)
+    try:
+        yield
+    finally:
+        _SCORE.write_text(before)
+
+
+def _machine(name: str) -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _own_folders() -> Iterator[Path]:
+    """The control groups of this process that may limit memory, innermost first."""
+    found = cgroups.places(Path("/proc/self/cgroup").read_text(), procfs.text("self", "mountinfo"))
+    for name in ("memory", cgroups.UNIFIED):
+        if name in found:
+            folder, top = found[name]
+            yield folder
+            yield from (p for p in folder.parents if p.is_relative_to(top))
+
+
+def _left(folder: Path) -> int:
+    for files in _HIERARCHIES:
+        try:
+            allowed, used = int((folder / files.limit).read_text()), int((folder / files.used).read_text())
+            return max(0, allowed - used + files.page_cache(folder))
+        except (OSError, ValueError):  # another hierarchy, or "max"
+            continue
+    return 1 << 62

@@ -1,0 +1,497 @@
+"""What controller and agent write to each other: specifications, head entries, wishes, reports, forecasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from spotsurfer_wire.usage import Usage
+
+# What a forecast of a final save says.
+
+SAID_SECONDS = 1.0  # less before the freeze is not worth a word
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A final save now, forecast, and what follows from it."""
+
+    frozen_seconds: float  # to read the job's memory
+    send_bytes: int
+    durable_seconds: float  # freeze to committed: the job stands still so long
+    window_seconds: float | None  # what a notice leaves for it; None = the cloud gives none
+    verdict: str  # "fits" | "late" (the base is too old) | "never" (not even with a fresh base) | "no notice"
+    reserve_seconds: float  # so long before the end of a notice it must begin
+    gain_seconds: float  # a live save made just before would shorten it by so much
+    live_seconds: float  # such a live save takes so long
+    base_age_seconds: float
+    base_age_max_seconds: float | None = None  # with an older base it does not fit; None = with any it does, or with none
+    interval_seconds: float | None = None  # between live saves, shortened where the base would become too old
+    hastened: bool = False  # the interval is shorter than was asked for
+    start_seconds: float = 0.0  # order to freeze: hooks, and what was not on the disk yet
+
+
+def say(fit: Fit) -> str:
+    """The forecast in one sentence."""
+    start = f", after {fit.start_seconds:.1f} s before the freeze" if fit.start_seconds >= SAID_SECONDS else ""
+    now = f"a final save now would take {fit.durable_seconds:.1f} s ({fit.send_bytes / (1 << 20):.0f} MiB to send){start}"
+    if fit.window_seconds is None:
+        return f"{now}; this machine goes without notice, so only earlier checkpoints count"
+    room = f"the {fit.window_seconds:.0f} s that a notice leaves"
+    if fit.verdict == "never":
+        return f"{now} and would not fit {room} however fresh its base: it needs a faster link or a smaller job"
+    oldest = (
+        "" if fit.base_age_max_seconds is None else f"; with a base older than {fit.base_age_max_seconds:.0f} s it would not"
+    )
+    hastened = f", so one is made every {fit.interval_seconds:.0f} s" if fit.hastened and fit.interval_seconds else ""
+    if fit.verdict == "late":
+        return f"{now} and does not fit {room}: its base is too old{hastened}"
+    return f"{now} and fits {room}{oldest}{hastened}"
+
+
+# The commands of a job, one after the other on one scratch: what they are, and how each of them ran.
+
+MAIN = "main"  # the one step of a job that names none; the one that [app] speaks of
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of a job."""
+
+    name: str
+    command: list[str]
+    protect: bool = True  # False: it is not saved; a machine that goes takes it along, and it begins again elsewhere
+    always: bool = False  # it runs although an earlier one failed
+
+
+@dataclass(frozen=True, slots=True)
+class StepRun:
+    """One step as it ran, or runs. Positions count bytes of each stream from the job's beginning; times are for people."""
+
+    name: str
+    number: int  # its place in the list of steps, from 0
+    log: dict[str, int] = field(default_factory=dict)  # stream -> where its output begins
+    began: str = ""
+    exit_code: int | None = None  # None = it runs
+    log_end: dict[str, int] = field(default_factory=dict)
+    ended: str = ""
+    cpu_seconds: float = 0.0  # of all attempts, known at its end
+
+
+# What the store says of result files that were uploaded before the job's end.
+
+
+@dataclass(frozen=True, slots=True)
+class OutputObject:
+    """One uploaded file."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Outputs of a job that ran on, as they were at one time. Written last: its existence says that all of them are there."""
+
+    number: int  # of the request
+    attempt: int
+    step: str
+    at: str  # for people
+    files: dict[str, OutputObject] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)  # patterns that matched nothing yet
+
+
+# What the specification says of inputs and shared file systems, and what was seen of the inputs at the first start.
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """An input that the machine fetches: an object, a file behind a web address, a folder (ends in /) or a wildcard."""
+
+    source: str  # s3://bucket/key, gs://bucket/key, https://host/path
+    to: str = ""  # below the job's folder; "" = its last name. For several files the folder that they arrive in
+    sha256: str = ""  # of a single file, in hexadecimal digits
+    version: str = ""  # of a single object: its ETag, or the id of a version in a bucket that keeps them
+    options: dict[str, str] = field(default_factory=dict)  # how it is reached: names of obstore, no secrets
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A shared file system that the job sees. `type` and `options` are those of mount(8)."""
+
+    name: str
+    type: str
+    source: str
+    target: str  # absolute, or below the job's folder
+    options: str = ""
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """One file as it was when the job first started. `version` is the ETag, or what else its server tells versions apart by."""
+
+    path: str  # below the job's folder
+    source: str
+    size: int
+    version: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """All fetched inputs of a job, by the object that is created once and never changed."""
+
+    files: list[Pinned] = field(default_factory=list)
+    at: str = ""  # for people
+
+
+# The wire between controller and agent: objects in shared storage, one writer each except the head log.
+#
+# Rules: `protocol` is checked before anything else is read; a higher one is refused; unknown fields are ignored; writers are
+# strict. Times are UTC strings for people only: machines never compare clocks of two machines.
+
+# ---------------------------------------------------------------- head log
+
+
+class HeadKind(StrEnum):
+    """Why a head entry was written."""
+
+    GRANT = "grant"  # controller: `epoch` owns the job now and starts from `checkpoint`; or it has the job back that it kept
+    COMMIT = "commit"  # agent: `checkpoint` is durable; with `final` nothing of the job runs any more
+    RENEW = "renew"  # agent: its lease had lapsed; nothing changes but that older decisions to grant can't land any more
+    DONE = "done"  # agent: the command ended; or controller: closed (cancelled)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How the job ended. `exit_code` is the shell's convention: 128 + signal for a killed command."""
+
+    exit_code: int | None
+    reason: str  # "exited" | "cancelled"
+    outputs: dict[str, int] = field(default_factory=dict)  # path -> bytes, below output_prefix(job, epoch)
+    log: dict[str, int] = field(default_factory=dict)  # stream -> length in bytes
+    steps: list[StepRun] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)  # path -> SHA-256 of an output
+    undelivered: str = ""  # which outputs there are not, though the command ended with 0: the job failed all the same
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One entry of the head log. The newest one says who owns the job and which checkpoint counts."""
+
+    number: int
+    kind: HeadKind
+    epoch: int  # number of the owning attempt
+    checkpoint: str | None  # the checkpoint that counts; None = from the beginning
+    sequence: int  # of the newest checkpoint ever committed, 0 = none
+    final: bool  # the owner drained: its workload is dead, the checkpoint is complete
+    done: Done | None
+    cpu_seconds: float  # CPU time of the job's work contained in `checkpoint`
+    nonce: str  # tells a writer its own entry after a lost answer
+    at: str  # for people
+
+
+# ---------------------------------------------------------------- specification
+
+
+@dataclass(frozen=True, slots=True)
+class SelfSave:
+    """A program that saves itself: how it is told to (one of the first three), and how it is known that it has done so.
+
+    Paths are relative to the job's folder. With none of `done_…` the exit code 0 of `command` says so.
+    """
+
+    signal: str = ""  # a name without SIG, sent to the whole process group of the job
+    command: list[str] = field(default_factory=list)  # run beside the job, as its user
+    file: str = ""  # written anew each time; the program looks for it
+    deadline_seconds: float = 60.0
+    done_file: str = ""  # appears, or changes, and then rests
+    done_output: str = ""  # a regular expression that a new line of the job's output matches
+    done_exit: int | None = None  # the program ends with this code
+    restart_command: list[str] = field(default_factory=list)  # goes on from the saved files; empty = the job's command
+
+
+UNPRIVILEGED = "unprivileged"  # as `Spec.user`: its image's user unless that is root, else nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What the agent needs to run the job; written once at submission.
+
+    `folder` is relative to the job's scratch. Paths in `inputs` and `outputs` are relative to `folder`.
+    """
+
+    job: str
+    command: list[str]
+    folder: str = "."
+    inputs: dict[str, int] = field(default_factory=dict)  # path -> bytes, below jobs/<job>/in/
+    input_modes: dict[str, int] = field(default_factory=dict)  # path -> permission bits
+    fetches: list[Fetch] = field(default_factory=list)  # inputs that the machine fetches, see `inputs.delivery`
+    shares: list[Share] = field(default_factory=list)  # shared file systems, see `inputs.shares`
+    outputs: list[str] = field(default_factory=list)  # glob patterns
+    outputs_optional: bool = False  # it is no failure when one matches nothing
+    environment: dict[str, str] = field(default_factory=dict)
+    user: str | None = None  # None: from before there was UNPRIVILEGED, so its image's user, else root
+    checkpoint_interval_seconds: float | None = None
+    engine: str = "auto"  # "auto" | "criu" | "app" | "none"
+    app: SelfSave | None = None
+    tcp: str = "close"  # connections to the outside: "close" | "keep" | "forbid"; see engines.inspect
+    cpu: str = "any"  # or a key of engines.cpucap.CAPS: what programs may choose of the processor
+    before_freeze: list[str] = field(default_factory=list)  # run inside the job before each save
+    after_restore: list[str] = field(default_factory=list)  # run inside the job after each restore
+    hook_seconds: float = 30.0  # limit of each of the two
+    image: str = ""  # container image that is its root, "docker://…"; "" = the machine's own root
+    entry_point: list[str] | None = None  # instead of the image's
+    devices: list[str] = field(default_factory=list)  # of the machine, by their CDI names, for a job with an image
+    gpus: int = 0  # that the job asked for: with two or more NCCL goes by sockets, see `cuda.nccl`
+    steps: list[Step] = field(default_factory=list)  # what runs one after the other; empty = `command` alone
+    ports: list[int] = field(default_factory=list)  # that it listens on for others, see `netns.DOOR`
+    step: int = 0  # which of them this is about: set by the agent, see `stepping.at`
+    secrets: dict[str, str] = field(default_factory=dict)  # name -> sealed.ENVIRONMENT or sealed.FILE; values are sealed
+    rehearses: str = ""  # the job that this one is a rehearsal of, for a controller that lost its database; "" = it is none
+
+
+# ---------------------------------------------------------------- desired and report
+
+
+class Want(StrEnum):
+    """What the controller wants of an attempt."""
+
+    RUN = "run"
+    DRAIN = "drain"
+    STOP = "stop"
+    HURRY = "hurry"  # who stands by: the job is about to be yours, look often
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """Desired state, not a command: repeating, losing or reordering a write does no harm."""
+
+    sequence: int
+    want: Want
+    save_at_least: int = 0  # save live until the committed sequence reaches this
+    seconds_left: float | None = None  # a duration from reading, never a time of day
+    reason: str = ""
+    partial: int = 0  # number of the newest request for what the outputs are now
+    save_every_seconds: float | None = None  # between live saves; None = as the specification says
+    keep: bool = False  # the job goes elsewhere: keep it frozen after the final save, should it come back
+
+
+class AgentState(StrEnum):
+    """Where the agent stands; the table of moves is in `machine`."""
+
+    BOOT = "boot"
+    STANDBY = "standby"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    STEPPING = "stepping"
+    SAVING = "saving"
+    DRAINING = "draining"
+    PUBLISHING = "publishing"
+    KEEPING = "keeping"  # saved for the last time, and frozen still: should it not go on elsewhere, it may come back
+    RETURNING = "returning"
+    DRAINED = "drained"
+    FINISHED = "finished"
+    OVERRUN = "overrun"
+    FENCED = "fenced"
+    BROKEN = "broken"
+    HALTED = "halted"
+
+
+# In these states nothing of the job runs and nothing ever will under this attempt.
+WORKLOAD_DEAD = frozenset({AgentState.DRAINED, AgentState.FINISHED, AgentState.FENCED, AgentState.BROKEN, AgentState.HALTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The cloud says it will take the instance. `seconds_left` counts from when the agent wrote the report."""
+
+    kind: str  # "interruption" | "rebalance"
+    id: str  # hash of what the metadata service said: one interruption counts once
+    seconds_left: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SaveFacts:
+    """A checkpoint that was committed, measured."""
+
+    checkpoint: str
+    sequence: int
+    kind: str  # "live" | "final"
+    image_bytes: int
+    new_bytes: int  # bytes that had to be sent
+    frozen_seconds: float
+    durable_seconds: float  # freeze to committed
+    waited_seconds: float = 0.0  # of the freeze: for want of memory the store was waited for
+    ahead_seconds: float = 0.0  # before the freeze: memory was copied, and maybe sent, while the job ran
+    read_seconds: float = 0.0  # of these: for reading alone
+    device_out_seconds: float = 0.0  # of the freeze: GPU memory was moved out …
+    device_back_seconds: float = 0.0  # … and, in a live save, back
+    start_seconds: float = 0.0  # before the freeze, in a final save, too: hooks, and what was not on the disk yet
+    sending_seconds: float = 0.0  # of the freeze: what was kept of a program that saved itself, and is dead by then, was sent
+    memory_bytes: int | None = None  # of `image_bytes`: what must have room in memory where it goes on; None = not told
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """The job was frozen because its memory was about to end; or that came too late, and the kernel killed it. Bytes."""
+
+    machine_bytes: int  # memory of the machine
+    limit_bytes: int  # at which jobs are frozen there
+    used_bytes: int  # by the job when it was, page cache not counted; of one that was killed the most ever, with it
+    stop_seconds: float = 0.0  # from the kernel's word until all of it stood still
+    killed: bool = False  # by the kernel: what ran since the newest checkpoint is lost
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """What a machine that stands by has fetched of the job's newest checkpoint. `checkpoint` is the one it holds whole."""
+
+    checkpoint: str | None
+    held_bytes: int
+    needed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an agent says of itself. `sequence` grows with each report: silence = it stands still on the reader's clock."""
+
+    job: str
+    attempt: int
+    instance: str
+    agent_version: str
+    sequence: int
+    state: AgentState
+    head: int  # number of the newest head entry read
+    desired: int = 0  # sequence of the newest desired object read
+    drain_failed: int = 0  # sequence of the desired drain that failed; the job runs on
+    frozen: bool = False  # the lease lapsed: the job is held still until the head is read again
+    lease_seconds: float = 0.0  # that it goes by; 0 = it does not say
+    notice: Notice | None = None
+    last_save: SaveFacts | None = None
+    saves: int = 0
+    frozen_seconds: float = 0.0  # by checkpoints of this attempt, in all
+    restore_seconds: float | None = None
+    warm: Warm | None = None
+    fit: Fit | None = None  # a final save now; None = nothing measured yet
+    save_stage: str = ""  # what a running save is doing, for people
+    save_age_seconds: float | None = None  # since the newest durable checkpoint's freeze (or the start)
+    cpu_seconds: float = 0.0  # of the job under this attempt
+    memory_bytes: int = 0
+    arriving_bytes: int | None = None  # of a lazy restore's memory, still missing; None = all is there
+    error: str = ""  # one sentence with the remedy
+    error_kind: str = ""  # of a failure of the agent's, see `engines.port.EngineError`; "input", "output", "hook", "lost", too
+    protection: str = ""  # the rung that the job stands on: "criu" | "criu+cuda" | "app" | "none"; "" = nothing runs yet
+    unprotected: str = ""  # why it does not stand on a better one, in one sentence
+    unfit: str = ""  # standing by: why this machine could not continue the newest checkpoint, both values named
+    unfit_kind: str = ""  # of that: "refused" | "image" | "input"; "" = facts speak against it
+    waits: str = ""  # standing by: why the job should not come yet: what it needs is compared, fetched, or not to be had
+    processor: str = ""  # of this machine, with what its facts hash to
+    gpu_driver: str = ""  # its version; "" = this machine has none
+    steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last
+    hint: str = ""  # the stage that the job says it is in, see `hints`; it may say what it likes
+    hint_memory_bytes: int = 0  # that it says it needs in that stage; 0 = it said nothing
+    hint_cores: float = 0.0
+    partial: int = 0  # the newest request for outputs that was dealt with
+    partial_error: str = ""  # why nothing came of it, in one sentence
+    near_miss: NearMiss | None = None  # under this attempt
+    pressed: bool = False  # the job stands still because of it
+    usage: Usage | None = None  # of the job, in the last minutes; None = it never ran here
+    kept: str = ""  # the final checkpoint behind which the job stands frozen, ready to go on here; "" = none
+    at: str = ""
+
+
+# ---------------------------------------------------------------- collection
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A save under way. It counts until its attempt is fenced or a checkpoint of at least its sequence is committed."""
+
+    checkpoint: str
+    base: str | None  # the checkpoint whose chunks it reuses
+    at: str  # for people
+
+
+@dataclass(frozen=True, slots=True)
+class Condemned:
+    """Names of chunks and packs that no checkpoint needs: they are about to be removed. Empty = nothing is."""
+
+    names: list[str] = field(default_factory=list)
+    at: str = ""  # for people
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A checkpoint was restored and its job went on, with all of its memory."""
+
+    attempt: int  # 0 = a rehearsal
+    why: str
+    at: str  # for people
+
+
+# ---------------------------------------------------------------- store and controllers
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """`spotsurfer.json`: whose store this is."""
+
+    family: str
+    format: int = 1
+    key: str = ""  # fingerprint of the family's master secret
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """`controller/<n>.json`: a controller that led from this entry on, until the next one."""
+
+    generation: int
+    nonce: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """What the agent is told when its machine is made: by user-data, and by what that leaves out."""
+
+    job: str
+    attempt: int
+    store_url: str
+    store_options: dict[str, str] = field(default_factory=dict)
+    metadata_url: str = "http://169.254.169.254"
+    metadata_dialect: str = "aws"
+    poll_seconds: float = 5.0  # head, desired
+    report_seconds: float = 30.0  # unchanged reports; a change is reported at the next poll
+    notice_seconds: float = 1.0  # metadata service
+    lease_seconds: float = 60.0  # no head read and report written for so long: freeze the job
+    limit_seconds: float = 0.0  # power off after so long whatever happens; 0 = never
+    ready_limit_seconds: float = 3600.0  # standing by, ask for so long for what the job needs and nobody gives
+    drain_margin_seconds: float = 5.0  # of a notice window left unused
+    walled: bool = False  # the job reaches no network but its own loopback: a rehearsal must not be felt anywhere
+    life_seconds: float = 0.0  # the machine ends after so long, whatever it does; 0 = never
+    key: str = ""  # secret of the job's lineage, 64 hexadecimal digits; "" = no protection against forgery
+    lineage: str = ""  # job whose chunks and keys are used; "" = the job itself, a fork has its origin's
+    encrypt: bool = False
+    checkpoint_memory_bytes: int = 0  # for data on its way; 0 = half of what is free
+    checkpoint_threads: int = 2  # for hashing and compressing
+    compression: str = "auto"  # "auto" | "none" | "lz4" | "zstd"
+    lazy: bool = True  # restore memory behind the running job where that helps
+    notice_window_seconds: float = 0.0  # what the cloud promises between notice and reclaim; 0 = no notice
+    warm_wait_seconds: float = 0.0  # for the next machine to fetch before this one drains; 0 = nobody waits or fetches ahead
+    keep_seconds: float = (
+        0.0  # the job stays frozen for so long after its final save, should it come back; 0 = it is ended at once
+    )
+    hurry_seconds: float = 0.25  # between looks at the head while a move is under way
+    cache_bytes: int = 0  # of checkpoints fetched ahead; 0 = half of what is free on the disk
+    input_options: dict[str, dict[str, str]] = field(default_factory=dict)  # by the beginning of an address: how it is reached
+    input_cache_bytes: int = 0  # of inputs kept on a machine; 0 = as much as its disk has
+    input_cache: str = ""  # their folder, for agents that share a machine; "" = in the agent's own
+    image_cache_bytes: int = 0  # of unpacked container images; 0 = half of the disk
+    insecure_registries: list[str] = field(default_factory=list)  # that may speak without TLS
+    access_secret: str = (
+        ""  # opens the credentials that are handed out to this attempt; "" = the options above are all there is
+    )
+    voucher: str = ""  # opens what user-data leaves out of this, see `access.voucher`; "" = it leaves out nothing, or did
+    registry_authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own

@@ -1,0 +1,137 @@
+"""Sealed objects in the store: a job's secrets, credentials handed out to a machine, and what its user-data must not say."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from spotsurfer_wire import object_keys
+from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.messages import AgentConfig
+from spotsurfer_wire.store.port import ObjectStore, StoreError
+
+# The name of a registry's credentials among a job's secrets.
+
+REGISTRY_AUTH = ":registry_auth"  # how a job's containers-auth.json is called among its secrets; the job never sees it
+
+
+# Secrets of a job on their way from its user to its processes: one sealed object in the store, opened by its agents alone.
+#
+# The controller seals them the moment they arrive, the agent opens them when it starts the job and before it brings it back;
+# nobody keeps them in between. The seal is AES-256-GCM with a key of the job's lineage that is used for nothing else, bound to
+# the lineage and the job: an object that was moved to another job, or changed by a bit, does not open.
+#
+# Names that a user can't give begin with a colon: what travels this way without being one of the job's own secrets.
+
+SECRET_VARIABLE, SECRET_FILE = "environment", "file"  # how a job gets a secret
+SECRETS_BYTES_MAX = 1 << 20  # of all of them together
+SECRETS_MARK = b"SSX1"
+SECRETS_NONCE_BYTES = 12
+Secrets = Mapping[str, bytes]
+
+
+class SecretsLost(StoreError):
+    """They are not in the store, or what is there was not sealed for this job; one sentence."""
+
+
+def seal_secrets(values: Secrets, keys: Keys, job: str) -> bytes:
+    """The object that carries them. Two seals of the same values differ."""
+    text = json.dumps({name: base64.b64encode(value).decode() for name, value in sorted(values.items())}).encode()
+    nonce = os.urandom(SECRETS_NONCE_BYTES)
+    return SECRETS_MARK + nonce + AESGCM(keys.secrets).encrypt(nonce, text, _secrets_context(keys, job))
+
+
+def unseal_secrets(data: bytes, keys: Keys, job: str) -> dict[str, bytes]:
+    """The values. Raises SecretsLost for whatever was not sealed for this job with its lineage's key."""
+    at = len(SECRETS_MARK) + SECRETS_NONCE_BYTES
+    try:
+        if not data.startswith(SECRETS_MARK):
+            raise ValueError(SECRETS_MARK)
+        text = AESGCM(keys.secrets).decrypt(data[len(SECRETS_MARK) : at], data[at:], _secrets_context(keys, job))
+    except (InvalidTag, ValueError):  # whose own words would only be about bytes
+        raise SecretsLost(
+            f"the secrets of {job} do not open: they were changed in the store, or sealed for another job; submit it again"
+        ) from None
+    return {name: base64.b64decode(value) for name, value in json.loads(text).items()}
+
+
+def fetch_secrets(store: ObjectStore, keys: Keys, job: str) -> dict[str, bytes]:
+    """What lies in the store for this job, nothing where it was submitted without. Raises SecretsLost, StoreError."""
+    data = store.get(object_keys.secrets_key(job))
+    return {} if data is None else unseal_secrets(data, keys, job)
+
+
+def _secrets_context(keys: Keys, job: str) -> bytes:
+    return SECRETS_MARK + json.dumps([keys.lineage, job]).encode()
+
+
+# Credentials of one attempt on their way from the controller to its machine: one sealed object in the store.
+#
+# Every machine may read every such object, so the seal is what keeps them apart: AES-256-GCM with a key that only the
+# controller
+# and this one machine have (it traded its voucher for it), bound to job and attempt. An object of another attempt, or one that
+# was changed by a bit, does not open. An older one of the same attempt does: it holds less life, and nothing else.
+
+HANDOUT_MARK = b"SSA1"
+HANDOUT_NONCE_BYTES = 12
+
+
+class BadHandout(ValueError):
+    """Not sealed for this attempt; a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handout:
+    """Credentials as they were made. A machine's clock may be wrong, so their life is told as a duration."""
+
+    values: dict[str, str] = field(repr=False)  # in obstore's names of options
+    life_seconds: float  # at the moment they were made
+    issued_at: str  # by the controller's clock, for people
+
+
+def seal_handout(handout: Handout, key: bytes, job: str, attempt: int) -> bytes:
+    """The object that carries it; `key` has 32 bytes. Two seals of the same values differ."""
+    nonce = os.urandom(HANDOUT_NONCE_BYTES)
+    return (
+        HANDOUT_MARK + nonce + AESGCM(key).encrypt(nonce, json.dumps(asdict(handout)).encode(), _handout_context(job, attempt))
+    )
+
+
+def unseal_handout(data: bytes, key: bytes, job: str, attempt: int) -> Handout:
+    """What was handed out. Raises BadHandout for whatever was not sealed for this attempt."""
+    at = len(HANDOUT_MARK) + HANDOUT_NONCE_BYTES
+    try:
+        if not data.startswith(HANDOUT_MARK):
+            raise ValueError(HANDOUT_MARK)
+        text = AESGCM(key).decrypt(data[len(HANDOUT_MARK) : at], data[at:], _handout_context(job, attempt))
+        return Handout(**json.loads(text))
+    except (InvalidTag, ValueError, TypeError):  # whose own words would only be about bytes
+        raise BadHandout(
+            f"the credentials for {job}, attempt {attempt}, do not open: changed in the store, or another machine's"
+        ) from None
+
+
+def _handout_context(job: str, attempt: int) -> bytes:
+    return HANDOUT_MARK + json.dumps([job, attempt]).encode()
+
+
+# What user-data must not say, sealed.
+
+CONFIG, HOST_KEY = "agent.json", "host_key"  # in the agent's folder
+
+
+def withhold_secrets(config: AgentConfig, voucher: bytes) -> tuple[AgentConfig, dict[str, str]]:
+    """A configuration that says no secret, and what it leaves out."""
+    kept = {"key": config.key, "access_secret": config.access_secret, "input_options": json.dumps(config.input_options)}
+    return replace(config, key="", access_secret="", input_options={}, voucher=voucher.hex()), kept
+
+
+def seal_withheld(kept: Mapping[str, str], voucher: bytes, job: str, attempt: int) -> bytes:
+    """The object that holds what was left out, and opens by the voucher of this attempt alone."""
+    return seal_handout(Handout(dict(kept), 0.0, ""), voucher, job, attempt)

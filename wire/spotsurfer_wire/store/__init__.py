@@ -1,0 +1,1 @@
+"""Objects in shared storage: the port, and obstore behind it."""

@@ -1,0 +1,402 @@
+"""The object store by way of obstore; files of a local folder are written directly and durably."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    GenericError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from obstore.store import LocalStore, MemoryStore, from_url
+
+from spotsurfer_wire.linux.addresses import address
+from spotsurfer_wire.linux.buffers import Buffer
+from spotsurfer_wire.store.port import Listed, Rights, StoreDenied, StoreError, StoreFull, StoreUnreachable
+
+# Many objects into a folder, quickly and never torn: data first, then its name; names become durable all at once.
+#
+# A file without a name is filled and written back, many side by side, and linked only then. So whatever has a name is whole,
+# also after a power failure, and only the folders are left to be made durable: once for a whole batch instead of once an
+# object.
+
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")  # keys that are their own file names
+CANNOT = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV})  # no files without a name here
+ALIGNMENT = 4096  # of memory and length, for the disk to read it directly; what every disk takes
+DIRECT_BYTES_MIN = 256 << 10
+SYNC_THREADS = 16  # flushes of one disk that are asked for together are done together
+
+
+class LooseFiles:
+    """Objects below `root` whose names are not durable yet."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folders: set[Path] = set()
+        self._lock = threading.Lock()
+
+    def create(self, key: str, data: Buffer) -> bool | None:
+        """Write if absent; None where this file system or key needs another way. Raises OSError."""
+        if not _PLAIN.fullmatch(key):
+            return None
+        path = self._root / key
+        if path.parent not in self._folders:  # one that was removed since is made by the other way
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with self._lock:  # only a folder that is there: a store that refused to make it must not spoil every later `sync`
+                self._folders.add(path.parent)
+        return _placed(path, data)
+
+    def sync(self) -> None:
+        """All names that were given so far are durable when it returns. Raises OSError."""
+        with self._lock:
+            folders, self._folders = self._folders, set()
+        try:
+            fsync_all(_with_parents(folders, self._root))
+        except OSError:
+            with self._lock:
+                self._folders |= folders
+            raise
+
+
+def create(root: Path, key: str, data: Buffer) -> bool | None:
+    """Write one object if absent; None where this file system or key needs another way. Raises OSError.
+
+    Its name is not durable yet, and never one of less than the whole object.
+    """
+    if not _PLAIN.fullmatch(key):
+        return None
+    path = root / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return _placed(path, data)
+
+
+def read(root: Path, key: str, start: int = 0, length: int | None = None) -> bytes | None:
+    """An object or a part of it, in one copy; None where this key needs another way. Raises OSError."""
+    if not _PLAIN.fullmatch(key):
+        return None
+    fd = os.open(root / key, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        left = max(os.fstat(fd).st_size - start, 0)
+        size = left if length is None else min(length, left)  # memory for all that was asked for is taken at once
+        data = os.pread(fd, size, start)
+        while len(data) < size and (more := os.pread(fd, size - len(data), start + len(data))):
+            data += more
+        return data
+    finally:
+        os.close(fd)
+
+
+def fsync_all(paths: Iterable[Path]) -> None:
+    """Many files or folders at once: a disk does flushes together that are asked for together."""
+    with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="fsync") as threads:
+        for _ in threads.map(fsync, paths):
+            pass
+
+
+def fsync(path: Path) -> None:
+    """Make a file's content or a folder's names durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _with_parents(folders: Iterable[Path], root: Path) -> set[Path]:
+    out = set[Path]()
+    for folder in folders:
+        while folder not in out:
+            out.add(folder)
+            if folder == root:
+                break
+            folder = folder.parent
+    return out
+
+
+def _is_aligned(view: memoryview) -> bool:
+    """Whether the disk can take it from where it lies: no copy into the page cache, no memory for that."""
+    if len(view) < DIRECT_BYTES_MIN or len(view) % ALIGNMENT:
+        return False
+    return address(view) % ALIGNMENT == 0
+
+
+def _placed(path: Path, data: Buffer) -> bool | None:
+    if path.exists():
+        return False
+    try:
+        return _made(path, memoryview(data))
+    except OSError as e:
+        if e.errno in CANNOT:
+            return None
+        raise
+
+
+def _made(path: Path, view: memoryview) -> bool:
+    fd = _nameless(path.parent, os.O_DIRECT if _is_aligned(view) else 0)
+    try:
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fdatasync(fd)
+        os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)  # a folder makes it linkat, which follows
+    except FileExistsError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _nameless(folder: Path, direct: int) -> int:
+    flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
+    try:
+        return os.open(folder, flags | direct, 0o644)
+    except OSError as e:
+        if not direct or e.errno not in CANNOT:
+            raise
+    return os.open(folder, flags, 0o644)
+
+
+# Objects in shared storage. Everything durable rests on one primitive: *create if absent*.
+#
+# S3, GCS, Azure, local disks and NFS all have it; obstore speaks to all of them. Nothing here needs If-Match, because
+# obstore's local store has none.
+
+RETRY_SECONDS = 10.0  # obstore's default of 180 s would hide an outage from the lease
+# What obstore says of a server that gave no whole answer, or one that means "later". A local store says neither.
+# What S3 says to credentials that are over, or to a request that was signed by a clock that is wrong; some of it as 400.
+REFUSED = re.compile(
+    r"403 Forbidden|<Code>(?:ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId|RequestTimeTooSkewed)</Code>"
+)
+# Options by which S3 is told whose request it is; where none is given, credentials come from elsewhere.
+SECRET_OPTIONS = frozenset({"access_key_id", "secret_access_key", "token", "session_token", "skip_signature"})
+SKEWED = "RequestTimeTooSkewed"
+PASSING = re.compile(r"HTTP error|non-2xx status code: (408|429|500|502|503|504)\b")
+RANGE_BYTES = 16 << 20  # of a file read piece by piece
+# Of a file that is sent: bytes of a part, and parts under way, which is what is in memory. S3 takes no smaller part; a disk is
+# not faster with larger ones.
+PARTS_FAR, PARTS_HERE = (5 << 20, 4), (1 << 20, 2)
+
+
+class ObstoreStore:
+    """Any store that obstore speaks to."""
+
+    def __init__(self, store: Any, root: Path | None = None, refused: Callable[[], None] | None = None) -> None:
+        """`refused` is called where the store denies our rights: who renews them may have newer ones."""
+        self._store = store
+        self._refused = refused
+        self._root = root  # of a local store: obstore does not fsync there, we do
+        self._loose = LooseFiles(root) if root is not None else None
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write durably if absent."""
+        try:
+            return self._create(key, data)
+        except (BaseError, OSError) as e:
+            raise self._error(e, key) from e
+
+    def _create(self, key: str, data: Buffer) -> bool:
+        try:
+            made = create(self._root, key, data) if self._root is not None else None
+            if made is not None:
+                self._make_durable(key)  # also what is there: maybe our own, from before a crash
+                return made
+            self._put(key, data, "create")
+        except AlreadyExistsError:
+            self._make_durable(key)  # maybe our own, from before a crash: who hears of it relies on it
+            return False
+        return True
+
+    def create_later(self, key: str, data: Buffer) -> bool:
+        """Write if absent; durable once `sync` returned. Only a local store knows the difference."""
+        try:
+            made = self._loose.create(key, data) if self._loose is not None else None
+            return made if made is not None else self._create(key, data)
+        except (BaseError, OSError) as e:
+            raise self._error(e, key) from e
+
+    def sync(self) -> None:
+        """What `create_later` wrote is durable when it returns."""
+        try:
+            if self._loose is not None:
+                self._loose.sync()
+        except OSError as e:
+            raise self._error(e, "the store's folders") from e
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or overwrite, durably."""
+        try:
+            self._put(key, data, "overwrite")
+        except (BaseError, OSError) as e:
+            raise self._error(e, key) from e
+
+    def _put(self, key: str, data: Buffer, mode: Any) -> None:
+        plain: Any = data  # obstore takes any buffer, but says bytes
+        obstore.put(self._store, key, plain, mode=mode, use_multipart=False)
+        self._make_durable(key)
+
+    def _make_durable(self, key: str) -> None:
+        if self._root is not None:
+            _fsync_up(self._root / key, self._root)
+
+    def get(self, key: str) -> bytes | None:
+        """The whole object, or None."""
+        _check(key)
+        try:
+            if self._root is not None and (data := read(self._root, key)) is not None:
+                return data
+            return bytes(obstore.get(self._store, key).bytes())
+        except (NotFoundError, FileNotFoundError):
+            return None
+        except (BaseError, OSError, ValueError) as e:
+            raise self._error(e, key) from e
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        """A part of an object, or None."""
+        _check(key)
+        try:
+            if self._root is not None and (data := read(self._root, key, start, length)) is not None:
+                return data
+            return bytes(obstore.get_range(self._store, key, start=start, length=length))
+        except (NotFoundError, FileNotFoundError):
+            return None
+        except (BaseError, OSError, ValueError) as e:
+            raise self._error(e, key) from e
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy within the store; in a local one it is a hard link."""
+        try:
+            obstore.copy(self._store, source, target, overwrite=True)
+            self._make_durable(target)
+        except (BaseError, OSError) as e:
+            raise self._error(e, source) from e
+
+    def put_file(self, key: str, path: Path) -> int:
+        """Write or overwrite from a file, in parts where it is large."""
+        with path.open("rb") as f:
+            size = os.fstat(f.fileno()).st_size
+            try:
+                part, many = PARTS_FAR if self._root is None else PARTS_HERE
+                obstore.put(self._store, key, f if size else b"", mode="overwrite", chunk_size=part, max_concurrency=many)
+                self._make_durable(key)
+            except (BaseError, OSError) as e:
+                raise self._error(e, key) from e
+        return size
+
+    def get_file(self, key: str, path: Path) -> int | None:
+        """The object into a file, range by range: each has the time limit of one request."""
+        _check(key)
+        try:
+            size = int(obstore.head(self._store, key)["size"])
+        except (NotFoundError, FileNotFoundError):
+            return None
+        except (BaseError, OSError, ValueError) as e:
+            raise self._error(e, key) from e
+        with path.open("wb") as f:
+            for start in range(0, size, RANGE_BYTES):
+                piece = self.get_range(key, start, min(RANGE_BYTES, size - start))
+                if piece is None:
+                    raise StoreError(f"{key}: it vanished while it was read")
+                f.write(piece)
+        return size
+
+    def list(self, prefix: str, after: str | None = None) -> list[Listed]:
+        """All objects below `prefix` in key order."""
+        try:
+            batches = obstore.list(self._store, prefix=prefix, offset=after)
+            found = [
+                Listed(str(m["path"]), int(m["size"]), f"{m.get('e_tag')}/{(at := m['last_modified'].timestamp())}", at)
+                for batch in batches
+                for m in batch
+            ]
+        except (NotFoundError, FileNotFoundError):
+            return []
+        except (BaseError, OSError) as e:
+            raise self._error(e, prefix) from e
+        return sorted((x for x in found if x.key.startswith(prefix)), key=lambda x: x.key)
+
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        """Names of the folders right below `prefix`, which ends in /. What is in them is not listed. Raises StoreError."""
+        try:
+            found = obstore.list_with_delimiter(self._store, prefix=prefix)["common_prefixes"]
+        except (NotFoundError, FileNotFoundError):
+            return ()
+        except (BaseError, OSError) as e:
+            raise self._error(e, prefix) from e
+        return tuple(sorted(str(path).rstrip("/").rpartition("/")[2] for path in found))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove; absent ones are no error."""
+        for key in keys:
+            try:
+                obstore.delete(self._store, key)
+            except (NotFoundError, FileNotFoundError):
+                continue
+            except (BaseError, OSError) as e:
+                raise self._error(e, key) from e
+
+    def _error(self, e: Exception, key: str) -> StoreError:
+        error = _error(e, key)
+        if self._refused is not None and isinstance(error, StoreDenied):
+            self._refused()
+        return error
+
+
+def open_store(url: str, options: Mapping[str, str] | None = None, rights: Rights | None = None) -> ObstoreStore:
+    """The store at `url`: file:///path, memory:///, s3://bucket/prefix, gs://…, az://…
+
+    `options` are obstore's own (for S3 also `endpoint`, `access_key_id`, `allow_http` …). With `rights`, which only S3 takes,
+    they hold no credentials.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        root = Path(unquote(parts.path))
+        root.mkdir(0o700, parents=True, exist_ok=True)
+        return ObstoreStore(LocalStore(prefix=str(root)), root)
+    if parts.scheme == "memory":
+        return ObstoreStore(MemoryStore())
+    plain: Any = dict(options or {})  # obstore types each key, and checks them at run time
+    client: Any = {"allow_http": plain.pop("allow_http", "false") == "true", "timeout": "30s", "connect_timeout": "5s"}
+    retry: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=RETRY_SECONDS)}
+    extra: Any = {} if rights is None else {"credential_provider": rights}
+    opened = from_url(url, config=plain or None, client_options=client, retry_config=retry, **extra)
+    return ObstoreStore(opened, refused=rights.refused if rights is not None else None)
+
+
+def _check(key: str) -> None:
+    """Names that others wrote (a checkpoint in a head entry, an output) become parts of keys. Raises StoreError."""
+    if not {"", ".", ".."}.isdisjoint(key.split("/")):
+        raise StoreError(f"{key!r} is no key: it has an empty part, or one that leads elsewhere")
+
+
+def _fsync_up(path: Path, root: Path) -> None:
+    """Make file and names durable: the file, then every folder up to the root (each may be new)."""
+    fsync(path)
+    for folder in path.parents:
+        fsync(folder)
+        if folder == root:
+            return
+
+
+def _error(e: Exception, key: str) -> StoreError:
+    text = f"{key}: {e}".partition("\n\nDebug source")[0]  # obstore appends its own structure
+    denied = isinstance(e, PermissionDeniedError | UnauthenticatedError | PermissionError)
+    if SKEWED in text:
+        return StoreDenied(f"{key}: the store refuses our requests because this machine's clock is wrong; set it ({text})")
+    if denied or REFUSED.search(text):  # of a listing obstore makes no error of its own
+        return StoreDenied(text)
+    if "No space left" in text or "Disk quota" in text or "QuotaExceeded" in text:
+        return StoreFull(text)
+    return StoreUnreachable(text) if isinstance(e, GenericError) and PASSING.search(text) else StoreError(text)
