@@ -11,7 +11,7 @@ from spotsurfer.jobspec.parse import read_jobfile
 from spotsurfer.model.errors import JobFileError
 from spotsurfer.model.job import JobPort, JobSpec
 from spotsurfer.state.jobs import spec_from_doc, spec_to_doc
-from spotsurfer.web.request_models import SpecBody
+from spotsurfer.web.request_models import PlanBody, checked
 
 BEGIN = 'command = ["serve"]\n'
 WHOLE = (
@@ -39,7 +39,7 @@ def test_all_of_it_is_read_and_travels(tmp_path: Path) -> None:
     spec = read(tmp_path, WHOLE)
     assert spec.ports == (JobPort("notebook", 8888), JobPort("metrics", 9000))
     assert (spec.idle_seconds, spec.idle_cpu, spec.idle_gpu) == (1800.0, 0.1, 0.05)
-    assert SpecBody.model_validate(spec_body(spec)).to_spec() == spec
+    assert checked(PlanBody.model_validate({"spec": spec_body(spec)}).spec) == spec
     assert spec_from_doc(spec_to_doc(spec)) == spec
 
 

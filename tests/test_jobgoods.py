@@ -12,7 +12,7 @@ from spotsurfer.jobspec.parse import Origin as JobOrigin
 from spotsurfer.model.errors import JobFileError
 from spotsurfer.model.job import InputFetch, SharedMount
 from spotsurfer.state.jobs import spec_from_doc, spec_to_doc
-from spotsurfer.web.request_models import SpecBody
+from spotsurfer.web.request_models import PlanBody, checked
 
 WHOLE = """\
 command = ["run"]
@@ -66,7 +66,7 @@ def test_all_of_it_is_read(tmp_path: Path) -> None:
 def test_it_survives_the_database_and_the_wire(tmp_path: Path) -> None:
     spec = read(tmp_path, WHOLE).spec
     assert spec_from_doc(spec_to_doc(spec)) == spec
-    assert SpecBody.model_validate(spec_body(spec)).to_spec() == spec
+    assert checked(PlanBody.model_validate({"spec": spec_body(spec)}).spec) == spec
 
 
 def test_an_option_of_the_command_line_may_be_an_address(tmp_path: Path) -> None:
@@ -122,4 +122,4 @@ def test_mounts_that_make_no_sense_are_refused(tmp_path: Path, text: str, words:
 def test_a_stranger_can_send_no_credentials(tmp_path: Path) -> None:
     body = {"name": "x", "command": ["x"], "fetches": [{"source": "s3://a/b", "options": {"access_key_id": "x"}}]}
     with pytest.raises(JobFileError, match="has the option 'access_key_id'"):
-        SpecBody.model_validate(body).to_spec()
+        checked(PlanBody.model_validate({"spec": body}).spec)

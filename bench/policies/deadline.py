@@ -13,7 +13,7 @@ from spotsurfer_lab.results import figures
 
 from bench.policies import fresh
 from bench.report import Part, percent, table
-from spotsurfer.core.scheduling.deadline import play, ticks_of
+from spotsurfer.core.scheduling.deadline_simulation import play, ticks_of
 from spotsurfer.ports.policies import Buy, Terms, View
 
 DATA = Path(__file__).resolve().parent.parent / "markets"

@@ -11,10 +11,10 @@ import numpy as np
 from spotsurfer.common.charts import Lines, Series
 from spotsurfer.common.plugins import INTERVAL, made
 from spotsurfer.core.checkpoints.hazard import Costs, Floats, SavePlan, Survival, plan
-from spotsurfer.core.scheduling.deadline import OPTIMUM
 from spotsurfer.model.errors import InputMissing
 from spotsurfer.model.lifetimes import Lives
 from spotsurfer.ports.policies import Interval, SaveView
+from spotsurfer_lab.hindsight import OPTIMUM
 from spotsurfer_lab.markets import read_rows
 from spotsurfer_lab.results import Comparison, Match, Outcome, Step, part, spread
 

@@ -11,13 +11,15 @@ import numpy as np
 
 from spotsurfer.common.charts import Stripes
 from spotsurfer.common.plugins import PLACEMENT, made
-from spotsurfer.core.scheduling.deadline import DONE, OPTIMUM, Bools, Ints, kept, ticks_of
+from spotsurfer.core.scheduling.deadline import Bools, Ints, kept
+from spotsurfer.core.scheduling.deadline_simulation import DONE, ticks_of
 from spotsurfer.ledger.costs import charge
 from spotsurfer.model.job import Attempt, AttemptNumber, AttemptState, JobId
 from spotsurfer.model.lifetimes import AGES, Lives
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.ports.policies import Buy, Floats, MachineKind, Placed, Placement, PlaceView, PoolView, PurchaseMoment, Terms
 from spotsurfer.ports.provider import BillingRule
+from spotsurfer_lab.hindsight import OPTIMUM
 from spotsurfer_lab.results import HELD, Comparison, Match, Outcome, Step, need, part, spread
 from spotsurfer_lab.size_backtest import Held, Ride
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spotsurfer.common.charts import Lines, Plot, Series
-from spotsurfer.core.scheduling.deadline import ticks_of
+from spotsurfer.core.scheduling.deadline_simulation import ticks_of
 from spotsurfer.model.errors import UsageError
 from spotsurfer.ports.policies import Buy, Terms
 

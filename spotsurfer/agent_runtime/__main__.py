@@ -7,7 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from spotsurfer.agent_runtime.builder import Pins, Runtime, build, find, unpack
+from spotsurfer.agent_runtime.builder import Runtime, build, find, unpack
+from spotsurfer.agent_runtime.package_pins import Pins
 from spotsurfer.model.errors import RuntimeBuildError, SpotsurferError
 
 EXAMPLES = (

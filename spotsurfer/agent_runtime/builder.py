@@ -12,25 +12,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
-from spotsurfer.agent_runtime import base_layer, package_fetch, recipe
+from spotsurfer.agent_runtime import base_layer, recipe
 from spotsurfer.agent_runtime.base_layer import Base, Say
-from spotsurfer.agent_runtime.recipe import Lock
+from spotsurfer.agent_runtime.package_pins import Pins, _base, _replace, _taken_before
 from spotsurfer.model.errors import RuntimeBuildError
 
 AGENT_PACKAGES = ("spotsurfer_agent", "spotsurfer_wire")
 KEPT = 3  # of tarballs, bases and unpacked copies
 KEPT_SECONDS = 3600  # a controller or a test may still read an older one
-
-
-class Pins(StrEnum):
-    """What to do about packages that the lock names and the mirror no longer has."""
-
-    PREFER = "prefer"  # take today's signed ones, say so and record them
-    REQUIRE = "require"  # an error
-    RENEW = "renew"  # take today's in any case and rewrite the lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,46 +116,6 @@ def _alone(out: Path) -> Iterator[None]:
         yield
 
 
-def _base(out: Path, pins: Pins, mirror: str | None, say: Say) -> Base:
-    wanted = recipe.read(recipe.shipped()) if recipe.shipped().exists() or pins is not Pins.RENEW else None
-    if pins is Pins.RENEW or wanted is None:
-        taken = base_layer.resolve(out, package_fetch.source(mirror), say)
-        recipe.shipped().write_text(taken.text())
-        return base_layer.cached(out, taken) or base_layer.build(out, taken, say)
-    if found := base_layer.cached(out, wanted):
-        return found
-    if pins is Pins.PREFER and (earlier := _taken_before(out, wanted)) and (found := base_layer.cached(out, earlier)):
-        return found
-    source = package_fetch.source(mirror)
-    if base_layer.ingredients_here(out, wanted, source, say):
-        return base_layer.build(out, wanted, say)
-    if pins is Pins.REQUIRE:
-        raise RuntimeBuildError(
-            f"the mirror no longer has the packages of the lock: set {package_fetch.MIRROR_VARIABLE} to an archive that "
-            "keeps old versions, or build without --locked"
-        )
-    taken = base_layer.resolve(out, source, say)
-    _record(out, wanted, taken, say)
-    return base_layer.cached(out, taken) or base_layer.build(out, taken, say)
-
-
-def _taken_before(out: Path, wanted: Lock) -> Lock | None:
-    path = out / "RUNTIME.lock"
-    if not path.exists() or json.loads(path.read_text()).get("instead_of") != wanted.digest:
-        return None
-    return recipe.read(path)
-
-
-def _record(out: Path, wanted: Lock, taken: Lock, say: Say) -> None:
-    """Says and writes down in what this runtime differs from the one that was tested."""
-    old = {p.name: p.version for p in wanted.packages}
-    for package in taken.packages:
-        if old.get(package.name) != package.version:
-            say(f"NOTICE: {package.name} {package.version} instead of the tested {old.get(package.name, '(none)')}")
-    value = {"instead_of": wanted.digest, **json.loads(taken.text())}
-    _replace(out / "RUNTIME.lock", (json.dumps(value, indent=1) + "\n").encode())
-
-
 def agent_packages() -> list[Path]:
     """The folders of the agent's packages as they are installed here: controller and agent can't drift apart."""
     found = []
@@ -234,12 +185,6 @@ def _description(foundation: Base, agent_version: str) -> dict[str, object]:
         "tools": {n: f"prefix/{p}" for n, p in {**recipe.TOOLS, **recipe.STATIC_TOOLS}.items()},
         **json.loads(foundation.lock.text()),
     }
-
-
-def _replace(path: Path, data: bytes) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(data)
-    partial.rename(path)
 
 
 def _prune(out: Path, runtime: Runtime, foundation: Base) -> None:

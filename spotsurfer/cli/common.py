@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotsurfer.model.errors import DISK_FULL, UsageError
-from spotsurfer.ports.clock import SystemClock
 
 if TYPE_CHECKING:
     from spotsurfer.web.client import Client
@@ -93,17 +91,3 @@ def examples(*lines: str) -> str:
 
 
 # Points of time as people give them to --since: so long ago, or a date.
-
-EXPECTED = 'expected so long ago, like "2h" or "7d", or a time like 2026-11-25 or "2026-11-25 14:30"'
-
-
-def since(text: str) -> datetime:
-    """That time in UTC. Without a zone it is local time. Raises UsageError."""
-    from spotsurfer.common.units import parse_seconds
-
-    try:
-        if "-" in text:
-            return datetime.fromisoformat(text.strip()).astimezone(UTC)
-        return SystemClock().now() - timedelta(seconds=parse_seconds(text))
-    except (ValueError, OverflowError, OSError):
-        raise UsageError(f"--since is {text!r}, {EXPECTED}.") from None

@@ -102,7 +102,7 @@ def has_ended(job: Json) -> bool:
 
 def watch(client: Client, job: str | None, since: str | None, as_json: bool) -> None:
     """Print the timeline until the job ends (or for ever): of one job all of it, of all jobs the last lines and what is new."""
-    from spotsurfer.cli.common import since as moment_of
+    from spotsurfer.cli.points_in_time import since as moment_of
 
     if job is not None:
         job = id_of(client, job)

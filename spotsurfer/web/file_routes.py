@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from spotsurfer.model.errors import UsageError
 from spotsurfer.model.job import JobId
-from spotsurfer.ports.service import LogAsk, LogFound, LogPlace
+from spotsurfer.ports.service import LogAsk, LogFound, LogPlace, PartialSeen
 from spotsurfer.web import response_models as m
 from spotsurfer.web.routes import WAIT_MAX_SECONDS, Controller, JobPath, NewJobPath
 
@@ -157,7 +157,7 @@ async def log(
 @router.get("/jobs/{job}/outputs", tags=["files"])
 def outputs(job: JobPath, service: Controller) -> m.OutputsOut:
     """All published results; 409 while there are none yet."""
-    return m.OutputsOut(outputs=[m.OutputOut.of(x) for x in service.outputs(JobId(job))])
+    return m.OutputsOut(outputs=list(service.outputs(JobId(job))))
 
 
 @router.get("/jobs/{job}/outputs/{path:path}", response_class=StreamingResponse, responses={200: RAW}, tags=["files"])
@@ -187,18 +187,6 @@ partials_router = APIRouter(
 Number = Annotated[int, Path(ge=1, description="Of the request")]
 
 
-class PartialOut(m.Wire):
-    """A request and, once it is `done`, the files as they were at one moment. Only the newest request's are kept."""
-
-    number: int
-    done: bool
-    attempt: int
-    step: str
-    at: str
-    outputs: list[m.OutputOut]
-    missing: list[str]
-
-
 @partials_router.post("/jobs/{job}/partials", status_code=202, tags=["files"])
 def ask_partial(job: JobPath, service: Controller) -> m.NumberOut:
     """Ask for what the job has written so far; the answer is the number of the request."""
@@ -206,9 +194,9 @@ def ask_partial(job: JobPath, service: Controller) -> m.NumberOut:
 
 
 @partials_router.get("/jobs/{job}/partials/{number}", tags=["files"])
-def partial(job: JobPath, number: Number, service: Controller) -> PartialOut:
+def partial(job: JobPath, number: Number, service: Controller) -> PartialSeen:
     """What became of a request; 409 where nothing will."""
-    return PartialOut.model_validate(service.partial(JobId(job), number))
+    return service.partial(JobId(job), number)
 
 
 @partials_router.get(

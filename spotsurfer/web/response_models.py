@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
+from spotsurfer_wire.messages import StepRun, Warm
 
-from spotsurfer.model.job import AttemptState, HeldBy, JobState, Wish
+from spotsurfer.model.job import AttemptState, HeldBy, JobSpec, JobState, MoveRequest, Wish
 from spotsurfer.model.market import Market
-from spotsurfer.ports.service import AttemptStatus, CostLine, Info, JobStatus, Machine, Moment, OutputFile, Why
-from spotsurfer.web.request_models import SpecBody, StepOut
+from spotsurfer.ports.policies import Forecast
+from spotsurfer.ports.service import AttemptStatus, CostLine, JobStatus, Moment, OutputFile, PortStatus, Why
 
-# What is answered over HTTP, version 1 (received: `asked`). Apart from the nouns, so that the inside may change, the wire not.
-#
-# Amounts are integer micro-dollars, sizes bytes, durations seconds, times ISO 8601 in UTC: as the names say.
+# A noun that is answered as it is has no model of its own here. tests/web/openapi.json holds the wire: a change of a noun that
+# changes it fails a test. Amounts are integer micro-dollars, sizes bytes, durations seconds, times ISO 8601 in UTC.
 
 Value = str | int | float | bool | None
 
@@ -84,14 +84,6 @@ class FitOut(Wire):
     hastened: bool
 
 
-class WarmOut(Wire):
-    """What a machine that stands by has fetched of the newest checkpoint."""
-
-    checkpoint: str | None
-    held_bytes: int
-    needed_bytes: int
-
-
 class UsageOut(Wire):
     """What a job used within some seconds; what a kernel or machine does not tell is null. See the agent's `usage.window`."""
 
@@ -158,7 +150,7 @@ class AttemptOut(Wire):
     gave_way_to: str
     fit: FitOut | None
     fit_text: str
-    warm: WarmOut | None
+    warm: Warm | None
     error: str
     usd_micros: int
     protection: str
@@ -174,33 +166,6 @@ class AttemptOut(Wire):
         for noun in (status.attempt.pool, status.attempt, status):
             parts |= {name: getattr(noun, name) for name in cls.model_fields if hasattr(noun, name)}
         return cls.model_validate(parts)
-
-
-class MoveOut(Wire):
-    """A user's order to go elsewhere, not settled yet."""
-
-    number: int
-    asked_at: datetime
-    instance_type: str | None
-    market: Market | None
-
-
-class ForecastOut(Wire):
-    """What is expected of a job with a deadline: seconds from now on, the cost from now on."""
-
-    seconds: float
-    low_seconds: float
-    high_seconds: float
-    fallback_chance: float
-    usd: float
-
-
-class PortOut(Wire):
-    """A port of a job and where it is answered: "address:port"; "" = nowhere now."""
-
-    name: str
-    port: int
-    address: str
 
 
 class JobOut(Wire):
@@ -222,16 +187,16 @@ class JobOut(Wire):
     checkpoint_failed: str
     checkpoints: list[str]
     moves: int
-    steps: list[StepOut]
-    ports: list[PortOut]
+    steps: list[StepRun]
+    ports: list[PortStatus]
     size: str
     image_digest: str
     level: int
-    forecast: ForecastOut | None
-    move: MoveOut | None
+    forecast: Forecast | None
+    move: MoveRequest | None
     usd_micros: int
     usd_micros_on_demand: int
-    spec: SpecBody
+    spec: JobSpec
     attempts: list[AttemptOut]
 
     @classmethod
@@ -242,10 +207,8 @@ class JobOut(Wire):
             parts |= {name: getattr(noun, name) for name in cls.model_fields if hasattr(noun, name)}
         parts |= {
             "name": status.job.spec.name,
-            "spec": SpecBody.model_validate(status.job.spec),
+            "spec": status.job.spec,
             "attempts": [AttemptOut.of(a) for a in status.attempts],
-            "checkpoints": list(status.checkpoints),
-            "ports": [PortOut.model_validate(p) for p in status.ports],
         }
         return cls.model_validate(parts)
 
@@ -309,70 +272,16 @@ class WhysOut(Wire):
     decisions: list[WhyOut]
 
 
-class OutputOut(Wire):
-    """One result. `sha256` is empty where it was published before there were digests."""
-
-    path: str
-    size: int
-    sha256: str
-
-    @classmethod
-    def of(cls, file: OutputFile) -> OutputOut:
-        """From the noun."""
-        return cls.model_validate(file)
-
-
 class OutputsOut(Wire):
     """All published results of a job."""
 
-    outputs: list[OutputOut]
-
-
-class MachineOut(Wire):
-    """How to log in to a job's machine; see `ports.service.Machine`."""
-
-    attempt: int
-    instance: str
-    address: str
-    port: int
-    user: str
-    host_key: str
-
-    @classmethod
-    def of(cls, machine: Machine) -> MachineOut:
-        """From the noun."""
-        return cls.model_validate(machine)
-
-
-class CostOut(Wire):
-    """What one attempt cost."""
-
-    job: str
-    attempt: int
-    pool: str
-    market: Market
-    seconds: float
-    usd_micros: int
-    usd_micros_on_demand: int
-    cpu_seconds: float
-    frozen_seconds: float
-    ended: str
-    began_at: datetime | None
-    ended_at: datetime | None
-    name: str
-    user: str | None
-    tags: dict[str, str]
-
-    @classmethod
-    def of(cls, line: CostLine) -> CostOut:
-        """From the noun."""
-        return cls.model_validate(line)
+    outputs: list[OutputFile]
 
 
 class CostsOut(Wire):
     """The bill, by attempt."""
 
-    costs: list[CostOut]
+    costs: list[CostLine]
 
 
 class SpotOut(Wire):
@@ -387,38 +296,3 @@ class SpotsOut(Wire):
     """The record of all pools."""
 
     spots: list[SpotOut]
-
-
-# The controller itself on the wire: who it is, what its operator's limits are, and how much of them is in use.
-
-
-class InfoOut(Wire):
-    """The controller itself. A limit that there is not is null; of `instance_types` an empty list means all."""
-
-    version: str
-    family: str
-    generation: int
-    provider: str
-    store_url: str
-    instances: int
-    instances_max: int
-    gpus: int
-    gpus_max: int | None
-    hourly_usd_micros: int
-    hourly_max_usd_micros: int | None
-    spent_usd_micros: int
-    budget_usd_micros: int | None
-    price_max_usd_micros: int | None
-    instance_types: list[str]
-    ageing_seconds: float
-    stay_seconds: float
-    front_address: str
-    front_ports: int
-    front_ports_max: int
-    last_tick_at: datetime | None
-    last_error: str
-
-    @classmethod
-    def of(cls, info: Info) -> InfoOut:
-        """From the noun."""
-        return cls.model_validate(info)

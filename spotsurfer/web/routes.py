@@ -19,11 +19,11 @@ from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Denied, UsageError
 from spotsurfer.model.job import JOB_ID, Job, JobId, JobState, fetched
 from spotsurfer.model.market import Market, Offer
-from spotsurfer.ports.service import Checkpoint, JobStatus, Moment, Progress, Service
+from spotsurfer.ports.service import Checkpoint, Info, JobStatus, Machine, Moment, Progress, Service
 from spotsurfer.web import request_models
 from spotsurfer.web import response_models as m
 from spotsurfer.web.request_models import Asked, PlanBody
-from spotsurfer.web.response_models import CommandOut, ErrorBody, InfoOut, Wire
+from spotsurfer.web.response_models import CommandOut, ErrorBody, Wire
 
 # Which jobs of the list are wanted.
 
@@ -82,9 +82,9 @@ Controller = Annotated[Service, Depends(the_service)]
 
 
 @router.get("/info", tags=["controller"])
-def info(service: Controller) -> InfoOut:
+def info(service: Controller) -> Info:
     """The controller itself, its operator's limits, and how much of them is in use."""
-    return InfoOut.of(service.info())
+    return service.info()
 
 
 @router.post("/ids", status_code=201, tags=["submit"])
@@ -96,7 +96,7 @@ def new_id(body: request_models.NameBody, service: Controller) -> m.IdOut:
 @router.put("/jobs/{job}", status_code=201, tags=["submit"])
 def submit(job: NewJobPath, body: request_models.SubmitBody, service: Controller, request: Request) -> m.JobOut:
     """Make the job. Everything it names must have been uploaded."""
-    spec = body.spec.to_spec()
+    spec = request_models.checked(body.spec)
     if spec.on_end and not request.app.state.allow_on_end:
         raise Denied(
             "on_end runs a command on the controller's host and is not allowed over TCP: remove it from the job, submit on "
@@ -124,9 +124,9 @@ def job(job: JobPath, service: Controller) -> m.JobOut:
 
 
 @router.get("/jobs/{job}/machine", tags=["jobs"])
-def machine(job: JobPath, service: Controller) -> m.MachineOut:
+def machine(job: JobPath, service: Controller) -> Machine:
     """How to log in to the machine that it is on, or comes to."""
-    return m.MachineOut.of(service.machine(JobId(job)))
+    return service.machine(JobId(job))
 
 
 @router.get("/jobs/{job}/why", tags=["jobs"])
@@ -210,7 +210,7 @@ async def job_timeline(  # noqa: PLR0913 - one parameter a key of the query
 @router.get("/costs", tags=["costs"])
 def costs(service: Controller, job: Annotated[str | None, Query(max_length=100)] = None, since: Since = None) -> m.CostsOut:
     """What was spent, by attempt; running ones up to now. `since`: only machines that were launched then or later."""
-    return m.CostsOut(costs=[m.CostOut.of(x) for x in service.costs(JobId(job) if job else None, since)])
+    return m.CostsOut(costs=list(service.costs(JobId(job) if job else None, since)))
 
 
 @router.get("/spots", tags=["costs"])
@@ -319,7 +319,7 @@ class PlanOut(m.Wire):
 @dry_run_router.post("/plans", tags=["submit"])
 def plan(body: PlanBody, service: Controller) -> PlanOut:
     """What would be launched for this job now. Nothing is kept of the question."""
-    return PlanOut.of(service.preview(body.spec.to_spec()))
+    return PlanOut.of(service.preview(request_models.checked(body.spec)))
 
 
 # What a job used, over time.

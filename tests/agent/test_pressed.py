@@ -13,9 +13,9 @@ from spotsurfer_agent.control.state_machine import PRESSED_TRIES, STARVED, step
 from spotsurfer_agent.ports.engine import EngineError
 from spotsurfer_agent.shim import oom_guard
 from spotsurfer_agent.shim.oom_guard import Guard, judge, kernel_guard
-from spotsurfer_wire.linux.memory import Levels
 from spotsurfer_wire.messages import AgentState as S
 from spotsurfer_wire.messages import NearMiss
+from spotsurfer_wire.oom_freeze_levels import Levels
 from support import usage_trees
 from support.agent_facts import ended, facts, state
 from support.agent_world import World, running

@@ -10,7 +10,7 @@ from botocore.exceptions import (
     NoCredentialsError,
     ReadTimeoutError,
 )
-from spotsurfer_providers.aws import clients
+from spotsurfer_providers.aws import error_codes
 
 from spotsurfer.controller.effects import refusal
 from spotsurfer.controller.machines.circuit_breaker import failure
@@ -75,20 +75,20 @@ def _error(code: str, message: str = "words") -> ClientError:
 
 @pytest.mark.parametrize(("code", "kind"), DOCUMENTED.items())
 def test_code(code: str, kind: type[ProviderError]) -> None:
-    made = clients.translated(_error(code), "RunInstances aws/us-east-1a/m6i.large")
+    made = error_codes.translated(_error(code), "RunInstances aws/us-east-1a/m6i.large")
     assert type(made) is kind
     assert str(made).startswith(f"RunInstances aws/us-east-1a/m6i.large: {code}: words")
 
 
 def test_each_code_stands_once() -> None:
-    codes = [c for some in clients._CODES.values() for c in some]
-    assert len(codes) == len(set(codes)) == len(clients.KINDS)
+    codes = [c for some in error_codes._CODES.values() for c in some]
+    assert len(codes) == len(set(codes)) == len(error_codes.KINDS)
 
 
 @pytest.mark.parametrize("kind", [QuotaExceeded, CredentialsExpired, ProviderDenied, Invalid])
 def test_what_needs_a_person_says_what_to_do(kind: type[ProviderError]) -> None:
-    code = next(c for c, k in clients.KINDS.items() if k is kind)
-    assert str(clients.translated(_error(code), "x")).endswith(clients.REMEDIES[kind])
+    code = next(c for c, k in error_codes.KINDS.items() if k is kind)
+    assert str(error_codes.translated(_error(code), "x")).endswith(error_codes.REMEDIES[kind])
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ def test_what_needs_a_person_says_what_to_do(kind: type[ProviderError]) -> None:
     ids=lambda e: getattr(e, "__name__", type(e).__name__),
 )
 def test_before_anybody_answered(error: Exception, kind: type[ProviderError]) -> None:
-    with pytest.raises(ProviderError) as caught, clients.calling("RunInstances"):
+    with pytest.raises(ProviderError) as caught, error_codes.calling("RunInstances"):
         raise error
     assert type(caught.value) is kind
 
 
 @pytest.mark.parametrize("error", [KeyError("Instances"), TypeError("None"), ValueError("no time"), IndexError("list")])
 def test_an_answer_that_is_not_whole_says_nothing_about_what_was_done(error: Exception) -> None:
-    with pytest.raises(ProviderError, match="can't be read") as caught, clients.calling("RunInstances"):
+    with pytest.raises(ProviderError, match="can't be read") as caught, error_codes.calling("RunInstances"):
         raise error
     assert not refusal(caught.value)
 

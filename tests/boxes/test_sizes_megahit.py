@@ -16,7 +16,7 @@ from programs import plain
 from programs.entry import Entry
 from programs.surf import made, submitted
 from spotsurfer_providers.catalog import instance_types
-from spotsurfer_wire.linux.memory import pressed_at
+from spotsurfer_wire.oom_freeze_levels import pressed_at
 from support.fleet import ENDED, MARKS, Fleet, fleet, with_pools
 
 from spotsurfer.model.money import for_seconds

@@ -10,8 +10,8 @@ import pytest
 
 from spotsurfer.agent_runtime import base_layer, builder, package_fetch, recipe
 from spotsurfer.agent_runtime.base_layer import Base, Say
-from spotsurfer.agent_runtime.builder import Pins
 from spotsurfer.agent_runtime.package_fetch import Stanza
+from spotsurfer.agent_runtime.package_pins import Pins
 from spotsurfer.agent_runtime.recipe import Lock, Package
 from spotsurfer.model.errors import RuntimeBuildError
 

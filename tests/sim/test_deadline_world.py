@@ -6,9 +6,10 @@ from itertools import product
 
 import numpy as np
 import pytest
+from spotsurfer_lab.hindsight import optimum
 from spotsurfer_policies.baselines import make_greedy, make_on_demand, make_skypilot, make_uniform_progress
 
-from spotsurfer.core.scheduling.deadline import optimum, play
+from spotsurfer.core.scheduling.deadline_simulation import play
 from spotsurfer.ports.policies import Buy, Choice, Terms, View
 
 HOUR = 3600.0

@@ -14,7 +14,7 @@ from support.builders import NOW, POOL, a_snapshot, ago, an_attempt, seen
 
 from spotsurfer.controller.event_recorder import at_risk_seconds, done_seconds
 from spotsurfer.controller.history.spot_availability import SpotAvailability, spot_now
-from spotsurfer.core.scheduling.deadline import forecast
+from spotsurfer.core.scheduling.deadline_simulation import forecast
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.ports.policies import Buy, Terms, View

@@ -10,7 +10,7 @@ import pytest
 from spotsurfer_policies.market_model import bank, decoded, encoded, scaled, strangers
 from spotsurfer_policies.purchase_surf import Surf, make
 
-from spotsurfer.core.scheduling.deadline import Trouble, play
+from spotsurfer.core.scheduling.deadline_simulation import Trouble, play
 from spotsurfer.ports.policies import Buy, Choice, Terms, View
 
 HOUR = 3600.0

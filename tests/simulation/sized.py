@@ -13,8 +13,8 @@ from simulation.objects import Objects
 from simulation.virtual import Cloud
 from spotsurfer_agent.host.usage import Sample, Sampler, Totals
 from spotsurfer_agent.ports.engine import SaveRequest, WorkloadState
-from spotsurfer_wire.linux.memory import TRUE_SHARE, Levels
 from spotsurfer_wire.messages import NearMiss, SaveFacts
+from spotsurfer_wire.oom_freeze_levels import TRUE_SHARE, Levels
 from support.agent_shim import Shim
 from support.loads import Load
 from support.rides import GIB, TYPES

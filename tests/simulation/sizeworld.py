@@ -9,7 +9,7 @@ from typing import Any
 from simulation.sized import SizedAgent, SizedCloud
 from simulation.virtual import Cloud
 from simulation.world import LIMITS, START, World
-from spotsurfer_wire.linux.memory import TRUE_SHARE, pressed_at
+from spotsurfer_wire.oom_freeze_levels import TRUE_SHARE, pressed_at
 from support.loads import Load
 from support.rides import GIB, TYPES
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from spotsurfer_policies.offer_choice import Cheapest
-from spotsurfer_wire.linux.memory import pressed_at
 from spotsurfer_wire.messages import AgentState, NearMiss, Report
+from spotsurfer_wire.oom_freeze_levels import pressed_at
 from spotsurfer_wire.usage import Window
 from support.builders import JOB, NOW, a_head, a_job, a_snapshot, an_agent, an_attempt
 

@@ -14,7 +14,7 @@ from spotsurfer_agent.host.usage import Meters
 from spotsurfer_agent.shim import client
 from spotsurfer_wire.linux import cgroups
 from spotsurfer_wire.linux.cgroups import UNIFIED
-from spotsurfer_wire.linux.memory import Levels
+from spotsurfer_wire.oom_freeze_levels import Levels
 from support.engine_kit import BASE, W, engine, until
 from support.memory_scenes import SIZE, SMALL, begin, grower
 from support.patience import FACTOR

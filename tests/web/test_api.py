@@ -19,14 +19,17 @@ from spotsurfer_wire.output import Row
 from support.api import api
 from support.fake_service import FakeService
 from support.fuzz import mutated
+from support.tree import ROOT
 
 from spotsurfer.model import errors as e
 from spotsurfer.model.job import JobState
-from spotsurfer.web.app import STATUS, load_token, make_app
+from spotsurfer.web.app import load_token, make_app
+from spotsurfer.web.error_responses import STATUS
 from spotsurfer.web.server import tcp_socket, unix_socket
 
 TOKEN = "a-token-of-some-length"
 SPEC = {"name": "job", "command": ["true"]}
+WIRE = ROOT / "tests" / "web" / "openapi.json"
 
 
 @pytest.fixture
@@ -347,6 +350,12 @@ def test_the_token_is_made_once_and_must_be_private(folder: Path) -> None:
     path.write_text("short")
     with pytest.raises(e.ConfigError, match="16 characters"):
         load_token(path)
+
+
+def test_the_wire_is_what_it_was() -> None:
+    """Nouns are answered as they are, so a change of one may change the wire. If so: `make docs`, and look at the diff."""
+    page = make_app(FakeService(), token=None).openapi()
+    assert page == json.loads(WIRE.read_text())
 
 
 def test_openapi_describes_every_answer() -> None:

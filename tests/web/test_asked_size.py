@@ -5,18 +5,19 @@ from __future__ import annotations
 import pytest
 
 from spotsurfer.model.errors import JobFileError
-from spotsurfer.web.request_models import SpecBody
+from spotsurfer.model.job import JobSpec
+from spotsurfer.web.request_models import PlanBody, checked
 
 
-def body(**more: object) -> SpecBody:
-    return SpecBody.model_validate({"name": "job", "command": ["prog"], **more})
+def asked(**more: object) -> JobSpec:
+    return checked(PlanBody.model_validate({"spec": {"name": "job", "command": ["prog"], **more}}).spec)
 
 
 def test_parameters_arrive_as_what_they_are() -> None:
-    spec = body(size_policy="threshold", size_parameters={"mem_lower": 30}).to_spec()
+    spec = asked(size_policy="threshold", size_parameters={"mem_lower": 30})
     assert (spec.size_policy, spec.size_parameters) == ("threshold", {"mem_lower": 30})
-    assert body(size_policy="surf", size_parameters={"stretch": True}).to_spec().size_parameters == {"stretch": True}
-    assert body(size_policy="off").to_spec().size_policy == "off"
+    assert asked(size_policy="surf", size_parameters={"stretch": True}).size_parameters == {"stretch": True}
+    assert asked(size_policy="off").size_policy == "off"
 
 
 @pytest.mark.parametrize(
@@ -28,4 +29,4 @@ def test_parameters_arrive_as_what_they_are() -> None:
 )
 def test_what_is_wrong_is_said(spec: dict[str, object], said: str) -> None:
     with pytest.raises(JobFileError, match=said):
-        body(**spec).to_spec()
+        asked(**spec)

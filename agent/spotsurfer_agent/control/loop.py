@@ -33,12 +33,13 @@ from spotsurfer_agent.control.facts import (
 from spotsurfer_agent.control.forecast import Measures, Window
 from spotsurfer_agent.control.mailbox import Heads, Mailbox
 from spotsurfer_agent.control.notices import Watcher
+from spotsurfer_agent.control.partial_results import Partials
 from spotsurfer_agent.control.reports import Extras, Reporter, build
 from spotsurfer_agent.control.standby import READY, Readiness, Standby
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.control.state_machine import State, step
 from spotsurfer_agent.control.tasks import Work
-from spotsurfer_agent.control.uploads import LogPlace, Logs, Partials
+from spotsurfer_agent.control.uploads import LogPlace, Logs
 from spotsurfer_agent.host.usage import Sampler
 from spotsurfer_agent.ports.engine import Engine, EngineError, Protection, Status, WorkloadState
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs

@@ -14,8 +14,8 @@ from typing import Any
 
 from spotsurfer_wire import json_codec
 from spotsurfer_wire.linux import memory
-from spotsurfer_wire.linux.memory import Levels
 from spotsurfer_wire.messages import NearMiss
+from spotsurfer_wire.oom_freeze_levels import Levels
 
 from spotsurfer_agent.host import cgroup, shim_protocol
 from spotsurfer_agent.host.cgroup import JobCgroup

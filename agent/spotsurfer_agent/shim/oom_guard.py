@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from spotsurfer_wire.linux.cgroups import UNIFIED, V1_MEMORY, V2_MEMORY
-from spotsurfer_wire.linux.memory import TRUE_SHARE, Levels
+from spotsurfer_wire.oom_freeze_levels import TRUE_SHARE, Levels
 
 from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.shim.criu_runs import Owner

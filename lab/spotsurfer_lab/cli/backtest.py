@@ -176,7 +176,7 @@ def placement(  # noqa: PLR0913 - one parameter an option
     """Play a job with a deadline on several pools at once: it may move at will, each window is one run."""
     import numpy as np
 
-    from spotsurfer.core.scheduling.deadline import ticks_of
+    from spotsurfer.core.scheduling.deadline_simulation import ticks_of
     from spotsurfer_lab import placement_backtest, results
     from spotsurfer_lab.placement_backtest import Zones
 

@@ -11,7 +11,8 @@ from typing import Any
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.job import InstanceId
 from spotsurfer.ports.provider import Letter, Sighting, Sign
-from spotsurfer_providers.aws.clients import Clients, calling
+from spotsurfer_providers.aws.clients import Clients
+from spotsurfer_providers.aws.error_codes import calling
 
 # Events of EventBridge as sightings: one parser for each (source, detail-type). Pure.
 #

@@ -26,7 +26,8 @@ from spotsurfer.ports.provider import (
     StoreAccess,
 )
 from spotsurfer_providers.aws import run_instances, store_access
-from spotsurfer_providers.aws.clients import MISMATCH, TERMINATED, WOULD_HAVE_WORKED, Clients, calling, code_of, translated
+from spotsurfer_providers.aws.clients import Clients
+from spotsurfer_providers.aws.error_codes import MISMATCH, TERMINATED, WOULD_HAVE_WORKED, calling, code_of, translated
 from spotsurfer_providers.aws.interruption_queue import Queue
 from spotsurfer_providers.aws.run_instances import TOKEN_TAG
 from spotsurfer_providers.aws.settings import AwsSettings

@@ -15,7 +15,8 @@ from spotsurfer.model.errors import Invalid, ProviderError, UnknownToProvider
 from spotsurfer.model.market import NO_GPUS, Gpus, Market, Offer, Pool
 from spotsurfer.model.money import from_usd
 from spotsurfer.ports.clock import Clock
-from spotsurfer_providers.aws.clients import Clients, calling
+from spotsurfer_providers.aws.clients import Clients
+from spotsurfer_providers.aws.error_codes import calling
 from spotsurfer_providers.aws.run_instances import ImageSeen
 from spotsurfer_providers.aws.settings import AwsSettings
 from spotsurfer_providers.catalog import instance_types

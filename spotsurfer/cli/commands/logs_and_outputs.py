@@ -170,7 +170,7 @@ def logs(  # noqa: PLR0913 - one parameter an option
     as_json: AsJson = False,
 ) -> None:
     """Print the job's output in the order in which it was written, over all moves: stderr goes to stderr."""
-    from spotsurfer.cli.common import since as moment
+    from spotsurfer.cli.points_in_time import since as moment
 
     if step is not None and attempt is not None:
         raise UsageError("--step and --attempt can't be combined: a step's output goes over all its attempts.")

@@ -58,7 +58,7 @@ def report(
 
     Storage, requests to it and traffic are not counted: the cloud's own bill has them.
     """
-    from spotsurfer.cli.common import since as moment
+    from spotsurfer.cli.points_in_time import since as moment
     from spotsurfer.web.client import job_path
 
     if by is not None and by not in ("user", "name") and not (by.startswith("tag:") and len(by) > len("tag:")):

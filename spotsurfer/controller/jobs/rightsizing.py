@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 import numpy as np
-from spotsurfer_wire.linux.memory import TRUE_SHARE, pressed_at
 from spotsurfer_wire.messages import Report, SaveFacts
+from spotsurfer_wire.oom_freeze_levels import TRUE_SHARE, pressed_at
 from spotsurfer_wire.usage import WINDOW_SECONDS, merged
 from sqlalchemy import Engine
 

@@ -16,7 +16,7 @@ from spotsurfer.core.scheduling.interval import Paced, paced
 from spotsurfer.core.scheduling.placement import GIB, choose, fits, serves, wrong_gpus
 from spotsurfer.core.scheduling.preemption import Way
 from spotsurfer.core.scheduling.rightsizing import SIZED, of_size
-from spotsurfer.model.actions import Action, Plan, Preview, Rejected, SetWish
+from spotsurfer.model.actions import Action, Plan, Rejected, SetWish
 from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, AttemptNumber, Job, JobId, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Market, Offer
@@ -120,23 +120,6 @@ def _among(ranked: Sequence[Offer], offers: Sequence[Offer]) -> bool:
 
 
 # What would be launched for a job that nobody submitted yet, in which order, and why nothing else. Pure.
-
-
-def preview(job: Job, snapshot: Snapshot, policy: Policy, now: datetime) -> Preview:
-    """The same choice that `decide` would make of the same world."""
-    offers = told(snapshot, evidence(snapshot, now))
-    choices, rejected = choose(JobSeen(job, ()), offers, snapshot.cooldowns, policy, now, snapshot.limits)
-    choices = list(choices)
-    return Preview(choices, rejected, _obstacle(job, snapshot, choices))
-
-
-def _obstacle(job: Job, snapshot: Snapshot, choices: Sequence[Offer]) -> str:
-    if not snapshot.listing_complete:
-        return "the cloud's listing is not complete: nothing is launched on a partial view"
-    if not choices:
-        return "no machine can be had now that fits and may be tried"
-    full = hard.no_room_left(snapshot, choices[0], ())
-    return full or hard.no_money_left(snapshot, JobSeen(job, ()), choices[0], ()) or ""
 
 
 # When a job needs another machine, and which.
