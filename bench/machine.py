@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from spotsurfer_agent.criu import images
-from spotsurfer_agent.gpu import device_memory
+from spotsurfer_agent.gpu import suspend_resume
 from spotsurfer_agent.host.tools import beside
 from spotsurfer_agent.save.memory_reserve import Reserve
 from spotsurfer_wire.linux.memory import free_bytes
@@ -74,13 +74,13 @@ def huge_pages(setting: str) -> Iterator[bool]:
 
     CRIU's plain restore takes more than twice as long without them: a ratio says little unless it is known how they were set.
     """
-    with _set(device_memory.SETTING, setting) as done:
+    with _set(suspend_resume.SETTING, setting) as done:
         yield done
 
 
 def huge_pages_now() -> str:
     """How they are set; "none" where this kernel has none."""
-    return device_memory.huge_page_setting() or "none"
+    return suspend_resume.huge_page_setting() or "none"
 
 
 def other_huge_pages() -> str:
@@ -106,7 +106,7 @@ def kept_memory() -> Iterator[bool]:
 def _set(setting: Path, value: str) -> Iterator[bool]:
     """A setting of the kernel has this value for a while; False where it is not there or can't be changed."""
     try:
-        before = device_memory.chosen(setting.read_text())
+        before = suspend_resume.chosen(setting.read_text())
         setting.write_text(value)
     except OSError:
         yield False

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.gpu import device_memory
+from spotsurfer_agent.gpu import suspend_resume
 from support.engine_kit import BASE, newest, output, request
 
 from bench.gpu import scenes
@@ -35,7 +35,7 @@ def main() -> int:
     """Exit code 0: no restore brought a wrong page."""
     options = _parser().parse_args()
     place = Place(options.runtime.resolve(), options.work, options.limit, options.verbose)
-    with device_memory.huge_pages_everywhere(Path("/run")) if options.huge else contextlib.nullcontext():
+    with suspend_resume.huge_pages_everywhere(Path("/run")) if options.huge else contextlib.nullcontext():
         rows = _rows(place, options)
     shutil.rmtree(options.work, ignore_errors=True)
     for r in rows:

@@ -25,7 +25,7 @@ from typing import Any
 from unittest import mock
 
 from spotsurfer_agent.engines import criu_cuda
-from spotsurfer_agent.gpu import device_memory
+from spotsurfer_agent.gpu import suspend_resume
 from spotsurfer_agent.ports.engine import EngineError
 from spotsurfer_wire.manifest import Manifest
 from support import cuda_standin
@@ -93,7 +93,7 @@ class Scene(scenes.Machine):
         status = self.engine.status()
         assert (status.state, status.pending_final) == (W.RUNNING, None), status
         self.wait_step(self.step() + 3)
-        assert not (BASE / "job" / device_memory.MARKER).exists()
+        assert not (BASE / "job" / suspend_resume.MARKER).exists()
 
     def left(self) -> Manifest:
         """Save it for the last time, and end it here."""
@@ -145,7 +145,7 @@ def sidecar(plan: Row, stage: str, delay: float) -> Row:
 
 def refused(plan: Row, mode: str) -> Row:
     """What the driver can't save."""
-    device_memory.LOCK_SECONDS = 2.0
+    suspend_resume.LOCK_SECONDS = 2.0
     s = Scene({**plan, "turns": 10**6}, mode)
     for number, final in ((1, False), (2, True)):
         s.refuses(partial(s.engine.save, request(number, final=final)))

@@ -15,7 +15,7 @@ from typing import Any
 from spotsurfer_agent.engines.base import Hosted
 from spotsurfer_agent.engines.choice import EngineChoice
 from spotsurfer_agent.engines.criu_cuda import CudaEngine
-from spotsurfer_agent.gpu import device_memory, processes
+from spotsurfer_agent.gpu import process_discovery, suspend_resume
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest
 from spotsurfer_agent.restore.pager_process import Origin
@@ -48,7 +48,7 @@ class Machine:
         self.store = open_store(STORE)
         self.store.create(object_keys.spec_key(JOB), json_codec.encode(self.spec))
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
-        CudaEngine.holds_threads, device_memory.COMPACTS = bool(plan["hold"]), bool(plan["compact"])
+        CudaEngine.holds_threads, suspend_resume.COMPACTS = bool(plan["hold"]), bool(plan["compact"])
         if plan["standin"]:
             cuda_scenes.machine()
             tools = dataclasses.replace(tools, cuda=(sys.executable, str(cuda_standin.__file__)))
@@ -178,7 +178,11 @@ def undisturbed(plan: Plan) -> Plan:
     while m.engine.status().state is not W.EXITED:
         assert time.monotonic() < end, output(m.engine)[-500:]
         time.sleep(0.1)
-    return {"out": output(m.engine).decode(), "err": output(m.engine, "err").decode()[-2000:], "gpus": processes.present()}
+    return {
+        "out": output(m.engine).decode(),
+        "err": output(m.engine, "err").decode()[-2000:],
+        "gpus": process_discovery.present(),
+    }
 
 
 if __name__ == "__main__":

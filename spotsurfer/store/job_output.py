@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from spotsurfer_wire import object_keys, output
+from spotsurfer_wire import log_pieces, object_keys
+from spotsurfer_wire.log_pieces import ROW_BYTES, Piece, Row, Segment, time_rows
 from spotsurfer_wire.messages import Head, HeadKind
-from spotsurfer_wire.output import ROW_BYTES, Piece, Row, Segment, time_rows
 from spotsurfer_wire.store.port import FileStore, Listed, StoreError
 
 from spotsurfer.model.errors import Conflict
@@ -81,7 +81,7 @@ def segments(pieces: Iterable[Listed], stream: str, attempts: Sequence[int]) -> 
     """What to read, in order. A later attempt's first piece cuts what an earlier one wrote beyond it: that work was undone."""
     own, found = _by_attempt(pieces), list[Segment]()
     for attempt in attempts:
-        mine = output.cover(own.get((attempt, stream), []))
+        mine = log_pieces.cover(own.get((attempt, stream), []))
         if mine:
             first = mine[0].start
             found = [Segment(s.start, min(s.end, first), s.key, s.skip) for s in found if s.start < first] + mine
@@ -91,7 +91,7 @@ def segments(pieces: Iterable[Listed], stream: str, attempts: Sequence[int]) -> 
 def _by_attempt(pieces: Iterable[Listed]) -> dict[tuple[int, str], list[Piece]]:
     """Pieces by attempt and stream."""
     found: dict[tuple[int, str], list[Piece]] = {}
-    for attempt, stream, piece in filter(None, map(output.parse_piece, pieces)):
+    for attempt, stream, piece in filter(None, map(log_pieces.parse_piece, pieces)):
         found.setdefault((attempt, stream), []).append(piece)
     return found
 
@@ -99,7 +99,7 @@ def _by_attempt(pieces: Iterable[Listed]) -> dict[tuple[int, str], list[Piece]]:
 def printed_bytes(pieces: Iterable[Listed]) -> int:
     """Bytes of output in all these pieces, those that several hold once for each attempt."""
     own = _by_attempt(pieces)
-    return sum(s.end - s.start for (_, stream), mine in own.items() if stream in STREAMS for s in output.cover(mine))
+    return sum(s.end - s.start for (_, stream), mine in own.items() if stream in STREAMS for s in log_pieces.cover(mine))
 
 
 class Gone(Exception):
@@ -114,11 +114,11 @@ class Printed:
 
     def __init__(self, store: FileStore, pieces: Sequence[Listed], attempts: Sequence[int]) -> None:
         self._store = store
-        self._segments = {stream: segments(pieces, stream, attempts) for stream in (*STREAMS, output.TIMES)}
+        self._segments = {stream: segments(pieces, stream, attempts) for stream in (*STREAMS, log_pieces.TIMES)}
         own = _by_attempt(pieces)
         self.holders = {attempt for attempt, stream in own if stream in STREAMS}
         holders = {a for a, _ in own}
-        self.is_recorded = (next((a for a in reversed(attempts) if a in holders), 0), output.TIMES) in own
+        self.is_recorded = (next((a for a in reversed(attempts) if a in holders), 0), log_pieces.TIMES) in own
 
     @property
     def has_gap(self) -> bool:

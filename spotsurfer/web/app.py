@@ -21,13 +21,11 @@ from spotsurfer.web.error_responses import answer, install
 
 # Errors over HTTP: one table from our types to statuses, one body.
 
-_log = Log("web")
-
 
 # Who may come in, and how much may come along: before any route is looked at.
 
 BODY_MAX_BYTES = 8 << 20  # of JSON; inputs are streamed and have no limit but the store's
-_guard_log = Log("web")
+_log = Log("web")
 
 
 class Guard:
@@ -42,7 +40,7 @@ class Guard:
         if scope["type"] == "http":
             headers = dict(scope["headers"])
             if not self._may_enter(headers.get(b"authorization", b"")):
-                _guard_log.warning(Event.REQUEST_DENIED, path=scope["path"], client=(scope.get("client") or ("?",))[0])
+                _log.warning(Event.REQUEST_DENIED, path=scope["path"], client=(scope.get("client") or ("?",))[0])
                 remedy = "Token missing or wrong: set SPOTSURFER_TOKEN to the text of the controller's token file."
                 return await answer(Denied(remedy), 401)(scope, receive, send)
             if "/inputs/" not in scope["path"] and (refusal := _too_much(headers)) is not None:

@@ -7,10 +7,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from spotsurfer.common.log_setup import Event
+from spotsurfer.common.log_setup import Event, Log
 from spotsurfer.model import errors as e
-from spotsurfer.web.app import _log
 
+_log = Log("web")
 # The nearest ancestor with an entry counts.
 STATUS: dict[type[e.SpotsurferError], int] = {
     e.SpotsurferError: 500,

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.gpu import processes
+from spotsurfer_agent.gpu import process_discovery
 from spotsurfer_agent.gpu.driver_port import CALLS, Call, Driver, State
 from spotsurfer_agent.gpu.sidecar import Sidecar, SidecarGone
 from support import cuda_kit, cuda_standin
@@ -82,12 +82,12 @@ def test_while_it_is_out_the_cards_are_free_and_the_devices_closed(driver: Drive
     free = driver.about().cards[0].free_bytes
     program = start(size)
     assert driver.about().cards[0].free_bytes <= free - size
-    resident = processes.resident_bytes([program.pid])
+    resident = process_discovery.resident_bytes([program.pid])
     for call in (Call.LOCK, Call.CHECKPOINT):
         assert do(driver, call, program.pid) == "SUCCESS"
     assert driver.about().cards[0].free_bytes >= free - (32 << 20)
-    assert processes.resident_bytes([program.pid]) - resident >= size
-    assert processes.holders([program.pid]) == {}
+    assert process_discovery.resident_bytes([program.pid]) - resident >= size
+    assert process_discovery.holders([program.pid]) == {}
     assert not program.goes_on(0.3)
 
 

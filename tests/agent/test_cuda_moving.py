@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent.gpu import device_memory, driver_port, processes
-from spotsurfer_agent.gpu.device_memory import CantBringBack, CantTakeOut, Mover
+from spotsurfer_agent.gpu import driver_port, process_discovery, suspend_resume
 from spotsurfer_agent.gpu.driver_port import BACK, CALLS, OK, Call, State
 from spotsurfer_agent.gpu.sidecar import SidecarGone
+from spotsurfer_agent.gpu.suspend_resume import CantBringBack, CantTakeOut, Mover
 from spotsurfer_agent.prepare import environment
 from spotsurfer_wire import gpu_facts
 from spotsurfer_wire.gpu_facts import About, Card
@@ -55,8 +55,8 @@ class Sidecar:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_memory, "LOCK_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(device_memory, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(suspend_resume, "LOCK_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(suspend_resume, "LOCK_SECONDS", 0.2)
 
 
 def mover(sidecar: Sidecar, folder: Path) -> Mover:
@@ -95,7 +95,7 @@ def test_a_cause_that_is_named_once_is_told_again_where_the_next_error_names_non
 def test_a_mark_is_there_as_long_as_something_may_be_out_and_a_successor_follows_it(tmp_path: Path) -> None:
     sidecar = Sidecar()
     mover(sidecar, tmp_path).out([A, B])
-    assert (tmp_path / device_memory.MARKER).exists()
+    assert (tmp_path / suspend_resume.MARKER).exists()
     mover(sidecar, tmp_path).recover()
     assert set(sidecar.now.values()) == {State.RUNNING}
     assert list(tmp_path.iterdir()) == []
@@ -159,11 +159,11 @@ def test_the_drivers_version_is_read_off_the_kernel_module(tmp_path: Path) -> No
 
 
 def test_programs_that_would_die_of_it_are_known_by_a_library(tmp_path: Path) -> None:
-    assert processes.frail_library(A) is None
+    assert process_discovery.frail_library(A) is None
     library = tmp_path / "xla_cuda_plugin.so"
     library.write_bytes(bytes(4096))
     with library.open("rb") as f, mmap.mmap(f.fileno(), 4096, prot=mmap.PROT_READ):
-        frail = processes.frail_library(A)
+        frail = process_discovery.frail_library(A)
         assert frail is not None
         assert frail.name == "JAX"
     found = gpu_facts.against(About(), {}, {"process 2": "JAX"}, shared=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent.control.uploads import DENIED_PUSHES, LogPlace, Logs
-from spotsurfer_wire import object_keys, output
-from spotsurfer_wire.output import Piece
+from spotsurfer_agent.control.log_upload import DENIED_PUSHES, LogPlace, Logs
+from spotsurfer_wire import log_pieces, object_keys
+from spotsurfer_wire.log_pieces import Piece
 from spotsurfer_wire.store.port import Listed, StoreDenied, StoreError
 from support.agent_world import JOB, AgentKilled, DictStore, stitched
 
@@ -165,7 +165,7 @@ def test_exactly_once_across_restarts_and_lost_answers(script):
 
 def pieces_of(store: DictStore) -> list[Piece]:
     return [
-        found[2] for x in store.list(object_keys.attempt_log_prefix(JOB, 2)) if (found := output.parse_piece(x)) is not None
+        found[2] for x in store.list(object_keys.attempt_log_prefix(JOB, 2)) if (found := log_pieces.parse_piece(x)) is not None
     ]
 
 
@@ -334,7 +334,7 @@ class Gone(Spool):
 
 
 def test_pieces_of_older_agents_and_odd_names():
-    parse = output.parse_piece
+    parse = log_pieces.parse_piece
     assert parse(Listed("jobs/j/log/000002/out-0000000000000007", 3, "")) == (
         2,
         "out",
@@ -349,6 +349,6 @@ def test_pieces_of_older_agents_and_odd_names():
 def test_cover_takes_each_byte_once_and_every_byte_that_there_is(drawn):
     pieces = [Piece(start, start + size, str(n)) for n, (start, size) in enumerate(drawn)]
     there = {at for p in pieces for at in range(p.start, p.end)}
-    found = output.cover(pieces)
+    found = log_pieces.cover(pieces)
     assert [at for s in found for at in range(s.start, s.end)] == sorted(there)
     assert all(pieces[int(s.key)].start + s.skip == s.start and s.end <= pieces[int(s.key)].end for s in found)

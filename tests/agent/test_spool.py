@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from spotsurfer_agent.shim import output
 from spotsurfer_agent.shim.output import Output, Spool
-from spotsurfer_wire import output as wire_output
+from spotsurfer_wire import log_pieces
 
 SECONDS = 10.0
 
@@ -183,7 +183,7 @@ def test_who_waits_for_the_disk_is_called(disk, loop):
 
 
 def rows_of(folder: Path) -> list[output.Row]:
-    return list(wire_output.time_rows(output.read_segments(folder, output.TIMES, 0, 1 << 20)))
+    return list(log_pieces.time_rows(output.read_segments(folder, output.TIMES, 0, 1 << 20)))
 
 
 def test_the_record_says_which_line_was_printed_between_which(tmp_path: Path) -> None:

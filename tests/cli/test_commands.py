@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Call
+from spotsurfer_wire.log_pieces import Row
 from spotsurfer_wire.messages import StepRun
-from spotsurfer_wire.output import Row
 from support.fake_service import FakeService
 
 from spotsurfer.model.actions import Preview

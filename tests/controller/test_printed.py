@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.log_pieces import Row
 from spotsurfer_wire.messages import Done, Head, HeadKind
-from spotsurfer_wire.output import Row
 from support.builders import JOB, a_job
 
 from spotsurfer.config.settings import Settings

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spotsurfer_agent.control.uploads import LogPlace as Whose
-from spotsurfer_agent.control.uploads import Logs
+from spotsurfer_agent.control.log_upload import LogPlace as Whose
+from spotsurfer_agent.control.log_upload import Logs
 from spotsurfer_wire import messages, object_keys
-from spotsurfer_wire.output import Row
+from spotsurfer_wire.log_pieces import Row
 from support.dict_store import DictStore
 
 from spotsurfer.model.errors import Conflict

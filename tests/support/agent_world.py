@@ -19,7 +19,7 @@ from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.restore import compatibility
 from spotsurfer_agent.store.cache import DiskCache
-from spotsurfer_wire import json_codec, manifest, messages, object_keys, output
+from spotsurfer_wire import json_codec, log_pieces, manifest, messages, object_keys
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import AgentConfig, Desired, Done, Head, HeadKind, Report, SaveFacts, Spec, Want
@@ -277,10 +277,13 @@ def stitched(store: DictStore, job: str, attempt: int, stream: str) -> tuple[int
     prefix = object_keys.attempt_log_prefix(job, attempt)
     listed = [Listed(key, len(data), "") for key, data in store.objects.items() if key.startswith(prefix)]
     pieces = [
-        piece for found in map(output.parse_piece, listed) if found is not None and found[1] == stream for piece in [found[2]]
+        piece
+        for found in map(log_pieces.parse_piece, listed)
+        if found is not None and found[1] == stream
+        for piece in [found[2]]
     ]
     begin, data = min((p.start for p in pieces), default=0), b""
-    for s in output.cover(pieces):
+    for s in log_pieces.cover(pieces):
         assert s.start == begin + len(data), f"gap at {begin + len(data)}"
         data += store.objects[s.key][s.skip : s.skip + s.end - s.start]
     for p in pieces:

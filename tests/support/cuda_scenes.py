@@ -16,7 +16,7 @@ from pathlib import Path
 from spotsurfer_agent.engines import criu_cuda
 from spotsurfer_agent.engines.base import Hosted
 from spotsurfer_agent.engines.choice import EngineChoice
-from spotsurfer_agent.gpu import device_memory, processes
+from spotsurfer_agent.gpu import process_discovery, suspend_resume
 from spotsurfer_agent.host import root_fs
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.prepare.inputs import delivery
@@ -90,7 +90,7 @@ def unharmed(e: EngineChoice) -> None:
     status = e.status()
     assert (status.state, status.pending_final) == (W.RUNNING, None), status
     turns_pass(e, 3)
-    assert not (BASE / "job" / device_memory.MARKER).exists()
+    assert not (BASE / "job" / suspend_resume.MARKER).exists()
 
 
 # ---------------------------------------------------------------- a move
@@ -184,7 +184,9 @@ def threaded(how: str) -> None:
     """
     machine(slow=0.3)
     criu_cuda.CudaEngine.holds_threads = how == "held"
-    processes.FRAIL = {"/spin.so": processes.Frail("Spin", held=how == "known")} if how in ("known", "refused") else {}
+    process_discovery.FRAIL = (
+        {"/spin.so": process_discovery.Frail("Spin", held=how == "known")} if how in ("known", "refused") else {}
+    )
     e = ladder(job("threads"))
     work = Path(e.scratch(), "work")
     shutil.copy(cuda_standin.__file__, work)
@@ -224,7 +226,7 @@ def threaded(how: str) -> None:
 def cant(mode: str, told: str) -> None:
     """What can't be saved is said, and nobody is harmed."""
     machine(**({"lies": True} if mode == "lies" else {"mig": True} if mode == "mig" else {}))
-    device_memory.LOCK_SECONDS, device_memory.RELEASED_BYTES_MIN = 1.0, 1 << 20
+    suspend_resume.LOCK_SECONDS, suspend_resume.RELEASED_BYTES_MIN = 1.0, 1 << 20
     if mode == "short":
         criu_cuda.free_bytes = lambda: 1 << 20
     e = begun("plain" if mode in ("lies", "mig", "short") else mode)
@@ -297,8 +299,8 @@ def sidecar_killed(stage: str, delay: str) -> None:
 def agent_killed(stage: str, delay: str) -> None:
     """Its successor brings back what it had taken out, and sets the machine back."""
     machine(slow=0.4)
-    before = device_memory.huge_page_setting()
-    device_memory.SETTING.write_text("madvise")
+    before = suspend_resume.huge_page_setting()
+    suspend_resume.SETTING.write_text("madvise")
     child = os.fork()
     if child == 0:
         mine = begun()
@@ -312,8 +314,8 @@ def agent_killed(stage: str, delay: str) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     e = ladder(job())
     assert e.adopt().state is W.RUNNING
-    assert device_memory.huge_page_setting() == "madvise"
-    device_memory.SETTING.write_text(before)
+    assert suspend_resume.huge_page_setting() == "madvise"
+    suspend_resume.SETTING.write_text(before)
     unharmed(e)
     e.save(request(2, final=False))
     unharmed(e)

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
-from spotsurfer_wire.output import Row
+from spotsurfer_wire.log_pieces import Row
 from support.api import api
 from support.fake_service import FakeService
 from support.fuzz import mutated

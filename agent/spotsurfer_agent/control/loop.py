@@ -30,7 +30,8 @@ from spotsurfer_agent.control.facts import (
     Task,
     Unguard,
 )
-from spotsurfer_agent.control.forecast import Measures, Window
+from spotsurfer_agent.control.final_save_timing import Measures, Window
+from spotsurfer_agent.control.log_upload import LogPlace, Logs
 from spotsurfer_agent.control.mailbox import Heads, Mailbox
 from spotsurfer_agent.control.notices import Watcher
 from spotsurfer_agent.control.partial_results import Partials
@@ -39,7 +40,6 @@ from spotsurfer_agent.control.standby import READY, Readiness, Standby
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.control.state_machine import State, step
 from spotsurfer_agent.control.tasks import Work
-from spotsurfer_agent.control.uploads import LogPlace, Logs
 from spotsurfer_agent.host.usage import Sampler
 from spotsurfer_agent.ports.engine import Engine, EngineError, Protection, Status, WorkloadState
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs

@@ -10,6 +10,7 @@ from enum import StrEnum
 from spotsurfer_wire.messages import AgentState as S
 from spotsurfer_wire.messages import Want
 
+from spotsurfer_agent.control import final_save_timing
 from spotsurfer_agent.control.facts import Do, Effect, Facts, Hold, Outcome, PowerOff, Release, Renew, Shut, Task, Unguard
 from spotsurfer_agent.ports.engine import WorkloadState as W
 
@@ -205,12 +206,8 @@ def _drain(s: State, f: Facts) -> bool:
 
 
 def _time_to_go(f: Facts) -> bool:
-    """With a notice: at once, unless it is known how long the final save takes and there is more time than that."""
-    left = f.notice_left_seconds
-    if not f.rules.patient or f.fit is None or left is None:
-        return True
-    under_way = f.fit.live_seconds if f.busy is Task.LIVE else 0.0
-    return left <= f.fit.reserve_seconds + under_way
+    left = f.notice_left_seconds if f.rules.patient else None
+    return final_save_timing.must_begin(left, f.fit, f.busy is Task.LIVE)
 
 
 def _lost_it(_: State, f: Facts) -> bool:

@@ -19,9 +19,9 @@ from spotsurfer_wire.store.port import ObjectStore, StoreDenied, StoreError, Sto
 
 from spotsurfer_agent.control import mailbox
 from spotsurfer_agent.control.facts import Outcome, Task
+from spotsurfer_agent.control.log_upload import Logs
 from spotsurfer_agent.control.mailbox import Fenced, Heads, InDoubt, Mailbox
 from spotsurfer_agent.control.state_file import StateFile, StepBook
-from spotsurfer_agent.control.uploads import Logs
 from spotsurfer_agent.files import staging
 from spotsurfer_agent.host import steps
 from spotsurfer_agent.host.hints import Hints

@@ -19,7 +19,7 @@ from spotsurfer_wire.store.port import ObjectStore
 
 from spotsurfer_agent.chunks.fingerprints import Bases
 from spotsurfer_agent.files import identity, scratch, tree
-from spotsurfer_agent.gpu.device_memory import MARKER
+from spotsurfer_agent.gpu.suspend_resume import MARKER
 from spotsurfer_agent.host import hints, hooks, launch, network, preflight, root_fs, shim_protocol, steps
 from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.host.tools import Tools

@@ -26,10 +26,10 @@ from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import SaveFacts, Spec
 
 from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.gpu import device_memory, processes
-from spotsurfer_agent.gpu.device_memory import MARKER, CantBringBack, CantTakeOut, Mover, Still, wait_for_room
+from spotsurfer_agent.gpu import process_discovery, suspend_resume
 from spotsurfer_agent.gpu.driver_port import DriverUnfit
 from spotsurfer_agent.gpu.sidecar import Sidecar, SidecarGone
+from spotsurfer_agent.gpu.suspend_resume import MARKER, CantBringBack, CantTakeOut, Mover, Still, wait_for_room
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.restore.pager.protocol import Loss
 from spotsurfer_agent.restore.pager_process import Origin
@@ -68,7 +68,8 @@ class CudaEngine(CriuEngine):
 
     def gpu_processes(self, pids: Sequence[int]) -> tuple[list[int], list[str]]:
         """Those that the driver can save, and what stands against it, one sentence each. Both empty: none has a GPU open."""
-        held = processes.holders(pids) if processes.present() else {}  # a look at all descriptors of a job is not for nothing
+        # A look at all descriptors of a job is not for nothing.
+        held = process_discovery.holders(pids) if process_discovery.present() else {}
         if not held:
             return [], []
         sidecar, _ = self._ready()
@@ -78,9 +79,9 @@ class CudaEngine(CriuEngine):
             return [], [f"the job uses a GPU, and {e}"]
         names = {pid: f"process {procfs.number_inside(pid)}" for pid in held if Path(f"/proc/{pid}").exists()}
         strange = {names[pid]: device for pid, device in held.items() if pid not in known and pid in names}
-        libraries = {name: processes.frail_library(pid) for pid, name in names.items()}
+        libraries = {name: process_discovery.frail_library(pid) for pid, name in names.items()}
         frail = {name: x.name for name, x in libraries.items() if x is not None and not (x.held or self.holds_threads)}
-        found = gpu_facts.against(about, strange, frail, shared=processes.shared_by_server())
+        found = gpu_facts.against(about, strange, frail, shared=process_discovery.shared_by_server())
         return sorted(known), found
 
     def machine_facts(self, spec: Spec | None = None) -> dict[str, str]:
@@ -88,7 +89,7 @@ class CudaEngine(CriuEngine):
         return super().machine_facts(spec) | gpu_facts.of(self._about())
 
     def _about(self) -> About:
-        if not processes.present():
+        if not process_discovery.present():
             return About()
         with contextlib.suppress(DriverUnfit, SidecarGone):
             return self._ready()[0].about()
@@ -115,7 +116,7 @@ class CudaEngine(CriuEngine):
 
     def _must_hold(self, pids: Sequence[int]) -> bool:
         """Whether the threads of these processes would end them while their memory is out."""
-        return self.holds_threads or any(processes.frail_library(pid) for pid in pids)
+        return self.holds_threads or any(process_discovery.frail_library(pid) for pid in pids)
 
     def _place_device(self) -> Device:
         return self._device
@@ -127,7 +128,7 @@ class CudaEngine(CriuEngine):
 
     def bring_back(self) -> None:
         """What a save took out that is over for another reason than its end: an agent that died, a final one that was void."""
-        device_memory.put_huge_pages_back(self._folder)
+        suspend_resume.put_huge_pages_back(self._folder)
         if not (self._folder / MARKER).exists():
             return
         status = self.status()
@@ -150,7 +151,7 @@ class CudaEngine(CriuEngine):
         return bool(gpu_facts.threads_of(image.facts))
 
     def _restore(self, image: Manifest, spec: Spec) -> None:
-        with device_memory.huge_pages_everywhere(self._folder):
+        with suspend_resume.huge_pages_everywhere(self._folder):
             super()._restore(image, spec)
             self._bring_back(image)
 
@@ -218,10 +219,10 @@ class _Memory:
             raise EngineError("save", f"the job can't be saved: {against[0]}")
         try:
             self._room()
-            device_memory.make_room()
+            suspend_resume.make_room()
             about = self._sidecar.about()
             self._moved, self._mover.holds = pids, self._must_hold(pids)
-            with device_memory.huge_pages_everywhere(self._folder):
+            with suspend_resume.huge_pages_everywhere(self._folder):
                 self._mover.out(pids)
         except CantBringBack as e:
             self.lost = str(e)
@@ -245,7 +246,7 @@ class _Memory:
         if not self._moved or self.lost:
             return
         try:
-            with device_memory.huge_pages_everywhere(self._folder):
+            with suspend_resume.huge_pages_everywhere(self._folder):
                 self._mover.back(self._moved)
             self._moved = []
         except CantBringBack as e:

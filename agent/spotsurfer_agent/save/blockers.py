@@ -21,7 +21,7 @@ from spotsurfer_wire.linux.procfs import MountLine, mount_lines
 
 from spotsurfer_agent.criu.command import GHOST_MEGABYTES
 from spotsurfer_agent.files import identity
-from spotsurfer_agent.gpu.processes import DEVICES as GPUS
+from spotsurfer_agent.gpu.process_discovery import DEVICES as GPUS
 from spotsurfer_agent.host import launch, network, shim_protocol
 from spotsurfer_agent.host.root_fs import PROC_OF_MACHINE
 from spotsurfer_agent.linux import syscalls

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from spotsurfer_wire import clock
-from spotsurfer_wire.output import ROW_BYTES, TIMES, Row
+from spotsurfer_wire.log_pieces import ROW_BYTES, TIMES, Row
 
 # One output stream of the job on the machine's disk: files named by the absolute offset of their first byte.
 #

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from spotsurfer_wire import object_keys, output
-from spotsurfer_wire.output import Piece
+from spotsurfer_wire import log_pieces, object_keys
+from spotsurfer_wire.log_pieces import Piece
 from spotsurfer_wire.store.port import ObjectStore, StoreDenied, StoreError
 
 # The job's output, carried to the store in pieces that are never changed.
@@ -19,7 +19,7 @@ from spotsurfer_wire.store.port import ObjectStore, StoreDenied, StoreError
 # last piece ends.
 
 PIECES_MAX = 64  # in one push: a job that prints faster than the link must not keep a commit waiting
-STREAMS = (output.TIMES, "out", "err")  # who follows the output waits for the rows that put it in order, so they go first
+STREAMS = (log_pieces.TIMES, "out", "err")  # who follows the output waits for the rows that put it in order, so they go first
 DENIED_PUSHES = 256  # who may not remove pieces adds to them by merging: it is tried again after so many
 LATE_SECONDS, LOOK_SECONDS = 60.0, 0.02  # the last lines of a job may be on their way to its machine's disk
 
@@ -42,7 +42,7 @@ class Logs:
         store: ObjectStore,
         read: ReadLog,
         place: LogPlace,
-        full_bytes: int = output.FULL_BYTES,
+        full_bytes: int = log_pieces.FULL_BYTES,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store, self._read, self._place, self._full, self._wait = store, read, place, full_bytes, wait
@@ -66,11 +66,11 @@ class Logs:
     def _known(self) -> dict[str, int] | None:
         if self._positions is None and self._begun_at is not None:
             listed = self._store.list(object_keys.attempt_log_prefix(self._place.job, self._place.attempt))
-            parsed = [found for x in listed if (found := output.parse_piece(x)) is not None]
+            parsed = [found for x in listed if (found := log_pieces.parse_piece(x)) is not None]
             positions = {s: self._begun_at.get(s, 0) for s in STREAMS}
             for stream in STREAMS:
                 pieces = [piece for _, name, piece in parsed if name == stream]
-                chain = output.cover(pieces)
+                chain = log_pieces.cover(pieces)
                 self._tails[stream] = [Piece(s.start, s.end, s.key) for s in chain]
                 self._needless[stream] = [p for p in pieces if p.key not in {s.key for s in chain}]
                 positions[stream] = max((s.end for s in chain), default=positions[stream])
@@ -89,7 +89,7 @@ class Logs:
                 return False
             self._denied = max(0, self._denied - 1)
             grown = {s for s in STREAMS if self._drain(positions, s, None)}
-            return bool(grown - {output.TIMES})
+            return bool(grown - {log_pieces.TIMES})
 
     def flush(self, until: Mapping[str, int]) -> None:
         """Upload everything up to these positions. Raises StoreError, also where the output stays shorter than promised."""
@@ -106,7 +106,7 @@ class Logs:
             if positions.get(stream, 0) >= end:
                 return
             self._wait(LOOK_SECONDS)
-        name = stream if stream == output.TIMES else f"std{stream}"
+        name = stream if stream == log_pieces.TIMES else f"std{stream}"
         raise StoreError(f"only {positions.get(stream, 0)} of {end} bytes of {name} are there")
 
     def _drain(self, positions: dict[str, int], stream: str, end: int | None) -> bool:
@@ -127,7 +127,7 @@ class Logs:
 
     def _before(self, stream: str, at: int, size: int) -> bytes:
         """What the small pieces at the end hold, which goes up once more together with what is new."""
-        start = output.merges_from(self._tails[stream], at, at + size, self._full)
+        start = log_pieces.merges_from(self._tails[stream], at, at + size, self._full)
         data = b""
         while len(data) < at - start:
             more = self._read(stream, start + len(data), at - start - len(data))

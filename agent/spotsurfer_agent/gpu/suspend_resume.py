@@ -11,7 +11,7 @@ from pathlib import Path
 from spotsurfer_wire.gpu_facts import About
 from spotsurfer_wire.linux import procfs
 
-from spotsurfer_agent.gpu import driver_port, processes
+from spotsurfer_agent.gpu import driver_port, process_discovery
 from spotsurfer_agent.gpu.driver_port import BACK, OK, Call, DriverUnfit, State
 from spotsurfer_agent.gpu.sidecar import Sidecar, SidecarGone
 from spotsurfer_agent.host import shim_protocol
@@ -231,7 +231,7 @@ class Mover:
         return told
 
     def _copy(self, pids: Sequence[int]) -> None:
-        used, resident, began = _used(self._sidecar.about()), processes.resident_bytes(pids), self._now()
+        used, resident, began = _used(self._sidecar.about()), process_discovery.resident_bytes(pids), self._now()
         told = self._sidecar.call(Call.CHECKPOINT, pids)
         self.times.out = self._now() - began
         for pid, result in told.items():
@@ -250,10 +250,10 @@ class Mover:
         for pid, state in self._sidecar.states(pids).items():
             if state is not State.CHECKPOINTED:
                 raise CantTakeOut(f"{_name(pid)} should be saved by the driver and is {state}")
-        for pid, device in processes.holders(pids).items():
+        for pid, device in process_discovery.holders(pids).items():
             raise CantTakeOut(f"{_name(pid)} still holds {device} after the driver saved it")
         released = used - _used(self._sidecar.about())
-        grown = processes.resident_bytes(pids) - resident
+        grown = process_discovery.resident_bytes(pids) - resident
         self.times.bytes = max(released, 0)
         if released >= RELEASED_BYTES_MIN and grown < GROWN_SHARE * released:
             raise CantTakeOut(f"the GPU gave {released >> 20} MiB back, but only {grown >> 20} MiB came into the job's memory")

@@ -260,3 +260,13 @@ class Measures:
             self._fit = forecast(samples, max(base_age_seconds, 0.0), window, self.resident_bytes)
             self._asked_at, self._for = now, window
         return self._fit
+
+
+def must_begin(left_seconds: float | None, fit: Fit | None, saving: bool) -> bool:
+    """With a notice: at once, unless it is known how long the final save takes and there is more time than that.
+
+    `left_seconds`: of the notice; None = not known. `saving`: a live save is under way, which ends first.
+    """
+    if fit is None or left_seconds is None:
+        return True
+    return left_seconds <= fit.reserve_seconds + (fit.live_seconds if saving else 0.0)
