@@ -48,7 +48,7 @@ run() { # STANDIN=1: a try of this script itself, on any host
     fi
     free -m > "$OUT/memory.log"
     cat /sys/kernel/mm/transparent_hugepage/defrag /proc/buddyinfo >> "$OUT/memory.log"
-    start="import runpy, sys; sys.path[:0] = ['$tree/agent', '$tree/tests', '$tree']; del sys.argv[0]
+    start="import runpy, sys; sys.path[:0] = ['$tree/wire', '$tree/agent', '$tree/tests', '$tree']; del sys.argv[0]
 runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     python=$(command -v python3)
     set -- "$runtime/bin/spotsurfer-python" -c "$start"
@@ -69,7 +69,7 @@ runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     part demo 80 "$@" bench.gpu.demo --gb "$small" $extra --python "$python" --runtime "$runtime" --out "$OUT/demo.json"
     # shellcheck disable=SC2086
     part faults 400 "$@" bench.gpu.faults --gb "$faults" $standin --runtime "$runtime" --out "$OUT/faults.json"
-    part driver 45 env SPOTSURFER_TEST_CUDA=real PYTHONPATH="$tree/agent:$tree/tests" "$python" -m pytest -q \
+    part driver 45 env SPOTSURFER_TEST_CUDA=real PYTHONPATH="$tree/wire:$tree/agent:$tree/tests" "$python" -m pytest -q \
         -p no:cacheprovider tests/agent/test_cuda_driver.py
 }
 

@@ -277,7 +277,7 @@ def expecting(e: CriuEngine, image: Manifest) -> int:
 
 def pagers() -> list[int]:
     """Pagers of this machine that are alive."""
-    return alive("pager")
+    return alive("restore.pager")
 
 
 def alive(module: str) -> list[int]:
